@@ -1,0 +1,80 @@
+"""What all tests share: golden files, a plain environment, and the rule that CI skips nothing but GPU tests.
+
+`python -m pytest --update-golden` writes the expected outputs anew; look at the difference with `git diff` before
+committing it.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# Before anything imports torch or huggingface_hub: two cores are shared by all, and no test may reach the network.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+
+Golden = Callable[[Path, str], None]
+"""Compares a text with a file; the type of the `golden` fixture."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds --update-golden."""
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see English and the default settings, whatever the shell that runs them has set."""
+    for name in [name for name in os.environ if name.startswith(("TRACELLM_", "VLLM_"))]:
+        if name != "TRACELLM_VLLM_PYTHON":  # where a real vLLM is, for tests/vllm
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden(path, text)` holds `text` equal to the file at `path`, or writes it there under --update-golden."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"{path} is missing: run `python -m pytest --update-golden {request.node.nodeid}`")
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path}; --update-golden writes it anew"
+
+    return compare
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """In CI a skipped test is a failed one, unless it needs a GPU: nothing may go missing unseen."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") and not item.get_closest_marker("gpu"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, and CI skips only GPU tests: {call.excinfo and call.excinfo.value}"
+    return report
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """The same for a whole file that skips itself while it is collected."""
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} skipped itself, and CI skips only GPU tests: {report.longrepr}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped where there is no CUDA device."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

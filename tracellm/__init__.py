@@ -1,0 +1,54 @@
+"""tracellm: a small LLM engine in the shape of vLLM V1, and the tools that record a real run and explain it.
+
+    from tracellm import LLM, SamplingParams
+
+    llm = LLM()  # the embedded model, `tiny`
+    for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
+        print(output.outputs[0].text)
+
+`tracellm run --explain script.py` records such a run. Importing this module is quick: torch and transformers come in
+when a name below is first used.
+
+vLLM: vllm/__init__.py
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracellm.engine.entrypoints.llm import LLM
+    from tracellm.engine.outputs import CompletionOutput, RequestOutput
+    from tracellm.engine.sampling_params import SamplingParams
+    from tracellm.explain import explain
+    from tracellm.probes import probe
+
+__version__ = "0.1.0"
+
+__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__", "explain", "probe"]
+
+_HOMES = {
+    "LLM": "tracellm.engine.entrypoints.llm",
+    "SamplingParams": "tracellm.engine.sampling_params",
+    "RequestOutput": "tracellm.engine.outputs",
+    "CompletionOutput": "tracellm.engine.outputs",
+    "probe": "tracellm.probes",
+    "explain": "tracellm.explain",
+}
+"""Where each lazily imported name lives."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name == "AsyncLLM":
+        raise ImportError(
+            "tracellm.AsyncLLM comes with the multi-process clients, which are not in this version; use tracellm.LLM"
+        )
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value  # next time without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
