@@ -1,0 +1,128 @@
+"""The engine's settings after all defaults were filled in and checked: plain data that every part of the engine reads.
+
+`EngineArgs.create_engine_config` (arg_utils.py) makes a `VllmConfig` once, at start-up; nothing changes it afterwards but
+`EngineCore`, which writes the number of KV blocks into `CacheConfig` when it has measured the memory.
+
+vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, multimodal, compilation, observability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig
+
+__all__ = ["CacheConfig", "DeviceConfig", "ModelConfig", "SchedulerConfig", "VllmConfig"]
+
+
+@dataclass
+class ModelConfig:
+    """Which model, and how it computes. Sizes come from the checkpoint's config.json (`hf_config`)."""
+
+    model: str
+    """Where its files are: a directory, or a Hugging Face hub id."""
+    tokenizer: str
+    """The same for the tokenizer."""
+    served_model_name: str
+    """The name as the user wrote it (`tiny` for the embedded model)."""
+    dtype: torch.dtype
+    """In what the model computes and keeps its KV cache."""
+    seed: int
+    max_model_len: int
+    """The most tokens of prompt and output together."""
+    hf_config: PretrainedConfig
+    generation_config: dict[str, Any] = field(default_factory=dict)
+    """What generation_config.json says; empty without one."""
+    enforce_eager: bool = False
+
+    def get_vocab_size(self) -> int:
+        """Rows of the embedding table; token ids are below it."""
+        return self.hf_config.vocab_size
+
+    def get_hidden_size(self) -> int:
+        """Width of the hidden states."""
+        return self.hf_config.hidden_size
+
+    def get_num_layers(self) -> int:
+        """Decoder layers, each with its own KV cache."""
+        return self.hf_config.num_hidden_layers
+
+    def get_num_attention_heads(self) -> int:
+        """Query heads of a layer."""
+        return self.hf_config.num_attention_heads
+
+    def get_num_kv_heads(self) -> int:
+        """Key and value heads of a layer; fewer than the query heads under grouped-query attention."""
+        return getattr(self.hf_config, "num_key_value_heads", None) or self.get_num_attention_heads()
+
+    def get_head_size(self) -> int:
+        """Width of one head."""
+        return getattr(self.hf_config, "head_dim", None) or self.get_hidden_size() // self.get_num_attention_heads()
+
+    def get_diff_sampling_param(self) -> dict[str, Any]:
+        """The sampling parameters that the model's makers recommend (generation_config.json), where they are not the defaults.
+
+        As vLLM: `max_new_tokens` there is the `max_tokens` here.
+        """
+        names = ("temperature", "top_k", "top_p", "max_new_tokens")
+        found = {name: self.generation_config[name] for name in names if self.generation_config.get(name) is not None}
+        if "max_new_tokens" in found:
+            found["max_tokens"] = found.pop("max_new_tokens")
+        return found
+
+
+@dataclass
+class CacheConfig:
+    """The paged KV cache."""
+
+    block_size: int = 16
+    """Tokens in a block."""
+    gpu_memory_utilization: float = 0.9
+    """The share of the device's memory that weights, activations and KV cache may take."""
+    num_gpu_blocks_override: int | None = None
+    """The number of blocks, whatever the memory would hold."""
+    enable_prefix_caching: bool = True
+    num_gpu_blocks: int | None = None
+    """The number of blocks, the null block among them; known once the memory was measured."""
+
+
+@dataclass
+class SchedulerConfig:
+    """What one step may hold."""
+
+    max_num_batched_tokens: int
+    """The token budget of a step."""
+    max_num_seqs: int
+    """The most requests in a step."""
+    max_model_len: int
+    enable_chunked_prefill: bool = True
+    """May a prompt be computed in pieces over several steps?"""
+    long_prefill_token_threshold: int = 0
+    """No piece of a prompt is longer than this; 0 sets no bound."""
+    policy: str = "fcfs"
+    """Who waits in front: `fcfs` (first come, first served) or `priority`."""
+
+    @property
+    def chunked_prefill_enabled(self) -> bool:
+        """vLLM 0.11.1's second name for `enable_chunked_prefill`."""
+        return self.enable_chunked_prefill
+
+
+@dataclass
+class DeviceConfig:
+    """Where the model runs."""
+
+    device: torch.device
+
+
+@dataclass
+class VllmConfig:
+    """All settings together, as they are handed down through the engine."""
+
+    model_config: ModelConfig
+    cache_config: CacheConfig
+    scheduler_config: SchedulerConfig
+    device_config: DeviceConfig

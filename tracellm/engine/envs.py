@@ -1,0 +1,24 @@
+"""The environment variables that the engine reads, each a function so that it is read when it is needed.
+
+vLLM: vllm/envs.py, which has some two hundred; its `VLLM_ENABLE_V1_MULTIPROCESSING` is the one that both honour.
+"""
+
+import os
+
+from tracellm.engine.errors import EngineError
+
+__all__ = ["enable_v1_multiprocessing"]
+
+
+def enable_v1_multiprocessing() -> bool:
+    """`VLLM_ENABLE_V1_MULTIPROCESSING`: does the engine core run in a process of its own? 0 (the default) or 1.
+
+    Mind the difference: a real vLLM 0.11 or later defaults to 1, so a plain `LLM()` there is a `SyncMPClient`.
+
+    Raises:
+        EngineError: the variable holds neither 0 nor 1.
+    """
+    value = os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    if value not in ("0", "1"):
+        raise EngineError(f"The environment variable VLLM_ENABLE_V1_MULTIPROCESSING must be 0 or 1, but it is {value!r}.")
+    return value == "1"
