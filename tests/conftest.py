@@ -15,6 +15,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
 
+pytest_plugins = ["tests.mermaid"]  # the fixture parse_mermaid: a diagram as real Mermaid reads it
+
 Golden = Callable[[Path, str], None]
 """Compares a text with a file; the type of the `golden` fixture."""
 

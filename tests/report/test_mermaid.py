@@ -1,0 +1,87 @@
+"""Mermaid text: valid, and shown as written, whatever names and values hold."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.mermaid import ParseMermaid
+from tracellm.report.diagram import Box, Close, Diagram, Loop, Message, Note, Participant
+from tracellm.report.mermaid import escape, to_mermaid
+from tracellm.report.visible import visible
+
+NASTY = [
+    "a;b", "#", "#35;", "##", "&amp;", "&", '"quoted"', "it's", "end", "END", " end ", "loop", "participant", "__init__",
+    "`code`", "<script>alert(1)</script>", "<br/>", "%%", "%% comment", "%%{init: {'theme':'dark'}}%%", "a:b", ":", ": a",
+    "wrap: a", ":wrap: a", "nowrap: a", "wrap", "style a:#b;c", "lifestyle: #;", "classDef x:#y;", "法国的首都是", "🙂👩‍🔬",
+    "\ud800", "a\nb", "\n", "\r\n", "\t", " padded ", "\u00a0x\u00a0", "\u2028", "x" * 300, "->>", "A-->>B: c", "-x", "()",
+    "@{", 'x@{ "type" : "actor" }', "$$x^2$$", "ﬂ°°35¶ß", "{", "}", "}%%", "[1, 2]", "+", "-", ",", "1 as 2", "as", "**b**",
+    "activate", "Note over A: b", "rgb(1,2,3) x", "red", "\x00", "\x1b[31m", "title: x", "autonumber", "---", "\\", "\\n",
+]  # fmt: skip
+
+TEXTS = st.one_of(
+    st.sampled_from(NASTY),
+    st.text(min_size=1, max_size=40),
+    st.text(alphabet=';#:%&<>"\'`$@{}()[]+-*/\\=, \n\t0wrapstylenduﬂ°¶ß', min_size=1, max_size=30),
+    st.lists(st.sampled_from(NASTY), min_size=1, max_size=4).map("".join),
+)
+
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def everywhere(text: str) -> Diagram:
+    """A diagram that has `text` in each place where a text can stand."""
+    return Diagram(
+        participants=(Participant("P1", text), Participant("P2", text)),
+        boxes=(Box(text, ("P1",)), Box(text, ("P2",))),
+        items=(
+            Note("P1", "P2", text, phase=True),
+            Message("P1", "P2", text, opens=True),
+            Loop(text, (Message("P2", "P2", text), Note("P2", "P2", text)), count=3),
+            Message("P2", "P1", text, kind="return", closes=True),
+            Message("P1", "P2", text, opens=True),
+            Close("P2"),
+            Message("P1", "P2", text, opens=True),
+            Message("P2", "P1", text, kind="error", closes=True),
+        ),
+    )
+
+
+def check_everywhere(text: str, parse_mermaid: ParseMermaid) -> None:
+    """Every text comes back as it is meant to look, and the structure is the one that was written."""
+    parsed = parse_mermaid(to_mermaid(everywhere(text)))
+    shown = visible(text)
+    assert parsed["participants"] == [{"id": "P1", "label": shown}, {"id": "P2", "label": shown}]
+    assert parsed["boxes"] == [{"label": shown, "participants": ["P1"]}, {"label": shown, "participants": ["P2"]}]
+    events = [(event["kind"], event["text"]) for event in parsed["events"]]
+    assert events == [
+        ("NOTE", shown),
+        ("SOLID", shown), ("ACTIVE_START", ""),
+        ("LOOP_START", shown), ("SOLID", shown), ("NOTE", shown), ("LOOP_END", ""),
+        ("DOTTED", shown), ("ACTIVE_END", ""),
+        ("SOLID", shown), ("ACTIVE_START", ""), ("ACTIVE_END", ""),
+        ("SOLID", shown), ("ACTIVE_START", ""), ("DOTTED_CROSS", shown), ("ACTIVE_END", ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NASTY, ids=ascii)
+def test_nasty_text(text: str, parse_mermaid: ParseMermaid):
+    """Texts known to break Mermaid parse in every place and show as they are."""
+    check_everywhere(text, parse_mermaid)
+
+
+@MANY
+@given(text=TEXTS)
+def test_any_text(text: str, parse_mermaid: ParseMermaid):
+    """Any text at all parses in every place and shows as it is."""
+    check_everywhere(text, parse_mermaid)
+
+
+@given(text=TEXTS)
+def test_escaped_text_is_one_plain_line(text: str):
+    """An escaped text can be written to a UTF-8 file as one line."""
+    assert len(escape(text).encode().decode().splitlines()) == 1
+
+
+def test_readable_text_stays_readable():
+    """What is harmless is left alone, so that the source can be read and edited."""
+    assert escape("schedule(num_tokens=7, [1, 2]) ×4: 预填充") == "schedule(num_tokens=7, [1, 2]) ×4: 预填充"

@@ -1,0 +1,64 @@
+"""A `Diagram` written as Mermaid text, valid whatever its texts hold.
+
+Mermaid has no quoting: a `;` or `#` in a message, `%%`, a word such as `style` in the wrong place ends or changes the
+statement. What it does have are entities, `#59;` for `;`, which it shows as the character. `escape` is the only place that
+knows this. Syntax: https://mermaid.js.org/syntax/sequenceDiagram.html
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from tracellm.report.diagram import Close, Diagram, Item, Loop, Message, Note
+from tracellm.report.visible import visible
+
+__all__ = ["escape", "to_mermaid"]
+
+_ARROWS = {"call": "->>", "return": "-->>", "error": "--x"}
+
+_UNSAFE = re.compile(
+    r"""["#$%&;<>@`\\]"""  # separators, comments, entities, markup, formulas; `@{` configures a lifeline
+    r"|[\ufb02\u00b6]"  # the marks that Mermaid itself puts where an entity was
+    r"|(?i:(?<=styl)e|(?<=classde)f)"  # a line with `style...:` and an entity has its last `;` cut off
+    r"|^\s|\s$|\A:|(?i:\Awrap|\Anowrap)",  # blanks at the ends are trimmed, `wrap:` at the beginning is an option
+)
+
+
+def escape(text: str) -> str:
+    """`text` in a form that Mermaid shows as `visible(text)`: on one line, nothing in it acting as syntax."""
+    return _UNSAFE.sub(lambda found: f"#{ord(found[0][0])};{found[0][1:]}", visible(text))
+
+
+def to_mermaid(diagram: Diagram) -> str:
+    """The diagram as Mermaid source, ending in a newline."""
+    return "\n".join(_lines(diagram)) + "\n"
+
+
+def _lines(diagram: Diagram) -> Iterator[str]:
+    yield "sequenceDiagram"
+    declared = {one.id: f"participant {one.id} as {escape(one.label)}" for one in diagram.participants}
+    if diagram.boxes:
+        for box in diagram.boxes:
+            # Without a colour Mermaid would take the label's first word for one.
+            yield f"    box transparent {escape(box.label)}"
+            yield from (f"        {declared[id]}" for id in box.participants)
+            yield "    end"
+    else:
+        yield from (f"    {line}" for line in declared.values())
+    yield from _item_lines(diagram.items, "    ")
+
+
+def _item_lines(items: Iterable[Item], indent: str) -> Iterator[str]:
+    for item in items:
+        match item:
+            case Message():
+                sign = "+" if item.opens else "-" if item.closes else ""
+                yield f"{indent}{item.source}{_ARROWS[item.kind]}{sign}{item.target}: {escape(item.text)}"
+            case Close():
+                yield f"{indent}deactivate {item.participant}"
+            case Note():
+                over = item.first if item.first == item.last else f"{item.first},{item.last}"
+                yield f"{indent}Note over {over}: {escape(item.text)}"
+            case Loop():
+                yield f"{indent}loop {escape(item.text)}"
+                yield from _item_lines(item.items, indent + "    ")
+                yield f"{indent}end"
