@@ -3,6 +3,7 @@
 from string import Formatter
 
 import pytest
+
 from tracellm.report.texts import LANGUAGES, text, texts
 
 

@@ -1,0 +1,145 @@
+"""A headless Chromium for tests, driven over the WebDriver protocol by the standard library alone.
+
+Needs `chromium` (or Chrome) and `chromedriver` on the PATH; Debian's packages are `chromium` and `chromium-driver`.
+"""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+__all__ = ["Browser", "require_browser"]
+
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # a page that asks the network for anything fails
+]
+
+
+def _programs() -> tuple[str, str] | None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    return (browser, driver) if browser and driver else None
+
+
+def require_browser() -> None:
+    """Skip the test where Chromium or its driver is missing, saying so; fail it where CI is set."""
+    if _programs() is None:
+        lacks = "lacks chromium and chromedriver on the PATH (Debian: apt-get install chromium chromium-driver)"
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(lacks)
+        pytest.skip(lacks)
+
+
+class Browser:
+    """One browser window. Use it as a context manager; a dialog that a page opens stays open and is told by `dialog`."""
+
+    def __init__(self) -> None:
+        programs = _programs()
+        assert programs is not None, "call require_browser first"
+        self._browser, self._driver = programs
+
+    def __enter__(self) -> "Browser":
+        self._profile = tempfile.TemporaryDirectory(prefix="tracellm-browser-", ignore_cleanup_errors=True)
+        self._process = subprocess.Popen(
+            [self._driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"started successfully on port (\d+)", line):
+                self._url = f"http://127.0.0.1:{found[1]}/session"
+                break
+        options = {"binary": self._browser, "args": [*_FLAGS, f"--user-data-dir={self._profile.name}"]}
+        wanted = {
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "unhandledPromptBehavior": "ignore",
+        }
+        answer = self._call("POST", "", {"capabilities": {"alwaysMatch": wanted}})
+        self._url += "/" + answer["sessionId"]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._call("DELETE", "")
+        finally:
+            self._process.terminate()
+            self._process.communicate()
+            self._profile.cleanup()
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as reply:
+                return json.load(reply)["value"]
+        except urllib.error.HTTPError as error:
+            with error:
+                raise RuntimeError(json.load(error)["value"]["message"]) from None
+
+    def _devtools(self, command: str, **params: Any) -> Any:
+        return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
+
+    def open(
+        self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True
+    ) -> None:
+        """Load a page from disk into a window of this size, which prefers dark or light."""
+        self._devtools(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._devtools("Emulation.setEmulatedMedia", features=[scheme])
+        self._devtools("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self._call("POST", "/url", {"url": page.resolve().as_uri()})
+
+    def run(self, script: str) -> Any:
+        """What `script`, the body of a function, returns in the page; the page's security policy does not stop it."""
+        return self._call("POST", "/execute/sync", {"script": script, "args": []})
+
+    def click(self, selector: str) -> None:
+        """Click the element that a CSS selector finds."""
+        found = self._call("POST", "/element", {"using": "css selector", "value": selector})
+        (element,) = found.values()
+        self._call("POST", f"/element/{element}/click", {})
+
+    def dialog(self) -> str | None:
+        """The text of the dialog that the page has opened, if any."""
+        try:
+            return str(self._call("GET", "/alert/text"))
+        except RuntimeError:
+            return None
+
+    def log(self) -> list[str]:
+        """What the page has written to the browser's console since the last call, refusals by its policy among it."""
+        return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        """Save a PNG of the window, or of the whole page."""
+        picture = self._devtools("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        if whole:
+            size = self._devtools("Page.getLayoutMetrics")["cssContentSize"]
+            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            picture = self._devtools("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        path.write_bytes(base64.b64decode(picture["data"]))
+
+    def pdf(self, path: Path) -> None:
+        """Print the page to a PDF."""
+        path.write_bytes(base64.b64decode(self._call("POST", "/print", {"background": True})))

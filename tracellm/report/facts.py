@@ -1,0 +1,199 @@
+"""What a run's spans tell besides calls: the client that was chosen, the model that was loaded, its cache, the requests.
+
+Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span carries them, so a reader
+of facts needs no knowledge of the calls behind them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = [
+    "REQUEST_SPAN",
+    "ClientChoice",
+    "KVCache",
+    "LoadStage",
+    "ModelLoad",
+    "RequestFacts",
+    "client_choice",
+    "engine_config",
+    "kv_cache",
+    "model_load",
+    "requests",
+]
+
+REQUEST_SPAN = "llm_request"
+"""The name of the span that is a request's life."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientChoice:
+    """`EngineCoreClient.make_client`'s three inputs and what it picked (vLLM: vllm/v1/engine/core_client.py)."""
+
+    multiprocess_mode: bool
+    asyncio_mode: bool
+    executor_class: str
+    choice: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStage:
+    """One of the three stages of loading: `find` the files, `read` them into memory, `place` them on the device."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """What was loaded, from where, to where; None where the recording does not tell."""
+
+    source: str | None
+    architecture: str | None
+    files: tuple[str, ...]
+    bytes: int | None
+    tensors: int | None
+    parameters: int | None
+    dtype: str | None
+    device: str | None
+    stages: tuple[LoadStage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """The KV cache: its blocks (the null block among them), tokens in a block, bytes in all and bytes there were."""
+
+    num_blocks: int
+    block_size: int
+    bytes: int | None
+    available_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """One request's life. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs."""
+
+    id: str
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    output: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    finish_reason: str | None
+    seconds: float
+    steps: int | None
+    params: tuple[tuple[str, str], ...]
+    error: str | None
+
+
+def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
+    """The first client chosen, or None when the run got no further than that."""
+    for span in spans:
+        if choice := span.attributes.get(names.CLIENT_CHOICE):
+            return ClientChoice(
+                multiprocess_mode=bool(span.attributes.get(names.CLIENT_MULTIPROCESS, False)),
+                asyncio_mode=bool(span.attributes.get(names.CLIENT_ASYNCIO, False)),
+                executor_class=str(span.attributes.get(names.CLIENT_EXECUTOR, "")),
+                choice=str(choice),
+            )
+    return None
+
+
+_STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
+"""The attribute that tells a stage's span from the others: the first span, by its end, that carries it."""
+
+
+def model_load(spans: Iterable[Span]) -> ModelLoad | None:
+    """The model that was loaded, or None. Several models in one run: the first."""
+    found: dict[str, object] = {}
+    stages: dict[str, Span] = {}
+    for span in sorted(spans, key=lambda span: span.end_ns):
+        carried = {key: value for key, value in span.attributes.items() if key.startswith("tracellm.load.")}
+        for key, value in carried.items():
+            found.setdefault(key, value)
+        for stage, attribute in _STAGES.items():
+            if attribute in carried and stage not in stages and span not in stages.values():
+                stages[stage] = span
+                break
+    if not found:
+        return None
+    get = found.get
+    return ModelLoad(
+        source=_text(get(names.LOAD_SOURCE)),
+        architecture=_text(get(names.LOAD_ARCHITECTURE)),
+        files=tuple(map(str, _list(get(names.LOAD_FILES)))),
+        bytes=_int(get(names.LOAD_BYTES)),
+        tensors=_int(get(names.LOAD_TENSORS)),
+        parameters=_int(get(names.LOAD_PARAMETERS)),
+        dtype=_text(get(names.LOAD_DTYPE)),
+        device=_text(get(names.LOAD_DEVICE)),
+        stages=tuple(LoadStage(name, span.duration_ns / 1e9) for name, span in stages.items()),
+    )
+
+
+def kv_cache(spans: Iterable[Span]) -> KVCache | None:
+    """The KV cache that was set up, or None."""
+    found: dict[str, object] = {}
+    for span in spans:
+        for key, value in span.attributes.items():
+            if key.startswith("tracellm.kv_cache."):
+                found.setdefault(key, value)
+    blocks, size = _int(found.get(names.KV_NUM_BLOCKS)), _int(found.get(names.KV_BLOCK_SIZE))
+    if blocks is None or size is None:
+        return None
+    return KVCache(blocks, size, _int(found.get(names.KV_BYTES)), _int(found.get(names.KV_AVAILABLE)))
+
+
+def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
+    """The engine's settings, name and value, of the first span that carries them."""
+    for span in spans:
+        if config := span.attributes.get(names.CONFIG):
+            return tuple((name, value) for name, _, value in (str(entry).partition("=") for entry in config))
+    return ()
+
+
+_PARAMETERS = (
+    names.GEN_AI_MAX_TOKENS,
+    names.GEN_AI_TEMPERATURE,
+    names.GEN_AI_TOP_P,
+    names.GEN_AI_TOP_K,
+    names.GEN_AI_SEED,
+    names.GEN_AI_STOP,
+)
+
+
+def requests(spans: Iterable[Span]) -> list[RequestFacts]:
+    """Every request, in the order they were submitted."""
+    return [_request(span) for span in spans if span.name == REQUEST_SPAN]
+
+
+def _request(span: Span) -> RequestFacts:
+    get = span.attributes.get
+    reasons = _list(get(names.GEN_AI_FINISH_REASONS))
+    return RequestFacts(
+        id=str(get(names.REQUEST_ID, "")),
+        prompt=_text(get(names.REQUEST_PROMPT)),
+        prompt_token_ids=tuple(_list(get(names.REQUEST_PROMPT_TOKENS))),
+        output=_text(get(names.REQUEST_OUTPUT)),
+        input_tokens=_int(get(names.GEN_AI_INPUT_TOKENS)),
+        output_tokens=_int(get(names.GEN_AI_OUTPUT_TOKENS)),
+        finish_reason=str(reasons[0]) if reasons else None,
+        seconds=span.duration_ns / 1e9,
+        steps=_int(get(names.REQUEST_STEPS)),
+        params=tuple((name.rpartition(".")[2], str(get(name))) for name in _PARAMETERS if name in span.attributes),
+        error=span.error,
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _list(value: object) -> list:  # type: ignore[type-arg]
+    return value if isinstance(value, list) else []

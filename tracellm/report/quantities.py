@@ -1,0 +1,37 @@
+"""Numbers as people read them: durations, bytes, probabilities, runs of integers."""
+
+__all__ = ["byte_size", "clip", "duration", "percent"]
+
+from collections.abc import Sequence
+
+
+def duration(seconds: float) -> str:
+    """A time with about three digits: `0.42 ms`, `41.3 ms`, `2.15 s`, `3 min 20 s`."""
+    if seconds < 0.001:
+        return f"{seconds * 1e3:.2f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 0.1 else f"{seconds * 1e3:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def byte_size(count: int) -> str:
+    """Bytes in decimal units: `512 B`, `11.9 MB`."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def percent(share: float) -> str:
+    """A probability or a share: `97.3%`, `<0.1%`."""
+    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
+
+
+def clip(parts: Sequence[str], most: int) -> tuple[list[str], int]:
+    """The first `most` of `parts`, and how many are left out; one too many is not worth leaving out."""
+    return (list(parts), 0) if len(parts) <= most + 1 else (list(parts[:most]), len(parts) - most)

@@ -1,0 +1,93 @@
+"""Where the lifelines stand: as close together as the texts between them allow."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tracellm.report.diagram import Diagram, Item, Loop, Message, Note
+from tracellm.report.svg.measure import text_width, wrap
+from tracellm.report.visible import visible
+
+__all__ = ["LABEL", "MARGIN", "TITLE", "Columns", "Label", "columns", "label"]
+
+TITLE, LABEL = 13.0, 11.5
+"""Font sizes in pixels: of a lifeline's name, and of everything else."""
+MARGIN = 16.0
+"""Pixels left free at both sides of the drawing."""
+WIDEST, MOST_LINES = 210.0, 3
+"""A label is wrapped at this many pixels and cut after this many lines; its whole text is shown on hovering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text as it will be drawn."""
+
+    lines: tuple[str, ...]
+    width: float
+    whole: str | None
+    """The uncut text, when `lines` do not hold all of it."""
+
+
+def label(text: str, widest: float = WIDEST, most_lines: int = MOST_LINES) -> Label:
+    """`text` wrapped and measured."""
+    shown = visible(text)
+    lines, complete = wrap(shown, LABEL, widest, most_lines)
+    return Label(tuple(lines), max(text_width(line, LABEL) for line in lines), None if complete else shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Each lifeline's middle and the width of its head, and of the whole drawing, in pixels."""
+
+    x: dict[str, float]
+    heads: dict[str, float]
+    width: float
+
+
+def _arrows(items: Iterable[Item]) -> Iterator[Message | Note]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _arrows(item.items)
+        elif isinstance(item, Message) or (isinstance(item, Note) and not item.phase):
+            yield item
+
+
+def columns(diagram: Diagram) -> Columns:
+    """A place for each lifeline, from left to right, each as far left as the heads and labels before it permit."""
+    order = {participant.id: index for index, participant in enumerate(diagram.participants)}
+    heads = {p.id: text_width(visible(p.label), TITLE) + 24 for p in diagram.participants}
+    needs: dict[tuple[int, int], float] = {}  # (left, right) -> pixels between their middles
+    for item in _arrows(diagram.items):
+        if isinstance(item, Note):
+            left, right = sorted((order[item.first], order[item.last]))
+            wanted = label(item.text).width - 40 if left != right else 0.0
+        else:
+            left, right = sorted((order[item.source], order[item.target]))
+            wanted = label(item.text).width + 34
+            if left == right:  # a call to itself: its label may run on over the next lifeline
+                right, wanted = left + 1, min(wanted, 130.0)
+        if right < len(order):
+            needs[left, right] = max(needs.get((left, right), 0.0), wanted)
+    middles: list[float] = []
+    for index, participant in enumerate(diagram.participants):
+        head = heads[participant.id]
+        if index == 0:
+            middles.append(MARGIN + head / 2 + 8)
+            continue
+        before = heads[diagram.participants[index - 1].id]
+        at = middles[-1] + (before + head) / 2 + 14
+        for (left, right), wanted in needs.items():
+            if right == index:
+                at = max(at, middles[left] + wanted)
+        middles.append(at)
+    right_edge = middles[-1] + heads[diagram.participants[-1].id] / 2 if middles else 0.0
+    for item in _arrows(diagram.items):
+        if isinstance(item, Message) and item.source != item.target:
+            continue
+        at = order[item.source] if isinstance(item, Message) else order[item.last]
+        reach = label(item.text).width + 34 if isinstance(item, Message) else label(item.text).width / 2 + 12
+        right_edge = max(right_edge, middles[at] + reach)
+    return Columns(
+        x={p.id: round(middles[order[p.id]], 1) for p in diagram.participants},
+        heads=heads,
+        width=round(right_edge + MARGIN + 8, 1),
+    )
