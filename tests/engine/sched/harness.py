@@ -1,0 +1,131 @@
+"""A scheduler without an engine: configurations, requests, and a stand-in for the model."""
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import torch
+
+from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from tracellm.engine.kv_cache.kv_cache_utils import get_request_block_hasher
+from tracellm.engine.messages import EngineCoreOutputs
+from tracellm.engine.model_runner_output import ModelRunnerOutput
+from tracellm.engine.request import Request
+from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.sched.scheduler import Scheduler
+
+
+def make_spec(block_size: int = 16) -> FullAttentionSpec:
+    """A layer that stores 128 bytes of every token."""
+    return FullAttentionSpec(block_size=block_size, num_kv_heads=2, head_size=8, dtype=torch.float32)
+
+
+def make_config(
+    *,
+    block_size: int = 16,
+    num_gpu_blocks: int | None = 100,
+    num_gpu_blocks_override: int | None = None,
+    max_model_len: int = 256,
+    max_num_batched_tokens: int = 256,
+    max_num_seqs: int = 8,
+    enable_prefix_caching: bool = True,
+    enable_chunked_prefill: bool = True,
+    long_prefill_token_threshold: int = 0,
+    policy: str = "fcfs",
+) -> VllmConfig:
+    """All settings, those of the model without meaning."""
+    return VllmConfig(
+        model_config=ModelConfig(
+            model="none",
+            tokenizer="none",
+            served_model_name="none",
+            dtype=torch.float32,
+            seed=0,
+            max_model_len=max_model_len,
+            hf_config=SimpleNamespace(),
+        ),
+        cache_config=CacheConfig(
+            block_size=block_size,
+            num_gpu_blocks=num_gpu_blocks,
+            num_gpu_blocks_override=num_gpu_blocks_override,
+            enable_prefix_caching=enable_prefix_caching,
+        ),
+        scheduler_config=SchedulerConfig(
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            enable_chunked_prefill=enable_chunked_prefill,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            policy=policy,
+        ),
+        device_config=DeviceConfig(device=torch.device("cpu")),
+    )
+
+
+def make_kv_cache_config(num_blocks: int = 100, block_size: int = 16) -> KVCacheConfig:
+    """A cache of so many blocks for one layer."""
+    return KVCacheConfig(
+        num_blocks=num_blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["layers.0"], make_spec(block_size))],
+    )
+
+
+def make_scheduler(**settings) -> Scheduler:
+    """A scheduler under the settings of `make_config`."""
+    config = make_config(**settings)
+    cache = config.cache_config
+    assert cache.num_gpu_blocks is not None
+    return Scheduler(config, make_kv_cache_config(cache.num_gpu_blocks, cache.block_size))
+
+
+def make_request(
+    request_id: str,
+    prompt: int | Sequence[int],
+    max_tokens: int = 4,
+    *,
+    block_size: int | None = 16,
+    priority: int = 0,
+    arrival_time: float = 0.0,
+    eos_token_id: int | None = None,
+    **sampling,
+) -> Request:
+    """A request; a prompt given as a number is that many tokens that no other request has."""
+    if isinstance(prompt, int):
+        prompt = [1_000_000 * (1 + hash(request_id) % 9973) + position for position in range(prompt)]
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=list(prompt),
+        sampling_params=SamplingParams(max_tokens=max_tokens, **{"ignore_eos": eos_token_id is None} | sampling),
+        eos_token_id=eos_token_id,
+        arrival_time=arrival_time,
+        priority=priority,
+        block_hasher=None if block_size is None else get_request_block_hasher(block_size),
+    )
+
+
+def sample(
+    scheduler: Scheduler, output: SchedulerOutput, token: Callable[[Request], int] = lambda request: 7
+) -> ModelRunnerOutput:
+    """What a model runner would return: a token for each request whose tokens are all computed now."""
+    req_ids = list(output.num_scheduled_tokens)
+    sampled = []
+    for req_id in req_ids:
+        request = scheduler.requests.get(req_id)
+        complete = request is not None and request.num_computed_tokens == request.num_tokens
+        sampled.append([token(request)] if request is not None and complete else [])
+    return ModelRunnerOutput(
+        req_ids=req_ids,
+        req_id_to_index={req_id: index for index, req_id in enumerate(req_ids)},
+        sampled_token_ids=sampled,
+        logits_shape=(sum(map(len, sampled)), 8),
+    )
+
+
+def run_step(
+    scheduler: Scheduler, token: Callable[[Request], int] = lambda request: 7
+) -> tuple[SchedulerOutput, dict[int, EngineCoreOutputs]]:
+    """Schedule, sample, update."""
+    output = scheduler.schedule()
+    return output, scheduler.update_from_output(output, sample(scheduler, output, token))

@@ -1,0 +1,202 @@
+"""What names a full block (its hash), and how many blocks the memory can hold.
+
+The hashes are computed when a request arrives and whenever it grows (`Request.block_hashes`); the sizes once, at
+start-up.
+
+vLLM: vllm/v1/core/kv_cache_utils.py. Its `KVCacheBlock` and `FreeKVCacheBlockQueue` are in `kv_cache_block.py` here.
+Left out: hashes of multimodal inputs, LoRA names and cache salts, groups of layers of different kinds, several workers.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Callable, Sequence
+
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.kv_cache.kv_cache_block import BlockHash
+from tracellm.engine.kv_cache.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheTensor,
+)
+from tracellm.engine.request import Request
+
+__all__ = [
+    "NONE_HASH",
+    "check_enough_kv_cache_memory",
+    "check_request_fits",
+    "estimate_max_model_len",
+    "get_kv_cache_config",
+    "get_request_block_hasher",
+    "hash_block_tokens",
+]
+
+NONE_HASH = BlockHash(hashlib.sha256(b"tracellm: no block before this one").digest())
+"""Stands for the parent of a first block. vLLM draws it at random (or from PYTHONHASHSEED); a fixed one makes hashes
+comparable between runs."""
+
+_MIB = 1024 * 1024
+
+
+def hash_block_tokens(parent_block_hash: BlockHash | None, curr_block_token_ids: Sequence[int]) -> BlockHash:
+    """Name the content of a full block: SHA-256 over its parent's name and its own tokens.
+
+    Keys and values of a token depend on all tokens before it, so two blocks hold the same numbers exactly when they and
+    all blocks before them hold the same tokens: that is what the chain of names says.
+
+    Args:
+        parent_block_hash: of the block before; None for a first block.
+        curr_block_token_ids: its tokens, `block_size` of them.
+    """
+    digest = hashlib.sha256(NONE_HASH if parent_block_hash is None else parent_block_hash)
+    digest.update(array("q", curr_block_token_ids).tobytes())
+    return BlockHash(digest.digest())
+
+
+def get_request_block_hasher(block_size: int) -> Callable[[Request], list[BlockHash]]:
+    """A function that gives the hashes of those full blocks of a request that are not in its `block_hashes` yet."""
+
+    def request_block_hasher(request: Request) -> list[BlockHash]:
+        known = request.block_hashes
+        start, end = len(known) * block_size, request.num_tokens
+        if start + block_size > end:
+            return []
+        parent = known[-1] if known else None
+        new_hashes = []
+        for index in range(start, end - block_size + 1, block_size):
+            parent = hash_block_tokens(parent, request.all_token_ids[index : index + block_size])
+            new_hashes.append(parent)
+        return new_hashes
+
+    return request_block_hasher
+
+
+def _cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _bytes_per_block(kv_cache_spec: dict[str, FullAttentionSpec]) -> int:
+    """Bytes of one block in all layers together."""
+    return sum(spec.page_size_bytes for spec in kv_cache_spec.values())
+
+
+def _block_size(kv_cache_spec: dict[str, FullAttentionSpec]) -> int:
+    return next(iter(kv_cache_spec.values())).block_size
+
+
+def estimate_max_model_len(kv_cache_spec: dict[str, FullAttentionSpec], available_memory: int) -> int:
+    """The longest request, in tokens, that the memory (bytes) can hold; 0 if it cannot hold any.
+
+    vLLM: vllm/v1/core/kv_cache_utils.py::estimate_max_model_len, which searches and does not count the null block.
+    """
+    num_blocks = available_memory // _bytes_per_block(kv_cache_spec)
+    return max(num_blocks - 1, 0) * _block_size(kv_cache_spec)
+
+
+def check_enough_kv_cache_memory(
+    vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAttentionSpec], available_memory: int
+) -> None:
+    """Check that the memory holds at least one request of the longest length allowed.
+
+    vLLM: vllm/v1/core/kv_cache_utils.py::check_enough_kv_cache_memory, which does not count the null block: with memory
+    for exactly `max_model_len` tokens it starts, and a request of that length then waits for ever.
+
+    Args:
+        vllm_config: for `max_model_len`.
+        kv_cache_spec: what each layer stores, by the layer's name.
+        available_memory: bytes.
+
+    Raises:
+        EngineError: it does not; the message names the largest `max_model_len` that would fit.
+    """
+    max_model_len = vllm_config.model_config.max_model_len
+    num_blocks = _cdiv(max_model_len, _block_size(kv_cache_spec)) + 1
+    needed_memory = num_blocks * _bytes_per_block(kv_cache_spec)
+    if needed_memory <= available_memory:
+        return
+    largest = estimate_max_model_len(kv_cache_spec, available_memory)
+    advice = f"Set max_model_len to {largest} or less, or raise" if largest else "Raise"
+    raise EngineError(
+        f"The KV cache cannot hold one request of max_model_len={max_model_len} tokens: that takes {num_blocks} blocks "
+        f"of {_block_size(kv_cache_spec)} tokens (one of them the null block), {needed_memory / _MIB:.2f} MiB, and "
+        f"{max(available_memory, 0) / _MIB:.2f} MiB are available. {advice} gpu_memory_utilization."
+    )
+
+
+def get_kv_cache_config(
+    vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAttentionSpec], available_memory: int
+) -> KVCacheConfig:
+    """Divide the memory into blocks: as many as fit, or `num_gpu_blocks_override`.
+
+    As in vLLM 0.11.1, an override may be too small for a request of `max_model_len` tokens; `check_request_fits` then
+    refuses the requests that are too long for it.
+
+    vLLM: vllm/v1/core/kv_cache_utils.py::get_kv_cache_configs (there for several workers).
+
+    Args:
+        vllm_config: for `max_model_len` and `num_gpu_blocks_override`.
+        kv_cache_spec: what each layer stores, by the layer's name.
+        available_memory: bytes.
+
+    Raises:
+        EngineError: the memory is too small, the override is, or the layers differ in what they store.
+    """
+    specs = list(kv_cache_spec.values())
+    if any(spec != specs[0] for spec in specs):
+        raise EngineError(
+            "The model's attention layers store keys and values of different shapes, and tracellm runs only models "
+            f"whose layers are alike: {', '.join(f'{name}: {spec}' for name, spec in kv_cache_spec.items())}."
+        )
+    bytes_per_block = _bytes_per_block(kv_cache_spec)
+    num_blocks = vllm_config.cache_config.num_gpu_blocks_override
+    if num_blocks is None:
+        check_enough_kv_cache_memory(vllm_config, kv_cache_spec, available_memory)
+        num_blocks = available_memory // bytes_per_block
+    elif num_blocks < 2:
+        raise EngineError(
+            f"num_gpu_blocks_override={num_blocks} leaves no block for requests, since block 0 is the null block. "
+            "Give at least 2."
+        )
+    elif num_blocks * bytes_per_block > available_memory:
+        raise EngineError(
+            f"num_gpu_blocks_override={num_blocks} takes {num_blocks * bytes_per_block / _MIB:.2f} MiB of KV cache, "
+            f"and {max(available_memory, 0) / _MIB:.2f} MiB are available. Give a smaller number (at most "
+            f"{max(available_memory, 0) // bytes_per_block}) or raise gpu_memory_utilization."
+        )
+    return KVCacheConfig(
+        num_blocks=num_blocks,
+        kv_cache_tensors=[
+            KVCacheTensor(size=spec.page_size_bytes * num_blocks, shared_by=[name])
+            for name, spec in kv_cache_spec.items()
+        ],
+        kv_cache_groups=[KVCacheGroupSpec(list(kv_cache_spec), specs[0])],
+    )
+
+
+def check_request_fits(request_id: str, num_prompt_tokens: int, max_tokens: int, vllm_config: VllmConfig) -> None:
+    """Check that the whole KV cache is enough for one request.
+
+    A request that needs more would be preempted and resumed for ever. The last token it generates needs no room:
+    nothing is computed from it.
+
+    Args:
+        request_id: for the message.
+        num_prompt_tokens: length of its prompt.
+        max_tokens: the most tokens it may generate.
+        vllm_config: with `cache_config.num_gpu_blocks` known.
+
+    Raises:
+        InvalidRequestError: it needs more blocks than there are.
+    """
+    block_size, num_gpu_blocks = vllm_config.cache_config.block_size, vllm_config.cache_config.num_gpu_blocks
+    assert num_gpu_blocks is not None, "the number of blocks is known once EngineCore has measured the memory"
+    num_tokens = min(num_prompt_tokens + max_tokens, vllm_config.model_config.max_model_len) - 1
+    needed, usable = _cdiv(num_tokens, block_size), num_gpu_blocks - 1
+    if needed > usable:
+        raise InvalidRequestError(
+            f"Request {request_id} can never run to its end: with a prompt of {num_prompt_tokens} tokens and "
+            f"max_tokens={max_tokens} it needs {needed} KV blocks of {block_size} tokens; the KV cache has {usable} "
+            f"(num_gpu_blocks={num_gpu_blocks}, less the null block). Shorten the prompt or lower max_tokens, so that "
+            f"both together are at most {usable * block_size + 1}, or give the KV cache more blocks."
+        )

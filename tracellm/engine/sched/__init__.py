@@ -1,0 +1,6 @@
+"""The scheduler: which requests get how many tokens and which KV blocks in the next step, and why the others wait.
+
+Read `scheduler.py` first, then `output.py` (what it hands to the workers) and `reasons.py` (why a request was held).
+
+vLLM: vllm/v1/core/sched/.
+"""

@@ -1,0 +1,362 @@
+"""The scheduler: before every step it decides who computes how many tokens, and into which KV blocks.
+
+`EngineCore.step_fn` calls `schedule`, lets the workers execute what it returned, and hands their samples to
+`update_from_output`. There are no phases: a request has `num_tokens` tokens, of which `num_computed_tokens` are
+computed, and every step lets the second number catch up with the first. A prompt in one go, a prompt in chunks, a
+single decoded token and a request resumed after a preemption are all the same to it.
+
+vLLM: vllm/v1/core/sched/scheduler.py.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
+from tracellm.engine.kv_cache.kv_cache_manager import KVCacheBlocks, KVCacheManager
+from tracellm.engine.messages import EngineCoreOutput, EngineCoreOutputs
+from tracellm.engine.model_runner_output import ModelRunnerOutput
+from tracellm.engine.request import Request, RequestStatus
+from tracellm.engine.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
+from tracellm.engine.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.sched.request_queue import SchedulingPolicy, create_request_queue
+from tracellm.engine.sched.utils import check_stop
+
+__all__ = ["Scheduler"]
+
+
+@dataclass(slots=True)
+class _Step:
+    """What has been decided so far for the step being scheduled."""
+
+    token_budget: int
+    """Tokens still to give away."""
+    new_reqs: list[Request] = field(default_factory=list)
+    resumed_reqs: list[Request] = field(default_factory=list)
+    running_reqs: list[Request] = field(default_factory=list)
+    preempted_reqs: list[Request] = field(default_factory=list)
+    num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
+    new_blocks: dict[str, KVCacheBlocks] = field(default_factory=dict)
+    """All blocks of a new or resumed request; those added to a running one."""
+    not_scheduled: dict[str, HeldReason] = field(default_factory=dict)
+    blocked_req: Request | None = None
+    """The waiting request that found too few free blocks."""
+
+
+class Scheduler:
+    """Continuous batching over a paged KV cache.
+
+    Running requests come first, in the order in which they began; what is left of the step's token budget begins
+    waiting ones. When a running request finds no free block, the last one in line is preempted: it loses its blocks,
+    goes back to the front of the waiting queue and is computed anew later. In a step that preempted, nobody new begins.
+
+    vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, encoder inputs, LoRA, structured
+    output, KV connectors, pipeline parallelism, asynchronous scheduling, statistics. Added: the reasons.
+    """
+
+    def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, log_stats: bool = False) -> None:
+        self.log_stats = log_stats
+        self.scheduler_config = vllm_config.scheduler_config
+        self.max_num_running_reqs = self.scheduler_config.max_num_seqs
+        self.max_num_scheduled_tokens = self.scheduler_config.max_num_batched_tokens
+        self.max_model_len = vllm_config.model_config.max_model_len
+        self.policy = SchedulingPolicy(self.scheduler_config.policy)
+
+        self.requests: dict[str, Request] = {}
+        """All requests that have not ended, by id."""
+        self.waiting = create_request_queue(self.policy)
+        self.running: list[Request] = []
+        self.finished_req_ids: set[str] = set()
+        """Requests that ended since the last step, of which the workers are to be told."""
+        self.prev_step_scheduled_req_ids: set[str] = set()
+        self.kv_cache_manager = KVCacheManager(kv_cache_config, vllm_config.cache_config.enable_prefix_caching)
+
+    # -- before the step ----------------------------------------------------------------------------------------------
+
+    def schedule(self) -> SchedulerOutput:
+        """Decide the next step. All that it decides counts as computed from now on (`_update_after_schedule`)."""
+        step = _Step(token_budget=self.max_num_scheduled_tokens)
+        self._schedule_running(step)
+        if not step.preempted_reqs:
+            self._schedule_waiting(step)
+        if self.waiting:
+            self._explain_waiting(step)
+
+        num_common_prefix_blocks = [0]
+        if self.running:
+            num_common_prefix_blocks = self.kv_cache_manager.get_num_common_prefix_blocks(self.running[0].request_id)
+        scheduler_output = SchedulerOutput(
+            scheduled_new_reqs=[
+                NewRequestData.from_request(request, step.new_blocks[request.request_id].get_block_ids())
+                for request in step.new_reqs
+            ],
+            scheduled_cached_reqs=self._make_cached_request_data(step.running_reqs, step.resumed_reqs, step.new_blocks),
+            num_scheduled_tokens=step.num_scheduled_tokens,
+            total_num_scheduled_tokens=sum(step.num_scheduled_tokens.values()),
+            num_common_prefix_blocks=num_common_prefix_blocks,
+            finished_req_ids=self.finished_req_ids,
+            not_scheduled=step.not_scheduled,
+        )
+        self._update_after_schedule(scheduler_output)
+        return scheduler_output
+
+    def _schedule_running(self, step: _Step) -> None:
+        """Let the running requests go on, preempting from the end of the line when blocks run out."""
+        index = 0
+        while index < len(self.running) and step.token_budget > 0:
+            request = self.running[index]
+            wanted = request.num_tokens - request.num_computed_tokens
+            if wanted == 0:  # its sample is still being awaited
+                index += 1
+                continue
+            num_new_tokens = self._limit(step, request, wanted)
+            num_preempted = len(step.preempted_reqs)
+            new_blocks = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
+            while new_blocks is None and self._preempt(step, request, num_new_tokens) is not request:
+                new_blocks = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
+            if new_blocks is None:
+                break  # it preempted itself
+            if len(step.preempted_reqs) > num_preempted:
+                index = self.running.index(request)  # by priority, one before it may have gone
+            index += 1
+            step.running_reqs.append(request)
+            step.new_blocks[request.request_id] = new_blocks
+            step.num_scheduled_tokens[request.request_id] = num_new_tokens
+            step.token_budget -= num_new_tokens
+
+        for request in self.running[index:]:
+            step.not_scheduled[request.request_id] = (
+                HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
+                if step.token_budget
+                else self._no_budget(request)
+            )
+
+    def _chunk(self, wanted: int) -> int:
+        return min(wanted, self.scheduler_config.long_prefill_token_threshold or wanted)
+
+    def _limit(self, step: _Step, request: Request, wanted: int) -> int:
+        """How many of the wanted tokens it can get: no more than a chunk, and than the budget has left."""
+        given = self._chunk(wanted)
+        if given > step.token_budget:
+            given = step.token_budget
+            step.not_scheduled[request.request_id] = HeldReason.token_budget(
+                self.max_num_scheduled_tokens, step.token_budget, wanted, given
+            )
+        elif given < wanted:
+            step.not_scheduled[request.request_id] = HeldReason.chunk_threshold(given, wanted, given)
+        return given
+
+    def _preempt(self, step: _Step, request: Request, num_new_tokens: int) -> Request:
+        """Take the blocks of the last request in line, for `request`, which may be that last one itself."""
+        if self.policy is SchedulingPolicy.PRIORITY:
+            preempted = max(self.running, key=lambda r: (r.priority, r.arrival_time))
+            self.running.remove(preempted)
+            if preempted in step.running_reqs:  # scheduled a moment ago: undo that
+                step.running_reqs.remove(preempted)
+                del step.new_blocks[preempted.request_id]
+                step.token_budget += step.num_scheduled_tokens.pop(preempted.request_id)
+        else:
+            preempted = self.running.pop()
+
+        step.not_scheduled[preempted.request_id] = HeldReason.preempted(
+            by=request.request_id,
+            needed=self.kv_cache_manager.get_num_blocks_to_allocate(request, num_new_tokens),
+            free=self.kv_cache_manager.block_pool.get_num_free_blocks(),
+        )
+        self.kv_cache_manager.free(preempted)
+        preempted.status = RequestStatus.PREEMPTED
+        preempted.num_computed_tokens = 0
+        preempted.num_preemptions += 1
+        self.waiting.prepend_request(preempted)
+        step.preempted_reqs.append(preempted)
+        return preempted
+
+    def _schedule_waiting(self, step: _Step) -> None:
+        """Begin (or resume) waiting requests, in the order of the queue, as long as there is room for the first."""
+        skipped = create_request_queue(self.policy)
+        while self.waiting and step.token_budget > 0 and len(self.running) < self.max_num_running_reqs:
+            request = self.waiting.peek_request()
+            computed_blocks, num_computed_tokens = self.kv_cache_manager.get_computed_blocks(request)
+            wanted = request.num_tokens - num_computed_tokens
+            if not self.scheduler_config.enable_chunked_prefill and self._chunk(wanted) > step.token_budget:
+                # The prompt must be computed in one go: let shorter ones pass. As in vLLM, those skipped in one step
+                # come back in reverse order.
+                step.not_scheduled[request.request_id] = HeldReason.token_budget(
+                    self.max_num_scheduled_tokens, step.token_budget, wanted, given=0
+                )
+                skipped.prepend_request(self.waiting.pop_request())
+                continue
+            num_new_tokens = self._limit(step, request, wanted)
+            new_blocks = self.kv_cache_manager.allocate_slots(
+                request, num_new_tokens, num_computed_tokens, computed_blocks
+            )
+            if new_blocks is None:
+                step.blocked_req = request
+                step.not_scheduled[request.request_id] = HeldReason.no_free_blocks(
+                    needed=self.kv_cache_manager.get_num_blocks_to_allocate(request, num_new_tokens, computed_blocks),
+                    free=self.kv_cache_manager.block_pool.get_num_free_blocks(),
+                )
+                break
+
+            self.waiting.pop_request()
+            self.running.append(request)
+            (step.new_reqs if request.status is RequestStatus.WAITING else step.resumed_reqs).append(request)
+            step.new_blocks[request.request_id] = self.kv_cache_manager.get_blocks(request.request_id)
+            step.num_scheduled_tokens[request.request_id] = num_new_tokens
+            step.token_budget -= num_new_tokens
+            request.status = RequestStatus.RUNNING
+            request.num_computed_tokens = num_computed_tokens
+            if request.num_cached_tokens < 0:
+                request.num_cached_tokens = num_computed_tokens
+        if skipped:
+            self.waiting.prepend_requests(skipped)
+
+    def _explain_waiting(self, step: _Step) -> None:
+        """Say why those still wait that have not been told yet."""
+        if step.preempted_reqs:
+            reason = HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
+        elif step.token_budget == 0:
+            first = self.waiting.peek_request()
+            step.not_scheduled.setdefault(first.request_id, self._no_budget(first))
+            reason = HeldReason.behind(first.request_id, HeldCode.TOKEN_BUDGET)
+        elif step.blocked_req is not None:
+            reason = HeldReason.behind(step.blocked_req.request_id, HeldCode.NO_FREE_BLOCKS)
+        else:
+            reason = HeldReason.max_num_seqs(self.max_num_running_reqs, len(self.running))
+        for request in self.waiting:
+            step.not_scheduled.setdefault(request.request_id, reason)
+
+    def _no_budget(self, request: Request) -> HeldReason:
+        wanted = request.num_tokens - request.num_computed_tokens
+        return HeldReason.token_budget(self.max_num_scheduled_tokens, left=0, wanted=wanted, given=0)
+
+    def _make_cached_request_data(
+        self, running_reqs: list[Request], resumed_reqs: list[Request], new_blocks: dict[str, KVCacheBlocks]
+    ) -> CachedRequestData:
+        """What the model runner does not know yet of the requests that it has seen before."""
+        reqs = running_reqs + resumed_reqs
+        return CachedRequestData(
+            req_ids=[request.request_id for request in reqs],
+            resumed_req_ids={request.request_id for request in resumed_reqs},
+            new_token_ids=[],
+            all_token_ids={
+                request.request_id: list(request.all_token_ids)
+                for request in reqs
+                if request.request_id not in self.prev_step_scheduled_req_ids
+            },
+            new_block_ids=[new_blocks[request.request_id].get_block_ids(allow_none=True) for request in reqs],
+            num_computed_tokens=[request.num_computed_tokens for request in reqs],
+            num_output_tokens=[request.num_output_tokens for request in reqs],
+        )
+
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        """Count the scheduled tokens as computed, so that the next chunk could be scheduled at once."""
+        for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
+            self.requests[request_id].num_computed_tokens += num_tokens
+        self.prev_step_scheduled_req_ids = set(scheduler_output.num_scheduled_tokens)
+        self.finished_req_ids = set()  # a new set: the old one is in the output
+
+    # -- after the step -----------------------------------------------------------------------------------------------
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        """Give every request its sampled tokens, end those that are done, and report to the clients.
+
+        Args:
+            scheduler_output: what was scheduled.
+            model_runner_output: `sampled_token_ids[i]` is empty for a request whose prompt is not computed to its end
+            yet.
+
+        Returns:
+            By client, the requests that got tokens.
+        """
+        outputs: dict[int, list[EngineCoreOutput]] = {}
+        stopped_reqs: set[Request] = set()
+        for request_id in scheduler_output.num_scheduled_tokens:
+            request = self.requests.get(request_id)
+            if request is None:
+                continue  # aborted while the step ran
+            index = model_runner_output.req_id_to_index[request_id]
+            new_token_ids = model_runner_output.sampled_token_ids[index]
+            if not new_token_ids:
+                continue
+            new_token_ids, stopped = self._update_request_with_output(request, new_token_ids)
+            if stopped:
+                self._free_request(request)
+                stopped_reqs.add(request)
+            outputs.setdefault(request.client_index, []).append(
+                EngineCoreOutput(
+                    request_id=request_id,
+                    new_token_ids=new_token_ids,
+                    finish_reason=request.get_finished_reason(),
+                    stop_reason=request.stop_reason,
+                    num_cached_tokens=request.num_cached_tokens,
+                )
+            )
+        if stopped_reqs:
+            self.running = [request for request in self.running if request not in stopped_reqs]
+        return {client_index: EngineCoreOutputs(outputs=of_client) for client_index, of_client in outputs.items()}
+
+    def _update_request_with_output(self, request: Request, new_token_ids: list[int]) -> tuple[list[int], bool]:
+        """Append the tokens up to the one that ends the request. Returns these tokens, and whether it ended."""
+        for count, token_id in enumerate(new_token_ids, start=1):
+            request.append_output_token_ids(token_id)
+            if check_stop(request, self.max_model_len):
+                return new_token_ids[:count], True
+        return new_token_ids, False
+
+    # -- requests come and go -----------------------------------------------------------------------------------------
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request."""
+        self.requests[request.request_id] = request
+        self.waiting.add_request(request)
+
+    def finish_requests(self, request_ids: str | Iterable[str], finished_status: RequestStatus) -> None:
+        """End requests from outside: the client went away, or found a stop string.
+
+        Ids of requests that have ended, or never were, are passed over.
+        """
+        assert RequestStatus.is_finished(finished_status)
+        ids = {request_ids} if isinstance(request_ids, str) else set(request_ids)
+        requests = [self.requests[request_id] for request_id in ids if request_id in self.requests]
+        running = {request for request in requests if request.status is RequestStatus.RUNNING}
+        if running:
+            self.running = [request for request in self.running if request not in running]
+        if len(running) < len(requests):
+            self.waiting.remove_requests(request for request in requests if request not in running)
+        for request in requests:
+            request.status = finished_status
+            self._free_request(request)
+
+    def _free_request(self, request: Request) -> None:
+        """Forget a request that has ended, and tell the workers to."""
+        assert request.is_finished()
+        self.kv_cache_manager.free(request)
+        self.finished_req_ids.add(request.request_id)
+        del self.requests[request.request_id]
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """How many requests run, and how many wait."""
+        return len(self.running), len(self.waiting)
+
+    def get_num_unfinished_requests(self) -> int:
+        """How many requests run or wait."""
+        return len(self.running) + len(self.waiting)
+
+    def has_unfinished_requests(self) -> bool:
+        """Does any request run or wait?"""
+        return self.get_num_unfinished_requests() > 0
+
+    def has_finished_requests(self) -> bool:
+        """Did any request end of which the workers do not know yet?"""
+        return len(self.finished_req_ids) > 0
+
+    def has_requests(self) -> bool:
+        """Is there anything a step would do?"""
+        return self.has_unfinished_requests() or self.has_finished_requests()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content. Refuses (False) while a block is in use."""
+        return self.kv_cache_manager.reset_prefix_cache()
