@@ -1,8 +1,11 @@
-"""Numbers as people read them: durations, bytes, probabilities, runs of integers."""
+"""Numbers as people read them: durations, bytes, probabilities, and not too many of anything."""
+
+from collections.abc import Sequence
+from typing import TypeVar
 
 __all__ = ["byte_size", "clip", "duration", "percent"]
 
-from collections.abc import Sequence
+T = TypeVar("T")
 
 
 def duration(seconds: float) -> str:
@@ -32,6 +35,6 @@ def percent(share: float) -> str:
     return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
 
 
-def clip(parts: Sequence[str], most: int) -> tuple[list[str], int]:
+def clip(parts: Sequence[T], most: int) -> tuple[list[T], int]:
     """The first `most` of `parts`, and how many are left out; one too many is not worth leaving out."""
     return (list(parts), 0) if len(parts) <= most + 1 else (list(parts[:most]), len(parts) - most)

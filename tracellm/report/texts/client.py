@@ -27,7 +27,7 @@ EN = {
     "client.switch.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 and LLM",
     "client.switch.SyncMPClient": "VLLM_ENABLE_V1_MULTIPROCESSING=1 and LLM",
     "client.switch.AsyncMPClient": "AsyncLLM",
-    "client.not_yet": "not in this version of tracellm",
+    "client.not_yet": "This version of tracellm has the InprocClient only, and refuses the other two.",
     "client.real": "A real vLLM, 0.11 or later, has VLLM_ENABLE_V1_MULTIPROCESSING=1 unless told otherwise: there a plain "
     "LLM() gets a SyncMPClient.",
 }
@@ -56,7 +56,7 @@ ZH = {
     "client.switch.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0，使用 LLM",
     "client.switch.SyncMPClient": "VLLM_ENABLE_V1_MULTIPROCESSING=1，使用 LLM",
     "client.switch.AsyncMPClient": "使用 AsyncLLM",
-    "client.not_yet": "当前版本的 tracellm 尚未提供",
+    "client.not_yet": "当前版本的 tracellm 只有 InprocClient，选用另外两个会报错。",
     "client.real": "真实的 vLLM（0.11 及以后）默认 VLLM_ENABLE_V1_MULTIPROCESSING=1："
     "在那里直接使用 LLM() 得到的是 SyncMPClient。",
 }

@@ -1,0 +1,108 @@
+"""What changed in a step, in words: who joined, came back, was preempted, was held and why, ended and why.
+
+A step in which nothing changed is like the one before it, and a console or a table may say both in one line.
+"""
+
+import re
+from collections.abc import Iterable
+
+from tracellm.report.quantities import clip
+from tracellm.report.texts import text, texts
+from tracellm.report.visible import visible
+from tracellm.trace.steps import Step
+
+__all__ = [
+    "alike",
+    "changes",
+    "endings",
+    "finish_reason",
+    "held_reason",
+    "kind_name",
+    "name_requests",
+    "queue_changes",
+]
+
+_MOST_NAMES = 6
+
+
+def alike(step: Step, before: Step) -> bool:
+    """Whether `step` does what `before` did: the same kind for the same requests, and nothing changed in either."""
+    return (
+        step.kind == before.kind
+        and not _changed(step)
+        and not _changed(before)
+        and [request.request_id for request in step.requests] == [request.request_id for request in before.requests]
+        and _held(step) == _held(before)
+    )
+
+
+def _changed(step: Step) -> bool:
+    return bool(step.new or step.resumed or step.preempted or step.finished)
+
+
+def _held(step: Step) -> list[tuple[str, str]]:
+    return [(held.request_id, held.reason) for held in step.held]
+
+
+def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
+    """A sentence for each thing that changed in `step`; who is held is told unless `before` held the same."""
+    return queue_changes(step, lang, before) + endings(step, lang)
+
+
+def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
+    """What the scheduler changed: who joined, came back, was preempted, was held and why."""
+    said = []
+    for key in ("new", "resumed", "preempted"):
+        if ids := getattr(step, key):
+            said.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
+    if before is None or _held(step) != _held(before):
+        groups: dict[str, list[str]] = {}
+        for held in step.held:
+            groups.setdefault(held_reason(held.reason, held.details, lang), []).append(held.request_id)
+        for why, ids in groups.items():
+            said.append(text(lang, "step.held", names=name_requests(ids, lang), why=why))
+    return said
+
+
+def endings(step: Step, lang: str) -> list[str]:
+    """Who ended with the step, and why."""
+    ended: dict[str, list[str]] = {}
+    for request, reason in step.finished.items():
+        ended.setdefault(reason, []).append(request)
+    return [
+        text(lang, "step.finished", names=name_requests(ids, lang), why=finish_reason(reason, lang))
+        for reason, ids in ended.items()
+    ]
+
+
+def name_requests(ids: Iterable[str], lang: str) -> str:
+    """`request 3`, `requests 3, 4, 7`, `requests 0, 1, 2, 3, 4, 5 and 20 more`."""
+    everyone = [visible(id) for id in ids]
+    shown, more = clip(everyone, _MOST_NAMES)
+    names = text(lang, "step.comma").join(shown)
+    if more:
+        return text(lang, "step.names_more", names=names, more=more)
+    return text(lang, "step.name" if len(everyone) == 1 else "step.names", names=names)
+
+
+def held_reason(code: str, details: str, lang: str) -> str:
+    """Why a request was held, in words with the numbers behind it; a code that has no words here is given as it is."""
+    values = {name: visible(value) for name, value in re.findall(r"(\w+)=(\S+)", details)}
+    if (cause := f"held.cause.{values.get('cause')}") in texts(lang):
+        values["cause"] = text(lang, cause)
+    try:
+        return text(lang, f"held.{code}", **values)
+    except KeyError:
+        return visible(f"{code} ({details})" if details else code)
+
+
+def finish_reason(code: str, lang: str) -> str:
+    """Why a request ended, in words where the code is known: stop, length, abort."""
+    key = f"finish.{code}"
+    return text(lang, key) if key in texts(lang) else visible(code)
+
+
+def kind_name(kind: str, lang: str) -> str:
+    """A step's kind in words: prefill, decode, mixed, empty."""
+    key = f"step.kind.{kind}"
+    return text(lang, key) if key in texts(lang) else visible(kind)

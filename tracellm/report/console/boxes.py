@@ -1,0 +1,144 @@
+"""The console's boxes: what each says, as rows of a heading and lines."""
+
+from collections.abc import Mapping
+
+from tracellm.report.changes import endings, kind_name, queue_changes
+from tracellm.report.console.paper import Row
+from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
+from tracellm.report.quantities import byte_size, clip, duration, percent
+from tracellm.report.texts import text, texts
+from tracellm.report.visible import shorten, visible
+from tracellm.trace.ranges import format_ranges
+from tracellm.trace.steps import ScheduledRequest, Step
+
+__all__ = ["client_rows", "kv_rows", "load_rows", "step_rows", "step_title"]
+
+CLIENTS = ("InprocClient", "SyncMPClient", "AsyncMPClient")
+PHASES = {
+    "schedule": "EngineCore._schedule",
+    "execute": "EngineCore._execute_model",
+    "process": "EngineCore._process_model_outputs",
+}
+"""The three phases of a step and the methods that they are."""
+MOST_REQUESTS = 5
+
+
+def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
+    """Why this client."""
+    inputs = [
+        f"{name} = {visible(str(value))}: {text(lang, f'client.from.{name}')}"
+        for name, value in (
+            ("multiprocess_mode", choice.multiprocess_mode),
+            ("asyncio_mode", choice.asyncio_mode),
+            ("executor_class", choice.executor_class),
+        )
+    ]
+    rule = [
+        f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
+        for client in reversed(CLIENTS)
+    ]
+    said = [Row(text(lang, "client.inputs"), inputs), Row(text(lang, "client.rule"), rule)]
+    if (key := f"client.means.{choice.choice}") in texts(lang):
+        said.append(Row(text(lang, "client.means"), [text(lang, key)]))
+    switch = [f"{text(lang, f'client.switch.{client}')} -> {client}" for client in CLIENTS if client != choice.choice]
+    said.append(Row(text(lang, "client.switch"), switch))
+    said.append(Row(text(lang, "client.note"), [text(lang, "client.real"), text(lang, "client.not_yet")]))
+    return said
+
+
+def load_rows(load: ModelLoad, lang: str) -> list[Row]:
+    """The three stages of loading a model."""
+    took = {stage.name: duration(stage.seconds) for stage in load.stages}
+    said: dict[str, str] = {}
+    if load.source is not None:
+        said["find"] = text(lang, "console.load.find", source=visible(load.source), files=len(load.files))
+    if load.bytes is not None:
+        said["read"] = text(lang, "console.load.read", bytes=byte_size(load.bytes), tensors=load.tensors or 0)
+    if load.device is not None:
+        place = {"device": visible(load.device), "dtype": visible(load.dtype or "?")}
+        said["place"] = text(lang, "console.load.place", parameters=load.parameters or 0, **place)
+    return [Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in said.items()]
+
+
+def kv_rows(cache: KVCache, lang: str) -> list[Row]:
+    """The KV cache's size in blocks, tokens and bytes."""
+    room = (cache.num_blocks - 1) * cache.block_size  # the null block holds nothing
+    size = text(lang, "console.kv.size", blocks=cache.num_blocks, size=cache.block_size, room=room)
+    said = [Row(text(lang, "console.kv.blocks"), [size])]
+    if cache.bytes is not None:
+        memory = byte_size(cache.bytes)
+        if cache.available_bytes is not None:
+            memory = text(lang, "console.kv.of", bytes=memory, available=byte_size(cache.available_bytes))
+        said.append(Row(text(lang, "console.kv.memory"), [memory]))
+    return said
+
+
+def step_title(step: Step, lang: str) -> str:
+    """What kind of step, for how many requests, of how many tokens, and how long it took."""
+    return text(
+        lang,
+        "console.step",
+        index=step.index,
+        kind=kind_name(step.kind, lang),
+        requests=len(step.requests),
+        tokens=step.num_tokens,
+        time=duration(step.span.duration_ns / 1e9),
+    )
+
+
+def step_rows(step: Step, phases: Mapping[str, int], lang: str, before: Step | None) -> list[Row]:
+    """A step's three phases; `phases` has the nanoseconds that each method of PHASES took."""
+    said = {
+        "schedule": queue_changes(step, lang, before) + _scheduled(step, lang),
+        "execute": _executed(step, lang),
+        "process": _sampled(step, lang) + endings(step, lang),
+    }
+    took = {name: duration(phases[method] / 1e9) for name, method in PHASES.items() if method in phases}
+    return [Row(text(lang, f"console.step.{name}"), lines, took.get(name, "")) for name, lines in said.items()]
+
+
+def _scheduled(step: Step, lang: str) -> list[str]:
+    shown, more = clip(step.requests, MOST_REQUESTS)
+    lines = [_request(request, lang) for request in shown]
+    if more:
+        lines.append(text(lang, "console.step.more", n=more))
+    used = step.blocks_total - step.blocks_free
+    blocks = {"used": used, "total": step.blocks_total}
+    lines.append(text(lang, "console.step.budget", tokens=step.num_tokens, budget=step.token_budget, **blocks))
+    return lines
+
+
+def _request(request: ScheduledRequest, lang: str) -> str:
+    first, last = request.num_computed, request.num_computed + request.num_tokens - 1
+    line = text(
+        lang,
+        "console.step.request",
+        id=visible(request.request_id),
+        tokens=request.num_tokens,
+        where=f"{first:,}" if last <= first else f"{first:,}-{last:,}",
+    )
+    if request.new_blocks:
+        line += text(lang, "console.step.new_blocks", blocks=shorten(format_ranges(request.new_blocks), 40))
+    if request.prefix_hit_tokens:
+        line += text(lang, "console.step.cached", cached=request.prefix_hit_tokens)
+    return line
+
+
+def _executed(step: Step, lang: str) -> list[str]:
+    if not step.logits_shape:
+        return []
+    return [text(lang, "console.step.logits", shape="[" + ", ".join(map(str, step.logits_shape)) + "]")]
+
+
+def _sampled(step: Step, lang: str) -> list[str]:
+    if not step.sampled:
+        return [text(lang, "console.step.no_token")]
+    shown, more = clip(step.sampled, MOST_REQUESTS)
+    lines = []
+    for one in shown:
+        token = text(lang, "console.step.no_text") if one.text is None else f'"{shorten(visible(one.text), 40)}"'
+        probability = f"  {percent(one.probability)}" if one.probability is not None else ""
+        lines.append(f"{visible(one.request_id)}: {token}{probability}")
+    if more:
+        lines.append(text(lang, "console.step.more", n=more))
+    return lines

@@ -1,0 +1,127 @@
+"""What is worth saying of the spans as they end, and in which order.
+
+Start-up is said outside in, client, model, cache, though the spans end inside out. The first prefill and the first decode
+step are said in full. Of the others, a run of alike steps is one line, said when it is over, and a step in which something
+changed has a line of its own and what changed below it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from tracellm.report.changes import alike, changes, kind_name
+from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
+from tracellm.report.console.paper import Paper, rows
+from tracellm.report.facts import REQUEST_SPAN, client_choice, kv_cache, model_load
+from tracellm.report.quantities import duration
+from tracellm.report.texts import Language, text, texts
+from tracellm.report.visible import visible
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.steps import STEP_SPAN, Step, read_step
+
+__all__ = ["Console"]
+
+_STARTUP = frozenset(
+    name for name in names.ATTRIBUTES if name.startswith(("tracellm.client.", "tracellm.load.", "tracellm.kv_cache."))
+)
+
+
+class Console:
+    """Call it with each span that ends, then `finish` it. Writes to stderr unless given another stream."""
+
+    def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
+        self._lang = lang
+        self._paper = Paper(stream, quiet=quiet)
+        self._startup: list[Span] = []
+        self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
+        self._shown: set[str] = set()  # kinds of steps that were said in full
+        self._run: list[Step] = []  # alike steps not said yet
+        self._changes: list[str] = []  # what changed in the first of them
+        self._before: Step | None = None
+        self._steps = self._requests = self._prompt_tokens = self._output_tokens = 0
+
+    def __call__(self, span: Span) -> None:
+        """Take note of a span that has ended, and say what there is to say."""
+        if span.name in PHASES.values() and span.parent_span_id:
+            self._phases.setdefault(span.parent_span_id, {})[span.name] = span.duration_ns
+        elif span.name == STEP_SPAN:
+            self._step(span)
+        elif span.name == REQUEST_SPAN:
+            self._requests += 1
+            self._prompt_tokens += int(span.attributes.get(names.GEN_AI_INPUT_TOKENS) or 0)
+            self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
+        elif not _STARTUP.isdisjoint(span.attributes):
+            self._startup.append(span)
+            if names.CLIENT_CHOICE in span.attributes:
+                self._say_startup()
+
+    def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
+        """Say what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
+        self._say_startup()
+        self._say_run()
+        status = f"common.status.{manifest.get('status')}"
+        seconds = manifest.get("duration_s")
+        ending = text(
+            self._lang,
+            "console.end",
+            status=text(self._lang, status if status in texts(self._lang) else "common.status.unknown"),
+            requests=self._requests,
+            prompt=self._prompt_tokens,
+            output=self._output_tokens,
+            steps=self._steps,
+            time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
+        )
+        self._paper.line(ending, style="bold")
+        if isinstance(error := manifest.get("error"), Mapping):
+            said = visible(f"{error.get('type')}: {error.get('message')}")
+            where = visible(f"{error.get('file')}:{error.get('line')}") if error.get("file") else None
+            self._paper.line(text(self._lang, "console.error", where=where, error=said) if where else said, style="red")
+        if report is not None:
+            self._paper.verbatim(text(self._lang, "console.report", path=visible(str(report))))
+
+    def _say_startup(self) -> None:
+        spans, self._startup = self._startup, []
+        if choice := client_choice(spans):
+            self._paper.box(
+                text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
+            )
+        if load := model_load(spans):
+            name = visible(load.architecture or load.source or "?")
+            self._paper.box(text(self._lang, "console.load", name=name), rows(load_rows(load, self._lang)))
+        if cache := kv_cache(spans):
+            self._paper.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
+
+    def _step(self, span: Span) -> None:
+        step = read_step(span)
+        phases = self._phases.pop(span.span_id, {})
+        self._steps += 1
+        if step.requests and step.kind not in self._shown:
+            self._say_run()
+            self._shown.add(step.kind)
+            self._paper.box(step_title(step, self._lang), rows(step_rows(step, phases, self._lang, self._before)))
+        elif self._run and alike(step, self._run[-1]):
+            self._run.append(step)
+        else:
+            self._say_run()
+            self._run, self._changes = [step], changes(step, self._lang, self._before)
+        self._before = step
+
+    def _say_run(self) -> None:
+        run, self._run = self._run, []
+        if not run:
+            return
+        first, last = run[0], run[-1]
+        values: dict[str, Any] = {
+            "first": first.index,
+            "kind": kind_name(first.kind, self._lang),
+            "requests": len(first.requests),
+            "tokens": sum(step.num_tokens for step in run),
+            "time": duration(sum(step.span.duration_ns for step in run) / len(run) / 1e9),
+        }
+        if len(run) == 1:
+            self._paper.line(text(self._lang, "console.run", **values))
+        else:
+            self._paper.line(text(self._lang, "console.runs", last=last.index, **values))
+        for change in self._changes:
+            self._paper.line(change, indent=4)

@@ -1,0 +1,96 @@
+"""What the console writes on: boxes on a terminal, plain indented lines in a pipe or a file, nothing when quiet."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from rich.box import ROUNDED
+from rich.console import Console as RichConsole
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Paper", "Row", "rows"]
+
+WIDEST = 104
+"""A box is no wider than this, however wide the terminal."""
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A heading, the lines that it heads, and how long that took."""
+
+    heading: str
+    lines: list[str]
+    time: str = ""
+
+
+def rows(content: Sequence[Row]) -> RenderableType:
+    """Headings in one column, what they head in another. Markup in the texts is text."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="bold")
+    if any(row.time for row in content):
+        table.add_column(no_wrap=True, justify="right", style="dim")
+    table.add_column(overflow="fold")
+    for row in content:
+        cells = [row.heading, row.time, "\n".join(row.lines)] if len(table.columns) == 3 else [row.heading, "\n".join(row.lines)]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+class Paper:
+    """Where the console writes."""
+
+    def __init__(self, stream: TextIO | None, *, quiet: bool) -> None:
+        self._stream = stream or sys.stderr
+        self._closed = quiet
+        self._rich = RichConsole(file=self._stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+    def box(self, title: str, content: RenderableType) -> None:
+        """A titled box; without a terminal the title on a line of its own and the content indented."""
+        if self._rich.is_terminal:
+            width = min(self._rich.width, WIDEST)
+            heading = Text(title, style="bold")
+            self._print(
+                Panel(content, title=heading, title_align="left", box=ROUNDED, border_style="cyan", width=width)
+            )
+        else:
+            self._print(Text(f"== {title} =="), Padding(content, (0, 0, 0, 2)))
+
+    def line(self, said: str, *, style: str = "", indent: int = 0) -> None:
+        """One line, or more where it is longer than the terminal is wide."""
+        self._print(Padding(Text(said, style=style), (0, 0, 0, indent)))
+
+    def verbatim(self, said: str) -> None:
+        """One line that is never broken, such as a path to be copied."""
+        self._print(Text(said), soft_wrap=True)
+
+    def _print(self, *content: RenderableType, **options: Any) -> None:
+        if self._closed:
+            return
+        with self._rich.capture() as written:
+            for part in content:
+                self._rich.print(part, **options)
+        said = written.get()
+        if not self._rich.is_terminal:
+            said = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
+        try:
+            with _beside_progress_bars(self._stream):
+                self._stream.write(said)
+                self._stream.flush()
+        except (OSError, ValueError):  # stderr was closed: the script goes on, and so does the recording
+            self._closed = True
+
+
+@contextlib.contextmanager
+def _beside_progress_bars(stream: TextIO) -> Iterator[None]:
+    """Take tqdm's progress bars off the terminal while something is written, if the script shows any."""
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if tqdm is None:
+        yield
+    else:
+        with tqdm.external_write_mode(file=stream):
+            yield
