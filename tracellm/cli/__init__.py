@@ -1,0 +1,30 @@
+"""The command: `tracellm run | show | report`, for people at a terminal.
+
+The uppermost floor: `app` reads the arguments, `run`, `show` and `report` do what they ask for.
+"""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """The `tracellm` command; ends by SystemExit, or with whatever ended the script that it ran."""
+    from tracellm.cli.app import parse
+    from tracellm.cli.errors import CommandError
+    from tracellm.cli.language import language_of_arguments
+    from tracellm.report.texts import text
+    from tracellm.trace.run_folder import RunFolderError
+
+    lang = language_of_arguments(sys.argv[1:])
+    job = parse(sys.argv[1:], lang)
+    try:
+        status = job()
+    except CommandError as error:
+        message = error.message(lang)
+    except RunFolderError as error:
+        message = str(error)
+    else:
+        sys.exit(status)
+    print(text(lang, "cli.error", message=message), file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,134 @@
+"""One explained run: the recording, its manifest and the reports, for the command line and for notebooks alike.
+
+In a notebook: `with tracellm.explain() as run: LLM().generate("Hello")`, and then `print(run.calltree())`.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tracellm.cli.failure import describe
+from tracellm.cli.folders import new_run_folder
+from tracellm.cli.language import choose_language
+from tracellm.cli.manifest import gpus, new_manifest
+from tracellm.cli.render import calltree_text, sequence_text, steps_text, tell, write_reports
+from tracellm.probes.session import Recording
+from tracellm.report.console import Console
+from tracellm.report.texts import Language
+from tracellm.trace.names import Level
+from tracellm.trace.run_folder import RunFolder, write_manifest
+
+__all__ = ["Explanation", "explain"]
+
+
+class Explanation:
+    """A recording, then the run folder that it left; `start` and `end` it, or use it in a `with` statement."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        script: str,
+        argv: Sequence[str],
+        lang: Language,
+        detail: Level | None = None,
+        focus: Sequence[str] = (),
+        keep_text: bool = True,
+        quiet: bool = False,
+    ) -> None:
+        self.folder = folder.absolute()  # the script may change the directory
+        self.lang = lang
+        self._shown = folder
+        self._detail: Level | None = detail
+        self._focus = tuple(focus)
+        self._keep_text = keep_text
+        self._console = Console(lang, quiet=quiet)
+        self._recording = Recording(self.folder, name=script, text=keep_text, listener=self._console)
+        options = {"lang": lang, "detail": detail, "focus": list(focus)}
+        self._manifest = new_manifest(script=script, argv=argv, options=options, text=keep_text)
+        self._started = 0
+
+    def start(self) -> None:
+        """Write the manifest and begin to record."""
+        write_manifest(self.folder, self._manifest)
+        self._started = time.perf_counter_ns()
+        self._recording.start()
+
+    def end(self, *, exit_status: int, error: BaseException | None = None) -> None:
+        """Stop recording, finish the manifest and write the reports; what fails is told on stderr in a line each."""
+        self._recording.stop()
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self._manifest.update(
+            status="interrupted" if interrupted else "failed" if exit_status else "finished",
+            duration_s=round((time.perf_counter_ns() - self._started) / 1e9, 6),
+            exit_status=exit_status,
+            error=None if error is None or interrupted else describe(error).as_manifest(self._keep_text),
+            probes=self._recording.stats,
+        )
+        self._manifest["host"]["gpus"] = gpus()
+        try:
+            write_manifest(self.folder, self._manifest)
+        except OSError as reason:
+            tell(self.lang, "manifest", path=self._shown / "run.json", reason=reason.strerror)
+        failed = write_reports(self.folder, self.lang, detail=self._detail, focus=self._focus, shown=self._shown)
+        self._console.finish(self._manifest, None if "report.html" in failed else self._shown / "report.html")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end(exit_status=0 if error is None else 1, error=error)
+
+    def calltree(self) -> str:
+        """The call tree, from your line down to the kernels. After the `with` block, as are the two below."""
+        return calltree_text(RunFolder.open(self.folder), self.lang)
+
+    def sequence(self, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
+        """The sequence diagram, as Mermaid; `focus` names the classes to show, with their callers and callees."""
+        return sequence_text(RunFolder.open(self.folder), self.lang, detail=detail, focus=focus)
+
+    def steps(self) -> str:
+        """The engine's steps as a table."""
+        return steps_text(RunFolder.open(self.folder), self.lang)
+
+
+def explain(
+    out: str | os.PathLike[str] | None = None,
+    *,
+    lang: str | None = None,
+    detail: Level | None = None,
+    focus: Sequence[str] = (),
+    keep_text: bool = True,
+    quiet: bool = True,
+) -> Explanation:
+    """Record what runs in the `with` block, and explain it: `with tracellm.explain() as run: ...`.
+
+    Args:
+        out: the run folder: new, empty, or of an earlier run. By default a new one in `tracellm-runs/`.
+        lang: `en` or `zh`; by default what TRACELLM_LANG or the locale says.
+        detail: how deep sequence.mmd goes.
+        focus: the classes that sequence.mmd shows; all by default.
+        keep_text: False leaves prompts and generated text out of the recording.
+        quiet: False shows the console log, on stderr, as `tracellm run --explain` does.
+
+    Raises:
+        CommandError: the run folder cannot be written, or `lang` is no language there are texts in.
+    """
+    script = Path(sys.argv[0]).name if sys.argv[0] and "ipykernel" not in sys.argv[0] else "notebook"
+    return Explanation(
+        new_run_folder(Path(script).stem, None if out is None else Path(out)),
+        script=script,
+        argv=[script],
+        lang=choose_language(lang),
+        detail=detail,
+        focus=focus,
+        keep_text=keep_text,
+        quiet=quiet,
+    )

@@ -1,0 +1,94 @@
+"""An exception that ended a script, told for people: the user's own line, its source and the message.
+
+A mistake that the engine refuses (`EngineError`) is printed so, in place of the forty frames between the user's line
+and the check that found it. The whole traceback is kept in run.json.
+"""
+
+import linecache
+import os
+import sys
+import sysconfig
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["Failure", "describe", "is_users_mistake", "print_mistake"]
+
+_TRACELLM = str(Path(__file__).parents[1]) + os.sep
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What run.json says under `error`; `file` and the three after it are None where no line is known."""
+
+    type: str
+    message: str
+    file: str | None
+    line: int | None
+    function: str | None
+    source: str | None
+    traceback: str
+
+    def as_manifest(self, text: bool) -> dict[str, str | int | None]:
+        """The entry for run.json; without `text`, nothing in it can hold what a prompt said."""
+        entry = asdict(self)
+        return entry if text else {**entry, "message": "", "source": None, "traceback": ""}
+
+    @property
+    def where(self) -> str | None:
+        """`file:line`, with the file as seen from the current directory where it lies below it."""
+        if self.file is None:
+            return None
+        file = os.path.relpath(self.file) if Path(self.file).is_relative_to(Path.cwd()) else self.file
+        return f"{file}:{self.line}"
+
+
+def describe(error: BaseException) -> Failure:
+    """The failure behind `error`, at the user's own line: the deepest frame that is no library's and not tracellm's."""
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    full = "".join(traceback.format_exception(error))
+    if isinstance(error, SyntaxError) and error.filename:
+        source = error.text.strip() if error.text else None
+        return Failure(name, error.msg, error.filename, error.lineno, None, source, full)
+    found = _users_frame(error.__traceback__)
+    if found is None:
+        return Failure(name, str(error), None, None, None, None, full)
+    file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
+    source = linecache.getline(file, line, found.tb_frame.f_globals).strip() or None
+    return Failure(name, str(error), file, line, found.tb_frame.f_code.co_qualname, source, full)
+
+
+def _users_frame(tb: TracebackType | None) -> TracebackType | None:
+    users = outside = None
+    while tb is not None:
+        file = tb.tb_frame.f_code.co_filename
+        if not file.startswith((_TRACELLM, "<frozen ")):
+            outside = tb
+            if not file.startswith(_LIBRARIES):
+                users = tb
+        tb = tb.tb_next
+    return users or outside
+
+
+def is_users_mistake(error: BaseException) -> bool:
+    """Whether the engine refused something; asks without importing the engine."""
+    errors = sys.modules.get("tracellm.engine.errors")
+    return errors is not None and isinstance(error, errors.EngineError)
+
+
+def print_mistake(error: BaseException) -> bool:
+    """Print a mistake that the engine refused, in three lines on stderr; for any other exception return False."""
+    if not is_users_mistake(error):
+        return False
+    failure = describe(error)
+    if failure.where:
+        print(f"{failure.where}: in {failure.function}", file=sys.stderr)
+    if failure.source:
+        print(f"    {failure.source}", file=sys.stderr)
+    print(f"{type(error).__name__}: {failure.message}", file=sys.stderr)
+    return True

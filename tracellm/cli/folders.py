@@ -1,0 +1,84 @@
+"""Run folders on disk: making one for a new run, finding an earlier one again."""
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
+from tracellm.cli.errors import CommandError
+
+__all__ = ["DEFAULT_PARENT", "find_run", "new_run_folder"]
+
+DEFAULT_PARENT = Path("tracellm-runs")
+"""Where runs go that were not told otherwise, in the current directory."""
+
+_WRITTEN = ("run.json", "sequence.mmd", "calltree.txt", "report.html", "trace/*.jsonl")
+"""What tracellm writes into a run folder, and removes when the folder is used again."""
+
+
+def new_run_folder(stem: str, out: Path | None) -> Path:
+    """Make the folder for a run of the script `stem`, empty of any earlier run: `out`, or a new one in DEFAULT_PARENT.
+
+    Raises:
+        CommandError: `out` is a file or holds something else, or the folder cannot be made or written to.
+    """
+    if out is not None:
+        return _reuse(out)
+    name = f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    for attempt in range(1, 1000):  # two runs may start in the same second
+        folder = DEFAULT_PARENT / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if folder.is_dir():
+                continue
+            raise CommandError("out_unwritable", path=folder, reason="there is a file in its place") from None
+        except OSError as error:
+            raise CommandError("out_unwritable", path=folder, reason=error.strerror) from None
+        return folder
+    raise CommandError("out_unwritable", path=DEFAULT_PARENT / name, reason="too many runs in one second")
+
+
+def _reuse(out: Path) -> Path:
+    if out.exists() and not out.is_dir():
+        raise CommandError("out_not_folder", path=out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        entries = sorted(entry.name for entry in out.iterdir())
+        if entries and not is_run_folder(out):
+            raise CommandError("out_taken", path=out, example=entries[0])
+        for pattern in _WRITTEN:
+            for old in out.glob(pattern):
+                old.unlink()
+        probe = out / ".tracellm-write-test"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise CommandError("out_unwritable", path=out, reason=error.strerror) from None
+    return out
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether an earlier run left this folder: its run.json is one of tracellm's."""
+    try:
+        manifest = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and "tracellm" in manifest
+
+
+def find_run(name: str | None) -> Path:
+    """The run folder `name`; without a name, or for `latest`, the newest in DEFAULT_PARENT.
+
+    Raises:
+        CommandError: there is no such folder, or no run at all.
+    """
+    if name is None or (name == "latest" and not Path(name).exists()):
+        runs = [path.parent for path in DEFAULT_PARENT.glob("*/run.json")]
+        if not runs:
+            raise CommandError("no_runs", folder=f"{DEFAULT_PARENT}{os.sep}")
+        return max(runs, key=lambda run: (run.stat().st_ctime_ns, run.name))
+    path = Path(name)
+    if not path.is_dir():
+        raise CommandError("run_missing", path=path)
+    return path

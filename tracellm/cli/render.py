@@ -1,0 +1,107 @@
+"""What explains a run, made from its folder alone; `tracellm.report` makes each, this module says which and where.
+
+Nothing here needs torch. Each renderer is imported when it is used.
+"""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tracellm.cli.errors import CommandError
+from tracellm.report.texts import Language, text
+from tracellm.trace.names import Level
+from tracellm.trace.run_folder import RunFolder
+
+__all__ = ["calltree_text", "open_in_browser", "sequence_text", "steps_text", "tell", "write_reports"]
+
+
+def tell(lang: Language, key: str, **values: Any) -> None:
+    """Say one line of what went wrong, on stderr."""
+    print(text(lang, "cli.error", message=text(lang, f"cli.error.{key}", **values)), file=sys.stderr)
+
+
+def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
+    """The sequence diagram, as Mermaid.
+
+    Raises:
+        CommandError: no call of the run is one of the class that `focus` names.
+    """
+    from tracellm.report.sequence import sequence_diagram
+
+    lifelines = {span.lifeline for span in run.trace.spans}
+    for name in focus:
+        if name not in lifelines:
+            raise CommandError("focus", value=name, known=", ".join(sorted(lifelines)))
+    return sequence_diagram(run.trace, detail=detail, focus=tuple(focus), lang=lang)
+
+
+def calltree_text(run: RunFolder, lang: Language) -> str:
+    """The call tree, repeated work folded, with counts and times."""
+    from tracellm.report.calltree import calltree
+
+    return calltree(run.trace, lang=lang)
+
+
+def steps_text(run: RunFolder, lang: Language) -> str:
+    """The engine's steps as a table."""
+    from tracellm.report.steps import steps_table
+
+    return steps_table(run.trace, lang=lang)
+
+
+def html_text(run: RunFolder, lang: Language) -> str:
+    """The page: what ran, why this client, the sequence diagram, the call tree and the steps."""
+    from tracellm.report.html import report_html
+
+    return report_html(run, lang)
+
+
+def write_reports(
+    folder: Path,
+    lang: Language,
+    *,
+    detail: Level | None = None,
+    focus: Sequence[str] = (),
+    shown: Path | None = None,
+) -> set[str]:
+    """Write sequence.mmd, calltree.txt and report.html into a run folder, and tell on stderr what could not be.
+
+    Returns the names of the files that were not written. `shown` is the folder as the user knows it.
+
+    Raises:
+        RunFolderError: `folder` is no run folder.
+    """
+    run = RunFolder.open(folder)
+    for problem in run.problems:
+        tell(lang, "problem", problem=problem)
+    writers: dict[str, Callable[[], str]] = {
+        "sequence.mmd": lambda: sequence_text(run, lang, detail=detail, focus=focus),
+        "calltree.txt": lambda: calltree_text(run, lang),
+        "report.html": lambda: html_text(run, lang),
+    }
+    missing = set()
+    for name, write in writers.items():
+        try:
+            (folder / name).write_text(write(), encoding="utf-8", errors="replace")
+        except CommandError as error:
+            reason = error.message(lang)
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except Exception as error:  # a fault in one report must not take the others, nor the recording, with it
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            continue
+        missing.add(name)
+        recorded = text(lang, "cli.recorded_only", folder=shown or folder)
+        tell(lang, "render", file=name, reason=reason, recorded=recorded)
+    return missing
+
+
+def open_in_browser(page: Path, lang: Language) -> None:
+    """Open a file in the browser; where there is no screen to open one on, say so."""
+    screen = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if not (screen and webbrowser.open(page.absolute().as_uri())):
+        print(text(lang, "cli.open.none", path=page), file=sys.stderr)

@@ -1,0 +1,110 @@
+"""`tracellm run`: a script as python would run it, recorded and explained when that was asked for."""
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from tracellm.cli.failure import print_mistake
+from tracellm.cli.script import Script, run_script
+from tracellm.report.texts import Language, text
+from tracellm.trace.names import Level
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to explain a run."""
+
+    lang: Language
+    out: Path | None
+    detail: Level | None
+    focus: tuple[str, ...]
+    keep_text: bool
+    quiet: bool
+    open_report: bool
+
+
+def run(script: Script, options: Options | None) -> int:
+    """Run `script`; with `options`, explain it.
+
+    Raises:
+        CommandError: the script cannot be run, or the run folder cannot be written.
+        BaseException: whatever leaves the script, on its way to the interpreter.
+    """
+    script.check()
+    ended = _explain(script, options) if options else _ignore
+    run_script(script, ended=ended, print_error=print_mistake)
+    return 0
+
+
+def _ignore(error: BaseException | None) -> None:
+    """Nobody asked."""
+
+
+def _explain(script: Script, options: Options) -> Callable[[BaseException | None], None]:
+    """Start recording; the explanation is written when the interpreter ends. Returns whom to tell the script's end."""
+    from tracellm.cli.explanation import Explanation
+    from tracellm.cli.folders import new_run_folder
+    from tracellm.cli.render import open_in_browser
+
+    folder = new_run_folder(script.stem, options.out)
+    explanation = Explanation(
+        folder,
+        script=script.name,
+        argv=[script.target, *script.args],
+        lang=options.lang,
+        detail=options.detail,
+        focus=options.focus,
+        keep_text=options.keep_text,
+        quiet=options.quiet,
+    )
+    process = os.getpid()
+    outcome: list[BaseException | None] = [None]
+
+    def finish(exit_status: int | None = None) -> None:
+        """Runs after the script's threads and its own atexit functions, which may still generate."""
+        if os.getpid() != process:
+            return  # a forked child: the recording is its parent's
+        error = outcome.pop()
+        status = _exit_status(error) if exit_status is None else exit_status
+        try:
+            explanation.end(exit_status=status, error=None if isinstance(error, SystemExit) else error)
+        except KeyboardInterrupt:  # Ctrl-C while the reports were being written
+            print(text(options.lang, "cli.recorded_only", folder=folder), file=sys.stderr)
+            return
+        if options.open_report:
+            open_in_browser(explanation.folder / "report.html", options.lang)
+
+    exit_at_once = os._exit
+
+    def finish_and_exit(status: int) -> NoReturn:
+        """`os._exit` skips atexit functions, and so would lose what was recorded."""
+        if outcome:
+            finish(status)
+        exit_at_once(status)
+
+    os._exit = finish_and_exit
+    atexit.register(finish)
+    explanation.start()
+    return lambda error: outcome.__setitem__(0, error)
+
+
+def _exit_status(error: BaseException | None) -> int:
+    """The exit status that python gives a script which this exception leaves."""
+    match error:
+        case None:
+            return 0
+        case SystemExit(code=None):
+            return 0
+        case SystemExit(code=int(code)):
+            return code & 0xFF
+        case KeyboardInterrupt():
+            return 128 + signal.SIGINT
+        case _:
+            return 1

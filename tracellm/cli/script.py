@@ -1,0 +1,144 @@
+"""Running a script as `python SCRIPT ARGS...` would, in this process.
+
+The script becomes `__main__` in `sys.modules`, so pickle and multiprocessing find its classes. What leaves it leaves
+this module too: SystemExit, KeyboardInterrupt and any other exception travel on to the interpreter, which gives them the
+exit status, the traceback or the signal that it gives a script of its own. Only the frames of tracellm are taken out of
+the traceback that is printed.
+"""
+
+import builtins
+import io
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+from zipimport import ZipImportError, zipimporter
+
+from tracellm.cli.errors import CommandError
+from tracellm.probes.errors import without_probes
+
+__all__ = ["Script", "run_script"]
+
+_OURS = str(Path(__file__).parent) + os.sep
+
+
+@dataclass(frozen=True)
+class Script:
+    """What to run: a file (or a folder or zip file with a `__main__.py`), or a module; and its own arguments."""
+
+    target: str
+    is_module: bool
+    args: list[str]
+
+    @property
+    def name(self) -> str:
+        """What the run is called: the file's name, or the module's."""
+        return self.target if self.is_module else Path(self.target).name
+
+    @property
+    def stem(self) -> str:
+        """The name that a run folder starts with."""
+        return self.target if self.is_module else Path(self.target).stem
+
+    def check(self) -> None:
+        """Refuse a file that cannot be run, before anything is recorded.
+
+        Raises:
+            CommandError: it is not there, cannot be read, or is a folder without a `__main__.py`.
+        """
+        if self.is_module:
+            return  # only importing its packages can tell, and that is the script's own doing
+        path = Path(self.target)
+        if path.is_dir():
+            if not (path / "__main__.py").exists():
+                raise CommandError("script_is_folder", path=path)
+            return
+        try:
+            path.open("rb").close()
+        except FileNotFoundError:
+            raise CommandError("script_missing", path=path) from None
+        except OSError as error:
+            raise CommandError("script_unreadable", path=path, reason=error.strerror) from None
+
+
+def run_script(
+    script: Script, *, ended: Callable[[BaseException | None], None], print_error: Callable[[BaseException], bool]
+) -> None:
+    """Run `script`, then call `ended` with the exception that left it, or None.
+
+    `print_error` is called for an exception that is about to be printed, unless the script has set `sys.excepthook`;
+    when it returns True it has printed something better than the traceback.
+    """
+    _become_main(script)
+    original = sys.excepthook
+    try:
+        if script.is_module:
+            runpy._run_module_as_main(script.target)  # type: ignore[attr-defined]  # what `python -m` itself calls
+        elif _has_main(script.target):
+            runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+        else:
+            _run_file(script.target)
+    except BaseException as error:
+        without_probes(error)
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+            traceback = traceback.tb_next
+        error.__traceback__ = traceback
+        _print_only(error, traceback, plain=sys.excepthook is original, print_error=print_error)
+        ended(error)
+        raise
+    ended(None)
+
+
+def _become_main(script: Script) -> None:
+    """Give `sys.argv`, `sys.path` and `sys.modules["__main__"]` what `python` would give the script."""
+    sys.argv = ["-m" if script.is_module else script.target, *script.args]
+    if not sys.flags.safe_path:  # else python put nothing there that could be replaced
+        if script.is_module:
+            sys.path[0] = str(Path.cwd())
+        elif _has_main(script.target):
+            sys.path[0] = script.target
+        else:
+            sys.path[0] = os.path.dirname(os.path.realpath(script.target))
+    main = ModuleType("__main__")
+    vars(main).update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = main
+
+
+def _has_main(target: str) -> bool:
+    """Whether python runs the `__main__` in this folder or zip file, instead of the file itself."""
+    if Path(target).is_dir():
+        return True
+    try:
+        zipimporter(target)
+    except ZipImportError:
+        return False
+    return True
+
+
+def _run_file(target: str) -> None:
+    path = target if os.path.isabs(target) else f"{os.getcwd()}{os.sep}{target}"  # not normalised: as python has it
+    main = sys.modules["__main__"]
+    vars(main).update(__loader__=SourceFileLoader("__main__", path), __file__=path, __cached__=None)
+    with io.open_code(path) as file:
+        source = file.read()
+    exec(compile(source, path, "exec", dont_inherit=True), vars(main))
+
+
+def _print_only(
+    error: BaseException, traceback: TracebackType | None, *, plain: bool, print_error: Callable[[BaseException], bool]
+) -> None:
+    """Have the interpreter print `error` with this traceback, whatever frames it leaves from here on."""
+    hook = sys.excepthook
+
+    def print_exception(kind: type[BaseException], value: BaseException, tb: TracebackType | None) -> None:
+        if value is not error:
+            hook(kind, value, tb)
+        elif not (plain and print_error(value)):
+            hook(kind, value.with_traceback(traceback), traceback)
+
+    sys.excepthook = print_exception

@@ -1,0 +1,128 @@
+"""What the command line says: help, the lines after a run, and one message for each kind of bad input."""
+
+__all__ = ["EN", "ZH"]
+
+EN = {
+    # help
+    "cli.help": "Run a script that generates text, and see what the engine did and why.",
+    "cli.help.run": "Run SCRIPT as `python SCRIPT ARGS...` would; with --explain, record and explain what happened.",
+    "cli.help.run.more": """\
+All that follows SCRIPT (or -m MODULE) belongs to it. What tracellm says goes to stderr.
+
+\b
+Examples:
+  tracellm run --explain examples/hello.py
+  tracellm run --explain --lang zh --out my-run examples/chat_batch.py
+  tracellm run --explain --detail kernel --focus Scheduler -m my_package.job --its-option""",
+    "cli.help.show": "Print a part of an earlier run again: its sequence diagram (Mermaid), call tree or steps.",
+    "cli.help.show.more": """\
+RUN is a run folder; without it, or as `latest`, it is the newest in tracellm-runs/. torch is not needed.
+
+\b
+Examples:
+  tracellm show tree
+  tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
+    "cli.help.report": "Write sequence.mmd, calltree.txt and report.html anew, from the run folder alone.",
+    "cli.help.report.more": """\
+RUN is a run folder; without it, or as `latest`, it is the newest in tracellm-runs/. torch is not needed.
+
+\b
+Examples:
+  tracellm report
+  tracellm report my-run --lang zh --open""",
+    "cli.help.version": "Print the version.",
+    "cli.help.explain": "Record the run and explain it: console log, call tree, sequence diagram, HTML report.",
+    "cli.help.module": "Run this module, as `python -m MODULE ARGS...` would.",
+    "cli.help.lang": "Language: en or zh. Otherwise TRACELLM_LANG says it, or the locale.",
+    "cli.help.out": "The run folder: new, empty, or of an earlier run. Default: tracellm-runs/<script>-<date>-<time>",
+    "cli.help.detail": "How deep the sequence diagram goes: request, step, layer or kernel.",
+    "cli.help.focus": "Show only this class and what calls it and is called by it. May be repeated.",
+    "cli.help.no_text": "Leave prompts and generated text out of the recording.",
+    "cli.help.quiet": "No console log; problems are still told.",
+    "cli.help.open": "Open report.html in the browser when it is written.",
+    # after a run, beside what the console says
+    "cli.report": "report: {path}",
+    "cli.open.none": "no browser to open {path} with",
+    "cli.recorded_only": "the recording is in {folder}; `tracellm report {folder}` writes the report",
+    # refusals
+    "cli.error": "tracellm: {message}",
+    "cli.error.no_script": "nothing to run. Say which: tracellm run [--explain] SCRIPT [ARGS...], or -m MODULE",
+    "cli.error.script_missing": "there is no script {path}",
+    "cli.error.script_unreadable": "cannot read the script {path}: {reason}",
+    "cli.error.script_is_folder": "{path} is a folder without a __main__.py, so there is nothing to run in it",
+    "cli.error.only_explain": "{option} says how to explain a run, so it needs --explain",
+    "cli.error.lang": "no language {value!r}: {source} takes en or zh",
+    "cli.error.detail": "no level {value!r}: --detail takes request, step, layer or kernel",
+    "cli.error.focus": "no class {value!r} in this run; these are: {known}",
+    "cli.error.out_not_folder": "--out {path} is a file; give a folder",
+    "cli.error.out_taken": "--out {path} holds other files ({example}, ...) and no earlier run; give a new or empty folder",
+    "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
+    "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
+    "cli.error.show_what": "show what? One of sequence, tree, steps (as in `tracellm show latest tree`), not {value!r}",
+    "cli.error.show_too_many": "show takes a run folder and one of sequence, tree, steps, not {value!r} as well",
+    "cli.error.run_missing": "there is no run folder {path}",
+    "cli.error.render": "{file} was not written: {reason}. {recorded}",
+    "cli.error.manifest": "cannot finish {path}: {reason}. What was recorded is still there",
+    "cli.error.problem": "damaged recording: {problem}",
+}
+
+ZH = {
+    "cli.help": "运行一个生成文本的脚本，看清推理引擎做了什么、为什么这样做。",
+    "cli.help.run": "像 `python SCRIPT ARGS...` 一样运行 SCRIPT；加上 --explain 则记录并解释全过程。",
+    "cli.help.run.more": """\
+SCRIPT（或 -m MODULE）之后的一切都归脚本所有。tracellm 自己的输出都写到 stderr。
+
+\b
+例如：
+  tracellm run --explain examples/hello.py
+  tracellm run --explain --lang zh --out my-run examples/chat_batch.py
+  tracellm run --explain --detail kernel --focus Scheduler -m my_package.job --its-option""",
+    "cli.help.show": "再次打印一次运行的时序图（Mermaid）、调用树或各个步。",
+    "cli.help.show.more": """\
+RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的一次。不需要 torch。
+
+\b
+例如：
+  tracellm show tree
+  tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
+    "cli.help.report": "只凭运行目录重新写出 sequence.mmd、calltree.txt 和 report.html。",
+    "cli.help.report.more": """\
+RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的一次。不需要 torch。
+
+\b
+例如：
+  tracellm report
+  tracellm report my-run --lang zh --open""",
+    "cli.help.version": "打印版本号。",
+    "cli.help.explain": "记录并解释这次运行：控制台日志、调用树、时序图、HTML 报告。",
+    "cli.help.module": "像 `python -m MODULE ARGS...` 一样运行这个模块。",
+    "cli.help.lang": "语言：en 或 zh。不给时看 TRACELLM_LANG，再看系统的语言设置。",
+    "cli.help.out": "运行目录：新的、空的，或以前某次运行的。默认 tracellm-runs/<脚本>-<日期>-<时间>",
+    "cli.help.detail": "时序图画到哪一层：request、step、layer 或 kernel。",
+    "cli.help.focus": "只画这个类，以及调用它的和它调用的。可以重复给出。",
+    "cli.help.no_text": "不记录提示词和生成的文本。",
+    "cli.help.quiet": "不显示控制台日志；出了问题仍会说明。",
+    "cli.help.open": "写完后在浏览器里打开 report.html。",
+    "cli.report": "报告：{path}",
+    "cli.open.none": "没有可用来打开 {path} 的浏览器",
+    "cli.recorded_only": "记录保存在 {folder}；用 `tracellm report {folder}` 可写出报告",
+    "cli.error": "tracellm：{message}",
+    "cli.error.no_script": "没有要运行的脚本。用法：tracellm run [--explain] SCRIPT [ARGS...]，或 -m MODULE",
+    "cli.error.script_missing": "没有脚本 {path}",
+    "cli.error.script_unreadable": "无法读取脚本 {path}：{reason}",
+    "cli.error.script_is_folder": "{path} 是一个没有 __main__.py 的目录，里面没有可运行的内容",
+    "cli.error.only_explain": "{option} 决定如何解释一次运行，需要和 --explain 一起使用",
+    "cli.error.lang": "没有语言 {value!r}：{source} 只接受 en 或 zh",
+    "cli.error.detail": "没有层级 {value!r}：--detail 接受 request、step、layer 或 kernel",
+    "cli.error.focus": "这次运行里没有类 {value!r}；有的是：{known}",
+    "cli.error.out_not_folder": "--out {path} 是一个文件；请给出一个目录",
+    "cli.error.out_taken": "--out {path} 里有别的文件（{example} 等），又不是以前的运行目录；请给出新的或空的目录",
+    "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 另选一个",
+    "cli.error.no_runs": "{folder} 里还没有任何运行；用 `tracellm run --explain SCRIPT` 做一次",
+    "cli.error.show_what": "要打印什么？请给出 sequence、tree 或 steps（如 `tracellm show latest tree`），而不是 {value!r}",
+    "cli.error.show_too_many": "show 只接受一个运行目录和 sequence、tree、steps 之一，多出了 {value!r}",
+    "cli.error.run_missing": "没有运行目录 {path}",
+    "cli.error.render": "未能写出 {file}：{reason}。{recorded}",
+    "cli.error.manifest": "无法写完 {path}：{reason}。已记录的内容仍在",
+    "cli.error.problem": "记录有损坏：{problem}",
+}
