@@ -1,0 +1,176 @@
+"""Drives an executor by hand-made scheduler outputs: chunked prompts, shuffled blocks, pauses and preemptions at random.
+
+The real scheduler has tests of its own. This one obeys only the rules that the model runner relies on, and is as
+irregular as they allow, so that a runner that works here does not lean on the scheduler's habits.
+"""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+
+from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
+from tracellm.engine.model_runner_output import ModelRunnerOutput
+from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
+
+
+def make_config(
+    model: Path, *, block_size: int = 4, dtype: torch.dtype = torch.float32, **scheduler: Any
+) -> VllmConfig:
+    """A configuration on the CPU for a checkpoint."""
+    hf_config = AutoConfig.from_pretrained(model)
+    max_model_len = hf_config.max_position_embeddings
+    limits = {"max_num_batched_tokens": 512, "max_num_seqs": 32, "max_model_len": max_model_len, **scheduler}
+    return VllmConfig(
+        ModelConfig(
+            str(model), str(model), str(model), dtype, seed=0, max_model_len=max_model_len, hf_config=hf_config
+        ),
+        CacheConfig(block_size=block_size),
+        SchedulerConfig(**limits),
+        DeviceConfig(torch.device("cpu")),
+    )
+
+
+def start_executor(config: VllmConfig, num_blocks: int = 512) -> Executor:
+    """A started executor with a KV cache of this many blocks, every number in it NaN."""
+    executor = Executor.get_class(config)(config)
+    (specs,) = executor.get_kv_cache_specs()
+    spec = next(iter(specs.values()))
+    executor.initialize_from_config(
+        [
+            KVCacheConfig(
+                num_blocks,
+                [KVCacheTensor(spec.page_size_bytes * num_blocks, [name]) for name in specs],
+                [KVCacheGroupSpec(list(specs), spec)],
+            )
+        ]
+    )
+    for cache in runner_of(executor).kv_caches:
+        cache.fill_(torch.nan)
+    return executor
+
+
+def runner_of(executor: Executor) -> Any:
+    """The executor's model runner."""
+    return executor.driver_worker.model_runner  # type: ignore[attr-defined]
+
+
+@dataclass
+class Job:
+    """One request of the driver."""
+
+    req_id: str
+    prompt: list[int]
+    params: SamplingParams
+    output: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    computed: int = 0
+    known: bool = False
+    preempted: bool = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and output."""
+        return self.prompt + self.output
+
+    @property
+    def done(self) -> bool:
+        """It has all the tokens that it asked for."""
+        return len(self.output) == self.params.max_tokens
+
+
+class Driver:
+    """Runs jobs to their end over one executor; the same seed makes the same decisions."""
+
+    def __init__(self, executor: Executor, *, num_blocks: int = 512, seed: int = 0, preempt: float = 0.1) -> None:
+        self.executor = executor
+        self.block_size = executor.vllm_config.cache_config.block_size
+        self.limits = executor.vllm_config.scheduler_config
+        self.random = random.Random(seed)
+        self.preempt = preempt
+        self.free = list(range(1, num_blocks))
+        self.random.shuffle(self.free)
+        self.finished: set[str] = set()
+        self.outputs: list[ModelRunnerOutput] = []
+
+    def run(self, jobs: list[Job], *, max_chunk: int = 16, pause: float = 0.2) -> None:
+        """Step until every job is done."""
+        waiting = list(jobs)
+        while waiting:
+            self.step(self._choose(waiting, max_chunk, pause), waiting)
+            for job in [job for job in waiting if job.done]:
+                waiting.remove(job)
+                self._release(job)
+                self.finished.add(job.req_id)
+
+    def _choose(self, jobs: list[Job], max_chunk: int, pause: float) -> dict[str, int]:
+        """How many tokens each job gets in this step; some of them none, and some of those lose their blocks."""
+        plan: dict[str, int] = {}
+        budget = self.limits.max_num_batched_tokens
+        for job in self.random.sample(jobs, len(jobs)):
+            wanted = min(len(job.tokens) - job.computed, self.random.randint(1, max_chunk), budget)
+            if self.random.random() < pause or len(plan) == self.limits.max_num_seqs or not wanted:
+                if job.known and self.random.random() < self.preempt:
+                    self._release(job)
+                    job.preempted = True
+                continue
+            plan[job.req_id] = wanted
+            budget -= wanted
+        return plan or {jobs[0].req_id: 1}
+
+    def step(self, plan: dict[str, int], jobs: list[Job]) -> ModelRunnerOutput:
+        """Run one step in which each job named gets so many tokens, and check the shape of what comes back."""
+        by_id = {job.req_id: job for job in jobs}
+        new: list[NewRequestData] = []
+        cached = CachedRequestData([], set(), [], {}, [], [], [])
+        for req_id, count in plan.items():
+            job = by_id[req_id]
+            needed = -(-(job.computed + count) // self.block_size) - len(job.blocks)
+            blocks = [self.free.pop() for _ in range(needed)]
+            job.blocks += blocks
+            if not job.known:
+                new.append(NewRequestData(req_id, job.prompt, job.params, (list(job.blocks),), job.computed))
+                job.known = True
+                continue
+            if job.preempted:
+                cached.resumed_req_ids.add(req_id)
+                job.preempted = False
+            cached.req_ids.append(req_id)
+            cached.new_block_ids.append((blocks,) if blocks else None)
+            cached.num_computed_tokens.append(job.computed)
+            cached.num_output_tokens.append(len(job.output))
+        output = self.executor.execute_model(
+            SchedulerOutput(
+                scheduled_new_reqs=new,
+                scheduled_cached_reqs=cached,
+                num_scheduled_tokens=plan,
+                total_num_scheduled_tokens=sum(plan.values()),
+                num_common_prefix_blocks=[0],
+                finished_req_ids=self.finished,
+                not_scheduled={},
+            )
+        )
+        self.finished = set()
+        self.outputs.append(output)
+        assert set(output.req_ids) == set(plan)
+        for req_id, count in plan.items():
+            job = by_id[req_id]
+            job.computed += count
+            sampled = output.sampled_token_ids[output.req_id_to_index[req_id]]
+            assert len(sampled) == (job.computed == len(job.tokens))
+            job.output += sampled
+        return output
+
+    def _release(self, job: Job) -> None:
+        """Take a job's blocks and spoil what is in them, as another request would."""
+        for cache in runner_of(self.executor).kv_caches:
+            cache[:, job.blocks] = torch.nan
+        self.free += job.blocks
+        self.random.shuffle(self.free)
+        job.blocks, job.computed = [], 0

@@ -1,0 +1,30 @@
+"""What every attention layer of a forward pass needs and no model passes on: which tokens belong to which sequence.
+
+The model runner sets it around the forward pass, the attention layers read it; so a model's `forward` takes token ids
+and positions only. vLLM: vllm/forward_context.py. Left out: data parallelism, CUDA graphs, micro-batches.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from tracellm.engine.ops import AttentionMetadata
+
+__all__ = ["get_attention_metadata", "set_forward_context"]
+
+_attention_metadata: ContextVar[AttentionMetadata | None] = ContextVar("attention_metadata", default=None)
+
+
+@contextmanager
+def set_forward_context(metadata: AttentionMetadata | None) -> Iterator[None]:
+    """Within the `with` block, `metadata` describes the batch; None is a trial run without a KV cache."""
+    token = _attention_metadata.set(metadata)
+    try:
+        yield
+    finally:
+        _attention_metadata.reset(token)
+
+
+def get_attention_metadata() -> AttentionMetadata | None:
+    """The batch of the forward pass that is under way."""
+    return _attention_metadata.get()

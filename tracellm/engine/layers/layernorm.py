@@ -1,0 +1,32 @@
+"""Root-mean-square norm, alone or together with the residual connection before it.
+
+vLLM: vllm/model_executor/layers/layernorm.py::RMSNorm.
+"""
+
+from typing import overload
+
+import torch
+from torch import Tensor, nn
+
+from tracellm.engine.ops import ops
+
+__all__ = ["RMSNorm"]
+
+
+class RMSNorm(nn.Module):
+    """`x / rms(x) * weight` over the hidden dimension."""
+
+    def __init__(self, hidden_size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden_size), requires_grad=False)
+        self.variance_epsilon = eps
+
+    @overload
+    def forward(self, x: Tensor) -> Tensor: ...
+    @overload
+    def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]: ...
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """The norm of x [T, hidden]; with a residual, the norm of `x + residual`, and that sum as the new residual."""
+        if residual is None:
+            return ops.rms_norm(x, self.weight, self.variance_epsilon)
+        return ops.fused_add_rms_norm(x, residual, self.weight, self.variance_epsilon)

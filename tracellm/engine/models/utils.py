@@ -1,0 +1,104 @@
+"""What every model shares: its interface, and the filling of its parameters from a checkpoint's tensors.
+
+vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py::AutoWeightsLoader.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.errors import ModelLoadError
+from tracellm.engine.layers.linear import MergedColumnParallelLinear
+
+__all__ = ["CausalLM", "load_parameters"]
+
+
+class CausalLM(nn.Module):
+    """A decoder-only language model, built from a `VllmConfig` with parameters yet to be loaded."""
+
+    packed_modules_mapping: ClassVar[dict[str, list[str]]] = {}
+    """For each merged layer the projections it holds, in the order of its rows, as the checkpoint names them."""
+
+    @abstractmethod
+    def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Token ids and their positions, int [T], to the hidden states after the last layer, [T, hidden]."""
+
+    @abstractmethod
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        """Hidden states [N, hidden] to one score for each token of the vocabulary, [N, vocabulary]."""
+
+    @abstractmethod
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
+        """Fill the parameters from a checkpoint's (name, tensor) pairs; the number of tensors that were used.
+
+        Raises:
+            ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind.
+        """
+
+
+def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], ignore: tuple[str, ...] = ()) -> int:
+    """Copy every checkpoint tensor into the parameter, or the rows of a merged one, that it belongs to.
+
+    Names that begin or end with one of `ignore` are passed over: tensors that checkpoints hold and the model computes
+    itself.
+
+    Raises:
+        ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind.
+    """
+    targets = _targets(model)
+    count = len(targets)
+    unexpected = []
+    for name, tensor in weights:
+        target = targets.pop(name, None)
+        if target is None:
+            if not name.startswith(ignore) and not name.endswith(ignore):
+                unexpected.append(name)
+            continue
+        if target.shape != tensor.shape:
+            raise ModelLoadError(
+                f"The checkpoint's tensor {name} has the shape {list(tensor.shape)}, "
+                f"but config.json asks for {list(target.shape)}."
+            )
+        if not tensor.is_floating_point():
+            raise ModelLoadError(
+                f"The checkpoint's tensor {name} holds {tensor.dtype}, not floating-point numbers: "
+                "quantized checkpoints are not supported."
+            )
+        target.copy_(tensor)
+    if unexpected:
+        raise ModelLoadError(
+            f"The checkpoint holds {_some(unexpected)} that {type(model).__name__} does not have: "
+            "config.json and the weights do not belong together."
+        )
+    if targets:
+        raise ModelLoadError(f"The checkpoint lacks {_some(list(targets))} that {type(model).__name__} needs.")
+    return count
+
+
+def _targets(model: CausalLM) -> dict[str, Tensor]:
+    """For each tensor that a checkpoint must hold, by name, the memory that it fills."""
+    targets: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        module_name, kind = name.rsplit(".", 1)
+        module = model.get_submodule(module_name)
+        parent, _, last = module_name.rpartition(".")
+        if isinstance(module, MergedColumnParallelLinear) and last in model.packed_modules_mapping:
+            parts = parameter.data.split(module.output_sizes)
+            for part_name, part in zip(model.packed_modules_mapping[last], parts, strict=True):
+                targets[f"{parent}.{part_name}.{kind}"] = part
+        else:
+            targets[name] = parameter.data
+    return targets
+
+
+def _some(names: list[str]) -> str:
+    """`3 tensors (a, b, c)`, cut short when there are many."""
+    shown = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
+    return f"{len(names)} tensor{'s' if len(names) > 1 else ''} ({shown})"

@@ -1,0 +1,89 @@
+"""The few operations that the layers are made of, as one interface: what a kernel library must provide.
+
+A layer calls `ops.rms_norm(...)` and does not know who computes it. Today `TorchOps` (torch_ops.py) does, on the CPU
+and on CUDA; kernels come in by subclassing `Ops`, without a change to any model.
+
+In a request's life: every layer of every step ends here. vLLM: vllm/_custom_ops.py (norms, rotary embedding,
+activation) and vllm/v1/attention/backends/flash_attn.py (`FlashAttentionMetadata`, the attention call).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+__all__ = ["AttentionMetadata", "Ops"]
+
+
+@dataclass(eq=False)
+class AttentionMetadata:
+    """Which tokens of a step belong to which sequence, and where the keys and values of each sequence are.
+
+    A step's tokens lie one sequence after the other in one flat batch of T tokens, R sequences. A sequence's last
+    query token is its last token: with n tokens in this step and length L, its queries are at positions L-n .. L-1. So
+    prefill (n = L), a later piece of a prompt or a prompt with a cached prefix (1 < n < L) and decode (n = 1) are one
+    case.
+    """
+
+    query_start_loc: Tensor
+    """int32 [R + 1]: sequence i has the tokens query_start_loc[i] .. query_start_loc[i + 1] - 1 of the batch."""
+    seq_lens: Tensor
+    """int32 [R]: tokens of each sequence in the KV cache, those of this step among them."""
+    block_table: Tensor
+    """int32 [R, most blocks of a sequence]: token p of sequence i is in block block_table[i, p // block_size]."""
+    slot_mapping: Tensor
+    """int64 [T]: the slot (block * block_size + offset) that each token of this step is written to."""
+    query_lens_cpu: list[int]
+    """R numbers: how many tokens of each sequence this step computes; known on the host, so that nobody waits for the device."""
+    seq_lens_cpu: list[int]
+    """R numbers: `seq_lens` on the host."""
+
+
+class Ops(ABC):
+    """The operations. Letters in shapes: T tokens in the step, H query heads, K key/value heads (K divides H), D head size."""
+
+    @abstractmethod
+    def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        """`x / rms(x) * weight` over the last dimension; the root mean square in float32, the result in x's dtype.
+
+        Shapes: x [T, n], weight [n].
+        """
+
+    @abstractmethod
+    def fused_add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        """Add, then norm: `(rms_norm(x + residual), x + residual)`. Shapes: x and residual [T, n], weight [n]."""
+
+    @abstractmethod
+    def rotary_embedding(
+        self, positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate the query and key heads by their token's position; dimension i is paired with i + D/2 (the NeoX style).
+
+        Shapes: positions int [T], query [T, H, D], key [T, K, D], cos_sin_cache [positions, D]: D/2 cosines, then D/2
+        sines.
+        """
+
+    @abstractmethod
+    def silu_and_mul(self, x: Tensor) -> Tensor:
+        """`silu(gate) * up` where x [T, 2n] holds the gate in its first half and up in its second; [T, n]."""
+
+    @abstractmethod
+    def reshape_and_cache(
+        self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
+    ) -> None:
+        """Write the keys and values of this step's tokens, [T, K, D], into their slots of the paged cache.
+
+        Shapes: key_cache and value_cache [blocks, block_size, K, D], slot_mapping int64 [T].
+        """
+
+    @abstractmethod
+    def paged_attention(
+        self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
+    ) -> Tensor:
+        """Causal attention of every query over all tokens of its own sequence up to its own position, read from the paged cache.
+
+        Query head h reads key/value head h // (H / K). Slots that no sequence of the step owns are never read, nor
+        those of a sequence's last block beyond its length.
+
+        Shapes: query [T, H, D], key_cache and value_cache [blocks, block_size, K, D]; the result [T, H, D].
+        """

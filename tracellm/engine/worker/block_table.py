@@ -1,0 +1,61 @@
+"""Which KV blocks each request of the batch owns, row by row, and from that the slot that each token is written to.
+
+Kept between steps: a step sends only the blocks that are new. vLLM: vllm/v1/worker/block_table.py::BlockTable. Left
+out: several KV cache groups, context parallelism.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
+
+__all__ = ["BlockTable"]
+
+
+class BlockTable:
+    """Row i lists the blocks of the request in row i of the batch, in the order of its tokens."""
+
+    def __init__(
+        self,
+        block_size: int,
+        max_num_reqs: int,
+        max_num_blocks_per_req: int,
+        max_num_batched_tokens: int,
+        device: torch.device,
+    ) -> None:
+        self.block_size = block_size
+        self.block_table = CpuGpuBuffer(max_num_reqs, max_num_blocks_per_req, dtype=torch.int32, device=device)
+        self.slot_mapping = CpuGpuBuffer(max_num_batched_tokens, dtype=torch.int64, device=device)
+        self.num_blocks_per_row = np.zeros(max_num_reqs, dtype=np.int32)
+
+    def append_row(self, block_ids: list[int], row: int) -> None:
+        """The request in `row` got further blocks."""
+        start = self.num_blocks_per_row[row]
+        self.block_table.np[row, start : start + len(block_ids)] = block_ids
+        self.num_blocks_per_row[row] += len(block_ids)
+
+    def add_row(self, block_ids: list[int], row: int) -> None:
+        """`row` is another request's now, which owns these blocks."""
+        self.num_blocks_per_row[row] = 0
+        self.append_row(block_ids, row)
+
+    def move_row(self, source: int, target: int) -> None:
+        """The request in row `source` is in row `target` from now on."""
+        num_blocks = self.num_blocks_per_row[source]
+        self.block_table.np[target, :num_blocks] = self.block_table.np[source, :num_blocks]
+        self.num_blocks_per_row[target] = num_blocks
+
+    def compute_slot_mapping(self, rows: np.ndarray, positions: np.ndarray) -> None:
+        """Work out the slots of T tokens, token t being at positions[t] of the request in rows[t]."""
+        blocks = self.block_table.np[rows, positions // self.block_size].astype(np.int64)
+        self.slot_mapping.np[: len(rows)] = blocks * self.block_size + positions % self.block_size
+
+    def commit_block_table(self, num_reqs: int) -> Tensor:
+        """Send the first rows to the device; int32 [num_reqs, most blocks that any of them owns]."""
+        width = int(self.num_blocks_per_row[:num_reqs].max())
+        return self.block_table.copy_to_gpu(num_reqs)[:, :width]
+
+    def commit_slot_mapping(self, num_tokens: int) -> Tensor:
+        """Send the slots of the step's tokens to the device; int64 [num_tokens]."""
+        return self.slot_mapping.copy_to_gpu(num_tokens)

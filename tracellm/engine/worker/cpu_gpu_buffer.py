@@ -1,0 +1,31 @@
+"""A fixed buffer filled on the host with NumPy and read on the device: what every step's inputs pass through.
+
+On CUDA the host side is pinned, so a copy does not wait; on the CPU both sides are the same memory and nothing is
+copied.
+
+vLLM: vllm/v1/utils.py::CpuGpuBuffer.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = ["CpuGpuBuffer"]
+
+
+class CpuGpuBuffer:
+    """One tensor, seen three ways: `np` to write, `cpu` the same memory as a tensor, `gpu` on the device."""
+
+    def __init__(self, *size: int, dtype: torch.dtype, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        self.cpu: Tensor = torch.zeros(*size, dtype=dtype, pin_memory=on_gpu)
+        self.gpu: Tensor = torch.zeros(*size, dtype=dtype, device=device) if on_gpu else self.cpu
+        self.np = self.cpu.numpy()
+
+    def copy_to_gpu(self, n: int) -> Tensor:
+        """Send the first `n` entries (rows) to the device, without waiting; they, there.
+
+        A step ends with the sampled tokens coming back, so a later step never overwrites what is still being copied.
+        """
+        if self.gpu is not self.cpu:
+            self.gpu[:n].copy_(self.cpu[:n], non_blocking=True)
+        return self.gpu[:n]

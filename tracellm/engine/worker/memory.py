@@ -1,0 +1,89 @@
+"""How much memory the KV cache may take.
+
+vLLM: vllm/v1/worker/gpu_worker.py::Worker.determine_available_memory and cpu_worker.py. The CPU's share is
+`TRACELLM_CPU_KVCACHE_SPACE` here, `VLLM_CPU_KVCACHE_SPACE` there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.errors import EngineError
+from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec
+
+if TYPE_CHECKING:
+    from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
+
+__all__ = ["cpu_kv_cache_bytes", "profile_cuda"]
+
+_GIB = 1024**3
+_CPU_DEFAULT = 4 * _GIB
+
+
+def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAttentionSpec]) -> int:
+    """The CPU's share: `TRACELLM_CPU_KVCACHE_SPACE` GiB if that is set, else what is useful, up to 4 GiB.
+
+    Useful is what `max_num_seqs` requests of `max_model_len` tokens need; more could never be used at once. It is
+    never more than half of the memory that is free. Memory is taken from the system only as blocks are written.
+
+    Raises:
+        EngineError: the variable is not a positive number.
+    """
+    if (space := os.environ.get("TRACELLM_CPU_KVCACHE_SPACE")) is not None:
+        return _gib(space)
+    limit = min(_CPU_DEFAULT, _free_cpu_memory() // 2)
+    if vllm_config.cache_config.num_gpu_blocks_override is not None:
+        return limit
+    blocks_per_request = -(-vllm_config.model_config.max_model_len // vllm_config.cache_config.block_size)
+    num_blocks = vllm_config.scheduler_config.max_num_seqs * blocks_per_request + 1  # and the null block
+    return min(limit, num_blocks * sum(spec.page_size_bytes for spec in kv_cache_spec.values()))
+
+
+def _gib(value: str) -> int:
+    try:
+        num_bytes = int(float(value) * _GIB)
+    except (ValueError, OverflowError):
+        num_bytes = 0
+    if num_bytes <= 0:
+        raise EngineError(
+            f"TRACELLM_CPU_KVCACHE_SPACE must be a number of GiB above 0, for instance 2, but it is {value!r}."
+        )
+    return num_bytes
+
+
+def _free_cpu_memory() -> int:
+    """Bytes that can be taken without swapping; half of all memory where the system does not say."""
+    try:
+        with open("/proc/meminfo") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def profile_cuda(model_runner: GPUModelRunner, device: torch.device, gpu_memory_utilization: float) -> int:
+    """The GPU's share for the KV cache, measured by a trial run of the largest possible step.
+
+    Raises:
+        EngineError: other processes hold so much of the GPU that the asked-for share is not free.
+    """
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    ours_before = torch.cuda.memory_reserved(device)
+    free, total = torch.cuda.mem_get_info(device)
+    allowed = int(total * gpu_memory_utilization)
+    if free + ours_before < allowed:
+        raise EngineError(
+            f"{device} has {(free + ours_before) / _GIB:.2f} of {total / _GIB:.2f} GiB free, less than "
+            f"gpu_memory_utilization={gpu_memory_utilization} asks for ({allowed / _GIB:.2f} GiB). "
+            "Lower it, or end what else uses the GPU."
+        )
+    model_runner.profile_run()
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_reserved(device)
+    torch.cuda.empty_cache()
+    return allowed - peak

@@ -1,0 +1,51 @@
+"""The executor's handle on its worker, there before the worker is: PyTorch is imported only when `init_worker` makes it.
+
+vLLM: vllm/v1/worker/worker_base.py::WorkerWrapperBase. Left out: ranks, environment variables, other worker classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracellm.engine.config import VllmConfig
+    from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
+    from tracellm.engine.model_runner_output import ModelRunnerOutput
+    from tracellm.engine.sched.output import SchedulerOutput
+    from tracellm.engine.worker.gpu_worker import Worker
+
+__all__ = ["WorkerWrapperBase"]
+
+
+class WorkerWrapperBase:
+    """Makes the worker and passes calls on; whatever is not written here goes to the worker as it is."""
+
+    worker: Worker
+
+    def __init__(self, vllm_config: VllmConfig, rpc_rank: int = 0) -> None:
+        """`rpc_rank` is this worker's place among the executor's workers."""
+        self.vllm_config = vllm_config
+        self.rpc_rank = rpc_rank
+
+    def init_worker(self) -> None:
+        """Make the worker."""
+        from tracellm.engine.worker.gpu_worker import Worker
+
+        self.worker = Worker(self.vllm_config)
+
+    def init_device(self) -> None:
+        """See `Worker.init_device`."""
+        self.worker.init_device()
+
+    def initialize_from_config(self, kv_cache_configs: list[KVCacheConfig]) -> None:
+        """Pick this worker's configuration among all; see `Worker.initialize_from_config`."""
+        self.worker.initialize_from_config(kv_cache_configs[self.rpc_rank])
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        """See `Worker.execute_model`."""
+        return self.worker.execute_model(scheduler_output)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "worker":
+            raise AttributeError("the worker is made by `init_worker`")
+        return getattr(self.worker, name)
