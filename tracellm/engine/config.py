@@ -1,9 +1,9 @@
-"""The engine's settings after all defaults were filled in and checked: plain data that every part of the engine reads.
+"""The engine's settings with all defaults filled in and checked: plain data that every part of the engine reads.
 
-`EngineArgs.create_engine_config` (arg_utils.py) makes a `VllmConfig` once, at start-up; nothing changes it afterwards but
-`EngineCore`, which writes the number of KV blocks into `CacheConfig` when it has measured the memory.
+`EngineArgs.create_engine_config` (arg_utils.py) makes a `VllmConfig` once, at start-up; nothing changes it afterwards
+but `EngineCore`, which writes the number of KV blocks into `CacheConfig` when it has measured the memory.
 
-vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, multimodal, compilation, observability.
+vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantization, multimodal, compilation.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class ModelConfig:
         return getattr(self.hf_config, "head_dim", None) or self.get_hidden_size() // self.get_num_attention_heads()
 
     def get_diff_sampling_param(self) -> dict[str, Any]:
-        """The sampling parameters that the model's makers recommend (generation_config.json), where they are not the defaults.
+        """The sampling parameters that the model's makers recommend, in generation_config.json.
 
-        As vLLM: `max_new_tokens` there is the `max_tokens` here.
+        Transformers' `max_new_tokens` is the `max_tokens` here.
         """
         names = ("temperature", "top_k", "top_p", "max_new_tokens")
         found = {name: self.generation_config[name] for name in names if self.generation_config.get(name) is not None}
@@ -107,7 +107,7 @@ class SchedulerConfig:
 
     @property
     def chunked_prefill_enabled(self) -> bool:
-        """vLLM 0.11.1's second name for `enable_chunked_prefill`."""
+        """The second name that vLLM 0.11.1 has for `enable_chunked_prefill`."""
         return self.enable_chunked_prefill
 
 

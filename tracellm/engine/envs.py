@@ -20,5 +20,5 @@ def enable_v1_multiprocessing() -> bool:
     """
     value = os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     if value not in ("0", "1"):
-        raise EngineError(f"The environment variable VLLM_ENABLE_V1_MULTIPROCESSING must be 0 or 1, but it is {value!r}.")
+        raise EngineError(f"The environment variable VLLM_ENABLE_V1_MULTIPROCESSING must be 0 or 1, it is {value!r}.")
     return value == "1"

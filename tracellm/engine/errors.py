@@ -1,8 +1,8 @@
 """What the engine says when it was asked for something it cannot do.
 
-Every refusal that a person can cause is an `EngineError`: one message that says what is wrong, where, and what to do. So a
-caller (the command line, a notebook, a script) prints the message and needs no traceback. An error of any other class is a
-fault of tracellm itself.
+Every refusal that a person can cause is an `EngineError`: one message that says what is wrong, where, and what to do.
+So a caller (the command line, a notebook, a script) prints the message and needs no traceback. An error of any other
+class is a fault of tracellm itself.
 
 vLLM raises bare `ValueError`s for the same mistakes; `EngineError` is one, so code written for vLLM still catches it.
 """

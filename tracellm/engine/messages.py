@@ -3,7 +3,7 @@
 `EngineCoreRequest` goes in (LLMEngine -> client -> EngineCore), `EngineCoreOutputs` come out of every step. They are
 msgspec structs of plain values, because between two processes they travel as bytes.
 
-vLLM: vllm/v1/engine/__init__.py. Left out: multimodal features, LoRA, pooling, log probabilities, statistics, data parallelism.
+vLLM: vllm/v1/engine/__init__.py. Left out: multimodal features, LoRA, pooling, log probabilities, statistics.
 """
 
 import enum

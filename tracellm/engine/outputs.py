@@ -1,12 +1,12 @@
 """What `LLM.generate` returns: one `RequestOutput` for each prompt, in the order of the prompts.
 
-vLLM: vllm/outputs.py. Left out: log probabilities, pooling, LoRA, encoder prompts, metrics, `n > 1`.
+vLLM: vllm/outputs.py. Left out: log probabilities, pooling, LoRA, encoder prompts, `n > 1`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["CompletionOutput", "RequestOutput"]
+__all__ = ["CompletionOutput", "RequestOutput", "RequestStateStats"]
 
 
 @dataclass
@@ -29,6 +29,23 @@ class CompletionOutput:
 
 
 @dataclass
+class RequestStateStats:
+    """When things happened to a request; collected under `disable_log_stats=False`.
+
+    vLLM: vllm/v1/metrics/stats.py::RequestStateStats. Left out: what only the engine core sees.
+    """
+
+    arrival_time: float
+    """Seconds since 1970."""
+    first_token_latency: float = 0.0
+    """Seconds from arrival to the first token."""
+    first_token_ts: float = 0.0
+    """When the step that brought the first token ended, on the monotonic clock, in seconds."""
+    last_token_ts: float = 0.0
+    num_generation_tokens: int = 0
+
+
+@dataclass
 class RequestOutput:
     """A request with what was generated for it."""
 
@@ -40,3 +57,5 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int | None = None
     """How many of the prompt's tokens came from the prefix cache."""
+    metrics: RequestStateStats | None = None
+    """`None` unless `disable_log_stats=False`."""

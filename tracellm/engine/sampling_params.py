@@ -1,20 +1,21 @@
 """How a request wants its tokens chosen, and when to stop: the one argument every prompt comes with.
 
-A `SamplingParams` is checked when it is made, so a bad value is refused on the user's own line. The `Processor` then completes
-a copy of it for the request (`update_from_generation_config`), the scheduler reads the stop conditions, the sampler the rest.
+A `SamplingParams` is checked when it is made, so a bad value is refused on the user's own line. The `Processor` then
+completes a copy of it for the request (`update_from_generation_config`), the scheduler reads the stop conditions, the
+sampler the rest.
 
-vLLM: vllm/sampling_params.py::SamplingParams. The parameters marked `_not_yet` are known by name and refused.
+vLLM: vllm/sampling_params.py::SamplingParams. The parameters marked `_NOT_YET` are known by name and refused.
 """
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Any
 
 from tracellm.engine.errors import EngineError, did_you_mean
+from tracellm.engine.validation import NUMBER, Rule, all_are, verify
 
 __all__ = ["RequestOutputKind", "SamplingParams", "SamplingType"]
 
@@ -44,33 +45,30 @@ class RequestOutputKind(Enum):
     """Only the finished one; what `LLM.generate` asks for."""
 
 
-def _all_are(kind: type, right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda values: all(isinstance(value, kind) and not isinstance(value, bool) and right(value) for value in values)
+def _any(value: object) -> bool:
+    return True
 
 
-_NUMBER = (int, float)
-_RULES: tuple[tuple[str, Any, Callable[[Any], bool], str], ...] = (
-    ("temperature", _NUMBER, lambda v: 0 <= v < math.inf, "a number, at least 0 (0 is greedy)"),
-    ("top_p", _NUMBER, lambda v: 0 < v <= 1, "a number in (0, 1] (1 keeps all tokens)"),
-    ("top_k", int, lambda v: v >= -1, "a whole number: at least 1, or 0 (or -1) to keep all tokens"),
-    ("seed", int, lambda v: -(2**63) <= v < 2**63, "a whole number of 64 bits, or None"),
-    ("max_tokens", int, lambda v: v >= 1, "a whole number, at least 1, or None"),
-    ("min_tokens", int, lambda v: v >= 0, "a whole number, at least 0"),
-    ("stop", (list, tuple), _all_are(str, bool), "a string or a list of strings, none of them empty"),
-    ("stop_token_ids", (list, tuple), _all_are(int, lambda v: v >= 0), "a list of token ids (0 or more)"),
-    ("ignore_eos", bool, lambda v: True, "True or False"),
-    ("detokenize", bool, lambda v: True, "True or False"),
-    ("skip_special_tokens", bool, lambda v: True, "True or False"),
-    ("spaces_between_special_tokens", bool, lambda v: True, "True or False"),
-    ("include_stop_str_in_output", bool, lambda v: True, "True or False"),
-    ("output_kind", RequestOutputKind, lambda v: True, "a RequestOutputKind"),
+_RULES = (
+    Rule("temperature", NUMBER, lambda v: 0 <= v < math.inf, "a number, at least 0 (0 is greedy)"),
+    Rule("top_p", NUMBER, lambda v: 0 < v <= 1, "a number in (0, 1] (1 keeps all tokens)"),
+    Rule("top_k", int, lambda v: v >= -1, "a whole number: at least 1, or 0 (or -1) to keep all tokens"),
+    Rule("seed", int, lambda v: -(2**63) <= v < 2**63, "a whole number of 64 bits, or None"),
+    Rule("max_tokens", int, lambda v: v >= 1, "a whole number, at least 1, or None"),
+    Rule("min_tokens", int, lambda v: v >= 0, "a whole number, at least 0"),
+    Rule("stop", (list, tuple), all_are(str, bool), "a string or a list of strings, none of them empty"),
+    Rule("stop_token_ids", (list, tuple), all_are(int, lambda v: v >= 0), "a list of token ids (0 or more)"),
+    Rule("ignore_eos", bool, _any, "True or False"),
+    Rule("detokenize", bool, _any, "True or False"),
+    Rule("skip_special_tokens", bool, _any, "True or False"),
+    Rule("spaces_between_special_tokens", bool, _any, "True or False"),
+    Rule("include_stop_str_in_output", bool, _any, "True or False"),
+    Rule("output_kind", RequestOutputKind, _any, "a RequestOutputKind"),
 )
-"""Each parameter's type, range, and how a message names what is accepted."""
 
 
-def _not_yet(default: Any) -> Any:
-    """A parameter of vLLM's that tracellm does not have: any value but the default is refused."""
-    return field(default=default, repr=False, metadata={"not_yet": True})
+_NOT_YET = {"not_yet": True}
+"""Marks a parameter of vLLM's that tracellm does not have: any value but the default is refused."""
 
 
 @dataclass(kw_only=True)
@@ -104,33 +102,34 @@ class SamplingParams:
     skip_special_tokens: bool = True
     """Leave special tokens out of the text."""
     spaces_between_special_tokens: bool = True
-    """Put spaces between special tokens in the text (slow tokenizers only)."""
+    """Known from vLLM; makes no difference to the byte-level tokenizers of the models here."""
     include_stop_str_in_output: bool = False
     """Keep the stop string at the end of the text."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
 
-    n: int = _not_yet(1)
-    best_of: int | None = _not_yet(None)
-    presence_penalty: float = _not_yet(0.0)
-    frequency_penalty: float = _not_yet(0.0)
-    repetition_penalty: float = _not_yet(1.0)
-    min_p: float = _not_yet(0.0)
-    logprobs: int | None = _not_yet(None)
-    prompt_logprobs: int | None = _not_yet(None)
-    bad_words: list[str] | None = _not_yet(None)
-    logit_bias: dict[int, float] | None = _not_yet(None)
-    allowed_token_ids: list[int] | None = _not_yet(None)
-    logits_processors: list[Any] | None = _not_yet(None)
-    structured_outputs: dict[str, Any] | None = _not_yet(None)
-    guided_decoding: dict[str, Any] | None = _not_yet(None)
-    truncate_prompt_tokens: int | None = _not_yet(None)
-    extra_args: dict[str, Any] | None = _not_yet(None)
+    n: int = field(default=1, repr=False, metadata=_NOT_YET)
+    best_of: int | None = field(default=None, repr=False, metadata=_NOT_YET)
+    presence_penalty: float = field(default=0.0, repr=False, metadata=_NOT_YET)
+    frequency_penalty: float = field(default=0.0, repr=False, metadata=_NOT_YET)
+    repetition_penalty: float = field(default=1.0, repr=False, metadata=_NOT_YET)
+    min_p: float = field(default=0.0, repr=False, metadata=_NOT_YET)
+    logprobs: int | None = field(default=None, repr=False, metadata=_NOT_YET)
+    prompt_logprobs: int | None = field(default=None, repr=False, metadata=_NOT_YET)
+    bad_words: list[str] | None = field(default=None, repr=False, metadata=_NOT_YET)
+    logit_bias: dict[int, float] | None = field(default=None, repr=False, metadata=_NOT_YET)
+    allowed_token_ids: list[int] | None = field(default=None, repr=False, metadata=_NOT_YET)
+    logits_processors: list[Any] | None = field(default=None, repr=False, metadata=_NOT_YET)
+    structured_outputs: dict[str, Any] | None = field(default=None, repr=False, metadata=_NOT_YET)
+    guided_decoding: dict[str, Any] | None = field(default=None, repr=False, metadata=_NOT_YET)
+    truncate_prompt_tokens: int | None = field(default=None, repr=False, metadata=_NOT_YET)
+    extra_args: dict[str, Any] | None = field(default=None, repr=False, metadata=_NOT_YET)
 
     output_text_buffer_length: int = field(default=0, init=False, repr=False)
     """Characters to hold back while streaming, as they may turn out to begin a stop string."""
     _all_stop_token_ids: set[int] = field(default_factory=set, init=False, repr=False)
 
     def __new__(cls, *args: object, **kwargs: object) -> "SamplingParams":
+        """Refuse unknown names before `__init__` does, with what is accepted."""
         known = [f.name for f in fields(cls) if f.init]
         for name in kwargs:
             if name not in known:
@@ -159,33 +158,29 @@ class SamplingParams:
 
     def _refuse_what_is_not_supported(self) -> None:
         for f in fields(self):
-            if f.metadata.get("not_yet") and getattr(self, f.name) != f.default and getattr(self, f.name) not in ([], {}):
-                raise EngineError(
-                    f"SamplingParams: `{f.name}={getattr(self, f.name)!r}` is not supported yet; "
-                    f"leave it out (the default is {f.default!r})."
-                )
+            value = getattr(self, f.name)
+            if f.metadata.get("not_yet") and value != f.default and value not in ([], {}):
+                accepted = f"leave it out ({f.default!r} is accepted)"
+                raise EngineError(f"SamplingParams: `{f.name}={value!r}` is not supported yet; {accepted}.")
 
     def _verify_args(self) -> None:
-        for name, kind, in_range, accepted in _RULES:
-            value = getattr(self, name)
-            if value is None and accepted.endswith("or None"):
-                continue
-            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool) or not in_range(value):
-                raise EngineError(f"SamplingParams: `{name}` must be {accepted}, got {value!r}.")
+        verify("SamplingParams", self, _RULES)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise EngineError(
                 f"SamplingParams: `min_tokens` must be at most `max_tokens`={self.max_tokens}, got {self.min_tokens}."
             )
         if self.stop and not self.detokenize:
-            raise EngineError("SamplingParams: `stop` strings need the text; use `detokenize=True`, or `stop_token_ids`.")
+            raise EngineError(
+                "SamplingParams: `stop` strings need the text: use `detokenize=True` or `stop_token_ids`."
+            )
 
     def update_from_generation_config(
         self, generation_config: dict[str, Any], model_eos_token_id: int | None = None
     ) -> None:
         """Add the model's end-of-sequence tokens to the stop tokens.
 
-        `model_eos_token_id` is the tokenizer's and is checked apart from the others, so it is not put among `stop_token_ids`;
-        further ones that generation_config.json names are, unless `ignore_eos`.
+        `model_eos_token_id` is the tokenizer's and is checked apart from the others, so it is not put among
+        `stop_token_ids`; further ones that generation_config.json names are, unless `ignore_eos`.
         """
         if model_eos_token_id is not None:
             self._all_stop_token_ids.add(model_eos_token_id)

@@ -1,0 +1,115 @@
+"""The engine core: the loop's one step (schedule, execute, process), and the start-up that makes it possible.
+
+A client (core_client.py) owns it and calls `step_fn` until no request is left.
+
+vLLM: vllm/v1/engine/core.py::EngineCore. Left out: its own process (EngineCoreProc), the batch queue of pipeline
+parallelism, structured outputs, LoRA, profiling, sleeping.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.kv_cache import kv_cache_utils
+from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest
+from tracellm.engine.request import Request, RequestStatus
+from tracellm.engine.sched.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from tracellm.engine.executor.abstract import Executor
+    from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
+    from tracellm.engine.model_runner_output import ModelRunnerOutput
+    from tracellm.engine.sched.output import SchedulerOutput
+
+__all__ = ["EngineCore"]
+
+
+class EngineCore:
+    """Owns the scheduler and the executor.
+
+    Raises:
+        ModelLoadError: the model cannot be loaded.
+        EngineError: the memory cannot hold the KV cache that was asked for.
+    """
+
+    def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
+        self.vllm_config = vllm_config
+        self.log_stats = log_stats
+        self.model_executor = executor_class(vllm_config)  # loads the model
+        kv_cache_config = self._initialize_kv_caches(vllm_config)
+        self.scheduler = Scheduler(vllm_config, kv_cache_config)
+        cache_config = vllm_config.cache_config
+        self.request_block_hasher = (
+            kv_cache_utils.get_request_block_hasher(cache_config.block_size)
+            if cache_config.enable_prefix_caching
+            else None
+        )
+
+    def _initialize_kv_caches(self, vllm_config: VllmConfig) -> KVCacheConfig:
+        """Measure the memory, divide it into blocks, and let the worker allocate them."""
+        kv_cache_spec = self.model_executor.get_kv_cache_specs()[0]
+        available_memory = self.model_executor.determine_available_memory()[0]
+        kv_cache_config = kv_cache_utils.get_kv_cache_config(vllm_config, kv_cache_spec, available_memory)
+        vllm_config.cache_config.num_gpu_blocks = kv_cache_config.num_blocks
+        self.model_executor.initialize_from_config([kv_cache_config])
+        return kv_cache_config
+
+    def preprocess_add_request(self, request: EngineCoreRequest) -> Request:
+        """Make the scheduler's `Request`, with the hashes of its full blocks.
+
+        Raises:
+            InvalidRequestError: the whole KV cache is too small for it.
+        """
+        max_tokens = request.sampling_params.max_tokens
+        assert max_tokens is not None, "the Processor fills it in"
+        kv_cache_utils.check_request_fits(
+            request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config
+        )
+        return Request.from_engine_core_request(request, self.request_block_hasher)
+
+    def add_request(self, request: Request) -> None:
+        """Put a request into the waiting queue."""
+        self.scheduler.add_request(request)
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        """Drop requests, wherever they are; their blocks are free at once."""
+        self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget which blocks hold which tokens; `False`, and nothing done, while requests hold blocks."""
+        return self.scheduler.reset_prefix_cache()
+
+    def step_fn(self) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
+        """One step: decide what to compute, compute it, and draw the conclusions.
+
+        Returns:
+            The outputs by client index, or `None` when no token was computed; and whether the model was executed.
+        """
+        if not self.scheduler.has_requests():
+            return None, False
+        scheduler_output = self._schedule()
+        # Even a step without tokens goes on to the model runner, which learns there that requests have ended.
+        model_output = self._execute_model(scheduler_output)
+        outputs = self._process_model_outputs(scheduler_output, model_output)
+        if scheduler_output.total_num_scheduled_tokens == 0:
+            return None, False
+        return outputs, True
+
+    def post_step(self, model_executed: bool) -> None:
+        """What a client calls after each step. Nothing is left to do here; vLLM passes on the draft tokens of
+        speculative decoding."""
+
+    def _schedule(self) -> SchedulerOutput:
+        """Phase 1: which requests run, with how many tokens, in which KV blocks."""
+        return self.scheduler.schedule()
+
+    def _execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        """Phase 2: forward pass and sampling."""
+        return self.model_executor.execute_model(scheduler_output)
+
+    def _process_model_outputs(
+        self, scheduler_output: SchedulerOutput, model_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        """Phase 3: append the new tokens, find who has finished."""
+        return self.scheduler.update_from_output(scheduler_output, model_output)

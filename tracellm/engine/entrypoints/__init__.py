@@ -1,0 +1,1 @@
+"""Where users enter the engine: `LLM`, for scripts."""

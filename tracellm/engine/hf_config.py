@@ -1,0 +1,139 @@
+"""What a checkpoint says of itself: where it is, its config.json and generation_config.json, its dtype and its length.
+
+Reads Hugging Face directories and hub ids through transformers. `tiny` is the model that comes with tracellm.
+
+vLLM: vllm/transformers_utils/config.py and vllm/config/model.py. Left out: remote code, GGUF, Mistral's own format.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracellm.engine.errors import EngineError, ModelLoadError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig
+
+__all__ = ["EMBEDDED_MODEL", "get_config", "get_dtype", "get_generation_config", "get_max_model_len", "resolve_model"]
+
+EMBEDDED_MODEL = "tiny"
+"""The name of the model inside the package."""
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
+_DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32": "float32", "bfloat16": "bfloat16"}
+
+
+def resolve_model(name: str | Path) -> str:
+    """Where the model's files are: a directory's path, or a hub id as it is.
+
+    Raises:
+        ModelLoadError: no such directory, and it cannot be a hub id either.
+    """
+    if str(name) == EMBEDDED_MODEL:
+        return str(Path(__file__).parent.parent / EMBEDDED_MODEL)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path)
+    if path.is_file():
+        raise ModelLoadError(f"The model `{name}` is a file; give the directory that holds it, with its config.json.")
+    if not _HUB_ID.fullmatch(str(name)) or str(name).startswith("."):
+        raise ModelLoadError(
+            f"There is no model directory `{name}`. Give a directory in Hugging Face format, "
+            f"a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`, or nothing: `{EMBEDDED_MODEL}` comes with tracellm."
+        )
+    return str(name)
+
+
+def get_config(model: str) -> PretrainedConfig:
+    """The checkpoint's config.json, completed with its architecture's defaults.
+
+    Raises:
+        ModelLoadError: it is missing, damaged, of an unknown kind, or the hub does not give it.
+    """
+    directory = Path(model)
+    if directory.is_dir():
+        _check_config_file(directory)
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model)
+    except OSError as error:
+        raise ModelLoadError(
+            f"There is no model `{model}`: it is no directory here, and the Hugging Face hub did not give it "
+            f"({_first_line(error)}). Check the name and the network, or give the directory of a downloaded model."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelLoadError(f"The config.json of `{model}` cannot be used: {_first_line(error)}") from None
+
+
+def _check_config_file(directory: Path) -> None:
+    file = directory / "config.json"
+    if not file.is_file():
+        raise ModelLoadError(f"The directory `{directory}` has no config.json, so it is no Hugging Face model.")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ModelLoadError(f"`{file}` is damaged: {_first_line(error)}. Download or save the model again.") from None
+    if not isinstance(content, dict) or "model_type" not in content:
+        raise ModelLoadError(f"`{file}` names no `model_type`, so it does not say what model this is.")
+
+
+def get_generation_config(model: str) -> dict[str, Any]:
+    """What generation_config.json sets: further end-of-sequence tokens, recommended sampling. Empty without the file.
+
+    Raises:
+        ModelLoadError: the file is damaged.
+    """
+    from transformers import GenerationConfig
+
+    directory = Path(model)
+    if directory.is_dir() and not (directory / "generation_config.json").is_file():
+        return {}
+    try:
+        return GenerationConfig.from_pretrained(model).to_diff_dict()
+    except (OSError, ValueError) as error:
+        if not directory.is_dir():
+            return {}
+        raise ModelLoadError(f"`{directory / 'generation_config.json'}` is damaged: {_first_line(error)}") from None
+
+
+def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dtype:
+    """In what the model computes. `auto` is the checkpoint's dtype, but bfloat16 for a float32 one, as in vLLM.
+
+    Raises:
+        EngineError: not one of the accepted dtypes.
+    """
+    import torch
+
+    if dtype == "auto":
+        written = getattr(hf_config, "dtype", None) or getattr(hf_config, "torch_dtype", None)
+        checkpoint = str(written).removeprefix("torch.")
+        return getattr(torch, checkpoint) if checkpoint in ("float16", "bfloat16") else torch.bfloat16
+    name = str(dtype).removeprefix("torch.").lower()
+    if name not in _DTYPES:
+        raise EngineError(f"LLM: `dtype` must be one of auto, {', '.join(_DTYPES)}, got {dtype!r}.")
+    return getattr(torch, _DTYPES[name])
+
+
+def get_max_model_len(max_model_len: int | None, hf_config: PretrainedConfig) -> int:
+    """The most tokens of prompt and output together: what was asked for, or all that the model was made for.
+
+    Raises:
+        EngineError: more than the model was made for.
+    """
+    limit = getattr(hf_config, "max_position_embeddings", None)
+    if limit is None:
+        raise ModelLoadError("The model's config.json has no `max_position_embeddings`, so its length is not known.")
+    if max_model_len is not None and max_model_len > limit:
+        raise EngineError(
+            f"LLM: `max_model_len` must be at most {limit}, the model's `max_position_embeddings`, got {max_model_len}."
+        )
+    return max_model_len or limit
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

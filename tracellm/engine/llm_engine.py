@@ -1,0 +1,124 @@
+"""The engine as one object: requests in by `add_request`, outputs out by `step`, until none is unfinished.
+
+The front half (tokenizing, detokenizing) is here; the back half (scheduling, computing) is behind a client,
+`engine_core`.
+
+vLLM: vllm/v1/engine/llm_engine.py::LLMEngine. Left out: data parallelism, LoRA, profiling, periodic statistics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracellm.engine import envs
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.core_client import EngineCoreClient
+from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.messages import EngineCoreRequest
+from tracellm.engine.output_processor import OutputProcessor
+from tracellm.engine.outputs import RequestOutput
+from tracellm.engine.preprocess import PromptType, get_prompt_text
+from tracellm.engine.processor import Processor
+from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.tokenizer import get_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from tracellm.engine.arg_utils import EngineArgs
+
+__all__ = ["LLMEngine"]
+
+
+class LLMEngine:
+    """Processor, engine core client and output processor, put together."""
+
+    def __init__(
+        self,
+        vllm_config: VllmConfig,
+        executor_class: type[Executor],
+        log_stats: bool,
+        multiprocess_mode: bool = False,
+    ) -> None:
+        self.vllm_config = vllm_config
+        self.model_config = vllm_config.model_config
+        self.log_stats = log_stats
+        self.tokenizer = get_tokenizer(self.model_config.tokenizer)
+        self.processor = Processor(vllm_config, self.tokenizer)
+        self.output_processor = OutputProcessor(self.tokenizer, log_stats)
+        self.engine_core = EngineCoreClient.make_client(
+            multiprocess_mode=multiprocess_mode,
+            asyncio_mode=False,
+            vllm_config=vllm_config,
+            executor_class=executor_class,
+            log_stats=log_stats,
+        )
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> LLMEngine:
+        """Settle the configuration, choose the executor, and build the engine.
+
+        Raises:
+            EngineError: settings, model or memory do not allow it.
+        """
+        vllm_config = engine_args.create_engine_config()
+        return cls(
+            vllm_config=vllm_config,
+            executor_class=Executor.get_class(vllm_config),
+            log_stats=not engine_args.disable_log_stats,
+            multiprocess_mode=envs.enable_v1_multiprocessing(),
+        )
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: EngineCoreRequest | PromptType,
+        params: SamplingParams,
+        arrival_time: float | None = None,
+        priority: int = 0,
+        prompt_text: str | None = None,
+    ) -> None:
+        """Queue a request: a prompt, or one that the `Processor` has made already (then `prompt_text` is its text).
+
+        Raises:
+            InvalidRequestError: the request cannot be served, or its id is in use; nothing of it is left behind.
+        """
+        if isinstance(prompt, EngineCoreRequest):
+            request = prompt
+        else:
+            request = self.processor.process_inputs(request_id, prompt, params, arrival_time, priority)
+            prompt_text = get_prompt_text(prompt)
+        self.output_processor.add_request(request, prompt_text)
+        try:
+            self.engine_core.add_request(request)
+        except BaseException:
+            self.output_processor.abort_requests([request.request_id])
+            raise
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        """Give requests up, in both halves of the engine."""
+        self.output_processor.abort_requests(request_ids)
+        self.engine_core.abort_requests(request_ids)
+
+    def step(self) -> list[RequestOutput]:
+        """Run one step of the engine core; the outputs that its requests' callers want to see."""
+        outputs = self.engine_core.get_output()
+        processed = self.output_processor.process_outputs(outputs.outputs, outputs.timestamp)
+        self.engine_core.abort_requests(processed.reqs_to_abort)  # a stop string ended them
+        return processed.request_outputs
+
+    def get_num_unfinished_requests(self) -> int:
+        """How many requests still run or wait."""
+        return self.output_processor.get_num_unfinished_requests()
+
+    def has_unfinished_requests(self) -> bool:
+        """Does any request still run or wait?"""
+        return self.output_processor.has_unfinished_requests()
+
+    def get_tokenizer(self) -> PreTrainedTokenizerFast:
+        """The model's tokenizer."""
+        return self.tokenizer
+
+    def reset_prefix_cache(self) -> bool:
+        """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""
+        return self.engine_core.reset_prefix_cache()
