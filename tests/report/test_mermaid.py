@@ -1,12 +1,14 @@
 """Mermaid text: valid, and shown as written, whatever names and values hold."""
 
+from textwrap import wrap
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.mermaid import ParseMermaid
 from tracellm.report.diagram import Box, Close, Diagram, Loop, Message, Note, Participant
-from tracellm.report.mermaid import escape, to_mermaid
+from tracellm.report.mermaid import NOTE_WIDTH, escape, to_mermaid
 from tracellm.report.visible import visible
 
 NASTY = [
@@ -50,13 +52,14 @@ def check_everywhere(text: str, parse_mermaid: ParseMermaid) -> None:
     """Every text comes back as it is meant to look, and the structure is the one that was written."""
     parsed = parse_mermaid(to_mermaid(everywhere(text)))
     shown = visible(text)
+    wrapped = "<br/>".join(wrap(shown, NOTE_WIDTH))
     assert parsed["participants"] == [{"id": "P1", "label": shown}, {"id": "P2", "label": shown}]
     assert parsed["boxes"] == [{"label": shown, "participants": ["P1"]}, {"label": shown, "participants": ["P2"]}]
     events = [(event["kind"], event["text"]) for event in parsed["events"]]
     assert events == [
         ("NOTE", shown),
         ("SOLID", shown), ("ACTIVE_START", ""),
-        ("LOOP_START", shown), ("SOLID", shown), ("NOTE", shown), ("LOOP_END", ""),
+        ("LOOP_START", shown), ("SOLID", shown), ("NOTE", wrapped), ("LOOP_END", ""),
         ("DOTTED", shown), ("ACTIVE_END", ""),
         ("SOLID", shown), ("ACTIVE_START", ""), ("ACTIVE_END", ""),
         ("SOLID", shown), ("ACTIVE_START", ""), ("DOTTED_CROSS", shown), ("ACTIVE_END", ""),

@@ -6,12 +6,16 @@ knows this. Syntax: https://mermaid.js.org/syntax/sequenceDiagram.html
 """
 
 import re
+from textwrap import wrap
 from collections.abc import Iterable, Iterator
 
 from tracellm.report.diagram import Close, Diagram, Item, Loop, Message, Note
 from tracellm.report.visible import visible
 
-__all__ = ["escape", "to_mermaid"]
+__all__ = ["NOTE_WIDTH", "escape", "to_mermaid"]
+
+NOTE_WIDTH = 48
+"""Characters in a line of a note: Mermaid does not break lines by itself."""
 
 _ARROWS = {"call": "->>", "return": "-->>", "error": "--x"}
 
@@ -57,7 +61,8 @@ def _item_lines(items: Iterable[Item], indent: str) -> Iterator[str]:
                 yield f"{indent}deactivate {item.participant}"
             case Note():
                 over = item.first if item.first == item.last else f"{item.first},{item.last}"
-                yield f"{indent}Note over {over}: {escape(item.text)}"
+                lines = [item.text] if item.phase else wrap(visible(item.text), NOTE_WIDTH)
+                yield f"{indent}Note over {over}: {'<br/>'.join(map(escape, lines))}"
             case Loop():
                 yield f"{indent}loop {escape(item.text)}"
                 yield from _item_lines(item.items, indent + "    ")

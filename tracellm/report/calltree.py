@@ -1,0 +1,150 @@
+"""A trace as a call tree in plain text: from the user's line down to the kernels, with how often and how long.
+
+    call                                                                calls     total       own
+    hello.py                                                                     1.52 s    702 ms
+    ├ hello.py:12  outputs = llm.generate(prompts)                               214 ms
+    │ └ LLM.generate → list[2 RequestOutput]                                     214 ms   0.31 ms
+    │   ├ steps 2-16: decode, 2 requests                              ×15        102 ms
+
+Total is the time of all the calls that a row stands for, own the part of it that was not spent in the calls below.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+
+from tracellm.report.passes.condense import condense
+from tracellm.report.passes.lines import under_lines
+from tracellm.report.passes.step_groups import group_steps
+from tracellm.report.texts import text
+from tracellm.report.titles import caller_line, error, result, steps_title, time
+from tracellm.report.visible import visible
+from tracellm.trace.fold import fold
+from tracellm.trace.model import Trace
+from tracellm.trace.tree import Node, bottom_up, call_tree, walk
+
+__all__ = ["Row", "calltree", "folded_tree", "rows"]
+
+MOST_STEP_GROUPS = 40
+"""Groups of alike steps below one call; of more, those in the middle are one row."""
+
+_LONGEST_RESULT = 60
+_LONGEST_ERROR = 200
+"""Characters."""
+
+_NUMBERS = (7, 10, 10)
+"""Columns of the count, the total and the own time, a blank before each included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the tree. `lines` is what joins it to the row above it. A remark has neither count nor times."""
+
+    lines: str
+    title: str
+    returned: str = ""
+    count: int = 0
+    total_ns: int | None = None
+    own_ns: int | None = None
+    """None where a row stands for no calls of its own: a line of the script, a group of steps."""
+
+
+def folded_tree(trace: Trace) -> list[Node]:
+    """The call tree with the user's lines, alike steps and all that repeats folded: what `calltree` writes."""
+    grouped = group_steps(trace)
+    roots = bottom_up(call_tree(trace), lambda siblings: fold(under_lines(grouped(siblings))))
+    return bottom_up(roots, condense(MOST_STEP_GROUPS))
+
+
+def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
+    """The call tree as text, `width` columns wide, ending in a newline."""
+    roots = folded_tree(trace)
+    if not roots:
+        return text(lang, "diagram.nothing") + "\n"
+    room = max(width - sum(_NUMBERS), 20)
+    heads = [text(lang, f"calltree.{name}") for name in ("call", "calls", "total", "own")]
+    return "\n".join([_columns(heads, room), *(_columns(_cells(row, room), room) for row in rows(roots, lang))]) + "\n"
+
+
+def _cells(row: Row, room: int) -> list[str]:
+    title = row.lines + row.title
+    # What came back is told where there is room for all of it.
+    if row.returned and cell_len(whole := f"{title} → {row.returned}") <= room:
+        title = whole
+    times = ["" if ns is None else time(ns) for ns in (row.total_ns, row.own_ns)]
+    return [title, f"×{row.count:,}" if row.count > 1 else "", *times]
+
+
+def _columns(cells: list[str], room: int) -> str:
+    """A line of text. Widths are those a terminal shows: a Chinese character takes two columns."""
+    first, *numbers = cells
+    if not any(numbers):
+        room += sum(_NUMBERS)
+    if cell_len(first) > room:
+        first = set_cell_size(first, room - 1).rstrip() + "…"
+    padded = (" " * max(most - cell_len(number), 1) + number for number, most in zip(numbers, _NUMBERS, strict=True))
+    return (set_cell_size(first, room) + "".join(padded)).rstrip()
+
+
+def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
+    """The rows of folded trees, from top to bottom.
+
+    What steps call is written out below the first group of a kind; a later group with no other calls points to that one.
+    """
+    written: list[tuple[bool, set[Hashable], str]] = []
+    # What is next: a node or a remark, the lines left of its own row, and those left of the rows below it.
+    stack: list[tuple[Node | str, str, str]] = [(root, "", "") for root in reversed(list(roots))]
+    while stack:
+        node, lines, indent = stack.pop()
+        if isinstance(node, str):
+            yield Row(lines, node)
+            continue
+        returned = result(node.span, _LONGEST_RESULT) if node.spans and node.count == 1 else ""
+        own_ns = node.own_ns if node.spans else None
+        yield Row(lines, _title(node, lang), returned, node.count, node.total_ns, own_ns)
+        below: list[Node | str] = list(_children(node))
+        if node.failed and not _passed_on(node):
+            below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
+        if node.kind == "steps":
+            decode, made = node.steps[0].kind == "decode", {one.key for one in walk(node.children)}
+            like = next((title for kind, known, title in written if kind == decode and made <= known), None)
+            if like is not None:
+                below = [text(lang, "calltree.like", title=like)]
+            else:
+                written.append((decode, made, _title(node, lang)))
+        if node.hidden:
+            below.append(text(lang, "calltree.deeper", n=len(node.hidden)))
+        joined = [(one, f"{indent}├ ", f"{indent}│ ") for one in below]
+        if below:
+            joined[-1] = (below[-1], f"{indent}└ ", f"{indent}  ")
+        stack += reversed(joined)
+
+
+def _children(node: Node) -> Iterator[Node]:
+    """The calls below; of a sequence made several times each call stands for itself."""
+    for child in node.children:
+        if child.kind == "repeat":
+            yield from _children(child)
+        else:
+            yield child
+
+
+def _passed_on(node: Node) -> bool:
+    """The exception that left this call came out of one that it made."""
+    below = list(node.children)
+    while below:
+        child = below.pop()
+        if child.kind != "call":
+            below += child.children
+        elif child.span.error == node.span.error:
+            return True
+    return False
+
+
+def _title(node: Node, lang: str) -> str:
+    if node.kind == "line":
+        return caller_line(node)
+    if node.kind == "steps":
+        return steps_title(node.steps, lang)
+    return f"✗ {visible(node.span.name)}" if node.failed else visible(node.span.name)

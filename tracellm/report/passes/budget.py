@@ -1,0 +1,168 @@
+"""Which calls a diagram of limited size shows: those that tell most about how a request is served.
+
+Each arrow has a rank, and the lowest are drawn until the limit is reached:
+
+0. The chain by which a token is made, `LLM.generate` to the sampler, in the first prefill and the first decode step;
+   whatever failed.
+1. The other groups of steps, an arrow each; the chains by which the engine is built and requests get in and out; what
+   the user's own lines call; what came back along the chain in the first step.
+2. Everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tracellm.report.titles import result, script_of
+from tracellm.trace import names
+from tracellm.trace.names import LEVELS
+from tracellm.trace.tree import Node, walk
+
+__all__ = ["Choice", "choose", "everything"]
+
+STEP_CHAIN = frozenset({
+    "LLM.generate",
+    "LLM.chat",
+    "LLMEngine.step",
+    "InprocClient.get_output",
+    "EngineCore.step_fn",
+    "EngineCore._schedule",
+    "Scheduler.schedule",
+    "EngineCore._execute_model",
+    "UniProcExecutor.execute_model",
+    "Worker.execute_model",
+    "GPUModelRunner.execute_model",
+    "Sampler.forward",
+    "EngineCore._process_model_outputs",
+    "Scheduler.update_from_output",
+})  # fmt: skip
+"""The calls by which a token is made; the model's own forward, whatever the model's class, is one of them."""
+
+OTHER_CHAINS = frozenset({
+    "LLM.__init__",
+    "LLMEngine.from_engine_args",
+    "LLMEngine.__init__",
+    "EngineCoreClient.make_client",
+    "InprocClient.__init__",
+    "EngineCore.__init__",
+    "UniProcExecutor.__init__",
+    "Worker.init_device",
+    "Worker.load_model",
+    "GPUModelRunner.load_model",
+    "EngineCore._initialize_kv_caches",
+    "Scheduler.__init__",
+    "LLMEngine.add_request",
+    "Processor.process_inputs",
+    "InputPreprocessor.preprocess",
+    "EngineCore.add_request",
+    "Scheduler.add_request",
+    "OutputProcessor.process_outputs",
+    "EngineCore.post_step",
+})  # fmt: skip
+"""The calls by which the engine is built, and a request gets in and out."""
+
+_LATER = 1000
+"""Added to the rank of what happens in other steps than the first prefill and the first decode."""
+
+_Place = Literal["", "prefill", "decode", "head", "later"]
+"""Where a call is: outside of steps; in the first group of steps with a prefill or the first that is all decode; the call
+that stands for another group; below that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is drawn: the calls, those of them whose return is drawn too (both as `id(node)`), and how many calls are not."""
+
+    calls: frozenset[int]
+    returns: frozenset[int]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrow:
+    rank: int
+    order: int
+    node: Node
+    is_return: bool
+
+
+def choose(roots: Iterable[Node], limit: int) -> Choice:
+    """The calls and returns that tell most, `limit` at most in all."""
+    arrows = sorted(_arrows(list(roots)), key=lambda arrow: (arrow.rank, arrow.order))
+    calls: set[int] = set()
+    returns: set[int] = set()
+    for arrow in arrows:
+        if len(calls) + len(returns) >= limit:
+            break
+        if not arrow.is_return:
+            calls.add(id(arrow.node))
+        elif id(arrow.node) in calls:
+            returns.add(id(arrow.node))
+    left_out = sum(arrow.node.count for arrow in arrows if not arrow.is_return and id(arrow.node) not in calls)
+    return Choice(frozenset(calls), frozenset(returns), left_out)
+
+
+def everything(roots: Iterable[Node]) -> Choice:
+    """All calls, and every return that says something."""
+    arrows = list(_arrows(list(roots)))
+    calls = frozenset(id(arrow.node) for arrow in arrows if not arrow.is_return)
+    return Choice(calls, frozenset(id(arrow.node) for arrow in arrows if arrow.is_return), 0)
+
+
+def _arrows(roots: list[Node]) -> Iterator[_Arrow]:
+    """Every arrow there could be, in the order of the calls."""
+    first = _first_steps(roots)
+    order = 0
+    stack: list[tuple[Node, int, _Place]] = [(root, 0, "") for root in reversed(roots)]
+    while stack:
+        node, depth, place = stack.pop()
+        order += 1
+        if node.kind == "call" and not (depth == 0 and script_of(node.span)):
+            yield _Arrow(_rank(node, depth, place), order, node, is_return=False)
+            if node.failed or result(node.span, 1):
+                yield _Arrow(_return_rank(node, depth, place), order, node, is_return=True)
+        below = [(child, depth + 1, _place_below(node, child, place, first)) for child in node.children]
+        stack += reversed(below)
+
+
+def _first_steps(roots: Iterable[Node]) -> dict[int, _Place]:
+    """The first group of steps with a prefill in it and the first that is all decode, by `id(node)`."""
+    found: dict[_Place, int] = {}
+    for node in walk(roots):
+        if node.kind == "steps":
+            found.setdefault("decode" if node.steps[0].kind == "decode" else "prefill", id(node))
+    return {id: place for place, id in found.items()}
+
+
+def _place_below(node: Node, child: Node, place: _Place, first: dict[int, _Place]) -> _Place:
+    if node.kind == "steps":
+        return first.get(id(node)) or ("head" if child is node.children[-1] else "later")
+    return "later" if place == "head" else place
+
+
+def _rank(node: Node, depth: int, place: _Place) -> int:
+    if node.failed or (_in_chain(node) and place in ("", "prefill", "decode")):
+        return 0
+    if place == "head" or (_wanted(node) and place != "later"):
+        return 1
+    # A private method is a detail of the method that called it.
+    detail = 10 * LEVELS.index(node.level) + depth + 3 * (node.span.method.startswith("_") and not _is_dunder(node))
+    return 2 + detail + {"": 10, "prefill": -10, "decode": 20, "head": 0, "later": _LATER}[place]
+
+
+def _return_rank(node: Node, depth: int, place: _Place) -> int:
+    if node.failed:
+        return 0
+    return 1 if _in_chain(node) and place in ("", "prefill") else _rank(node, depth, place) + 40
+
+
+def _in_chain(node: Node) -> bool:
+    return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
+
+
+def _wanted(node: Node) -> bool:
+    return node.span.name in OTHER_CHAINS or names.CALLER_FILE in node.span.attributes
+
+
+def _is_dunder(node: Node) -> bool:
+    return node.span.method.startswith("__")

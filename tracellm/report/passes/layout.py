@@ -1,0 +1,162 @@
+"""The last pass: nodes that are all to be drawn become the arrows, loops and notes of a `Diagram`."""
+
+from collections.abc import Collection, Iterable
+
+from tracellm.report.diagram import Box, Close, Diagram, Item, Loop, Message, Note, Participant
+from tracellm.report.texts import text
+from tracellm.report.titles import arguments, error, result, script_of, steps_title, times
+from tracellm.report.visible import shorten, visible
+from tracellm.trace import names
+from tracellm.trace.model import Process, Span
+from tracellm.trace.tree import Node, walk
+
+__all__ = ["lay_out"]
+
+LONGEST_NAME = 40
+"""Characters of a lifeline's or a method's name."""
+LONGEST_VALUES = 48
+"""Characters of what was passed or came back."""
+LONGEST_NOTE = 100
+
+_Key = tuple[int, str]
+"""A lifeline: which process, and whose methods."""
+
+
+def lay_out(roots: Iterable[Node], returns: Collection[int], lang: str) -> Diagram:
+    """The diagram of these calls; `returns` holds `id(node)` of those whose return is an arrow too.
+
+    The root of a program is its script's lifeline and no arrow. Times play no part, so equal runs give equal diagrams.
+    """
+    return _Layout(list(roots), returns, lang).diagram()
+
+
+class _Layout:
+    def __init__(self, roots: list[Node], returns: Collection[int], lang: str) -> None:
+        self._roots = roots
+        self._returns = returns
+        self._lang = lang
+        self._phase = ""
+        self._processes = _processes(roots)
+        self._ids = {key: f"P{number}" for number, key in enumerate(self._lifelines(), 1)}
+
+    def diagram(self) -> Diagram:
+        if not self._ids:
+            nothing = Participant("P1", "tracellm")
+            return Diagram((nothing,), (Note("P1", "P1", text(self._lang, "diagram.nothing")),))
+        participants = tuple(Participant(id, shorten(visible(name), LONGEST_NAME)) for (_, name), id in self._ids.items())
+        items = tuple(item for root in self._roots for item in self._root(root))
+        return Diagram(participants, items, self._boxes())
+
+    def _lifelines(self) -> Iterable[_Key]:
+        """Every lifeline, those of a process together, in order of the first call."""
+        found: dict[int, dict[str, None]] = {number: {} for number in range(len(self._processes))}
+        for root in self._roots:
+            start = self._root_key(root)
+            found[start[0]][start[1]] = None
+            for node in walk([root]):
+                if node.kind == "call":
+                    number, name = self._key(node.span)
+                    found[number][name] = None
+        return [(number, name) for number, lifelines in found.items() for name in lifelines]
+
+    def _key(self, span: Span) -> _Key:
+        return self._processes[_pid(span)][0], span.lifeline
+
+    def _root_key(self, root: Node) -> _Key:
+        """The script, or where the recording has no script over these calls, the process."""
+        if script_of(root.span):
+            return self._key(root.span)
+        return self._key(root.span)[0], self._processes[_pid(root.span)][1]
+
+    def _boxes(self) -> tuple[Box, ...]:
+        if len(self._processes) < 2:
+            return ()
+        return tuple(
+            Box(shorten(visible(label), LONGEST_NAME), tuple(id for (of, _), id in self._ids.items() if of == number))
+            for number, label in self._processes.values()
+        )
+
+    def _root(self, root: Node) -> list[Item]:
+        start = self._root_key(root)
+        if not script_of(root.span):
+            return self._call(root, start, 1)
+        items = self._phase_note(root) + self._below(root, start)
+        if root.failed:
+            said = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
+            items.append(Note(self._ids[start], self._ids[start], said))
+        return items
+
+    def _below(self, node: Node, caller: _Key) -> list[Item]:
+        return [item for child in node.children for item in self._node(child, caller, node.count)]
+
+    def _node(self, node: Node, caller: _Key, of: int) -> list[Item]:
+        """What is drawn for a node that was called, or stands, below one that ran `of` times."""
+        if node.kind == "call":
+            return self._call(node, caller, of)
+        if node.kind == "line":
+            return self._repeated(self._below(node, caller), node, of)
+        if node.kind == "repeat":
+            return self._repeated(self._below(node, caller), node, of)
+        title = steps_title(node.steps, self._lang)
+        below = self._below(node, caller)
+        if not below:
+            return []
+        if len(node.steps) > 1:
+            title = text(self._lang, "diagram.times", title=title, count=len(node.steps))
+            return [Loop(title, tuple(below), len(node.steps))]
+        here = self._ids[caller]
+        return [Note(here, here, shorten(title, LONGEST_NOTE)), *below]
+
+    def _repeated(self, below: list[Item], node: Node, of: int) -> list[Item]:
+        if not below or not (often := times(node.count, of, self._lang)):
+            return below
+        if node.count % of == 0:
+            often = text(self._lang, "diagram.repeated", count=node.count // of)
+        return [Loop(often, tuple(below), node.count)]
+
+    def _call(self, node: Node, caller: _Key, of: int) -> list[Item]:
+        callee = self._key(node.span)
+        source, target = self._ids[caller], self._ids[callee]
+        below = self._below(node, callee)
+        title = f"{shorten(visible(node.span.method), LONGEST_NAME)}({arguments(node.span, LONGEST_VALUES)})"
+        # Repeated calls with arrows below them stand in a loop; without, a count says as much in one line.
+        if often := "" if below and node.count % of == 0 else times(node.count, of, self._lang):
+            title = f"{title} {often}"
+        spans = tuple(span.span_id for span in node.spans)
+        drawn_return = id(node) in self._returns
+        opens = bool(below) or drawn_return
+        items: list[Item] = [Message(source, target, title, opens=opens, spans=spans), *below]
+        if drawn_return and node.failed:
+            said = error(node.span, LONGEST_VALUES)
+            items.append(Message(target, source, said, kind="error", closes=True, spans=spans))
+        elif drawn_return:
+            said = result(node.span, LONGEST_VALUES)
+            items.append(Message(target, source, said, kind="return", closes=True, spans=spans))
+        elif opens:
+            items.append(Close(target))
+        if below and node.count % of == 0 and node.count > of:
+            often = text(self._lang, "diagram.repeated", count=node.count // of)
+            items = [Loop(often, tuple(items), node.count)]
+        return self._phase_note(node) + items
+
+    def _phase_note(self, node: Node) -> list[Item]:
+        """A heading over all lifelines where another phase begins."""
+        phase = node.span.attributes.get(names.PHASE)
+        if phase not in ("startup", "generation") or phase == self._phase:
+            return []
+        self._phase = phase
+        ids = list(self._ids.values())
+        return [Note(ids[0], ids[-1], text(self._lang, f"diagram.{phase}"), phase=True)]
+
+
+def _pid(span: Span) -> int:
+    return span.process.pid if span.process else 0
+
+
+def _processes(roots: Iterable[Node]) -> dict[int, tuple[int, str]]:
+    """The number and the name of each process that made calls, by process id, in order of the first call."""
+    found: dict[int, Process | None] = {}
+    for node in walk(roots):
+        if node.kind == "call":
+            found.setdefault(_pid(node.span), node.span.process)
+    return {pid: (number, process.name if process else "?") for number, (pid, process) in enumerate(found.items())}

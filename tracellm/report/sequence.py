@@ -1,0 +1,84 @@
+"""A trace as a sequence diagram: a lifeline for each class, an arrow for each call that tells something.
+
+The diagram is made by the passes in `tracellm.report.passes`; here they are put in order.
+"""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+from tracellm.report.diagram import Diagram
+from tracellm.report.mermaid import to_mermaid
+from tracellm.report.passes.budget import Choice, choose, everything
+from tracellm.report.passes.condense import condense
+from tracellm.report.passes.layout import lay_out
+from tracellm.report.passes.lines import under_lines
+from tracellm.report.passes.select import down_to, hide, lifelines, on_focus
+from tracellm.report.passes.step_groups import group_steps
+from tracellm.trace.fold import fold
+from tracellm.trace.model import Trace
+from tracellm.trace.names import LEVELS, Level
+from tracellm.trace.tree import Node, bottom_up, call_tree
+
+__all__ = ["LIMIT", "sequence", "sequence_diagram"]
+
+LIMIT = 60
+"""How many arrows, returns among them, a diagram has unless more is asked for."""
+
+
+def sequence(
+    trace: Trace,
+    *,
+    detail: Level | None = None,
+    focus: Collection[str] = (),
+    limit: int | None = LIMIT,
+    lang: str = "en",
+) -> Diagram:
+    """The sequence diagram of a run.
+
+    Args:
+        trace: what was recorded.
+        detail: draw every call down to this level. Without it, the most telling calls are drawn, `limit` arrows in all.
+        focus: names of lifelines: draw every call into or out of these, and the calls that lead there.
+        limit: the most arrows, returns included; None, or a `detail` or `focus`, for no limit.
+        lang: the language of notes and loops.
+
+    Raises:
+        ValueError: `detail` is not a level, or `focus` names a lifeline that the trace does not have.
+    """
+    roots = call_tree(trace)
+    if focus:
+        _check_focus(focus, lifelines(roots))
+        roots = hide(roots, on_focus(roots, focus))
+    if detail is not None:
+        if detail not in LEVELS:
+            raise ValueError(f"no level of detail {detail!r}: choose one of {', '.join(LEVELS)}")
+        roots = hide(roots, down_to(detail))
+    grouped = group_steps(trace)
+    roots = bottom_up(roots, lambda siblings: fold(under_lines(grouped(siblings))))
+    if detail is not None or focus or limit is None:
+        return _draw(roots, everything(roots), lang)
+    roots = bottom_up(roots, condense(max(6, limit // 8)))
+    return _draw(roots, choose(roots, limit), lang)
+
+
+def sequence_diagram(
+    trace: Trace,
+    *,
+    detail: Level | None = None,
+    focus: Collection[str] = (),
+    limit: int | None = LIMIT,
+    lang: str = "en",
+) -> str:
+    """The same as Mermaid text: what `sequence.mmd` holds."""
+    return to_mermaid(sequence(trace, detail=detail, focus=focus, limit=limit, lang=lang))
+
+
+def _draw(roots: list[Node], choice: Choice, lang: str) -> Diagram:
+    return lay_out(hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang)
+
+
+def _check_focus(focus: Collection[str], known: list[str]) -> None:
+    for name in focus:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.5) or known
+            raise ValueError(f"no lifeline {name!r} in this run; there are {', '.join(near)}")

@@ -1,0 +1,158 @@
+"""The engine's steps as a table: what `tracellm show RUN steps` prints, and its rows as data for other reports.
+
+Steps in which nothing changed share a row.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rich.cells import cell_len, set_cell_size
+
+from tracellm.report.changes import alike, changes
+from tracellm.report.quantities import clip
+from tracellm.report.texts import text
+from tracellm.report.titles import step_kind, time
+from tracellm.report.visible import shorten, visible
+from tracellm.trace.model import Trace
+from tracellm.trace.ranges import format_ranges
+from tracellm.trace.steps import Step, steps
+
+__all__ = ["RequestInSteps", "StepRow", "step_rows", "steps_table"]
+
+_MOST_REQUESTS = 8
+_LONGEST_TEXT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInSteps:
+    """What one request did in the steps of a row. `sampled` is the text it got, None where the recording has no text."""
+
+    request_id: str
+    num_tokens: int
+    prefix_hit_tokens: int
+    new_blocks: tuple[int, ...]
+    sampled: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step, or several running in which nothing changed; `before` is the step before them."""
+
+    steps: tuple[Step, ...]
+    before: Step | None
+
+    @property
+    def indexes(self) -> str:
+        """`3-17`."""
+        return format_ranges(step.index for step in self.steps)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed, of all steps and requests."""
+        return sum(step.num_tokens for step in self.steps)
+
+    @property
+    def duration_ns(self) -> int:
+        """Time of all the steps."""
+        return sum(step.span.duration_ns for step in self.steps)
+
+    @property
+    def num_new_blocks(self) -> int:
+        """KV blocks given out."""
+        return sum(len(request.new_blocks) for step in self.steps for request in step.requests)
+
+    @property
+    def blocks_free(self) -> int:
+        """KV blocks free after the last of the steps was scheduled."""
+        return self.steps[-1].blocks_free
+
+    def requests(self) -> list[RequestInSteps]:
+        """The requests that were scheduled, in the batch's order."""
+        texts: dict[str, str] = {}
+        for step in self.steps:
+            for sampled in step.sampled:
+                if sampled.text is not None:
+                    texts[sampled.request_id] = texts.get(sampled.request_id, "") + sampled.text
+        parts: dict[str, list[tuple[int, int, tuple[int, ...]]]] = {}
+        for step in self.steps:
+            for one in step.requests:
+                part = one.num_tokens, one.prefix_hit_tokens, one.new_blocks
+                parts.setdefault(one.request_id, []).append(part)
+        return [
+            RequestInSteps(
+                request_id=id,
+                num_tokens=sum(tokens for tokens, _, _ in got),
+                prefix_hit_tokens=sum(hit for _, hit, _ in got),
+                new_blocks=tuple(block for _, _, blocks in got for block in blocks),
+                sampled=texts.get(id),
+            )
+            for id, got in parts.items()
+        ]
+
+
+def step_rows(trace: Trace) -> list[StepRow]:
+    """The rows of the table, in order."""
+    groups: list[list[Step]] = []
+    befores: list[Step | None] = []
+    found = steps(trace)
+    if found:
+        groups, befores = [[found[0]]], [None]
+    for before, step in pairwise(found):
+        if alike(step, before):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+            befores.append(before)
+    return [StepRow(tuple(group), before) for group, before in zip(groups, befores, strict=True)]
+
+
+def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
+    """The steps as plain text, lines of at most `width` columns, ending in a newline."""
+    rows = step_rows(trace)
+    if not rows:
+        return text(lang, "steps.nothing") + "\n"
+    table = [[text(lang, f"steps.{name}") for name in ("step", "kind", "requests", "tokens", "new", "free", "time")]]
+    table += [_cells(row, lang) for row in rows]
+    widths = [max(cell_len(line[column]) for line in table) for column in range(len(table[0]))]
+    lines = [_aligned(table[0], widths)]
+    for row, cells in zip(rows, table[1:], strict=True):
+        lines.append(_aligned(cells, widths))
+        lines += [_cut(f"    {line}", width) for line in _below(row, lang)]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: StepRow, lang: str) -> list[str]:
+    step = row.steps[-1]
+    numbers = [len(step.requests), row.num_tokens, row.num_new_blocks, row.blocks_free]
+    return [row.indexes, step_kind(step.kind, lang), *(f"{number:,}" for number in numbers), time(row.duration_ns)]
+
+
+def _aligned(cells: list[str], widths: list[int]) -> str:
+    """The step and its kind to the left, numbers to the right."""
+    left = [set_cell_size(cell, width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
+    right = [" " * (width - cell_len(cell)) + cell for cell, width in zip(cells[2:], widths[2:], strict=True)]
+    return "  ".join([*left, *right])
+
+
+def _below(row: StepRow, lang: str) -> Iterable[str]:
+    """What stands under a row: what each request got, then what changed and why."""
+    shown, more = clip([_request(one, lang) for one in row.requests()], _MOST_REQUESTS)
+    yield from shown
+    if more:
+        yield text(lang, "steps.more", n=more)
+    yield from changes(row.steps[0], lang, row.before)
+
+
+def _request(one: RequestInSteps, lang: str) -> str:
+    said = [text(lang, "common.tokens", n=one.num_tokens)]
+    if one.prefix_hit_tokens:
+        said.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens))
+    if one.new_blocks:
+        said.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
+    line = f"{visible(one.request_id)}: {text(lang, 'step.comma').join(said)}"
+    return line if one.sampled is None else f"{line} → {shorten(visible(one.sampled), _LONGEST_TEXT)!r}"
+
+
+def _cut(line: str, width: int) -> str:
+    return line if cell_len(line) <= width else set_cell_size(line, width - 1).rstrip() + "…"

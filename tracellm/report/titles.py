@@ -1,0 +1,95 @@
+"""How calls, steps and times are named in a call tree or a diagram: short, on one line, every character visible."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import PurePath
+
+from tracellm.report.changes import changes
+from tracellm.report.quantities import clip, duration
+from tracellm.report.texts import text, texts
+from tracellm.report.visible import shorten, visible
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.ranges import format_ranges
+from tracellm.trace.steps import Step
+from tracellm.trace.tree import Node
+
+__all__ = ["arguments", "caller_line", "error", "result", "script_of", "step_kind", "steps_title", "time", "times"]
+
+_MOST_RANGES = 3
+
+
+def time(nanoseconds: int) -> str:
+    """A time as `duration` writes it, and microseconds where that would have no digits: `4 µs`."""
+    return f"{nanoseconds / 1e3:.0f} µs" if abs(nanoseconds) < 100_000 else duration(nanoseconds / 1e9)
+
+
+def arguments(span: Span, most: int) -> str:
+    """What was passed, `name=value, name=value`, at most `most` characters."""
+    passed = span.attributes.get(names.ARGUMENTS)
+    return shorten(visible(", ".join(map(str, passed))), most) if isinstance(passed, list) else ""
+
+
+def result(span: Span, most: int) -> str:
+    """What came back, at most `most` characters; empty when that was nothing, or None."""
+    value = span.attributes.get(names.RESULT)
+    return "" if value is None or value == "None" else shorten(visible(str(value)), most)
+
+
+def error(span: Span, most: int) -> str:
+    """The exception that left the call, at most `most` characters; empty when none did."""
+    return shorten(visible(span.error or ""), most)
+
+
+def script_of(span: Span) -> bool:
+    """Whether this is the span of a whole program, named after its script."""
+    return span.attributes.get(names.LIFELINE) == span.name
+
+
+def caller_line(node: Node) -> str:
+    """The user's line over a `line` node's calls: `hello.py:12  outputs = llm.generate(prompts)`."""
+    attributes = node.children[0].span.attributes
+    place = f"{PurePath(str(attributes.get(names.CALLER_FILE))).name}:{attributes.get(names.CALLER_LINE)}"
+    return visible(f"{place}  {str(attributes.get(names.CALLER_TEXT, '')).strip()}".rstrip())
+
+
+def times(count: int, of: int, lang: str) -> str:
+    """How often a call was made when what made it ran `of` times: empty for once each, else `×3`, or `4 of 15 times`."""
+    if count == of:
+        return ""
+    return f"×{count // of}" if count % of == 0 else text(lang, "diagram.some", count=count, of=of)
+
+
+def steps_title(steps: Sequence[Step], lang: str) -> str:
+    """`steps 3-17: decode, 2 requests`, or for a step alone also what changed: `step 1: prefill, ..., request 0 joined`."""
+    kinds = Counter(step.kind for step in steps)
+    if len(kinds) == 1:
+        kind = step_kind(steps[0].kind, lang)
+    else:
+        comma = text(lang, "step.comma")
+        kind = comma.join(f"{count} {step_kind(name, lang)}" for name, count in kinds.most_common())
+    fewest, most = min(len(step.requests) for step in steps), max(len(step.requests) for step in steps)
+    requests = text(lang, "common.requests", n=most)
+    if fewest != most:
+        requests = text(lang, "diagram.requests_range", fewest=fewest, most=most)
+    if len(steps) > 1:
+        return text(lang, "diagram.steps", indexes=_indexes(steps), kind=kind, requests=requests)
+    step = steps[0]
+    tokens = text(lang, "common.tokens", n=step.num_tokens)
+    title = text(lang, "diagram.step", index=step.index, kind=kind, requests=requests, tokens=tokens)
+    return text(lang, "diagram.comma").join([title, *changes(step, lang)])
+
+
+def step_kind(kind: str, lang: str) -> str:
+    """A step's kind in words: prefill, decode."""
+    key = f"step.kind.{kind}"
+    return text(lang, key) if key in texts(lang) else visible(kind)
+
+
+def _indexes(steps: Sequence[Step]) -> str:
+    indexes = [step.index for step in steps]
+    if any(after <= before for before, after in pairwise(indexes)):
+        return f"{min(indexes)}-{max(indexes)}"
+    shown, more = clip(format_ranges(indexes).split(","), _MOST_RANGES)
+    return ", ".join([*shown, "…"] if more else shown)

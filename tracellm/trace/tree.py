@@ -1,0 +1,132 @@
+"""The call tree of a trace: what the call tree's text and the sequence diagram are both made from.
+
+`call_tree` makes a `Node` of each span; the passes after it (`tracellm.trace.fold`, `tracellm.report.passes`) take a list of
+nodes and give a list of nodes. `check` holds what every pass must keep.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.names import Level
+from tracellm.trace.steps import Step
+
+__all__ = ["DEEPEST", "REQUEST_SPAN", "Node", "bottom_up", "call_tree", "check", "walk"]
+
+REQUEST_SPAN = "llm_request"
+"""The name of a request's life, which is a root of its own and no call."""
+
+DEEPEST = 100
+"""Calls nested deeper than this, as by a user's recursive function, are counted into the node at this depth."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Calls that are drawn as one. Times are nanoseconds, summed over all of them.
+
+    `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine steps in
+    which nothing changed, `repeat` for a sequence of calls made several times. All but `call` have no spans of their own.
+    """
+
+    kind: Literal["call", "line", "steps", "repeat"]
+    key: Hashable
+    """Equal for nodes that may be folded into one."""
+    count: int = 1
+    total_ns: int = 0
+    own_ns: int = 0
+    """Time not spent in children: the owns of a tree sum to its root's total, where calls do not overlap."""
+    spans: list[Span] = field(default_factory=list)
+    children: list["Node"] = field(default_factory=list)
+    hidden: list[Span] = field(default_factory=list)
+    """Calls that a pass took out of the tree; their time counts as this node's own."""
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def span(self) -> Span:
+        """The first of the spans, which speaks for all."""
+        return self.spans[0]
+
+    @property
+    def level(self) -> Level:
+        """The level of the calls; what is no call is as coarse as a request."""
+        return self.spans[0].level if self.spans else "request"
+
+    @property
+    def failed(self) -> bool:
+        """An exception left these calls."""
+        return bool(self.spans) and self.spans[0].error is not None
+
+
+def walk(roots: Iterable[Node]) -> Iterator[Node]:
+    """All nodes, each before its children, in order."""
+    stack = [iter(roots)]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+        else:
+            yield node
+            stack.append(iter(node.children))
+
+
+def bottom_up(nodes: Iterable[Node], change: Callable[[list[Node]], list[Node]]) -> list[Node]:
+    """Pass every list of siblings, the deepest first, through `change`; nodes are changed in place."""
+    siblings = list(nodes)
+    for node in siblings:
+        node.children = bottom_up(node.children, change)
+    return change(siblings)
+
+
+def call_tree(trace: Trace) -> list[Node]:
+    """The calls of a trace: a node for each span, except requests' lives, under the node that called it."""
+    return [_under(trace, root) for root in trace.roots if root.name != REQUEST_SPAN]
+
+
+def _under(trace: Trace, root: Span) -> Node:
+    path: list[Node] = []  # from the root down to the node made last
+    for depth, span in trace.walk(root):
+        if depth > DEEPEST:
+            path[DEEPEST].hidden.append(span)
+            continue
+        del path[depth:]
+        own_ns = span.duration_ns if depth == DEEPEST else _own_ns(trace, span)
+        node = Node("call", _key(span), total_ns=span.duration_ns, own_ns=own_ns, spans=[span])
+        if path:
+            path[-1].children.append(node)
+        path.append(node)
+    return path[0]
+
+
+def _key(span: Span) -> Hashable:
+    caller = span.attributes.get(names.CALLER_FILE), span.attributes.get(names.CALLER_LINE)
+    return span.lifeline, span.name, span.error is not None, caller
+
+
+def _own_ns(trace: Trace, span: Span) -> int:
+    """The part of the span that no child covers; children overlap where there are threads or coroutines."""
+    covered, reached = 0, span.start_ns
+    for child in trace.children(span):
+        start, end = max(child.start_ns, reached), min(child.end_ns, span.end_ns)
+        if end > start:
+            covered += end - start
+            reached = end
+    return span.duration_ns - covered
+
+
+def check(before: Iterable[Node], after: Iterable[Node]) -> None:
+    """Assert what every pass must keep: no span lost or doubled, time conserved, calls in their order."""
+    old, new = list(walk(before)), list(walk(after))
+    assert sorted(map(id, _spans(old))) == sorted(map(id, _spans(new))), "a pass lost or doubled spans"
+    assert sum(node.own_ns for node in old) == sum(node.own_ns for node in new), "a pass changed the time in all"
+    for node in new:
+        starts = [span.start_ns for span in node.spans]
+        assert starts == sorted(starts), f"the calls of {node.key} are out of order"
+        if node.count == 1:
+            firsts = [min(span.start_ns for one in walk([child]) for span in one.spans) for child in node.children]
+            assert firsts == sorted(firsts), f"the calls that {node.key} made are out of order"
+
+
+def _spans(nodes: Iterable[Node]) -> list[Span]:
+    return [span for node in nodes for span in (*node.spans, *node.hidden)]
