@@ -101,7 +101,8 @@ class Request:
         self.block_hashes: list[BlockHash] = []
         """One for each full block of tokens; stays empty without prefix caching."""
         self._block_hasher = block_hasher
-        self._hash_new_full_blocks()
+        if block_hasher is not None:
+            self.block_hashes = block_hasher(self)
 
     @classmethod
     def from_engine_core_request(
@@ -147,12 +148,11 @@ class Request:
     def append_output_token_ids(self, token_ids: int | list[int]) -> None:
         """Add generated tokens, and the hashes of the blocks that they complete."""
         if isinstance(token_ids, int):
-            token_ids = [token_ids]
-        self._output_token_ids.extend(token_ids)
-        self._all_token_ids.extend(token_ids)
-        self._hash_new_full_blocks()
-
-    def _hash_new_full_blocks(self) -> None:
+            self._output_token_ids.append(token_ids)
+            self._all_token_ids.append(token_ids)
+        else:
+            self._output_token_ids.extend(token_ids)
+            self._all_token_ids.extend(token_ids)
         if self._block_hasher is not None:
             self.block_hashes.extend(self._block_hasher(self))
 

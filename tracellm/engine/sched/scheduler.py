@@ -109,7 +109,7 @@ class Scheduler:
             if wanted == 0:  # its sample is still being awaited
                 index += 1
                 continue
-            num_new_tokens = self._limit(step, request, wanted)
+            num_new_tokens = 1 if wanted == 1 else self._limit(step, request, wanted)
             num_preempted = len(step.preempted_reqs)
             new_blocks = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
             while new_blocks is None and self._preempt(step, request, num_new_tokens) is not request:
@@ -289,7 +289,7 @@ class Scheduler:
                 EngineCoreOutput(
                     request_id=request_id,
                     new_token_ids=new_token_ids,
-                    finish_reason=request.get_finished_reason(),
+                    finish_reason=request.get_finished_reason() if stopped else None,
                     stop_reason=request.stop_reason,
                     num_cached_tokens=request.num_cached_tokens,
                 )

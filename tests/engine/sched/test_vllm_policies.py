@@ -1,0 +1,89 @@
+"""Workloads recorded with the scheduler of a real vLLM 0.11.1 under every policy, with arrivals and aborts on the way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.sched.harness import make_request, make_scheduler, sample
+from tests.engine.sched.test_vllm_parity import side_by_side
+from tracellm.engine.request import RequestStatus
+from tracellm.engine.sched.scheduler import Scheduler
+
+CASES = Path(__file__).parents[2] / "fixtures" / "scheduler-policies.jsonl"
+EOS = 1
+NOT_SETTINGS = {"seed", "requests", "steps"}
+
+
+def read_cases() -> list[dict[str, Any]]:
+    """The recordings, one workload each."""
+    return [json.loads(line) for line in CASES.read_text().splitlines()]
+
+
+def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:
+    """One step with the recorded samples, in the form of the recording."""
+    output = scheduler.schedule()
+    cached = output.scheduled_cached_reqs
+    record = {
+        "scheduled": output.num_scheduled_tokens,
+        "new": [[new.req_id, new.num_computed_tokens, new.block_ids[0]] for new in output.scheduled_new_reqs],
+        "cached": [
+            [req_id, computed, generated, blocks[0] if blocks else None]
+            for req_id, computed, generated, blocks in zip(
+                cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, cached.new_block_ids, strict=True
+            )
+        ],
+        "resumed": sorted(cached.resumed_req_ids),
+        "all_token_ids": cached.all_token_ids,
+        "common_prefix": output.num_common_prefix_blocks,
+        "finished": sorted(output.finished_req_ids),
+        "running": [request.request_id for request in scheduler.running],
+        "waiting": [request.request_id for request in scheduler.waiting],
+        "free_blocks": scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+    }
+    by_client = scheduler.update_from_output(
+        output, sample(scheduler, output, lambda request: sampled[request.request_id])
+    )
+    record["sampled"] = sampled
+    record["outputs"] = [
+        [
+            out.request_id,
+            out.new_token_ids,
+            None if out.finish_reason is None else str(out.finish_reason),
+            out.stop_reason,
+            out.num_cached_tokens,
+        ]
+        for of_client in by_client.values()
+        for out in of_client.outputs
+    ]
+    return record
+
+
+@pytest.mark.parametrize("case", read_cases(), ids=lambda case: f"seed{case['seed']}")
+def test_schedules_as_vllm_under_every_policy(case):
+    """With priorities, chunk thresholds, aborts and stop tokens, workers and clients are sent what vLLM sent them."""
+    scheduler = make_scheduler(**{name: value for name, value in case.items() if name not in NOT_SETTINGS})
+    block_size = case["block_size"] if case["enable_prefix_caching"] else None
+    for number, expected in enumerate(case["steps"]):
+        for index, spec in enumerate(case["requests"]):
+            if spec["add_before_step"] == number:
+                scheduler.add_request(
+                    make_request(
+                        str(index),
+                        spec["prompt_token_ids"],
+                        spec["max_tokens"],
+                        block_size=block_size,
+                        priority=spec["priority"],
+                        arrival_time=spec["arrival_time"],
+                        eos_token_id=EOS,
+                        min_tokens=spec["min_tokens"],
+                        stop_token_ids=spec["stop_token_ids"],
+                        ignore_eos=spec["ignore_eos"],
+                    )
+                )
+            if spec["abort_before_step"] == number:
+                scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
+        ours = run_step(scheduler, expected["sampled"])
+        assert ours == expected, side_by_side(number, expected, ours)
+    assert not scheduler.has_unfinished_requests()
