@@ -59,7 +59,9 @@ def columns(diagram: Diagram) -> Columns:
     for item in _arrows(diagram.items):
         if isinstance(item, Note):
             left, right = sorted((order[item.first], order[item.last]))
-            wanted = label(item.text).width - 40 if left != right else 0.0
+            if left == right:
+                continue
+            wanted = label(item.text).width - 40
         else:
             left, right = sorted((order[item.source], order[item.target]))
             wanted = label(item.text).width + 34

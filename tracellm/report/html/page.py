@@ -1,0 +1,112 @@
+"""The page itself: templates, style and script in one file, under a policy that lets nothing else act."""
+
+import base64
+import hashlib
+from collections.abc import Collection
+from functools import cache, partial
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load
+from tracellm.report.html.run_view import (
+    about_view,
+    cache_view,
+    client_view,
+    load_view,
+    probes_sentence,
+    requests_view,
+    run_view,
+)
+from tracellm.report.html.step_view import steps_view
+from tracellm.report.html.tree_view import tree_view
+from tracellm.report.mermaid import to_mermaid
+from tracellm.report.sequence import sequence
+from tracellm.report.svg import draw
+from tracellm.report.texts import Language, text
+from tracellm.report.visible import visible
+from tracellm.trace.names import Level
+from tracellm.trace.run_folder import RunFolder
+
+__all__ = ["report_html"]
+
+_TAGS = {"en": "en", "zh": "zh-CN"}
+
+
+def report_html(
+    run_folder: RunFolder, lang: Language = "en", *, detail: Level | None = None, focus: Collection[str] = ()
+) -> str:
+    """The report of a run as an HTML document.
+
+    Args:
+        run_folder: the run; what is damaged or missing in it is said on the page.
+        lang: the language of everything but the run's own names and texts.
+        detail: draw the sequence diagram down to this level, see `tracellm.report.sequence.sequence`.
+        focus: draw these lifelines' calls.
+
+    Raises:
+        ValueError: `lang`, `detail` or `focus` names something that does not exist.
+    """
+    style, script = _asset("style.css"), _asset("script.js")
+    trace, manifest = run_folder.trace, run_folder.manifest
+    diagram = sequence(trace, detail=detail, focus=focus, lang=lang)
+    options = manifest.get("options")
+    without_text = isinstance(options, dict) and options.get("text") is False
+    context: dict[str, Any] = {
+        "t": partial(text, lang),
+        "html_lang": _TAGS[lang],
+        "policy": _policy(style, script),
+        "style": Markup(style),
+        "script": Markup(script),
+        "version": visible(str(manifest.get("tracellm", "?"))),
+        "problems": [visible(problem) for problem in run_folder.problems],
+        "run": run_view(run_folder, lang),
+        "client": client_view(client_choice(trace.spans), lang),
+        "without_text": without_text,
+        "drawing": draw(diagram),
+        "mermaid": to_mermaid(diagram),
+        "tree": tree_view(trace, lang),
+        "load": load_view(model_load(trace.spans), lang),
+        "cache": cache_view(kv_cache(trace.spans), lang),
+        "config": [(visible(name), visible(value)) for name, value in engine_config(trace.spans)],
+        "probes": probes_sentence(manifest, lang),
+        **requests_view(trace, lang),
+        **steps_view(trace, lang),
+        **about_view(manifest, lang),
+    }
+    return _environment().get_template("page.html").render(context)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("tracellm.report.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("tracellm.report.html").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be loaded, sent or run, but this very style sheet and this very script."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"style-src '{_hash(style)}'",
+            f"script-src '{_hash(script)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

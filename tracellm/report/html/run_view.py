@@ -1,0 +1,207 @@
+"""What the page says of the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
+
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tracellm.report.changes import finish_reason
+from tracellm.report.console.boxes import CLIENTS, kv_rows, load_rows
+from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, RequestFacts, model_load, requests
+from tracellm.report.quantities import clip, duration, percent
+from tracellm.report.texts import text, texts
+from tracellm.report.visible import visible
+from tracellm.trace import names
+from tracellm.trace.model import Trace
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = [
+    "about_view",
+    "cache_view",
+    "client_view",
+    "load_view",
+    "probes_sentence",
+    "requests_view",
+    "run_view",
+]
+
+MOST_REQUESTS = 100
+MOST_CHARACTERS = 6000
+"""Of one prompt or one output."""
+
+_View = dict[str, Any]
+
+
+def run_view(run_folder: RunFolder, lang: str) -> _View:
+    """The headline: script, status, the error if there was one, and the figures that sum the run up."""
+    manifest, trace = run_folder.manifest, run_folder.trace
+    status = str(manifest.get("status"))
+    argv = manifest.get("argv")
+    script = str(manifest.get("script") or run_folder.path.name)
+    command = shlex.join(map(str, argv)) if isinstance(argv, list) and argv else ""
+    return {
+        "title": visible(script.rpartition("/")[2] or script),
+        "command": visible(command) if command != script else "",
+        "started": _started(manifest.get("started_at")),
+        "folder": visible(str(run_folder.path)),
+        "status": status if f"html.status.{status}" in texts("en") else "unknown",
+        "error": _error(manifest.get("error")),
+        "figures": _figures(manifest, trace, lang),
+    }
+
+
+def _started(value: Any) -> str:
+    try:
+        return datetime.fromisoformat(str(value)).strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return ""
+
+
+def _error(error: Any) -> _View | None:
+    if not isinstance(error, Mapping):
+        return None
+    where = ":".join(str(error[key]) for key in ("file", "line") if error.get(key) is not None)
+    function = error.get("function")
+    return {
+        "what": visible(f"{error.get('type')}: {error.get('message')}", keep="\n"),
+        "where": visible(f"{where}, {function}" if where and function else where),
+        "source": visible(str(error.get("source") or ""), keep="\n"),
+    }
+
+
+def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View]:
+    lives = requests(trace.spans)
+    load = model_load(trace.spans)
+    asked = next((s.attributes[names.GEN_AI_MODEL] for s in trace.spans if names.GEN_AI_MODEL in s.attributes), None)
+    model = asked or (load and load.source and load.source.rstrip("/").rpartition("/")[2])
+    steps = trace.named(STEP_SPAN)
+    seconds = manifest.get("duration_s")
+    prompt = sum(life.input_tokens or 0 for life in lives)
+    output = sum(life.output_tokens or 0 for life in lives)
+    spent = sum(step.duration_ns for step in steps) / 1e9
+    figures = [
+        ("model", visible(str(model)) if model else "?", visible(load.architecture or "") if load else ""),
+        ("requests", f"{len(lives):,}", ""),
+        ("tokens", f"{output:,}", text(lang, "html.figure.tokens.more", prompt=prompt)),
+        ("steps", f"{len(steps):,}", text(lang, "html.figure.steps.more", time=duration(spent)) if steps else ""),
+        ("time", duration(float(seconds)) if isinstance(seconds, int | float) else "?", ""),
+    ]
+    return [{"name": text(lang, f"html.figure.{key}"), "value": value, "more": more} for key, value, more in figures]
+
+
+def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
+    """Why this client."""
+    if choice is None:
+        return None
+    inputs = (
+        ("multiprocess_mode", choice.multiprocess_mode),
+        ("asyncio_mode", choice.asyncio_mode),
+        ("executor_class", choice.executor_class),
+    )
+    means = f"client.means.{choice.choice}"
+    return {
+        "choice": visible(choice.choice),
+        "means": text(lang, means) if means in texts(lang) else "",
+        "inputs": [
+            {"name": name, "value": visible(str(value)), "origin": text(lang, f"client.from.{name}")}
+            for name, value in inputs
+        ],
+        "clients": [
+            {
+                "name": client,
+                "chosen": client == choice.choice,
+                "rule": text(lang, f"client.rule.{client}"),
+                "purpose": text(lang, f"client.for.{client}"),
+                "switch": text(lang, f"client.switch.{client}"),
+            }
+            for client in reversed(CLIENTS)
+        ],
+    }
+
+
+def requests_view(trace: Trace, lang: str) -> _View:
+    """The requests, each with its texts and how it ended."""
+    shown, more = clip(requests(trace.spans), MOST_REQUESTS)
+    return {"requests": [_request(request, lang) for request in shown], "more_requests": more}
+
+
+def _request(request: RequestFacts, lang: str) -> _View:
+    facts = [
+        text(lang, "html.request.tokens", prompt=request.input_tokens or 0, output=request.output_tokens or 0),
+        text(lang, "html.request.unfinished")
+        if request.finish_reason is None
+        else text(lang, "html.request.ended", why=finish_reason(request.finish_reason, lang)),
+        duration(request.seconds),
+    ]
+    if request.steps is not None:
+        facts.append(text(lang, "common.steps", n=request.steps))
+    return {
+        "id": visible(request.id),
+        "facts": facts,
+        "prompt": _said(request.prompt, lang),
+        "output": _said(request.output, lang),
+        "error": visible(request.error) if request.error else None,
+        "params": [(name, visible(value)) for name, value in request.params],
+    }
+
+
+def _said(said: str | None, lang: str) -> str | None:
+    if said is None:
+        return None
+    shown = visible(said[:MOST_CHARACTERS], keep="\n\t")
+    more = len(said) - MOST_CHARACTERS
+    return f"{shown} {text(lang, 'html.characters_more', n=more)}" if more > 0 else shown
+
+
+def load_view(load: ModelLoad | None, lang: str) -> _View | None:
+    """How the model was loaded, in its three stages."""
+    if load is None:
+        return None
+    name = visible(load.architecture or load.source or "?")
+    return {"title": text(lang, "console.load", name=name), "rows": load_rows(load, lang)}
+
+
+def cache_view(cache: KVCache | None, lang: str) -> _View | None:
+    """The KV cache that was set up."""
+    return {"title": text(lang, "console.kv"), "rows": kv_rows(cache, lang)} if cache else None
+
+
+def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
+    """What the recording itself cost."""
+    probes = manifest.get("probes")
+    if not isinstance(probes, Mapping):
+        return ""
+    numbers = {key: probes.get(key) for key in ("installed", "calls", "seconds", "share", "per_call_us")}
+    if not all(isinstance(value, int | float) for value in numbers.values()):
+        return ""
+    return text(
+        lang,
+        "html.probes",
+        installed=numbers["installed"],
+        calls=numbers["calls"],
+        time=duration(numbers["seconds"]),
+        share=percent(numbers["share"]),
+        each=f"{numbers['per_call_us']:.1f} µs",
+    )
+
+
+def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
+    """Versions, host and options, as they were recorded."""
+    tables = []
+    for key in ("versions", "host", "options"):
+        found = manifest.get(key)
+        if isinstance(found, Mapping) and found:
+            rows = [(visible(str(name)), visible(_plain(value))) for name, value in found.items()]
+            tables.append({"title": text(lang, f"html.about.{key}"), "rows": rows})
+    probes = manifest.get("probes")
+    missing = probes.get("missing") if isinstance(probes, Mapping) else None
+    return {"about": tables, "missing": [visible(str(name)) for name in missing] if isinstance(missing, list) else []}
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_plain(inner)}" for key, inner in value.items()) or "-"
+    return "-" if value is None or value == "" else str(value)

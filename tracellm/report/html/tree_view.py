@@ -1,0 +1,102 @@
+"""The call tree as nested rows to open and close."""
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+from tracellm.report.calltree import folded_tree
+from tracellm.report.texts import text
+from tracellm.report.titles import arguments, caller_line, error, result, steps_title, time, times
+from tracellm.report.visible import visible
+from tracellm.trace.model import Trace
+from tracellm.trace.tree import Node, walk
+
+__all__ = ["tree_view"]
+
+MOST_NODES = 1500
+OPEN_DEPTH = 3
+"""Rows less deep than this are open from the beginning."""
+
+_View = dict[str, Any]
+
+
+def tree_view(trace: Trace, lang: str) -> list[_View]:
+    """The folded tree; of a very large one, what lies too deep is counted instead of shown."""
+    return _TreeView(folded_tree(trace), lang).rows
+
+
+class _TreeView:
+    def __init__(self, roots: Sequence[Node], lang: str) -> None:
+        self._lang = lang
+        self._shown = _nearest(roots)
+        self._whole = sum(root.total_ns for root in roots)
+        self._written: list[tuple[set[Hashable], str]] = []  # calls of the groups of steps so far, and their titles
+        self.rows = [self._row(root, 1, 0) for root in roots]
+
+    def _row(self, node: Node, of: int, depth: int) -> _View:
+        """The row of a node that was reached by `of` calls, and the rows below it."""
+        title = self._title(node)
+        children = [child for child in _children(node) if id(child) in self._shown]
+        remarks = []
+        if left_out := len(node.hidden) + sum(id(child) not in self._shown for child in _children(node)):
+            remarks.append(text(self._lang, "calltree.deeper", n=left_out))
+        if node.kind == "steps":
+            calls = {one.key for one in walk(node.children)}
+            if like := next((known for made, known in self._written if calls <= made), None):
+                children, remarks = [], [text(self._lang, "calltree.like", title=like)]
+            else:
+                self._written.append((calls, title))
+        below = [self._row(child, node.count if node.kind != "line" else of, depth + 1) for child in children]
+        return {
+            "title": title,
+            "group": node.kind != "call",
+            "failed": node.failed,
+            "count": times(node.count, of, self._lang) if node.kind == "call" else "",
+            "detail": "  ".join([*self._details(node), *remarks]),
+            "total": time(node.total_ns),
+            "own": time(node.own_ns) if node.kind == "call" else "",
+            "width": _twentieths(node.total_ns, self._whole),
+            "own_width": _twentieths(node.own_ns, self._whole),
+            "open": depth < OPEN_DEPTH,
+            "children": below,
+        }
+
+    def _title(self, node: Node) -> str:
+        if node.kind == "line":
+            return caller_line(node)
+        return steps_title(node.steps, self._lang) if node.kind == "steps" else visible(node.span.name)
+
+    def _details(self, node: Node) -> list[str]:
+        """What was passed and what came back, or the exception."""
+        if node.kind != "call":
+            return []
+        passed, came = arguments(node.span, 90), result(node.span, 60)
+        said = [f"({passed})"] if passed else []
+        if node.failed:
+            said.append(error(node.span, 120))
+        elif came:
+            said.append(f"→ {came}")
+        return said
+
+
+def _children(node: Node) -> Iterator[Node]:
+    """The calls below; of a sequence made several times each call stands for itself."""
+    for child in node.children:
+        if child.kind == "repeat":
+            yield from _children(child)
+        else:
+            yield child
+
+
+def _nearest(roots: Sequence[Node]) -> set[int]:
+    """The ids of as many nodes as may be shown, those nearest to the roots."""
+    nodes, shown = deque(roots), set[int]()
+    while nodes and len(shown) < MOST_NODES:
+        node = nodes.popleft()
+        shown.add(id(node))
+        nodes.extend(_children(node))
+    return shown
+
+
+def _twentieths(part: int, whole: int) -> int:
+    return min(20, max(0, round(20 * part / whole))) if whole > 0 else 0
