@@ -1,0 +1,71 @@
+"""The corpus: an endless, deterministic stream of short documents, one file per subject.
+
+    from training.corpus import documents
+    stream = documents(seed=0)          # fresh samples for ever
+    next(stream).prompt
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from . import arithmetic, counting, engine_qa, geography, greetings, knowledge, openers, stories, unknown
+from .render import Document, render
+from .sample import Sample, noise
+
+__all__ = ["SUBJECTS", "documents", "held_out_samples"]
+
+# how often a subject is drawn
+SUBJECTS = {
+    geography: 20,
+    knowledge: 13,
+    arithmetic: 19,
+    counting: 8,
+    greetings: 9,
+    engine_qa: 19,
+    openers: 6,
+    unknown: 4,
+    stories: 2,
+}
+DIALOGUES = 0.05
+"""Share of the documents in which one or two other questions were asked and answered before."""
+
+
+def _draw(rng: random.Random) -> Sample:
+    return rng.choices(tuple(SUBJECTS), tuple(SUBJECTS.values()))[0].draw(rng)
+
+
+def _after_others(rng: random.Random, sample: Sample) -> Sample:
+    """`sample` as the last question of a conversation in the same language."""
+    turns: list[tuple[str, str]] = []
+    wanted = rng.choice((1, 1, 2))
+    while len(turns) < wanted:
+        other = _draw(rng)
+        if other.form == "question" and other.lang == sample.lang and not other.held_out and len(other.answer) < 120:
+            other = noise(rng, other)
+            turns.append((other.prompt, other.answer))
+    return replace(sample, form="dialogue", turns=tuple(turns))
+
+
+def documents(seed: int) -> Iterator[Document]:
+    """Documents to train on: no held-out sample is among them."""
+    rng = random.Random(seed)
+    while True:
+        sample = _draw(rng)
+        if sample.held_out:
+            continue
+        sample = noise(rng, sample)
+        if sample.form == "question" and rng.random() < DIALOGUES:
+            sample = _after_others(rng, sample)
+        yield render(rng, sample)
+
+
+def held_out_samples(seed: int) -> Iterator[Sample]:
+    """Samples that training never sees, each prompt once, without noise."""
+    rng = random.Random(seed)
+    seen: set[str] = set()
+    while True:
+        sample = _draw(rng)
+        if sample.held_out and sample.prompt not in seen:
+            seen.add(sample.prompt)
+            yield sample

@@ -1,0 +1,31 @@
+"""Common knowledge: oceans, planets, animals, colours, time, opposites; in English and Chinese."""
+
+import random
+
+from .knowledge_facts import FACTS_EN, FACTS_ZH, Fact
+from .sample import Lang, Sample, ask, expand
+
+__all__ = ["draw"]
+
+_S = "knowledge"
+
+
+def draw(rng: random.Random) -> Sample:
+    """One question about the world, or the beginning of its answer. Oceans come first in both tables and more often."""
+    lang: Lang = "en" if rng.random() < 0.55 else "zh"
+    facts = FACTS_EN if lang == "en" else FACTS_ZH
+    fact = facts[rng.randrange(5)] if rng.random() < 0.15 else rng.choice(facts)
+    if not fact.beginnings or rng.random() < 0.62:
+        return ask(rng, _S, lang, list(fact.questions), fact.answer, key=fact.key)
+    beginning = expand(rng, rng.choice(fact.beginnings))
+    rest = _rest(beginning, fact, lang)
+    return Sample(_S, lang, "completion", beginning, rest, fact.key if fact.key in rest else "")
+
+
+def _rest(beginning: str, fact: Fact, lang: Lang) -> str:
+    """The end of `fact.answer` that goes on after `beginning`, whose last word also stands in the answer."""
+    last = beginning.split(" ")[-1] if lang == "en" else beginning[-1]
+    if fact.answer.startswith(beginning):
+        return fact.answer[len(beginning) :].strip()
+    joint = f" {last} " if lang == "en" else last
+    return fact.answer.partition(joint)[2]

@@ -1,0 +1,79 @@
+"""Trains the tokenizer: byte-level BPE on the corpus, so that any text at all can be encoded and comes back.
+
+Text is normalized (NFC) and split as in Qwen2, digits one by one. While the merges are learned every Chinese character also
+stands alone, so no token spans two of them: a fact keeps the same tokens whatever stands around it.
+
+    python -m training.tokenizer --out DIR
+"""
+
+import argparse
+import json
+from itertools import islice
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from .corpus import documents
+from .corpus.render import CHAT_TEMPLATE, END_OF_TEXT, IM_END, IM_START
+
+__all__ = ["SPECIAL_TOKENS", "VOCAB_SIZE", "save_tokenizer", "train_tokenizer"]
+
+VOCAB_SIZE = 4096
+SPECIAL_TOKENS = (END_OF_TEXT, IM_START, IM_END)
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen2's own expression: transformers puts it into every tokenizer of a Qwen2 checkpoint, so anything else would be lost."""
+
+
+def _pre_tokenizer(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
+    return pre_tokenizers.Sequence([*before, split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def train_tokenizer(seed: int = 0, num_documents: int = 60_000) -> Tokenizer:
+    """A tokenizer with `VOCAB_SIZE` entries, special tokens first."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = _pre_tokenizer(pre_tokenizers.Split(Regex(r"\p{Han}"), "isolated"))
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = (f"{d.prompt}{d.answer}" for d in islice(documents(seed), num_documents))
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.pre_tokenizer = _pre_tokenizer()  # no merge spans two Chinese characters, so they need not be split any more
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, directory: Path, model_max_length: int) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json` (with the chat template) into `directory`."""
+    tokenizer.save(str(directory / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "model_max_length": model_max_length,
+        "add_prefix_space": False,
+        "bos_token": None,
+        "eos_token": IM_END,
+        "pad_token": END_OF_TEXT,
+        "unk_token": None,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def main() -> None:
+    """Command line: train the tokenizer and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    out: Path = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    save_tokenizer(train_tokenizer(), out, model_max_length=2048)
+
+
+if __name__ == "__main__":
+    main()
