@@ -47,20 +47,24 @@ class Explanation:
         self._focus = tuple(focus)
         self._keep_text = keep_text
         self._console = Console(lang, quiet=quiet)
-        self._recording = Recording(self.folder, name=script, text=keep_text, listener=self._console)
+        self._recording = Recording(self.folder, script=script, text=keep_text, listener=self._console)
         options = {"lang": lang, "detail": detail, "focus": list(focus)}
         self._manifest = new_manifest(script=script, argv=argv, options=options, text=keep_text)
         self._started = 0
 
     def start(self) -> None:
-        """Write the manifest and begin to record."""
+        """Write the manifest and begin to record.
+
+        Raises:
+            RuntimeError: something is being recorded already.
+        """
         write_manifest(self.folder, self._manifest)
         self._started = time.perf_counter_ns()
         self._recording.start()
 
     def end(self, *, exit_status: int, error: BaseException | None = None) -> None:
         """Stop recording, finish the manifest and write the reports; what fails is told on stderr in a line each."""
-        self._recording.stop()
+        self._recording.stop(error)
         interrupted = isinstance(error, KeyboardInterrupt)
         self._manifest.update(
             status="interrupted" if interrupted else "failed" if exit_status else "finished",

@@ -52,15 +52,19 @@ def describe(error: BaseException) -> Failure:
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
     full = "".join(traceback.format_exception(error))
+    try:
+        message = str(error)
+    except Exception:  # what python prints for it
+        message = "<exception str() failed>"
     if isinstance(error, SyntaxError) and error.filename:
         source = error.text.strip() if error.text else None
         return Failure(name, error.msg, error.filename, error.lineno, None, source, full)
     found = _users_frame(error.__traceback__)
     if found is None:
-        return Failure(name, str(error), None, None, None, None, full)
+        return Failure(name, message, None, None, None, None, full)
     file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
     source = linecache.getline(file, line, found.tb_frame.f_globals).strip() or None
-    return Failure(name, str(error), file, line, found.tb_frame.f_code.co_qualname, source, full)
+    return Failure(name, message, file, line, found.tb_frame.f_code.co_qualname, source, full)
 
 
 def _users_frame(tb: TracebackType | None) -> TracebackType | None:

@@ -1,6 +1,7 @@
 """`tracellm run`: a script as python would run it, recorded and explained when that was asked for."""
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -72,14 +73,15 @@ def _explain(script: Script, options: Options) -> Callable[[BaseException | None
         if os.getpid() != process:
             return  # a forked child: the recording is its parent's
         error = outcome.pop()
-        status = _exit_status(error) if exit_status is None else exit_status
+        status = _exit_status(error) if exit_status is None else exit_status & 0xFF
         try:
             explanation.end(exit_status=status, error=None if isinstance(error, SystemExit) else error)
+            if options.open_report:
+                open_in_browser(explanation.folder / "report.html", options.lang)
         except KeyboardInterrupt:  # Ctrl-C while the reports were being written
             print(text(options.lang, "cli.recorded_only", folder=folder), file=sys.stderr)
-            return
-        if options.open_report:
-            open_in_browser(explanation.folder / "report.html", options.lang)
+        if isinstance(error, KeyboardInterrupt):
+            _die_of_interrupt()
 
     exit_at_once = os._exit
 
@@ -90,9 +92,18 @@ def _explain(script: Script, options: Options) -> Callable[[BaseException | None
         exit_at_once(status)
 
     os._exit = finish_and_exit
-    atexit.register(finish)
     explanation.start()
+    atexit.register(finish)
     return lambda error: outcome.__setitem__(0, error)
+
+
+def _die_of_interrupt() -> None:
+    """Have the interpreter end by SIGINT, as after any KeyboardInterrupt that nobody caught.
+
+    It remembers that there was one until it next runs code from source, which importing the reports did.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def _exit_status(error: BaseException | None) -> int:
@@ -103,7 +114,7 @@ def _exit_status(error: BaseException | None) -> int:
         case SystemExit(code=None):
             return 0
         case SystemExit(code=int(code)):
-            return code & 0xFF
+            return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
         case KeyboardInterrupt():
             return 128 + signal.SIGINT
         case _:

@@ -1,9 +1,9 @@
 """Running a script as `python SCRIPT ARGS...` would, in this process.
 
 The script becomes `__main__` in `sys.modules`, so pickle and multiprocessing find its classes. What leaves it leaves
-this module too: SystemExit, KeyboardInterrupt and any other exception travel on to the interpreter, which gives them the
-exit status, the traceback or the signal that it gives a script of its own. Only the frames of tracellm are taken out of
-the traceback that is printed.
+this module too: SystemExit, KeyboardInterrupt and any other exception travel on to the interpreter, which gives them
+the exit status, the traceback or the signal that it gives a script of its own. Only the frames of tracellm are taken
+out of the traceback that is printed.
 """
 
 import builtins
@@ -101,7 +101,7 @@ def _become_main(script: Script) -> None:
         if script.is_module:
             sys.path[0] = str(Path.cwd())
         elif _has_main(script.target):
-            sys.path[0] = script.target
+            sys.path[0] = _absolute(script.target)
         else:
             sys.path[0] = os.path.dirname(os.path.realpath(script.target))
     main = ModuleType("__main__")
@@ -120,8 +120,13 @@ def _has_main(target: str) -> bool:
     return True
 
 
+def _absolute(path: str) -> str:
+    """The path from the root, not normalised, which is how python has it."""
+    return path if os.path.isabs(path) else f"{os.getcwd()}{os.sep}{path}"
+
+
 def _run_file(target: str) -> None:
-    path = target if os.path.isabs(target) else f"{os.getcwd()}{os.sep}{target}"  # not normalised: as python has it
+    path = _absolute(target)
     main = sys.modules["__main__"]
     vars(main).update(__loader__=SourceFileLoader("__main__", path), __file__=path, __cached__=None)
     with io.open_code(path) as file:

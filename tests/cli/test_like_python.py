@@ -1,0 +1,140 @@
+"""`tracellm run SCRIPT` is `python SCRIPT`: the same programs run both ways, and all that can be seen compared."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import PROGRAMS, Program
+from tracellm.trace.run_folder import RunFolder
+
+PYTHON = [sys.executable]
+TRACELLM = [sys.executable, "-m", "tracellm", "run"]
+
+Seen = tuple[int, str, str]
+"""Exit status, stdout, stderr."""
+
+
+def seen(command: list[str], folder: Path, stdin: str = "") -> Seen:
+    """What running `command` in `folder` shows, with the addresses of objects masked."""
+    # Without PYTHONDONTWRITEBYTECODE a second run would find the first's __pycache__.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=folder, input=stdin, capture_output=True, text=True, env=environment)
+    return done.returncode, _mask(done.stdout), _mask(done.stderr)
+
+
+def _mask(text: str) -> str:
+    return re.sub(
+        r"0x[0-9a-f]+|\(Thread-\d+|(?<=started )\d+|tracellm: report.html was not.*\n|tracellm: calltree.*was not.*\n",
+        lambda m: "" if m[0].startswith("tracellm") else "...",
+        text,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A folder with the files of the program that the test is given."""
+    folder = tmp_path / "work"
+    program: Program = request.getfixturevalue("program")
+    for name, text in program.files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_program_cannot_tell(program: Program, folder: Path, tmp_path: Path) -> None:
+    """Exit status, stdout and stderr are python's, with and without --explain; run.json knows the exit status."""
+    bare = seen([*PYTHON, *program.run], folder, program.stdin)
+    assert seen([*TRACELLM, *program.run], folder, program.stdin) == bare
+    run = tmp_path / "run"
+    explained = [*TRACELLM, "--explain", "--quiet", "--out", str(run), *program.run]
+    assert seen(explained, folder, program.stdin) == bare
+    manifest = json.loads((run / "run.json").read_text())
+    if program.killed:
+        assert manifest["status"] == "running"
+    else:
+        assert manifest["exit_status"] == (130 if bare[0] == -signal.SIGINT else bare[0])
+        assert manifest["status"] == {0: "finished", -signal.SIGINT: "interrupted"}.get(bare[0], "failed")
+        assert RunFolder.open(run).problems == []
+
+
+@pytest.mark.parametrize("explain", [False, True], ids=["bare", "explained"])
+def test_ctrl_c_is_the_scripts_own(tmp_path: Path, explain: bool) -> None:
+    """On SIGINT a script cleans up, its traceback is printed and it dies of the signal, as under python."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\nfinally:\n    print('cleaned up')\n"
+    )
+    options = ["--explain", "--quiet", "--out", str(tmp_path / "run")] if explain else []
+    outcomes = []
+    for command in (PYTHON, [*TRACELLM, *options]):
+        process = subprocess.Popen(
+            [*command, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate()
+        outcomes.append((process.returncode, output, errors))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0] == -signal.SIGINT
+    if explain:
+        manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+        assert (manifest["status"], manifest["exit_status"]) == ("interrupted", 130)
+        assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_zip_file_runs(tmp_path: Path) -> None:
+    """A zip file with a `__main__.py` runs as under python."""
+    with zipfile.ZipFile(tmp_path / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", "import sys, helper\nprint(sys.argv, __name__, sys.path[0], helper.x)")
+        archive.writestr("helper.py", "x = 1")
+    assert seen([*TRACELLM, "app.pyz", "a"], tmp_path) == seen([*PYTHON, "app.pyz", "a"], tmp_path)
+
+
+def test_a_linked_script_finds_its_neighbours(tmp_path: Path) -> None:
+    """A symbolic link to a script puts the folder of the script itself on sys.path, as under python."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "script.py").write_text("import sys, neighbour\nprint(sys.argv, __file__, sys.path[0])")
+    (tmp_path / "real" / "neighbour.py").write_text("")
+    (tmp_path / "link.py").symlink_to(tmp_path / "real" / "script.py")
+    expected = seen([*PYTHON, "link.py"], tmp_path)
+    assert expected[0] == 0
+    assert seen([*TRACELLM, "link.py"], tmp_path) == expected
+
+
+def test_endless_recursion_ends_as_under_python(tmp_path: Path) -> None:
+    """A RecursionError's traceback is python's, but for the number of lines that the caller's few frames take."""
+    (tmp_path / "script.py").write_text("def f():\n    f()\nf()")
+    (status, output, errors), expected = (
+        (status, output, re.sub(r"repeated \d+", "repeated N", errors))
+        for status, output, errors in (seen([*command, "script.py"], tmp_path) for command in (TRACELLM, PYTHON))
+    )
+    assert (status, output, errors) == expected
+
+
+def test_the_console_script_is_the_same_command(tmp_path: Path) -> None:
+    """`tracellm` as installed runs a script with the sys.path that python gives it."""
+    (tmp_path / "script.py").write_text("import sys\nprint(sys.path, sys.argv)")
+    installed = shutil.which("tracellm", path=str(Path(sys.executable).parent))
+    assert installed, "tracellm is not installed beside this python: pip install -e ."
+    assert seen([installed, "run", "script.py", "x"], tmp_path) == seen([*PYTHON, "script.py", "x"], tmp_path)
+
+
+def test_nothing_is_written_or_installed_without_explain(tmp_path: Path) -> None:
+    """A run without --explain leaves no file behind, and its process has neither a recorder nor torch in it."""
+    (tmp_path / "script.py").write_text(
+        "import sys\nprint([name for name in sys.modules if name in ('torch', 'tracellm.probes.session')])"
+    )
+    status, output, _ = seen([*TRACELLM, "script.py"], tmp_path)
+    assert (status, output) == (0, "[]\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
