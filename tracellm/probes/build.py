@@ -1,0 +1,151 @@
+"""Records become spans: names, ids, times, attributes, and the facts that one call tells of another.
+
+All of it runs in the writer's thread. Calls are built in the order they ended, so a call's children come before it;
+what a child gives to a call around it waits here until that call ends.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tracellm.probes.clock import Clock, Ids
+from tracellm.probes.errors import Remembered, stack_trace
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.spec import Probe
+from tracellm.probes.state import Record
+from tracellm.trace import names
+from tracellm.trace.model import Event, Span
+
+__all__ = ["Builder"]
+
+_MASK = (1 << 64) - 1
+_LONGEST_TEXT = 16_384
+
+
+class Builder:
+    """Makes the spans of one process.
+
+    `root` is the number of the call that stands for the script; calls without a parent are its children. `text=False`
+    leaves out what names.PRIVATE lists, the messages of exceptions, and texts in attributes of the user's own.
+    """
+
+    def __init__(self, clock: Clock, ids: Ids, root: int, text: bool) -> None:
+        self.ledger = Ledger(ids)
+        self._clock = clock
+        self._ids = ids
+        self._text = text
+        self._trace_id = ids.trace()
+        self._root = root
+        self._origins = [(root, ids.first_span - root)]
+        self._fixed: dict[tuple[Probe, Any], tuple[str, dict[str, Any]]] = {}
+        self._given: dict[int, list[tuple[str, dict[str, Any]]]] = {}
+        self.calls = 0
+        self.capture_ns = 0
+
+    def continue_in_child(self, first_call: int) -> None:
+        """This process is a fork: its own calls, from `first_call` on, get ids that its parent will not give."""
+        self._origins.append((first_call, Ids().first_span - first_call))
+        self.ledger = Ledger(self._ids)
+        self._given.clear()
+        self.calls = self.capture_ns = 0
+
+    def build(self, record: Record) -> Iterator[Span]:
+        """The call's span, and those of requests that ended with it."""
+        probe, call, parent, thread, owner, start, end, captured, facts, error = record
+        self.calls += 1
+        self.capture_ns += captured - end
+        name, fixed = self._fixed.get((probe, owner)) or self._fix(probe, owner)
+        attributes = fixed.copy()
+        if thread is not None:
+            attributes[names.THREAD_NAME] = thread
+        span = Span(
+            name=name,
+            trace_id=self._trace_id,
+            span_id=self._span_id(call),
+            parent_span_id=None
+            if call == self._root
+            else self._span_id(parent if parent >= self._root else self._root),
+            start_ns=self._clock.wall(start),
+            end_ns=self._clock.wall(end),
+            attributes=attributes,
+        )
+        given = self._given.pop(call, None)
+        if facts is not None and probe.attributes is not None:
+            try:
+                told = probe.attributes(facts)
+                attributes.update(_without_texts(told) if probe.users_texts and not self._text else told)
+            except Exception as mistake:
+                probe.disable("attributes", mistake)
+        if error is not None:
+            self._fail(span, error)
+        if given is not None or probe.gives is not None or probe.observe is not None:
+            self._pass_on(probe, span, parent, facts, given or [])
+        yield self._publish(span)
+        for ended in self.ledger.take_ended():
+            yield self._publish(ended)
+
+    def close(self, end: int) -> Iterator[Span]:
+        """The spans of requests that never ended."""
+        self.ledger.close(self._clock.wall(end))
+        for ended in self.ledger.take_ended():
+            yield self._publish(ended)
+
+    # -- parts of a span ----------------------------------------------------------------------------------------------
+
+    def _fix(self, probe: Probe, owner: type | None) -> tuple[str, dict[str, Any]]:
+        """Name and attributes that all calls of this probe on this class share."""
+        lifeline = probe.lifeline or (owner.__name__ if isinstance(owner, type) else "")
+        name = probe.span_name or f"{owner.__name__ if isinstance(owner, type) else lifeline}.{probe.method}"
+        fixed = {**probe.constants, names.LIFELINE: lifeline, names.LEVEL: probe.level}
+        if len(self._fixed) < 10_000:
+            self._fixed[probe, owner] = name, fixed
+        return name, fixed
+
+    def _span_id(self, call: int) -> str:
+        for first, offset in reversed(self._origins):
+            if call >= first:
+                return f"{call + offset & _MASK:016x}"
+        return f"{self._ids.first_span:016x}"
+
+    def _pass_on(
+        self, probe: Probe, span: Span, parent: int, facts: Any, given: list[tuple[str, dict[str, Any]]]
+    ) -> None:
+        """Take what was given to this call; hand on what was given to one around it, and what this one gives."""
+        mine: dict[str, Any] = {}
+        onward = []
+        for target, told in given:
+            if target == probe.defined:
+                mine.update(told)
+            else:
+                onward.append((target, told))
+        if facts is not None and probe.gives is not None:
+            try:
+                onward.append((probe.gives_to, dict(probe.gives(facts))))
+            except Exception as mistake:
+                probe.disable("gives", mistake)
+        if onward and parent >= self._root:
+            self._given.setdefault(parent, []).extend(onward)
+        if probe.observe is not None:
+            try:
+                probe.observe(self.ledger, span, facts, mine)
+            except Exception as mistake:
+                probe.disable("observe", mistake)
+
+    def _fail(self, span: Span, error: Remembered) -> None:
+        kind, message, _ = error
+        span.attributes[names.ERROR_TYPE] = kind
+        span.error = f"{kind}: {message}" if message and self._text else kind
+        told = {names.EXCEPTION_TYPE: kind, names.EXCEPTION_MESSAGE: message[:_LONGEST_TEXT]}
+        if self._text:
+            told[names.EXCEPTION_STACKTRACE] = stack_trace(error)[:_LONGEST_TEXT]
+        span.events.append(Event("exception", span.end_ns, {**told}))
+
+    def _publish(self, span: Span) -> Span:
+        if not self._text:
+            for attributes in (span.attributes, *(event.attributes for event in span.events)):
+                for name in names.PRIVATE.intersection(attributes):
+                    del attributes[name]
+        return span
+
+
+def _without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if isinstance(value, bool | int | float)}

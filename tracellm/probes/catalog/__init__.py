@@ -1,0 +1,26 @@
+"""What to probe in the engine, region by region, in the order of a request's life.
+
+Each file lists its `ENTRIES`: which function, how deep it sits, and what of a call is worth telling there. The engine
+knows nothing of this; where an entry and the engine disagree, a test fails.
+
+- `startup.py`: configuration, the client that is chosen, loading, the KV cache;
+- `request.py`: from the user's line to the scheduler's queue, and the request's end;
+- `step.py`: one engine step, its scheduling and its outputs;
+- `runner.py`: the model runner and the sampler;
+- `model.py`: models and layers;
+- `kernels.py`: the operations.
+"""
+
+from tracellm.probes.catalog import kernels, model, request, runner, startup, step
+
+__all__ = ["CATALOG"]
+
+CATALOG = (
+    *startup.ENTRIES,
+    *request.ENTRIES,
+    *step.ENTRIES,
+    *runner.ENTRIES,
+    *model.ENTRIES,
+    *kernels.ENTRIES,
+)
+"""Every entry. Where two match the same function, the first counts."""

@@ -1,0 +1,10 @@
+"""The operations that layers are made of; shapes and dtypes tell what each read and wrote."""
+
+from tracellm.probes.catalog.helpers import plain
+
+__all__ = ["ENTRIES"]
+
+ENTRIES = (
+    *plain("kernel", "ops.*", "*Ops.rms_norm", "*Ops.fused_add_rms_norm", "*Ops.rotary_embedding"),
+    *plain("kernel", "ops.*", "*Ops.silu_and_mul", "*Ops.reshape_and_cache", "*Ops.paged_attention"),
+)

@@ -1,0 +1,18 @@
+"""Models and their layers: one entry covers every model family that is there now or comes later.
+
+A layer is called through `nn.Module.__call__`, which calls `forward`, which is what is wrapped. Shapes tell all: the
+arguments and the result.
+"""
+
+from tracellm.probes.catalog.helpers import plain
+
+__all__ = ["ENTRIES"]
+
+ENTRIES = (
+    *plain("request", "models.*", "*ForCausalLM.__init__", "*ForCausalLM.load_weights"),
+    *plain("step", "models.*", "*ForCausalLM.forward", "*ForCausalLM.compute_logits"),
+    *plain("step", "models.*", "*Model.__init__", "*Model.forward", "*Decoder.forward"),
+    *plain("layer", "models.*", "*Layer.forward", "*Attention.forward", "*MLP.forward"),
+    *plain("kernel", "layers.linear", "ReplicatedLinear.forward"),
+    *plain("layer", "layers.*", "*.forward"),
+)

@@ -1,0 +1,95 @@
+"""The model runner and the sampler: a plan becomes tensors, tensors become tokens.
+
+Worth telling: names, shapes and dtypes of the input tensors; for each row that samples the token, its text, how
+probable it was, and the likeliest others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tracellm.probes.brief import brief, write
+from tracellm.probes.catalog.helpers import argument, plain
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.spec import Entry
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["ENTRIES", "sampled_attributes"]
+
+_CANDIDATES = 5
+
+
+def _capture_tensors(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return [(name, brief(value)) for name, value in vars(result).items() if type(value).__name__ == "Tensor"]
+
+
+def _tensors(facts: Any) -> dict[str, Any]:
+    return {names.RESULT: " ".join(f"{name}={write(value)}" for name, value in facts)}
+
+
+def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """The sampled tokens and the likeliest five, with probabilities; the sampler leaves the logits unchanged."""
+    runner, logits, rows = args[0], argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_rows")
+    tokens = result.sampled_token_ids  # int64 [rows, 1]
+    probabilities = logits.float().softmax(dim=-1)  # float32 [rows, vocabulary]
+    top = probabilities.topk(min(_CANDIDATES, logits.shape[-1]), dim=-1)
+    req_ids = runner.input_batch.req_ids
+    return {
+        "logits": brief(logits),
+        "requests": [req_ids[row] for row in rows],
+        "tokens": tokens[:, 0].tolist(),
+        "probabilities": probabilities.gather(1, tokens)[:, 0].tolist(),
+        "top_ids": top.indices.tolist(),
+        "top_probabilities": top.values.tolist(),
+    }
+
+
+def _sample(facts: Any) -> dict[str, Any]:
+    return {
+        names.ARGUMENTS: [f"logits={write(facts['logits'])}"],
+        names.RESULT: f"{len(facts['tokens'])} tokens",
+    }
+
+
+def _give_sample(facts: Any) -> dict[str, Any]:
+    return {"sampled": facts}
+
+
+def _complete_sample(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    if facts is not None:
+        span.attributes.update(sampled_attributes(facts, ledger.decode))
+
+
+def sampled_attributes(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> dict[str, Any]:
+    """Who got which token, as attributes."""
+    told = {
+        names.STEP_SAMPLED: sampled["requests"],
+        names.STEP_SAMPLED_IDS: sampled["tokens"],
+        names.STEP_SAMPLED_PROBS: [round(probability, 6) for probability in sampled["probabilities"]],
+    }
+    if decode is not None:
+        told[names.STEP_SAMPLED_TEXTS] = [decode(token) for token in sampled["tokens"]]
+    return told
+
+
+_RUNNER = "tracellm.engine.worker.gpu_model_runner:GPUModelRunner"
+
+ENTRIES = (
+    *plain("step", "worker.gpu_model_runner", "GPUModelRunner.execute_model", "GPUModelRunner._update_states"),
+    Entry(_RUNNER + "._prepare_inputs", "step", _capture_tensors, _tensors),
+    Entry(_RUNNER + "._build_attention_metadata", "step", _capture_tensors, _tensors),
+    *plain("step", "worker.gpu_model_runner", "GPUModelRunner._model_forward"),
+    Entry(
+        _RUNNER + "._sample",
+        "step",
+        _capture_sample,
+        _sample,
+        gives=_give_sample,
+        gives_to="EngineCore.step_fn",
+        observe=_complete_sample,
+    ),
+    *plain("step", "worker.gpu_model_runner", "GPUModelRunner._bookkeeping_sync"),
+    *plain("step", "sample.sampler", "Sampler.forward"),
+    *plain("layer", "sample.sampler", "Sampler.sample", "Sampler.greedy_sample", "Sampler.apply_temperature"),
+    *plain("layer", "sample.sampler", "Sampler.apply_min_tokens", "apply_top_k_top_p", "random_sample"),
+)

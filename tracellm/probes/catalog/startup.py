@@ -1,0 +1,239 @@
+"""Start-up: from `LLM(...)` to an engine that waits for requests.
+
+Worth telling: the settings that came out, which client was chosen and by which rule, what was loaded from where, and
+how the memory became KV blocks.
+"""
+
+from typing import Any
+
+from tracellm.probes.brief import brief, write
+from tracellm.probes.catalog.helpers import argument, caller, caller_attributes, plain
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.spec import Entry
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["ENTRIES"]
+
+# -- LLM(...) and its settings ----------------------------------------------------------------------------------------
+
+
+def _capture_llm(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    given = [("model", str(args[1]))] if len(args) > 1 else []
+    return caller(), [*given, *((name, str(value)) for name, value in kwargs.items())]
+
+
+def _llm(facts: Any) -> dict[str, Any]:
+    where, arguments = facts
+    told = caller_attributes(where)
+    if arguments:
+        told[names.ARGUMENTS] = [f"{name}={value}" for name, value in arguments]
+    return told
+
+
+_SETTINGS = (
+    ("model_config", ("served_model_name", "dtype", "seed", "max_model_len")),
+    ("cache_config", ("block_size", "gpu_memory_utilization", "num_gpu_blocks_override", "enable_prefix_caching")),
+    ("scheduler_config", ("max_num_batched_tokens", "max_num_seqs", "enable_chunked_prefill", "policy")),
+    ("device_config", ("device",)),
+)
+
+
+def _capture_config(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return [(name, str(getattr(getattr(result, part), name))) for part, settings in _SETTINGS for name in settings]
+
+
+def _config(facts: Any) -> dict[str, Any]:
+    return {names.CONFIG: [f"{name.removeprefix('served_')}={value.removeprefix('torch.')}" for name, value in facts]}
+
+
+def _capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    engine = args[0]
+    return engine.model_config.served_model_name, engine.tokenizer
+
+
+def _learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    if facts is not None:
+        ledger.model, tokenizer = facts
+        # One token at a time: decoding holds the interpreter's lock from end to end, so the engine's own use of the
+        # tokenizer, in its thread, never meets this one.
+        ledger.decode = lambda token_id: tokenizer.decode([token_id])
+
+
+# -- which client -----------------------------------------------------------------------------------------------------
+
+
+def _capture_choice(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return result.name, result.rule
+
+
+def _choice(facts: Any) -> dict[str, Any]:
+    name, rule = facts
+    return {names.CLIENT_CHOICE: name or "none", names.CLIENT_RULE: rule}
+
+
+def _capture_make_client(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    executor = argument(args, kwargs, 3, "executor_class")
+    return (
+        bool(argument(args, kwargs, 0, "multiprocess_mode")),
+        bool(argument(args, kwargs, 1, "asyncio_mode")),
+        getattr(executor, "__name__", str(executor)),
+    )
+
+
+def _make_client(facts: Any) -> dict[str, Any]:
+    multiprocess, asyncio, executor = facts
+    return {
+        names.CLIENT_MULTIPROCESS: multiprocess,
+        names.CLIENT_ASYNCIO: asyncio,
+        names.CLIENT_EXECUTOR: executor,
+        names.ARGUMENTS: [
+            f"multiprocess_mode={multiprocess}", f"asyncio_mode={asyncio}", f"executor_class={executor}"
+        ],
+    }  # fmt: skip
+
+
+def _note_client(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    span.attributes.update(given)
+    if names.CLIENT_CHOICE in given:
+        span.attributes[names.RESULT] = given[names.CLIENT_CHOICE]
+
+
+# -- loading ----------------------------------------------------------------------------------------------------------
+
+
+def _capture_found(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return str(result.source), [path.name for path in result.files], result.num_bytes
+
+
+def _found(facts: Any) -> dict[str, Any]:
+    source, files, num_bytes = facts
+    told = f"{len(files)} {'file' if len(files) == 1 else 'files'}, {num_bytes} bytes"
+    return {names.LOAD_SOURCE: source, names.LOAD_FILES: files, names.RESULT: told}
+
+
+def _capture_read(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    model, files = argument(args, kwargs, 1, "model"), argument(args, kwargs, 2, "weight_files")
+    return type(model).__name__, files.num_bytes, result.num_tensors, result.num_parameters, str(result.dtype)
+
+
+def _read(facts: Any) -> dict[str, Any]:
+    architecture, num_bytes, tensors, parameters, dtype = facts
+    return {
+        names.LOAD_ARCHITECTURE: architecture,
+        names.LOAD_BYTES: num_bytes,
+        names.LOAD_TENSORS: tensors,
+        names.LOAD_PARAMETERS: parameters,
+        names.LOAD_DTYPE: dtype.removeprefix("torch."),
+        names.RESULT: f"{tensors} tensors, {parameters} parameters",
+    }
+
+
+def _capture_placed(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return str(result.device), result.num_bytes
+
+
+def _placed(facts: Any) -> dict[str, Any]:
+    device, num_bytes = facts
+    return {names.LOAD_DEVICE: device, names.RESULT: f"{num_bytes} bytes on {device}"}
+
+
+# -- the KV cache -----------------------------------------------------------------------------------------------------
+
+
+def _capture_memory(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return min(result)
+
+
+def _memory(facts: Any) -> dict[str, Any]:
+    return {names.KV_AVAILABLE: facts, names.RESULT: f"{facts} bytes"}
+
+
+def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    block_size = result.kv_cache_groups[0].kv_cache_spec.block_size
+    return result.num_blocks, block_size, sum(tensor.size for tensor in result.kv_cache_tensors)
+
+
+def _kv_cache(facts: Any) -> dict[str, Any]:
+    num_blocks, block_size, num_bytes = facts
+    return {
+        names.KV_NUM_BLOCKS: num_blocks,
+        names.KV_BLOCK_SIZE: block_size,
+        names.KV_BYTES: num_bytes,
+        names.RESULT: f"{num_blocks} blocks of {block_size} tokens",
+    }
+
+
+# -- collective_rpc: which method it asks for is the point ------------------------------------------------------------
+
+
+def _capture_rpc(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    method = argument(args, kwargs, 1, "method")
+    only = result[0] if isinstance(result, list) and len(result) == 1 else result
+    return method if isinstance(method, str) else getattr(method, "__name__", "function"), brief(only)
+
+
+def _rpc(facts: Any) -> dict[str, Any]:
+    method, result = facts
+    told = {names.ARGUMENTS: [f"method={method}"]}
+    return told if result is None else {**told, names.RESULT: f"[{write(result)}]"}
+
+
+_CORE = "tracellm.engine.core:EngineCore"
+_CLIENT = "tracellm.engine.core_client:"
+_LOADER = "tracellm.engine.model_loader.default_loader:DefaultModelLoader"
+_EXECUTOR = "tracellm.engine.executor.uniproc_executor:UniProcExecutor"
+
+ENTRIES = (
+    Entry("tracellm.engine.entrypoints.llm:LLM.__init__", "request", _capture_llm, _llm, phase="startup"),
+    *plain("request", "llm_engine", "LLMEngine.from_engine_args"),
+    Entry("tracellm.engine.arg_utils:EngineArgs.create_engine_config", "request", _capture_config, _config),
+    *plain("request", "arg_utils", "EngineArgs.create_model_config"),
+    *plain("request", "executor.abstract", "Executor.get_class"),
+    Entry("tracellm.engine.llm_engine:LLMEngine.__init__", "request", _capture_engine, observe=_learn_engine),
+    *plain("request", "llm_engine", "get_tokenizer"),
+    *plain("step", "processor", "Processor.__init__"),
+    *plain("step", "output_processor", "OutputProcessor.__init__"),
+    Entry(
+        _CLIENT + "EngineCoreClient.make_client",
+        "request",
+        _capture_make_client,
+        _make_client,
+        observe=_note_client,
+        even_if_raises=True,
+    ),
+    Entry(
+        _CLIENT + "choose_client",
+        "request",
+        _capture_choice,
+        _choice,
+        gives=_choice,
+        gives_to="EngineCoreClient.make_client",
+        lifeline="EngineCoreClient",
+    ),
+    *plain("request", "core_client", "InprocClient.__init__"),
+    *plain("request", "core", "EngineCore.__init__"),
+    *plain("request", "executor.uniproc_executor", "UniProcExecutor.__init__", "UniProcExecutor._init_executor"),
+    *plain("request", "worker.worker_base", "WorkerWrapperBase.init_worker", "WorkerWrapperBase.init_device"),
+    *plain("request", "worker.gpu_worker", "Worker.__init__", "Worker.init_device", "Worker.load_model"),
+    *plain("request", "worker.gpu_model_runner", "GPUModelRunner.__init__", "GPUModelRunner.load_model"),
+    *plain("request", "model_loader.default_loader", "DefaultModelLoader.load_model"),
+    Entry(_LOADER + "._prepare_weights", "request", _capture_found, _found),
+    Entry(_LOADER + ".load_weights", "request", _capture_read, _read),
+    Entry(_LOADER + ".place_on_device", "request", _capture_placed, _placed),
+    Entry(_CORE + "._initialize_kv_caches", "request", _capture_kv_cache, _kv_cache),
+    *plain("request", "executor.uniproc_executor", "UniProcExecutor.get_kv_cache_specs"),
+    Entry(_EXECUTOR + ".determine_available_memory", "request", _capture_memory, _memory),
+    *plain("request", "executor.uniproc_executor", "UniProcExecutor.initialize_from_config"),
+    Entry(_EXECUTOR + ".collective_rpc", "step", _capture_rpc, _rpc),
+    *plain("request", "kv_cache.kv_cache_utils", "get_kv_cache_config"),
+    *plain("step", "worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),
+    *plain("step", "worker.worker_base", "WorkerWrapperBase.initialize_from_config"),
+    *plain("step", "worker.gpu_worker", "Worker.initialize_from_config"),
+    *plain("step", "worker.gpu_model_runner", "GPUModelRunner.get_kv_cache_spec", "GPUModelRunner.initialize_kv_cache"),
+    *plain("step", "worker.gpu_model_runner", "GPUModelRunner.profile_run"),
+    *plain("request", "sched.scheduler", "Scheduler.__init__"),
+    *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.__init__"),
+    *plain("step", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.__init__"),
+    *plain("step", "kv_cache.block_pool", "BlockPool.__init__"),
+)

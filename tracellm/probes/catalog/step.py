@@ -1,0 +1,184 @@
+"""One engine step: what was scheduled and why, what came out. Everything a replay of the run needs is on the step's
+span.
+
+`Scheduler.schedule` knows most of it, the model runner the sampled tokens (runner.py), `Scheduler.update_from_output`
+who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, whose span is completed here.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tracellm.probes.catalog.helpers import argument, plain
+from tracellm.probes.catalog.runner import sampled_attributes
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.spec import Entry
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.ranges import format_ranges
+
+__all__ = ["ENTRIES"]
+
+STEP = "EngineCore.step_fn"
+
+# -- the scheduler ----------------------------------------------------------------------------------------------------
+
+
+def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    scheduler, cached = args[0], output.scheduled_cached_reqs
+    requests, pool = scheduler.requests, scheduler.kv_cache_manager.block_pool
+    return {
+        "tokens": list(output.num_scheduled_tokens.items()),
+        "new": [(new.req_id, new.num_computed_tokens, new.block_ids[0].copy()) for new in output.scheduled_new_reqs],
+        "cached": [
+            (
+                request_id,
+                cached.num_computed_tokens[i],
+                blocks[0].copy() if (blocks := cached.new_block_ids[i]) else [],
+                cached.num_output_tokens[i] > 0
+                and requests[request_id].num_tokens - cached.num_computed_tokens[i] == 1,
+            )
+            for i, request_id in enumerate(cached.req_ids)
+        ],
+        "resumed": list(cached.resumed_req_ids),
+        "held": [(request_id, reason.code.value, reason) for request_id, reason in output.not_scheduled.items()],
+        "running": [request.request_id for request in scheduler.running],
+        "waiting": [request.request_id for request in scheduler.waiting],
+        "budget": scheduler.max_num_scheduled_tokens,
+        "free": pool.free_block_queue.num_free_blocks,
+        "total": pool.num_gpu_blocks - 1,
+    }
+
+
+def _schedule(facts: Any) -> dict[str, Any]:
+    num_tokens = sum(tokens for _, tokens in facts["tokens"])
+    return {names.RESULT: f"{len(facts['tokens'])} requests, {num_tokens} tokens"}
+
+
+def _give_schedule(facts: Any) -> dict[str, Any]:
+    return {"scheduled": facts}
+
+
+# -- its conclusions --------------------------------------------------------------------------------------------------
+
+
+def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
+    model_output = argument(args, kwargs, 2, "model_runner_output")
+    ended = [
+        (output.request_id, str(output.finish_reason))
+        for of_client in outputs.values()
+        for output in of_client.outputs
+        if output.finish_reason is not None
+    ]
+    return ended, tuple(model_output.logits_shape)
+
+
+def _update(facts: Any) -> dict[str, Any]:
+    ended, _ = facts
+    return {names.RESULT: f"{len(ended)} finished"}
+
+
+def _give_update(facts: Any) -> dict[str, Any]:
+    ended, logits_shape = facts
+    return {"ended": ended, "logits_shape": logits_shape}
+
+
+# -- the step ---------------------------------------------------------------------------------------------------------
+
+
+def _capture_step(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return None if result is None else result[1]
+
+
+def _step(executed: Any) -> dict[str, Any]:
+    return {names.RESULT: f"model_executed={executed}"}
+
+
+def _complete_step(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    ledger.steps += 1
+    told = span.attributes
+    told[names.STEP_INDEX] = ledger.steps
+    told[names.STEP_KIND] = "empty"
+    if "scheduled" in given:
+        _tell_schedule(told, given["scheduled"])
+        for request_id in told[names.STEP_REQUESTS]:
+            ledger.took_part(request_id, span)
+    if "ended" in given:
+        told[names.STEP_FINISHED] = [request_id for request_id, _ in given["ended"]]
+        told[names.STEP_FINISH_REASONS] = [reason for _, reason in given["ended"]]
+        told[names.STEP_LOGITS] = list(given["logits_shape"])
+    if "sampled" in given:
+        told.update(sampled_attributes(given["sampled"], ledger.decode))
+        told[names.STEP_CANDIDATES] = _candidates(given["sampled"], ledger.decode)
+
+
+def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
+    rows = {request_id: (computed, blocks, False) for request_id, computed, blocks in facts["new"]}
+    rows |= {request_id: (computed, blocks, decodes) for request_id, computed, blocks, decodes in facts["cached"]}
+    new, resumed = [request_id for request_id, *_ in facts["new"]], facts["resumed"]
+    from_cache = {*new, *resumed}
+    ids = [request_id for request_id, _ in facts["tokens"]]
+    phases = ["decode" if rows[request_id][2] else "prefill" for request_id in ids]
+    told[names.STEP_KIND] = "mixed" if len(set(phases)) > 1 else phases[0] if phases else "empty"
+    told[names.STEP_REQUESTS] = ids
+    told[names.STEP_TOKENS] = [tokens for _, tokens in facts["tokens"]]
+    told[names.STEP_COMPUTED] = [rows[request_id][0] for request_id in ids]
+    told[names.STEP_PHASES] = phases
+    told[names.STEP_CACHED] = [rows[request_id][0] if request_id in from_cache else 0 for request_id in ids]
+    told[names.STEP_NEW_BLOCKS] = [format_ranges(rows[request_id][1]) for request_id in ids]
+    told[names.STEP_NEW] = new
+    told[names.STEP_RESUMED] = [request_id for request_id in ids if request_id in resumed]
+    told[names.STEP_PREEMPTED] = [request_id for request_id, code, _ in facts["held"] if code == "preempted"]
+    told[names.STEP_RUNNING] = facts["running"]
+    told[names.STEP_WAITING] = facts["waiting"]
+    told[names.STEP_HELD] = [request_id for request_id, _, _ in facts["held"]]
+    told[names.STEP_HELD_REASONS] = [code for _, code, _ in facts["held"]]
+    told[names.STEP_HELD_DETAILS] = [reason.details() for _, _, reason in facts["held"]]
+    told[names.STEP_BUDGET] = facts["budget"]
+    told[names.STEP_BLOCKS_FREE] = facts["free"]
+    told[names.STEP_BLOCKS_TOTAL] = facts["total"]
+
+
+def _candidates(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> list[str]:
+    return [
+        json.dumps(
+            [
+                [token, decode(token) if decode else "", round(probability, 6)]
+                for token, probability in zip(ids, probabilities, strict=True)
+            ],
+            ensure_ascii=False,
+        )
+        for ids, probabilities in zip(sampled["top_ids"], sampled["top_probabilities"], strict=True)
+    ]
+
+
+_SCHEDULER = "tracellm.engine.sched.scheduler:Scheduler"
+
+ENTRIES = (
+    *plain("step", "llm_engine", "LLMEngine.step"),
+    *plain("step", "core_client", "InprocClient.get_output"),
+    Entry(
+        "tracellm.engine.core:EngineCore.step_fn",
+        "step",
+        _capture_step,
+        _step,
+        observe=_complete_step,
+    ),
+    *plain("step", "core", "EngineCore._schedule", "EngineCore._execute_model", "EngineCore._process_model_outputs"),
+    *plain("step", "core", "EngineCore.post_step"),
+    Entry(_SCHEDULER + ".schedule", "step", _capture_schedule, _schedule, gives=_give_schedule, gives_to=STEP),
+    Entry(_SCHEDULER + ".update_from_output", "step", _capture_update, _update, gives=_give_update, gives_to=STEP),
+    *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.get_computed_blocks", "KVCacheManager.allocate_slots"),
+    *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.free"),
+    *plain("layer", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.find_longest_cache_hit"),
+    *plain("layer", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.allocate_new_blocks"),
+    *plain("layer", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.cache_blocks"),
+    *plain("layer", "kv_cache.block_pool", "BlockPool.get_new_blocks", "BlockPool.touch", "BlockPool.free_blocks"),
+    *plain("layer", "kv_cache.block_pool", "BlockPool.cache_full_blocks"),
+    *plain("layer", "sched.scheduler", "Scheduler._update_request_with_output", "check_stop"),
+    *plain("step", "executor.uniproc_executor", "UniProcExecutor.execute_model"),
+    *plain("step", "worker.worker_base", "WorkerWrapperBase.execute_model"),
+    *plain("step", "worker.gpu_worker", "Worker.execute_model"),
+    *plain("layer", "detokenizer", "FastIncrementalDetokenizer.update"),
+    *plain("layer", "output_processor", "RequestState.make_request_output"),
+)

@@ -1,0 +1,116 @@
+"""`@tracellm.probe`: record a function of one's own among the engine's.
+
+    @tracellm.probe
+    def answer(question): ...
+
+    @tracellm.probe(name="retrieve", attributes=lambda args, kwargs, result: {"documents": len(result)})
+    async def retrieve(question): ...
+
+It does nothing but call the function until something is being recorded (`tracellm run --explain`).
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from tracellm.probes.brief import arguments_and_result, receiver_of
+from tracellm.probes.spec import Probe, code_constants
+from tracellm.probes.wrap import wrap
+
+__all__ = ["own_problems", "probe"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OwnAttributes = Mapping[str, Any] | Callable[[tuple[Any, ...], dict[str, Any], Any], Mapping[str, Any]]
+
+_LONGEST_TEXT = 16_384
+
+own_problems: list[str] = []
+"""Mistakes of the attributes functions that users wrote; a recording takes them over when it ends."""
+
+
+@overload
+def probe(function: F, /) -> F: ...
+
+
+@overload
+def probe(*, name: str | None = None, attributes: OwnAttributes | None = None) -> Callable[[F], F]: ...
+
+
+def probe(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    attributes: OwnAttributes | None = None,
+) -> Any:
+    """Record every call of a function, coroutine, generator, asynchronous generator or method.
+
+    Args:
+        function: what to record; left out when the decorator is given arguments.
+        name: the span's name; by default that of the function, with its class.
+        attributes: what the span carries besides: a mapping, or `attributes(args, kwargs, result)` that returns one and
+            is called when a call ends well. By default the arguments and the result in short, without any text.
+
+    Raises:
+        TypeError: what is decorated is not a function.
+    """
+    if function is None:
+        return functools.partial(_probe, name=name, attributes=attributes)
+    return _probe(function, name, attributes)
+
+
+def _probe(function: Any, name: str | None, attributes: OwnAttributes | None) -> Any:
+    if isinstance(function, staticmethod | classmethod):  # the decorator stands above @staticmethod
+        return type(function)(_probe(function.__func__, name, attributes))
+    if isinstance(function, type) or not callable(function) or not hasattr(function, "__qualname__"):
+        what = f"the class {function.__qualname__}" if isinstance(function, type) else repr(function)
+        raise TypeError(f"@tracellm.probe records functions and methods, not {what}; put it on the methods")
+    return wrap(function, _own_probe(function, name, attributes))
+
+
+def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None) -> Probe:
+    path = function.__qualname__.replace("<locals>.", "").split(".")
+    in_class = "." in function.__qualname__ and not function.__qualname__.endswith(f"<locals>.{path[-1]}")
+    receiver = receiver_of(function) if in_class else ""
+    made = Probe(
+        method=path[-1],
+        level="request",
+        receiver=receiver,  # type: ignore[arg-type]
+        span_name=name or (None if receiver else ".".join(path)),
+        lifeline=None if receiver else path[-2] if in_class else _module(function),
+        constants=code_constants(function),
+        problems=own_problems,
+    )
+    if callable(attributes):
+        own = attributes
+        made.capture = lambda args, kwargs, result: {
+            str(key): _plain(value) for key, value in own(args, kwargs, result).items()
+        }
+        made.attributes = lambda facts: facts
+        made.users_texts = True
+    else:
+        made.capture, in_short = arguments_and_result(function, receiver)
+        constants = dict(attributes or {})
+        made.attributes = lambda facts: {**in_short(facts), **constants}
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """A copy that OpenTelemetry can hold: a scalar, a list of scalars of one type, else the value as text."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple) and value:
+        kind = type(value[0])
+        if kind in (bool, int, float, str) and all(type(item) is kind for item in value):
+            return list(value)
+    return str(value)[:_LONGEST_TEXT]
+
+
+def _module(function: Any) -> str:
+    """The lifeline of a function: its module; the script itself goes by its file's name."""
+    if function.__module__ == "__main__":
+        return Path(getattr(sys.modules["__main__"], "__file__", None) or "__main__").name
+    return str(function.__module__)

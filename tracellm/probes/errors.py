@@ -1,0 +1,77 @@
+"""An exception as a record keeps it: type, message and the lines it passed, but none of the objects it holds on to.
+
+Formatting waits until the record is built. Frames of the probes themselves are left out, so what is recorded is what
+the program would have shown without them.
+"""
+
+import linecache
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["Remembered", "remember", "stack_trace", "without_probes"]
+
+Remembered = tuple[str, str, list[tuple[str, int, str]]]
+"""`(type, message, [(file, line, function), ...])`, the outermost line first."""
+
+_WRAP = str(Path(__file__).with_name("wrap.py"))
+_MAX_FRAMES = 100
+
+
+def remember(error: BaseException) -> Remembered:
+    """A plain copy of what is to be told of `error`."""
+    kind = type(error)
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    try:
+        message = str(error)
+    except Exception:  # a broken __str__ must not replace the error that is under way
+        message = ""
+    lines = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if code.co_filename != _WRAP:
+            lines.append((code.co_filename, step.tb_lineno, code.co_name))
+        step = step.tb_next
+    return name, message, lines[-_MAX_FRAMES:]
+
+
+def stack_trace(error: Remembered) -> str:
+    """The traceback as Python prints it."""
+    kind, message, lines = error
+    text = ["Traceback (most recent call last):"]
+    for file, line, function in lines:
+        text.append(f'  File "{file}", line {line}, in {function}')
+        if source := linecache.getline(file, line).strip():
+            text.append(f"    {source}")
+    text.append(f"{kind}: {message}" if message else kind)
+    return "\n".join(text)
+
+
+def without_probes(error: BaseException) -> None:
+    """Take the probes' own frames out of the traceback of `error`, and of the exceptions that it came from."""
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        one = pending.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _without_probes(one.__traceback__)
+        pending += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            pending += one.exceptions
+
+
+def _without_probes(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == _WRAP:
+        traceback = traceback.tb_next
+    step = traceback
+    while step is not None:
+        following = step.tb_next
+        while following is not None and following.tb_frame.f_code.co_filename == _WRAP:
+            following = following.tb_next
+        step.tb_next = following
+        step = following
+    return traceback

@@ -1,0 +1,131 @@
+"""Puts the catalog's probes on the engine and takes them off again.
+
+Only what the recording's detail asks for is wrapped; everything else stays the object it was. A function is wrapped
+once, in the class that defines it, whichever of the catalog's entries led there. What an entry names and the engine
+does not have is listed as missing, and nothing else happens.
+"""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from types import FunctionType, ModuleType
+from typing import Any
+
+from tracellm.probes.brief import arguments_and_result, receiver_of
+from tracellm.probes.import_hook import ImportHook
+from tracellm.probes.spec import Entry, Probe, Receiver, code_constants
+from tracellm.probes.wrap import wrap
+from tracellm.trace import names
+from tracellm.trace.names import LEVELS, Level
+
+__all__ = ["Installation"]
+
+
+class Installation:
+    """The probes of one recording.
+
+    Attributes:
+        installed: how many functions are wrapped.
+        missing: targets that were looked for and not found.
+    """
+
+    def __init__(self, entries: Iterable[Entry], detail: Level, problems: list[str]) -> None:
+        levels = LEVELS[: LEVELS.index(detail) + 1]
+        self._entries = [entry for entry in entries if entry.level in levels]
+        self._problems = problems
+        self._originals: dict[tuple[Any, str], Any] = {}
+        self._hook = ImportHook(self._wanted, self._install_module)
+        self.missing: list[str] = []
+
+    @property
+    def installed(self) -> int:
+        """How many functions are wrapped."""
+        return len(self._originals)
+
+    def start(self) -> None:
+        """Wrap what is imported already, and the rest as it is imported."""
+        self._hook.start()
+
+    def stop(self) -> None:
+        """Put every original back where it was."""
+        self._hook.stop()
+        for (owner, name), original in reversed(self._originals.items()):
+            setattr(owner, name, original)
+
+    def _wanted(self, module_name: str) -> bool:
+        return any(fnmatchcase(module_name, entry.target.partition(":")[0]) for entry in self._entries)
+
+    def _install_module(self, module: ModuleType) -> None:
+        for entry in self._entries:
+            module_pattern, _, path = entry.target.partition(":")
+            if fnmatchcase(module.__name__, module_pattern):
+                self._install_entry(entry, module, path, any_module="*" in module_pattern)
+
+    def _install_entry(self, entry: Entry, module: ModuleType, path: str, any_module: bool) -> None:
+        found = False
+        for owner, name in _places(module, path):
+            found = True
+            if (owner, name) not in self._originals:
+                original = vars(owner)[name]
+                if (wrapped := self._wrapped(entry, owner, name, original)) is not None:
+                    self._originals[owner, name] = original
+                    setattr(owner, name, wrapped)
+                else:
+                    found = False
+        if not found and not any_module and entry.target not in self.missing:
+            self.missing.append(entry.target)
+
+    def _wrapped(self, entry: Entry, owner: Any, name: str, original: Any) -> Any:
+        """The wrapped function in the original's form; None for what cannot be wrapped."""
+        if isinstance(original, staticmethod | classmethod):
+            inner = self._wrapped(entry, owner, name, original.__func__)
+            return None if inner is None else type(original)(inner)
+        if not isinstance(original, FunctionType):
+            return None
+        return wrap(original, self._probe(entry, owner, name, original))
+
+    def _probe(self, entry: Entry, owner: Any, name: str, function: FunctionType) -> Probe:
+        in_class = isinstance(owner, type)
+        receiver: Receiver = receiver_of(function) if in_class else ""  # type: ignore[assignment]
+        capture, attributes = entry.capture, entry.attributes
+        if capture is None:
+            capture, attributes = arguments_and_result(function, receiver)
+        constants = code_constants(function)
+        if entry.phase is not None:
+            constants[names.PHASE] = entry.phase
+        home = owner.__name__ if in_class else function.__module__.rpartition(".")[2]
+        return Probe(
+            method=name,
+            level=entry.level,
+            defined=function.__qualname__,
+            receiver=receiver,
+            span_name=None if receiver else f"{home}.{name}" if in_class else name,
+            lifeline=entry.lifeline or (None if receiver else home),
+            constants=constants,
+            capture=capture,
+            attributes=attributes,
+            gives=entry.gives,
+            gives_to=entry.gives_to,
+            observe=entry.observe,
+            even_if_raises=entry.even_if_raises,
+            problems=self._problems,
+        )
+
+
+def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
+    """Where the function `path` of a module is defined: the class or module that holds it, and its name there."""
+    class_name, _, name = path.rpartition(".")
+    if not class_name:
+        if isinstance(vars(module).get(name), FunctionType):
+            yield module, name
+    elif "*" in class_name:
+        for one in list(vars(module).values()):
+            own = isinstance(one, type) and one.__module__ == module.__name__
+            if own and fnmatchcase(one.__name__, class_name) and name in vars(one):
+                yield one, name
+    elif isinstance(one := vars(module).get(class_name), type):
+        package = module.__name__.partition(".")[0]
+        for base in one.__mro__:
+            if name in vars(base):
+                if base.__module__.partition(".")[0] == package:
+                    yield base, name
+                return

@@ -1,0 +1,105 @@
+"""What is known across calls while spans are built: the tokenizer, the requests under way, the number of steps.
+
+Probes of the catalog tell the ledger what they see (`Entry.observe`); the ledger puts together what no single call
+knows, above all a request's life from its submission to its last token. It runs off the hot path only.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tracellm.probes.clock import Ids
+from tracellm.trace import names
+from tracellm.trace.model import Link, Span
+
+__all__ = ["REQUEST_SPAN", "Ledger"]
+
+REQUEST_SPAN = "llm_request"
+"""The name of the span that is a request's life."""
+
+
+@dataclass(slots=True)
+class _Life:
+    span: Span
+    in_pieces: bool = False
+    steps: int = 0
+    text: str = ""
+    num_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is known across calls.
+
+    Attributes:
+        ids: makes the ids of request spans.
+        decode: the text of one token id; None until a tokenizer was seen, or when text is not to be recorded.
+        model: the model's name as the user wrote it.
+        steps: engine steps so far.
+    """
+
+    ids: Ids
+    decode: Callable[[int], str] | None = None
+    model: str | None = None
+    steps: int = 0
+    _requests: int = 0
+    _lives: dict[str, _Life] = field(default_factory=dict)
+    _ended: list[Span] = field(default_factory=list)
+
+    def request(
+        self, request_id: str, start_ns: int, submitted_by: Span | None = None, in_pieces: bool = False
+    ) -> Span:
+        """The span of a request's life; it begins with the first call that knows the request.
+
+        `in_pieces`: its outputs bring what is new, not all so far.
+        """
+        life = self._lives.get(request_id)
+        if life is None:
+            number = self.ids.first_request + self._requests & (1 << 64) - 1
+            self._requests += 1
+            span = Span(REQUEST_SPAN, self.ids.trace(), f"{number:016x}", None, start_ns, start_ns)
+            span.attributes = {names.LIFELINE: "request", names.LEVEL: "request", names.REQUEST_ID: request_id}
+            span.attributes[names.GEN_AI_RESPONSE_ID] = request_id
+            if self.model is not None:
+                span.attributes[names.GEN_AI_MODEL] = self.model
+            life = self._lives[request_id] = _Life(span)
+        if submitted_by is not None:
+            life.in_pieces = in_pieces
+            life.span.links.append(Link(submitted_by.trace_id, submitted_by.span_id))
+        return life.span
+
+    def took_part(self, request_id: str, step: Span) -> None:
+        """A request was scheduled in `step`: link them, and count."""
+        span = self.request(request_id, step.start_ns)
+        self._lives[request_id].steps += 1
+        step.links.append(Link(span.trace_id, span.span_id, {names.REQUEST_ID: request_id}))
+
+    def generated(self, request_id: str, text: str, num_tokens: int, at_ns: int) -> None:
+        """A request's caller was given an output."""
+        self.request(request_id, at_ns)
+        life = self._lives[request_id]
+        life.text = life.text + text if life.in_pieces else text
+        life.num_tokens = life.num_tokens + num_tokens if life.in_pieces else num_tokens
+
+    def ended(self, request_id: str, end_ns: int, reason: str | None) -> None:
+        """A request's life is over; `reason` is None for one that the recording's end cuts short."""
+        self.request(request_id, end_ns)
+        life = self._lives.pop(request_id)
+        life.span.end_ns = max(end_ns, life.span.start_ns)
+        told = life.span.attributes
+        told[names.REQUEST_STEPS] = life.steps
+        if life.num_tokens:
+            told[names.REQUEST_OUTPUT] = life.text
+            told[names.GEN_AI_OUTPUT_TOKENS] = life.num_tokens
+        if reason is not None:
+            told[names.GEN_AI_FINISH_REASONS] = [reason]
+        self._ended.append(life.span)
+
+    def take_ended(self) -> list[Span]:
+        """The lives that ended since the last time this was asked."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self, end_ns: int) -> None:
+        """The recording is over: so is, as far as it knows, every life."""
+        for request_id in list(self._lives):
+            self.ended(request_id, end_ns, None)

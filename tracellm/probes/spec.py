@@ -1,0 +1,133 @@
+"""What a probe is: which function, what of a call is kept, and what becomes of it later.
+
+An `Entry` of the catalog says what to probe in the engine; installation makes a `Probe` of it for each function it
+finds. `@tracellm.probe` makes one for a user's function. A probe's work is split in two: `capture` runs inside the call
+and only copies a few plain values, everything else runs later, off the hot path.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.names import Level
+
+if TYPE_CHECKING:
+    from tracellm.probes.ledger import Ledger
+
+__all__ = ["Attributes", "Capture", "Entry", "Gives", "Observe", "Probe", "Receiver", "code_constants"]
+
+Capture = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
+"""`capture(args, kwargs, result)` inside the call: a plain copy of what is to be told, never a tensor."""
+
+Attributes = Callable[[Any], Mapping[str, Any]]
+"""`attributes(facts)` later: what the call's own span carries."""
+
+Gives = Callable[[Any], Mapping[str, Any]]
+"""`gives(facts)` later: what is told of the enclosing step."""
+
+Observe = Callable[["Ledger", Span, Any, dict[str, Any]], None]
+"""`observe(ledger, span, facts, given)` later, when the span is built and may still be added to.
+
+`given` is what calls within it gave, merged in the order they ended.
+"""
+
+Receiver = Literal["self", "cls", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the catalog.
+
+    Attributes:
+        target: `module:Class.method` or `module:function`. `*` stands for any module below a package, or any class that
+            the module defines.
+        level: how deep in the engine it sits; it is wrapped when the recording goes that deep.
+        capture: what of a call is kept; by default the arguments and the result in short, tensors as shapes.
+        attributes: what is made of it; goes with `capture`.
+        gives: facts for the enclosing call of the function `gives_to`, named with its class.
+        observe: what the ledger learns from it.
+        lifeline: whose call it is, where the receiver's class is not the answer.
+        phase: startup or generation, for a call that opens such a phase.
+        even_if_raises: `capture` also runs when the call raised (its result is None then).
+    """
+
+    target: str
+    level: Level
+    capture: Capture | None = None
+    attributes: Attributes | None = None
+    gives: Gives | None = None
+    gives_to: str = ""
+    observe: Observe | None = None
+    lifeline: str | None = None
+    phase: str | None = None
+    even_if_raises: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Probe:
+    """What to record of one function.
+
+    Attributes:
+        method: the function's name, without its class.
+        defined: its name with the class that defines it.
+        span_name: the span's name; None: the receiver's class and `method`.
+        lifeline: as in Entry; None: the receiver's class.
+        constants: attributes that are the same for every call.
+        receiver: is the first argument the object or the class that the call belongs to?
+        users_texts: what `attributes` says was chosen by the user, and its texts may be anybody's.
+        problems: where mistakes of the probe are told; shared by all probes of a recording.
+    """
+
+    method: str
+    level: Level
+    defined: str = ""
+    receiver: Receiver = ""
+    span_name: str | None = None
+    lifeline: str | None = None
+    constants: dict[str, Any] = field(default_factory=dict)
+    capture: Capture | None = None
+    attributes: Attributes | None = None
+    gives: Gives | None = None
+    gives_to: str = ""
+    observe: Observe | None = None
+    even_if_raises: bool = False
+    users_texts: bool = False
+    problems: list[str] = field(default_factory=list)
+
+    def owner(self, args: tuple[Any, ...]) -> type | None:
+        """The class of the receiver of a call with these arguments."""
+        if not self.receiver or not args:
+            return None
+        owner: type = args[0].__class__ if self.receiver == "self" else args[0]
+        return owner
+
+    def disable(self, part: Literal["capture", "attributes", "gives", "observe"], error: Exception) -> None:
+        """Stop using a part that failed, and say so once; the call itself is still recorded."""
+        if getattr(self, part) is not None:
+            setattr(self, part, None)
+            where = self.constants.get(names.CODE_FUNCTION, self.method)
+            self.problems.append(f"the probe of {where} stopped: its {part} raised {type(error).__name__}: {error}")
+
+
+def code_constants(function: Callable[..., Any]) -> dict[str, Any]:
+    """Where a function is in the code, as attributes; under decorators, the function they decorate."""
+    constants: dict[str, Any] = {names.CODE_FUNCTION: f"{function.__module__}.{function.__qualname__}"}
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is not None:
+        constants[names.CODE_FILE] = _short_path(code.co_filename, function.__module__)
+        constants[names.CODE_LINE] = code.co_firstlineno
+    return constants
+
+
+def _short_path(file: str, module_name: str) -> str:
+    """A file's path from the folder that its package lies in."""
+    package = sys.modules.get(module_name.partition(".")[0])
+    home = getattr(package, "__file__", None) if hasattr(package, "__path__") else None
+    if home and Path(file).is_relative_to(Path(home).parent.parent):
+        return Path(file).relative_to(Path(home).parent.parent).as_posix()
+    return Path(file).name

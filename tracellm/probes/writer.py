@@ -1,0 +1,99 @@
+"""The thread that turns records into spans and writes them, and the buffer between it and the probed calls.
+
+Every probed call of every thread appends to one list; appending and cutting off its front are each a single operation
+that no other thread can interrupt, so nothing is locked and nothing is dropped. The order in the list is the order in
+which calls ended. The file is written a whole line at a time, so that a run that is killed loses what it did in the
+last moment and no more.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tracellm.probes.build import Builder
+from tracellm.probes.state import Record
+from tracellm.trace import otlp
+from tracellm.trace.model import Process, Span
+
+__all__ = ["Writer"]
+
+FLUSH_SECONDS = 0.2
+_SLICE = 64  # records built without a pause: under the interpreter's lock, a pause lets the engine go on
+_PAUSE_SECONDS = 0.0005
+
+
+class Writer:
+    """Owns the buffer, the thread and the file of one process.
+
+    `listener` is called in the writer's thread with each span, in the order in which they end.
+    """
+
+    def __init__(
+        self, file: Path, process: Process, builder: Builder, listener: Callable[[Span], None] | None, version: str
+    ) -> None:
+        self.buffer: list[Record] = []
+        self.problems: list[str] = []
+        self._file = file
+        self._descriptor: int | None = None
+        self._process = process
+        self._builder = builder
+        self._listener = listener
+        self._version = version
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tracellm-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write in the background."""
+        self._thread.start()
+
+    def stop(self, last: Callable[[], Iterable[Span]]) -> None:
+        """Write all that is left, then the spans that `last` makes, and end the thread."""
+        self._stopping.set()
+        self._thread.join()
+        self._drain(pause=False)
+        self._write(last())
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _run(self) -> None:
+        while not self._stopping.wait(FLUSH_SECONDS):
+            self._drain(pause=True)
+
+    def _drain(self, pause: bool) -> None:
+        """Build and write what is in the buffer now; what comes meanwhile waits for the next time."""
+        left = len(self.buffer)
+        while left:
+            records = self.buffer[: min(left, _SLICE)]
+            del self.buffer[: len(records)]
+            left -= len(records)
+            self._write(span for record in records for span in self._builder.build(record))
+            if pause and not self._stopping.is_set():
+                time.sleep(_PAUSE_SECONDS)
+
+    def _write(self, spans: Iterable[Span]) -> None:
+        spans = list(spans)
+        if not spans:
+            return
+        try:
+            line = otlp.encode(self._process, spans, self._version)
+            if self._descriptor is None:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except OSError as error:
+            self._tell(f"{self._file} cannot be written ({error.strerror}): part of this run is not recorded")
+        if self._listener is not None:
+            try:
+                for span in spans:
+                    self._listener(span)
+            except Exception as error:
+                self._listener = None
+                self._tell(f"the live log stopped: {type(error).__name__}: {error}")
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)

@@ -1,0 +1,174 @@
+"""Every attribute name that a span, a process or a run may carry, each defined once.
+
+Where a standard has a name it is used: OpenTelemetry's `code.*`, `thread.*`, `process.*`, `exception.*`, and `gen_ai.*`
+for what a request asked for and used. What only an inference engine knows lives under `tracellm.*`.
+
+Values are what OTLP can hold without nesting: strings, integers, floats, booleans and arrays of one of these. Where a
+step tells something of several requests it uses *parallel arrays*: entry i of each array speaks of entry i of
+`tracellm.step.requests`.
+
+vLLM has a small counterpart for its own tracing: `vllm/tracing.py::SpanAttributes`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["ATTRIBUTES", "LEVELS", "PRIVATE", "Attribute", "Level"]
+
+Level = Literal["request", "step", "layer", "kernel"]
+"""How deep in the engine a call sits: once a request, once a step, once a layer of the model, once an operation."""
+
+LEVELS: tuple[Level, ...] = ("request", "step", "layer", "kernel")
+"""The levels from the coarsest to the finest; a recording or a drawing "to level X" holds X and all before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute: its name, the type of its value, what it says, and whether it may hold text that a user wrote."""
+
+    name: str
+    type: str
+    says: str
+    private: bool = False
+
+
+ATTRIBUTES: dict[str, Attribute] = {}
+"""Every attribute by its name, in the order of this file."""
+
+
+def _define(name: str, type: str, says: str, *, private: bool = False) -> str:
+    ATTRIBUTES[name] = Attribute(name, type, says, private)
+    return name
+
+
+# -- where a call is in the code --------------------------------------------------------------------------------------
+CODE_FUNCTION = _define("code.function.name", "str", "the called function, with its module and class")
+CODE_FILE = _define("code.file.path", "str", "the file that defines it, from the folder its package lies in")
+CODE_LINE = _define("code.line.number", "int", "the line of its definition")
+THREAD_NAME = _define("thread.name", "str", "the thread it ran in, when that is not the main thread")
+LIFELINE = _define("tracellm.lifeline", "str", "whose method it is: the receiver's class, or the module of a function")
+LEVEL = _define("tracellm.level", "str", "request, step, layer or kernel")
+PHASE = _define("tracellm.phase", "str", "startup or generation: set on the spans that open such a phase")
+CALLER_FILE = _define("tracellm.caller.file", "str", "the file of the user's line that made the call")
+CALLER_LINE = _define("tracellm.caller.line", "int", "the number of that line, from 1")
+CALLER_TEXT = _define("tracellm.caller.text", "str", "that line as it is written", private=True)
+ARGUMENTS = _define(
+    "tracellm.arguments", "str[]", "what was passed, each as `name=value`; a tensor as `name=float32[7, 256]`"
+)
+RESULT = _define("tracellm.result", "str", "what came back, in short")
+
+# -- when a call failed -----------------------------------------------------------------------------------------------
+ERROR_TYPE = _define("error.type", "str", "the class of the exception that left the call")
+EXCEPTION_TYPE = _define("exception.type", "str", "on an `exception` event: the class of the exception")
+EXCEPTION_MESSAGE = _define("exception.message", "str", "on an `exception` event: its message", private=True)
+EXCEPTION_STACKTRACE = _define("exception.stacktrace", "str", "on an `exception` event: the traceback", private=True)
+
+# -- the process that recorded (OTLP resource) ------------------------------------------------------------------------
+SERVICE_NAME = _define("service.name", "str", "tracellm")
+SERVICE_VERSION = _define("service.version", "str", "the version of tracellm that recorded")
+PROCESS_PID = _define("process.pid", "int", "the process id")
+PROCESS_NAME = _define("tracellm.process.name", "str", "what the process is in the engine: main, EngineCore_0, ...")
+PROCESS_RUNTIME = _define("process.runtime.version", "str", "the version of Python")
+HOST_NAME = _define("host.name", "str", "the machine")
+CLOCK_WALL = _define("tracellm.clock.wall_ns", "int", "the wall clock, nanoseconds since 1970, read together with ...")
+CLOCK_MONOTONIC = _define(
+    "tracellm.clock.monotonic_ns", "int", "... the monotonic clock, from which all times are converted"
+)
+
+# -- a request --------------------------------------------------------------------------------------------------------
+REQUEST_ID = _define("tracellm.request.id", "str", "the engine's name of the request")
+REQUEST_PROMPT = _define("tracellm.request.prompt", "str", "the prompt's text", private=True)
+REQUEST_OUTPUT = _define("tracellm.request.output", "str", "the generated text", private=True)
+REQUEST_PROMPT_TOKENS = _define(
+    "tracellm.request.prompt_token_ids", "int[]", "the prompt's token ids (the first 512)", private=True
+)
+REQUEST_STEPS = _define("tracellm.request.steps", "int", "in how many engine steps the request took part")
+GEN_AI_OPERATION = _define("gen_ai.operation.name", "str", "text_completion or chat")
+GEN_AI_MODEL = _define("gen_ai.request.model", "str", "the model that was asked for")
+GEN_AI_RESPONSE_ID = _define("gen_ai.response.id", "str", "the request's id again, under the standard's name")
+GEN_AI_MAX_TOKENS = _define("gen_ai.request.max_tokens", "int", "the most tokens to generate")
+GEN_AI_TEMPERATURE = _define("gen_ai.request.temperature", "float", "0 is greedy")
+GEN_AI_TOP_P = _define("gen_ai.request.top_p", "float", "nucleus sampling: the probability mass kept")
+GEN_AI_TOP_K = _define("gen_ai.request.top_k", "int", "how many candidates are kept; 0 keeps all")
+GEN_AI_SEED = _define("gen_ai.request.seed", "int", "the request's own random seed")
+GEN_AI_STOP = _define("gen_ai.request.stop_sequences", "str[]", "texts that end the generation", private=True)
+GEN_AI_INPUT_TOKENS = _define("gen_ai.usage.input_tokens", "int", "tokens in the prompt")
+GEN_AI_OUTPUT_TOKENS = _define("gen_ai.usage.output_tokens", "int", "tokens generated")
+GEN_AI_FINISH_REASONS = _define(
+    "gen_ai.response.finish_reasons", "str[]", "why the generation ended: stop, length, abort"
+)
+
+# -- which client -----------------------------------------------------------------------------------------------------
+CLIENT_MULTIPROCESS = _define("tracellm.client.multiprocess_mode", "bool", "make_client's first input")
+CLIENT_ASYNCIO = _define("tracellm.client.asyncio_mode", "bool", "make_client's second input")
+CLIENT_EXECUTOR = _define("tracellm.client.executor_class", "str", "make_client's third input")
+CLIENT_CHOICE = _define("tracellm.client.choice", "str", "the client class that it picked")
+CLIENT_RULE = _define("tracellm.client.rule", "str", "the condition on the inputs that decided")
+
+# -- configuration, loading, memory -----------------------------------------------------------------------------------
+CONFIG = _define("tracellm.config", "str[]", "the engine's settings, each as `name=value`")
+LOAD_SOURCE = _define("tracellm.load.source", "str", "the folder or hub id that the model was read from")
+LOAD_FILES = _define("tracellm.load.files", "str[]", "the weight files read")
+LOAD_BYTES = _define("tracellm.load.bytes", "int", "bytes of weights read")
+LOAD_TENSORS = _define("tracellm.load.tensors", "int", "tensors in the files")
+LOAD_PARAMETERS = _define("tracellm.load.parameters", "int", "parameters of the model")
+LOAD_ARCHITECTURE = _define("tracellm.load.architecture", "str", "the model class, as config.json names it")
+LOAD_DTYPE = _define("tracellm.load.dtype", "str", "the dtype the model computes in")
+LOAD_DEVICE = _define("tracellm.load.device", "str", "where the weights are: cpu, cuda:0")
+KV_NUM_BLOCKS = _define("tracellm.kv_cache.num_blocks", "int", "blocks in the KV cache, the null block among them")
+KV_BLOCK_SIZE = _define("tracellm.kv_cache.block_size", "int", "tokens that one block holds")
+KV_BYTES = _define("tracellm.kv_cache.bytes", "int", "bytes of the whole KV cache")
+KV_AVAILABLE = _define("tracellm.kv_cache.available_bytes", "int", "bytes that were there for it")
+
+# -- one engine step: everything a replay needs ----------------------------------------------------------------------
+STEP_INDEX = _define("tracellm.step.index", "int", "the step's number, from 1")
+STEP_KIND = _define("tracellm.step.kind", "str", "prefill, decode, mixed, or empty when nothing was scheduled")
+STEP_REQUESTS = _define("tracellm.step.requests", "str[]", "the requests scheduled, in the batch's order")
+STEP_TOKENS = _define("tracellm.step.num_scheduled_tokens", "int[]", "tokens computed for each in this step")
+STEP_COMPUTED = _define(
+    "tracellm.step.num_computed_tokens", "int[]", "tokens of each that were computed before this step"
+)
+STEP_PHASES = _define("tracellm.step.phases", "str[]", "prefill or decode, for each")
+STEP_CACHED = _define(
+    "tracellm.step.prefix_hit_tokens", "int[]", "tokens of each that the prefix cache gave in this step"
+)
+STEP_NEW_BLOCKS = _define(
+    "tracellm.step.new_block_ids", "str[]", "blocks given to each in this step, as ranges: `3-5,9`"
+)
+STEP_NEW = _define("tracellm.step.new", "str[]", "requests scheduled for the first time")
+STEP_RESUMED = _define("tracellm.step.resumed", "str[]", "requests that came back after a preemption")
+STEP_PREEMPTED = _define("tracellm.step.preempted", "str[]", "requests that lost their blocks in this step")
+STEP_FINISHED = _define("tracellm.step.finished", "str[]", "requests that ended with this step")
+STEP_FINISH_REASONS = _define("tracellm.step.finish_reasons", "str[]", "why, parallel to tracellm.step.finished")
+STEP_RUNNING = _define("tracellm.step.running", "str[]", "the running queue after scheduling")
+STEP_WAITING = _define("tracellm.step.waiting", "str[]", "the waiting queue after scheduling")
+STEP_HELD = _define("tracellm.step.held.requests", "str[]", "requests not scheduled, or given less than they wanted")
+STEP_HELD_REASONS = _define(
+    "tracellm.step.held.reasons", "str[]", "why, as a code, parallel to tracellm.step.held.requests"
+)
+STEP_HELD_DETAILS = _define(
+    "tracellm.step.held.details", "str[]", "the numbers behind each reason, as `name=value name=value`"
+)
+STEP_BUDGET = _define("tracellm.step.token_budget", "int", "tokens that one step may compute (max_num_batched_tokens)")
+STEP_BLOCKS_FREE = _define("tracellm.step.blocks.free", "int", "KV blocks free after scheduling")
+STEP_BLOCKS_TOTAL = _define(
+    "tracellm.step.blocks.total", "int", "KV blocks that requests can use (without the null block)"
+)
+STEP_LOGITS = _define("tracellm.step.logits_shape", "int[]", "shape of the logits: requests that sample, vocabulary")
+STEP_SAMPLED = _define("tracellm.step.sampled.requests", "str[]", "requests that got a token")
+STEP_SAMPLED_IDS = _define("tracellm.step.sampled.token_ids", "int[]", "the token each got", private=True)
+STEP_SAMPLED_TEXTS = _define("tracellm.step.sampled.texts", "str[]", "the text of each of these tokens", private=True)
+STEP_SAMPLED_PROBS = _define(
+    "tracellm.step.sampled.probabilities",
+    "float[]",
+    "how probable each was (softmax of the logits, before temperature)",
+)
+STEP_CANDIDATES = _define(
+    "tracellm.step.sampled.candidates",
+    "str[]",
+    "for each of them the five likeliest tokens, as JSON `[[id, text, probability], ...]`",
+    private=True,
+)
+
+PRIVATE = frozenset(name for name, attribute in ATTRIBUTES.items() if attribute.private)
+"""Names whose values may hold a user's text: left out of a recording made with `--no-text`."""

@@ -1,0 +1,33 @@
+"""Lists of block ids written short, as a step's span keeps them: `[3, 4, 5, 9]` is `3-5,9`."""
+
+from collections.abc import Iterable
+
+__all__ = ["format_ranges", "parse_ranges"]
+
+_LONGEST = 10_000_000  # more than any KV cache has blocks; a damaged file must not fill the memory
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """`3-5,9` for 3, 4, 5, 9. The order is kept: 9, 3, 4 is `9,3-4`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def parse_ranges(text: str) -> tuple[int, ...]:
+    """The numbers that `format_ranges` wrote; none at all when the text is something else."""
+    numbers: list[int] = []
+    try:
+        for part in text.split(",") if text else ():
+            first, _, last = part.partition("-")
+            run = range(int(first), int(last or first) + 1)
+            if len(numbers) + len(run) > _LONGEST:
+                return ()
+            numbers.extend(run)
+    except (ValueError, OverflowError):
+        return ()
+    return tuple(numbers)

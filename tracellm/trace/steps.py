@@ -1,0 +1,195 @@
+"""The engine's steps, read from their spans: what a replay, a table of steps or a console box needs, and nothing of the
+model.
+
+A step is a span named `EngineCore.step_fn`; its attributes are the `tracellm.step.*` of `tracellm.trace.names`. What a
+damaged trace lacks is empty or zero here.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.ranges import parse_ranges
+
+__all__ = ["STEP_SPAN", "Held", "Sampled", "ScheduledRequest", "Step", "read_step", "steps"]
+
+STEP_SPAN = "EngineCore.step_fn"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """What one request got in a step.
+
+    `num_computed` tokens were done before the step and `num_tokens` are computed in it; of those done, the prefix cache
+    gave `prefix_hit_tokens` in this step. `new_blocks` are the ids of the KV blocks added, `phase` is prefill or
+    decode.
+    """
+
+    request_id: str
+    num_tokens: int
+    num_computed: int
+    phase: str
+    prefix_hit_tokens: int
+    new_blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A request that was not scheduled, or got less than it wanted; `details` is `name=value name=value`."""
+
+    request_id: str
+    reason: str
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The token a request got. Candidates are `(token id, text, probability)`; none in a recording without text."""
+
+    request_id: str
+    token_id: int | None
+    text: str | None
+    probability: float | None
+    candidates: list[tuple[int, str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One engine step."""
+
+    index: int
+    kind: str
+    span: Span
+    requests: tuple[ScheduledRequest, ...]
+    new: tuple[str, ...]
+    resumed: tuple[str, ...]
+    preempted: tuple[str, ...]
+    finished: dict[str, str]
+    running: tuple[str, ...]
+    waiting: tuple[str, ...]
+    held: tuple[Held, ...]
+    token_budget: int
+    blocks_free: int
+    blocks_total: int
+    logits_shape: tuple[int, ...]
+    sampled: tuple[Sampled, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step, of all requests."""
+        return sum(request.num_tokens for request in self.requests)
+
+
+def steps(trace: Trace) -> list[Step]:
+    """The steps of a trace, in the order they ran."""
+    return [read_step(span) for span in trace.named(STEP_SPAN)]
+
+
+def read_step(span: Span) -> Step:
+    """The step that a span named `EngineCore.step_fn` tells of."""
+    facts = _Facts(span.attributes)
+    return Step(
+        index=facts.integer(names.STEP_INDEX),
+        kind=facts.text(names.STEP_KIND) or "empty",
+        span=span,
+        requests=tuple(_requests(facts)),
+        new=facts.texts(names.STEP_NEW),
+        resumed=facts.texts(names.STEP_RESUMED),
+        preempted=facts.texts(names.STEP_PREEMPTED),
+        finished={
+            request: _at(facts.texts(names.STEP_FINISH_REASONS), i, "")
+            for i, request in enumerate(facts.texts(names.STEP_FINISHED))
+        },
+        running=facts.texts(names.STEP_RUNNING),
+        waiting=facts.texts(names.STEP_WAITING),
+        held=tuple(_held(facts)),
+        token_budget=facts.integer(names.STEP_BUDGET),
+        blocks_free=facts.integer(names.STEP_BLOCKS_FREE),
+        blocks_total=facts.integer(names.STEP_BLOCKS_TOTAL),
+        logits_shape=facts.integers(names.STEP_LOGITS),
+        sampled=tuple(_sampled(facts)),
+    )
+
+
+class _Facts:
+    """A span's attributes, each read as the type it should have."""
+
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        self._attributes = attributes
+
+    def integer(self, name: str) -> int:
+        value = self._attributes.get(name)
+        return value if isinstance(value, int) else 0
+
+    def text(self, name: str) -> str:
+        value = self._attributes.get(name)
+        return value if isinstance(value, str) else ""
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        return tuple(str(value) for value in self._list(name))
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        return tuple(value if isinstance(value, int) else 0 for value in self._list(name))
+
+    def floats(self, name: str) -> tuple[float, ...]:
+        return tuple(float(value) if isinstance(value, int | float) else 0.0 for value in self._list(name))
+
+    def _list(self, name: str) -> list[Any]:
+        value = self._attributes.get(name)
+        return value if isinstance(value, list) else []
+
+
+def _at(values: Sequence[_T], index: int, otherwise: _T) -> _T:
+    return values[index] if index < len(values) else otherwise
+
+
+def _requests(facts: _Facts) -> list[ScheduledRequest]:
+    tokens, computed = facts.integers(names.STEP_TOKENS), facts.integers(names.STEP_COMPUTED)
+    phases, cached = facts.texts(names.STEP_PHASES), facts.integers(names.STEP_CACHED)
+    blocks = facts.texts(names.STEP_NEW_BLOCKS)
+    return [
+        ScheduledRequest(
+            request_id=request,
+            num_tokens=_at(tokens, i, 0),
+            num_computed=_at(computed, i, 0),
+            phase=_at(phases, i, ""),
+            prefix_hit_tokens=_at(cached, i, 0),
+            new_blocks=parse_ranges(_at(blocks, i, "")),
+        )
+        for i, request in enumerate(facts.texts(names.STEP_REQUESTS))
+    ]
+
+
+def _held(facts: _Facts) -> list[Held]:
+    reasons, details = facts.texts(names.STEP_HELD_REASONS), facts.texts(names.STEP_HELD_DETAILS)
+    return [
+        Held(request, _at(reasons, i, ""), _at(details, i, ""))
+        for i, request in enumerate(facts.texts(names.STEP_HELD))
+    ]
+
+
+def _sampled(facts: _Facts) -> list[Sampled]:
+    ids, texts = facts.integers(names.STEP_SAMPLED_IDS), facts.texts(names.STEP_SAMPLED_TEXTS)
+    probabilities, candidates = facts.floats(names.STEP_SAMPLED_PROBS), facts.texts(names.STEP_CANDIDATES)
+    return [
+        Sampled(
+            request_id=request,
+            token_id=ids[i] if i < len(ids) else None,
+            text=texts[i] if i < len(texts) else None,
+            probability=probabilities[i] if i < len(probabilities) else None,
+            candidates=_candidates(_at(candidates, i, "[]")),
+        )
+        for i, request in enumerate(facts.texts(names.STEP_SAMPLED))
+    ]
+
+
+def _candidates(text: str) -> list[tuple[int, str, float]]:
+    try:
+        return [(int(token), str(piece), float(probability)) for token, piece, probability in json.loads(text)]
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return []
