@@ -14,17 +14,12 @@ def main() -> None:
     from tracellm.cli.errors import CommandError
     from tracellm.cli.language import language_of_arguments
     from tracellm.report.texts import text
-    from tracellm.trace.run_folder import RunFolderError
 
     lang = language_of_arguments(sys.argv[1:])
     job = parse(sys.argv[1:], lang)
     try:
         status = job()
     except CommandError as error:
-        message = error.message(lang)
-    except RunFolderError as error:
-        message = str(error)
-    else:
-        sys.exit(status)
-    print(text(lang, "cli.error", message=message), file=sys.stderr)
-    sys.exit(2)
+        print(text(lang, "cli.error", message=error.message(lang)), file=sys.stderr)
+        status = 2
+    sys.exit(status)

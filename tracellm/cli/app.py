@@ -1,15 +1,13 @@
-"""The arguments of the command, read with typer; `parse` gives back what to do, and nothing of typer is left running.
+"""The arguments of the command, read with click; `parse` gives back what to do, and nothing of click is left running.
 
-That matters to `tracellm run`: the script that it runs must not find typer's frames below it, nor its exception hook.
+That matters to `tracellm run`: the script that it runs must find as little as possible below it.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any
 
-import typer
-from typer.core import TyperCommand
-from typer.main import get_command
+import click
 
 from tracellm.cli.errors import CommandError
 from tracellm.cli.language import choose_language
@@ -22,32 +20,46 @@ Job = Callable[[], int]
 """What a command does once its arguments are read; returns the exit status."""
 
 
-class _RunCommand(TyperCommand):
+class _Group(click.Group):
+    """The commands in the order in which people meet them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+class _Command(click.Command):
+    """A command whose usage line is written by hand, where click would show how its arguments are parsed."""
+
+    def __init__(self, *args: Any, usage: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._usage = usage
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", *self._usage]
+
+
+class _RunCommand(_Command):
     """`run`: `-m MODULE` ends our options, as SCRIPT does and as python has it."""
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return ["[OPTIONS]", "SCRIPT | -m MODULE", "[ARGS]..."]
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with_value = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        takes_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
         rest = iter(enumerate(args))
         for index, argument in rest:
             if argument.startswith("-m"):
                 end = index + (2 if argument == "-m" else 1)
-                args = [*args[:end], "--", *args[end:]]
+                if end <= len(args):
+                    args = [*args[:end], "--", *args[end:]]
                 break
-            if argument in with_value:
+            if argument in takes_value:
                 next(rest, None)
             elif not argument.startswith("-") or argument == "--":
                 break
-        return cast(list[str], super().parse_args(ctx, args))
-
-
-class _ShowCommand(TyperCommand):
-    """`show`: one list of arguments to the parser, two things to people."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return ["[OPTIONS]", "[RUN]", "sequence|tree|steps"]
+        return super().parse_args(ctx, args)
 
 
 def parse(arguments: Sequence[str], lang: Language) -> Job:
@@ -56,122 +68,128 @@ def parse(arguments: Sequence[str], lang: Language) -> Job:
     Raises:
         SystemExit: they ask for help or the version (0), or are not understood (2); all is said already.
     """
-    jobs: list[Job] = []
     try:
-        get_command(_build(lang, jobs.append))(list(arguments), prog_name="tracellm")
-    except SystemExit as done:
-        if done.code or not jobs:
-            raise
-    return jobs[0]
+        job = _build(lang).main(list(arguments), prog_name="tracellm", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    if callable(job):
+        return job  # type: ignore[no-any-return]  # click passes on what the command below returned
+    raise SystemExit(0)
 
 
-def _build(lang: Language, chosen: Callable[[Job], None]) -> typer.Typer:
-    """The commands, with their help in one language; each hands what to do to `chosen`."""
+def _build(lang: Language) -> click.Group:
+    """The commands, with their help in one language; each returns what to do."""
 
     def say(key: str) -> str:
         return text(lang, f"cli.help.{key}")
 
-    app = typer.Typer(
-        help=text(lang, "cli.help"),
-        add_completion=False,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
-    lang_option = typer.Option("--lang", metavar="en|zh", help=say("lang"), show_default=False)
-    detail_option = typer.Option("--detail", metavar="LEVEL", help=say("detail"), show_default=False)
-    focus_option = typer.Option("--focus", metavar="CLASS", help=say("focus"), show_default=False)
-    open_option = typer.Option("--open", help=say("open"))
+    from tracellm import __version__
 
-    @app.callback(invoke_without_command=True)
-    def root(
-        version: Annotated[bool, typer.Option("--version", help=say("version"), is_eager=True)] = False,
-    ) -> None:
-        if version:
-            from tracellm import __version__
+    lang_option = click.option("--lang", "language", metavar="en|zh", help=say("lang"))
+    detail_option = click.option("--detail", metavar="LEVEL", help=say("detail"))
+    focus_option = click.option("--focus", multiple=True, metavar="CLASS", help=say("focus"))
+    open_option = click.option("--open", "open_report", is_flag=True, help=say("open"))
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-            typer.echo(f"tracellm {__version__}")
-            raise typer.Exit
+    @click.group(cls=_Group, help=text(lang, "cli.help"), context_settings=settings)
+    @click.version_option(__version__, message="%(prog)s %(version)s", help=say("version"))
+    @click.help_option("-h", "--help", help=say("help"))
+    def group() -> None:
+        pass
 
-    @app.command(
+    @group.command(
         cls=_RunCommand,
+        usage=["SCRIPT | -m MODULE", "[ARGS]..."],
         help=f"{say('run')}\n\n{say('run.more')}",
-        short_help=say("run"),
+        short_help=say("run.short"),
         context_settings={"allow_interspersed_args": False},
     )
+    @click.argument("script", nargs=-1, type=click.UNPROCESSED)
+    @click.option("-m", "module", metavar="MODULE", help=say("module"))
+    @click.option("--explain", is_flag=True, help=say("explain"))
+    @lang_option
+    @click.option("--out", type=Path, metavar="DIR", help=say("out"))
+    @detail_option
+    @focus_option
+    @click.option("--no-text", is_flag=True, help=say("no_text"))
+    @click.option("--quiet", "-q", is_flag=True, help=say("quiet"))
+    @open_option
+    @click.help_option("-h", "--help", help=say("help"))
     def run(
-        script: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
-        module: Annotated[str | None, typer.Option("-m", metavar="MODULE", help=say("module"))] = None,
-        explain: Annotated[bool, typer.Option("--explain", help=say("explain"))] = False,
-        lang: Annotated[str | None, lang_option] = None,
-        out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help=say("out"), show_default=False)] = None,
-        detail: Annotated[str | None, detail_option] = None,
-        focus: Annotated[list[str] | None, focus_option] = None,
-        no_text: Annotated[bool, typer.Option("--no-text", help=say("no_text"))] = False,
-        quiet: Annotated[bool, typer.Option("--quiet", "-q", help=say("quiet"))] = False,
-        open_report: Annotated[bool, open_option] = False,
-    ) -> None:
+        script: tuple[str, ...],
+        module: str | None,
+        explain: bool,
+        language: str | None,
+        out: Path | None,
+        detail: str | None,
+        focus: tuple[str, ...],
+        no_text: bool,
+        quiet: bool,
+        open_report: bool,
+    ) -> Job:
+        given = {"--out": out, "--detail": detail, "--focus": focus, "--no-text": no_text, "--open": open_report}
+
         def job() -> int:
             from tracellm.cli.run import Options, run
             from tracellm.cli.script import Script
 
-            given = list(script or [])
-            if module is None and not given:
+            if module is None and not script:
                 raise CommandError("no_script")
-            target = Script(module, True, given) if module is not None else Script(given[0], False, given[1:])
-            options = Options(
-                lang=choose_language(lang),
-                out=out,
-                detail=_level(detail),
-                focus=tuple(focus or ()),
-                keep_text=not no_text,
-                quiet=quiet,
-                open_report=open_report,
-            )
-            for option, value in (
-                ("--out", out),
-                ("--detail", detail),
-                ("--focus", focus),
-                ("--no-text", no_text),
-                ("--open", open_report),
-            ):
-                if value and not explain:
+            target = Script(script[0], False, script[1:]) if module is None else Script(module, True, script)
+            options = Options(choose_language(language), out, _level(detail), focus, not no_text, quiet, open_report)
+            if explain:
+                return run(target, options)
+            for option, value in given.items():
+                if value:
                     raise CommandError("only_explain", option=option)
-            return run(target, options if explain else None)
+            return run(target, None)
 
-        chosen(job)
+        return job
 
-    @app.command(cls=_ShowCommand, help=f"{say('show')}\n\n{say('show.more')}", short_help=say("show"))
-    def show(
-        what: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
-        lang: Annotated[str | None, lang_option] = None,
-        detail: Annotated[str | None, detail_option] = None,
-        focus: Annotated[list[str] | None, focus_option] = None,
-    ) -> None:
+    @group.command(
+        cls=_Command,
+        usage=["[RUN]", "sequence|tree|steps"],
+        help=f"{say('show')}\n\n{say('show.more')}",
+        short_help=say("show.short"),
+    )
+    @click.argument("what", nargs=-1)
+    @lang_option
+    @detail_option
+    @focus_option
+    @click.help_option("-h", "--help", help=say("help"))
+    def show(what: tuple[str, ...], language: str | None, detail: str | None, focus: tuple[str, ...]) -> Job:
         def job() -> int:
             from tracellm.cli.show import show
 
-            return show(list(what or []), choose_language(lang), detail=_level(detail), focus=tuple(focus or ()))
+            return show(what, choose_language(language), detail=_level(detail), focus=focus)
 
-        chosen(job)
+        return job
 
-    @app.command(help=f"{say('report')}\n\n{say('report.more')}", short_help=say("report"))
+    @group.command(
+        cls=_Command,
+        usage=["[RUN]"],
+        help=f"{say('report')}\n\n{say('report.more')}",
+        short_help=say("report.short"),
+    )
+    @click.argument("name", required=False)
+    @lang_option
+    @detail_option
+    @focus_option
+    @open_option
+    @click.help_option("-h", "--help", help=say("help"))
     def report(
-        run: Annotated[str | None, typer.Argument(metavar="RUN", hidden=True)] = None,
-        lang: Annotated[str | None, lang_option] = None,
-        detail: Annotated[str | None, detail_option] = None,
-        focus: Annotated[list[str] | None, focus_option] = None,
-        open_report: Annotated[bool, open_option] = False,
-    ) -> None:
+        name: str | None, language: str | None, detail: str | None, focus: tuple[str, ...], open_report: bool
+    ) -> Job:
         def job() -> int:
             from tracellm.cli.show import report
 
-            level = _level(detail)
-            return report(run, choose_language(lang), detail=level, focus=tuple(focus or ()), open_report=open_report)
+            lang = choose_language(language)
+            return report(name, lang, detail=_level(detail), focus=focus, open_report=open_report)
 
-        chosen(job)
+        return job
 
-    return app
+    return group
 
 
 def _level(value: str | None) -> Level | None:

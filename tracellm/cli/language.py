@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from tracellm.cli.errors import CommandError
 from tracellm.report.texts import LANGUAGES, Language
@@ -30,7 +31,7 @@ def choose_language(option: str | None = None, environ: Mapping[str, str] = os.e
 def language_of_arguments(arguments: Sequence[str]) -> Language:
     """The language to show help and refusals in, before the arguments are parsed; never raises."""
     asked = None
-    for here, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for here, following in pairwise([*arguments, ""]):
         if here == "--lang":
             asked = following
         elif here.startswith("--lang="):

@@ -19,7 +19,6 @@ from types import ModuleType, TracebackType
 from zipimport import ZipImportError, zipimporter
 
 from tracellm.cli.errors import CommandError
-from tracellm.probes.errors import without_probes
 
 __all__ = ["Script", "run_script"]
 
@@ -32,7 +31,7 @@ class Script:
 
     target: str
     is_module: bool
-    args: list[str]
+    args: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -83,6 +82,8 @@ def run_script(
         else:
             _run_file(script.target)
     except BaseException as error:
+        from tracellm.probes.errors import without_probes
+
         without_probes(error)
         traceback = error.__traceback__
         while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OURS):

@@ -5,6 +5,8 @@ __all__ = ["EN", "ZH"]
 EN = {
     # help
     "cli.help": "Run a script that generates text, and see what the engine did and why.",
+    "cli.help.help": "Show this help.",
+    "cli.help.run.short": "Run a script; with --explain, record and explain it.",
     "cli.help.run": "Run SCRIPT as `python SCRIPT ARGS...` would; with --explain, record and explain what happened.",
     "cli.help.run.more": """\
 All that follows SCRIPT (or -m MODULE) belongs to it. What tracellm says goes to stderr.
@@ -14,6 +16,7 @@ Examples:
   tracellm run --explain examples/hello.py
   tracellm run --explain --lang zh --out my-run examples/chat_batch.py
   tracellm run --explain --detail kernel --focus Scheduler -m my_package.job --its-option""",
+    "cli.help.show.short": "Print a run's diagram, call tree or steps again.",
     "cli.help.show": "Print a part of an earlier run again: its sequence diagram (Mermaid), call tree or steps.",
     "cli.help.show.more": """\
 RUN is a run folder; without it, or as `latest`, it is the newest in tracellm-runs/. torch is not needed.
@@ -22,6 +25,7 @@ RUN is a run folder; without it, or as `latest`, it is the newest in tracellm-ru
 Examples:
   tracellm show tree
   tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
+    "cli.help.report.short": "Write a run's reports anew.",
     "cli.help.report": "Write sequence.mmd, calltree.txt and report.html anew, from the run folder alone.",
     "cli.help.report.more": """\
 RUN is a run folder; without it, or as `latest`, it is the newest in tracellm-runs/. torch is not needed.
@@ -61,6 +65,7 @@ Examples:
     "cli.error.show_what": "show what? One of sequence, tree, steps (as in `tracellm show latest tree`), not {value!r}",
     "cli.error.show_too_many": "show takes a run folder and one of sequence, tree, steps, not {value!r} as well",
     "cli.error.run_missing": "there is no run folder {path}",
+    "cli.error.run_folder": "{reason}",
     "cli.error.render": "{file} was not written: {reason}. {recorded}",
     "cli.error.manifest": "cannot finish {path}: {reason}. What was recorded is still there",
     "cli.error.problem": "damaged recording: {problem}",
@@ -68,6 +73,8 @@ Examples:
 
 ZH = {
     "cli.help": "运行一个生成文本的脚本，看清推理引擎做了什么、为什么这样做。",
+    "cli.help.help": "显示这份帮助。",
+    "cli.help.run.short": "运行一个脚本；加上 --explain 则记录并解释。",
     "cli.help.run": "像 `python SCRIPT ARGS...` 一样运行 SCRIPT；加上 --explain 则记录并解释全过程。",
     "cli.help.run.more": """\
 SCRIPT（或 -m MODULE）之后的一切都归脚本所有。tracellm 自己的输出都写到 stderr。
@@ -77,6 +84,7 @@ SCRIPT（或 -m MODULE）之后的一切都归脚本所有。tracellm 自己的�
   tracellm run --explain examples/hello.py
   tracellm run --explain --lang zh --out my-run examples/chat_batch.py
   tracellm run --explain --detail kernel --focus Scheduler -m my_package.job --its-option""",
+    "cli.help.show.short": "再次打印一次运行的时序图、调用树或各个步。",
     "cli.help.show": "再次打印一次运行的时序图（Mermaid）、调用树或各个步。",
     "cli.help.show.more": """\
 RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的一次。不需要 torch。
@@ -85,6 +93,7 @@ RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的�
 例如：
   tracellm show tree
   tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
+    "cli.help.report.short": "重新写出一次运行的报告。",
     "cli.help.report": "只凭运行目录重新写出 sequence.mmd、calltree.txt 和 report.html。",
     "cli.help.report.more": """\
 RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的一次。不需要 torch。
@@ -122,6 +131,7 @@ RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的�
     "cli.error.show_what": "要打印什么？请给出 sequence、tree 或 steps（如 `tracellm show tree`），而不是 {value!r}",
     "cli.error.show_too_many": "show 只接受一个运行目录和 sequence、tree、steps 之一，多出了 {value!r}",
     "cli.error.run_missing": "没有运行目录 {path}",
+    "cli.error.run_folder": "{reason}",
     "cli.error.render": "未能写出 {file}：{reason}。{recorded}",
     "cli.error.manifest": "无法写完 {path}：{reason}。已记录的内容仍在",
     "cli.error.problem": "记录有损坏：{problem}",
