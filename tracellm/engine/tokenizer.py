@@ -25,19 +25,27 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
     Raises:
         ModelLoadError: there is none, or its files are damaged.
     """
-    directory = Path(tokenizer)
     try:
-        if (directory / "tokenizer.json").is_file():
+        folder = Path(tokenizer) if Path(tokenizer).is_dir() else _download(tokenizer)
+        if (folder / "tokenizer.json").is_file():
             from transformers import PreTrainedTokenizerFast
 
-            return PreTrainedTokenizerFast.from_pretrained(tokenizer)
+            return PreTrainedTokenizerFast.from_pretrained(folder)
+        if not (folder / "vocab.json").is_file():  # transformers would go on with an empty vocabulary
+            raise FileNotFoundError("there is no tokenizer.json, nor vocab.json with merges.txt.")
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(tokenizer)
+        return AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # tokenizers raises bare Exception for a damaged file
         reason = str(error).strip().split("\n")[0]
         raise ModelLoadError(
             f"The tokenizer of `{tokenizer}` cannot be loaded: {reason} "
-            "Its files (tokenizer.json and tokenizer_config.json, or vocab.json and merges.txt) belong beside "
-            "config.json; another place can be given as LLM(tokenizer=...)."
+            "Its files belong beside config.json; another place can be given as LLM(tokenizer=...)."
         ) from None
+
+
+def _download(hub_id: str) -> Path:
+    """The folder of a hub id's files, without its weights."""
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(hub_id, allow_patterns=["*.json", "*.txt", "*.jinja"]))

@@ -1,0 +1,147 @@
+"""Tokens to text, one at a time."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracellm import SamplingParams
+from tracellm.engine.detokenizer import IncrementalDetokenizer, check_stop_strings
+from tracellm.engine.messages import EngineCoreRequest
+from tracellm.engine.tokenizer import get_tokenizer
+
+TOKENIZER = get_tokenizer(str(Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"))
+VOCAB_SIZE = len(TOKENIZER)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
+    [
+        "你好,世界。今天天气很好!",
+        "a 👍🏽 and a 👨‍👩‍👧‍👦 family",
+        "naïve café",
+        "  two  spaces\n\n\ttab",
+        "\ufffd is real",
+    ]
+)
+
+
+def detokenizer(prompt: str | list[int] = "Once upon", **params) -> IncrementalDetokenizer:
+    """The detokenizer of a request with this prompt."""
+    ids = TOKENIZER.encode(prompt) if isinstance(prompt, str) else prompt
+    request = EngineCoreRequest("0", ids, SamplingParams(**params), None, 0.0)
+    return IncrementalDetokenizer.from_new_request(TOKENIZER, request)
+
+
+def stream(of: IncrementalDetokenizer, token_ids: list[int]) -> list[str]:
+    """Feed the tokens one by one; the new text after each, the last as at the end."""
+    pieces = []
+    for index, token_id in enumerate(token_ids):
+        of.update([token_id], stop_terminated=False)
+        pieces.append(of.get_next_output_text(finished=index == len(token_ids) - 1, delta=True))
+    return pieces
+
+
+@given(TEXTS, TEXTS.filter(bool))
+def test_text_in_pieces_is_the_text(prompt, text):
+    """Whatever the text, its tokens one at a time give it back, and no piece holds half a character."""
+    ids = TOKENIZER.encode(text)
+    pieces = stream(detokenizer(prompt or "x"), ids)
+    assert "".join(pieces) == text
+    assert "\ufffd" not in "".join(pieces).replace("\ufffd", "", text.count("\ufffd"))
+
+
+@given(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=40), st.booleans())
+def test_any_tokens_decode_as_at_once(token_ids, skip_special_tokens):
+    """Tokens that make no valid text, special tokens among them, end as the text that decoding all at once gives."""
+    of = detokenizer(skip_special_tokens=skip_special_tokens)
+    assert "".join(stream(of, token_ids)) == TOKENIZER.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+
+@given(
+    st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=40),
+    st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=20),
+)
+def test_deltas_add_up_after_any_prompt(prompt, token_ids):
+    """Also after a prompt that ends inside a character, the pieces add up to the text that is returned at the end."""
+    prompt = prompt or [300]
+    assert "".join(stream(detokenizer(prompt), token_ids)) == whole(detokenizer(prompt), token_ids)
+
+
+def whole(of: IncrementalDetokenizer, token_ids: list[int]) -> str:
+    """The text after all tokens were given in one step."""
+    of.update(token_ids, stop_terminated=False)
+    return of.get_next_output_text(finished=True, delta=False)
+
+
+def test_a_character_appears_with_its_last_byte():
+    """While a character's bytes are incomplete nothing is shown of it."""
+    ids = TOKENIZER.encode("👍")
+    assert len(ids) > 1
+    assert stream(detokenizer(), ids) == [""] * (len(ids) - 1) + ["👍"]
+
+
+def test_an_unfinished_character_is_shown_at_the_end():
+    """A generation cut off inside a character ends in U+FFFD, as decoding all its tokens at once does."""
+    ids = TOKENIZER.encode("ab👍")[:-1]
+    assert whole(detokenizer(), ids) == "ab\ufffd" == TOKENIZER.decode(ids)
+
+
+def test_a_character_split_between_prompt_and_output_is_completed():
+    """The output of a prompt that ends inside a character begins with that character."""
+    ids = TOKENIZER.encode("good 👍")
+    assert whole(detokenizer(ids[:-1]), ids[-1:]) == "👍"
+
+
+def test_without_a_tokenizer_there_is_no_text():
+    """A request with `detokenize=False` gets a detokenizer that collects tokens only."""
+    request = EngineCoreRequest("0", [1], SamplingParams(detokenize=False), None, 0.0)
+    of = IncrementalDetokenizer.from_new_request(None, request)
+    assert whole(of, [5, 6]) == ""
+    assert of.output_token_ids == [5, 6]
+
+
+@given(TEXTS, st.text("ab ", min_size=1, max_size=4), st.text("ab \n", max_size=10), st.booleans())
+def test_a_stop_string_cuts_the_text_wherever_its_tokens_lie(before, stop, after, include):
+    """The text ends before the first stop string, or with it when it is to be included; the rest does not count."""
+    text = before + stop + after
+    of = detokenizer(stop=stop, include_stop_str_in_output=include)
+    found, shown = None, ""
+    for token_id in TOKENIZER.encode(text):
+        found = of.update([token_id], stop_terminated=False)
+        shown += of.get_next_output_text(finished=found is not None, delta=True)
+        if found:
+            break
+    assert found == stop
+    end = text.index(stop) + (len(stop) if include else 0)
+    assert shown == text[:end]
+
+
+def test_stop_strings_wait_for_min_tokens():
+    """A stop string within the first `min_tokens` tokens does not end the generation; a later one does."""
+    of = detokenizer(stop="a", min_tokens=2)
+    a, b = TOKENIZER.encode("a")[0], TOKENIZER.encode("b")[0]
+    assert [of.update([token], stop_terminated=False) for token in (a, a, b, a)] == [None, None, None, "a"]
+    assert of.get_next_output_text(finished=True, delta=False) == "aab"
+
+
+def test_a_stop_token_is_no_text():
+    """The token that ended the generation is among the tokens, and in the text only when stops are to be included."""
+    ids = TOKENIZER.encode("yes no")
+    for include, text in ((False, "yes"), (True, "yes no")):
+        of = detokenizer(include_stop_str_in_output=include)
+        of.update(ids, stop_terminated=True)
+        assert of.output_token_ids == ids
+        assert of.get_next_output_text(finished=True, delta=False) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "new", "expected"),
+    [
+        ("one two", 3, ("two", 4)),
+        ("one two", 1, ("two", 4)),  # it ends in the new text, though it began before
+        ("two one", 3, None),  # it was there already
+        ("", 0, None),
+    ],
+)
+def test_only_new_text_is_searched(text, new, expected):
+    """A stop string counts when it ends in the new characters."""
+    assert check_stop_strings(text, new, ["two"], include_in_output=False) == expected

@@ -1,0 +1,271 @@
+"""`LLM`: forms of prompts, order and ids of outputs, chat, how a generation ends."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import change_config
+from tracellm import LLM, RequestOutput, SamplingParams
+from tracellm.engine.errors import EngineError, InvalidRequestError
+
+GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(qwen2_checkpoint) -> LLM:
+    """One for all tests here: each leaves it as it was."""
+    return LLM(str(qwen2_checkpoint), dtype="float32")
+
+
+def token_ids(outputs: list[RequestOutput]) -> list[list[int]]:
+    """The generated tokens of each."""
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def test_all_forms_of_a_prompt_are_one_prompt(llm):
+    """A string, a dict with text and a dict with token ids give the same tokens, alone or in a list."""
+    ids = llm.get_tokenizer().encode("Hello")
+    forms = ["Hello", {"prompt": "Hello"}, {"prompt_token_ids": ids}, {"prompt_token_ids": ids, "prompt": "Hello"}]
+    expected = token_ids(llm.generate("Hello", GREEDY))[0]
+    assert len(expected) == 5
+    assert token_ids(llm.generate(forms, GREEDY)) == [expected] * 4
+    assert [token_ids(llm.generate(form, GREEDY))[0] for form in forms] == [expected] * 4
+
+
+def test_outputs_come_in_the_order_of_the_prompts(llm):
+    """Those that finish early do not come first, and each has its prompt, its ids, its text, and why it ended."""
+    params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in (9, 1, 4)]
+    outputs = llm.generate(["one", "two", {"prompt_token_ids": [5, 6]}], params)
+    assert [output.prompt for output in outputs] == ["one", "two", None]
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [9, 1, 4]
+    assert [output.outputs[0].finish_reason for output in outputs] == ["length"] * 3
+    assert all(output.finished and output.outputs[0].finished() for output in outputs)
+    tokenizer = llm.get_tokenizer()
+    for output in outputs:
+        text = tokenizer.decode(output.outputs[0].token_ids, skip_special_tokens=True)
+        assert output.outputs[0].text == text
+    assert outputs[2].prompt_token_ids == [5, 6]
+
+
+def test_request_ids_count_up(qwen2_checkpoint):
+    """The requests of an LLM are "0", "1", ... over all its calls."""
+    llm = LLM(str(qwen2_checkpoint))
+    ids = [output.request_id for _ in range(2) for output in llm.generate(["a", "b"], GREEDY)]
+    assert ids == ["0", "1", "2", "3"]
+
+
+def test_no_prompts_no_outputs(llm):
+    """An empty list of prompts gives an empty list."""
+    assert llm.generate([], GREEDY) == []
+
+
+def test_the_users_parameters_stay_as_they_are(llm):
+    """`generate` completes copies of the sampling parameters."""
+    params = SamplingParams(temperature=0, max_tokens=None, stop_token_ids=[7])
+    before = repr(params)
+    llm.generate({"prompt_token_ids": [1] * 250}, params)
+    assert repr(params) == before
+
+
+def test_without_max_tokens_it_goes_on_to_the_models_length(llm):
+    """`max_tokens=None` ends where prompt and output together are `max_model_len`."""
+    output = llm.generate({"prompt_token_ids": [1] * 250}, SamplingParams(max_tokens=None, ignore_eos=True))[0]
+    assert len(output.outputs[0].token_ids) == 256 - 250
+    assert output.outputs[0].finish_reason == "length"
+
+
+def test_a_stop_token_ends_the_generation(llm):
+    """It is the last of the tokens, is named as the reason, and has no part in the text."""
+    free = token_ids(llm.generate("Hello", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)))[0]
+    stop = free[3]
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, stop_token_ids=[stop])
+    completion = llm.generate("Hello", params)[0].outputs[0]
+    expected = free[: free.index(stop) + 1]
+    assert list(completion.token_ids) == expected
+    assert (completion.finish_reason, completion.stop_reason) == ("stop", stop)
+    assert completion.text == llm.get_tokenizer().decode(expected[:-1])
+
+
+def test_a_stop_string_ends_the_generation_in_both_halves(llm):
+    """The text ends before it, and the engine core has nothing left of the request."""
+    free = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=30, ignore_eos=True))[0].outputs[0]
+    stop = free.text[5:8]
+    completion = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=30, ignore_eos=True, stop=stop))[
+        0
+    ].outputs[0]
+    assert completion.text == free.text[: free.text.index(stop)]
+    assert (completion.finish_reason, completion.stop_reason) == ("stop", stop)
+    assert len(completion.token_ids) < len(free.token_ids)
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
+    assert not scheduler.running
+    assert not scheduler.waiting
+    pool = scheduler.kv_cache_manager.block_pool
+    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
+
+
+def test_the_end_of_sequence_token_ends_the_generation(qwen2_checkpoint, tmp_path):
+    """The tokenizer's end-of-sequence token ends it without a stop reason; one of generation_config.json with it."""
+    llm = LLM(str(qwen2_checkpoint), dtype="float32")
+    free = token_ids(llm.generate("Hello", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)))[0]
+    end = free[2]
+    folder = shutil.copytree(qwen2_checkpoint, tmp_path / "model")
+    generation_config = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(generation_config | {"eos_token_id": [256, end]}))
+    other = LLM(str(folder), dtype="float32")
+    completion = other.generate("Hello", SamplingParams(temperature=0, max_tokens=8))[0].outputs[0]
+    assert list(completion.token_ids) == free[: free.index(end) + 1]
+    assert (completion.finish_reason, completion.stop_reason) == ("stop", end)
+    ignored = other.generate("Hello", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
+    assert token_ids(ignored) == [free]
+
+
+def test_seeds_make_sampling_repeatable(llm):
+    """A request with a seed is the same each time and in any company; without one, the next draw is another."""
+    seeded = SamplingParams(temperature=1.5, seed=7, max_tokens=12, ignore_eos=True)
+    free = SamplingParams(temperature=1.5, max_tokens=12, ignore_eos=True)
+    alone = token_ids(llm.generate("Hello", seeded))[0]
+    assert token_ids(llm.generate(["x", "Hello", "y"], [free, seeded, free]))[1] == alone
+    assert len({tuple(token_ids(llm.generate("Hello", free))[0]) for _ in range(4)}) > 1
+
+
+def test_the_engines_seed_makes_a_run_repeatable(qwen2_checkpoint):
+    """Two LLMs with one seed draw the same tokens; another seed draws others."""
+    params = SamplingParams(temperature=1.5, max_tokens=12, ignore_eos=True)
+    drawn = [token_ids(LLM(str(qwen2_checkpoint), seed=seed).generate(["a", "b"], params)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_default_sampling_params_are_the_models(qwen2_checkpoint, tmp_path):
+    """Without sampling parameters, what generation_config.json recommends is used; what is not supported is told."""
+    folder = shutil.copytree(qwen2_checkpoint, tmp_path / "model")
+    recommended = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(recommended))
+    llm = LLM(str(folder))
+    with pytest.warns(UserWarning, match="repetition_penalty=1.1"):
+        params = llm.get_default_sampling_params()
+    assert (params.temperature, params.top_p, params.top_k, params.max_tokens) == (0.7, 0.8, 20, 16)
+    with pytest.warns(UserWarning, match="repetition_penalty"):
+        assert len(llm.generate("a")) == 1
+
+
+def test_the_prefix_cache_is_reported(llm):
+    """The second of two equal prompts gets its full blocks from the cache, and says how many tokens these were."""
+    prompt = {"prompt_token_ids": [9] * 40}
+    llm.llm_engine.reset_prefix_cache()
+    first, second = (llm.generate(prompt, GREEDY)[0] for _ in range(2))
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 32)
+    assert token_ids([first]) == token_ids([second])
+
+
+def test_statistics_on_request(qwen2_checkpoint, llm):
+    """`disable_log_stats=False` fills `metrics`; the default leaves it empty."""
+    assert llm.generate("a", GREEDY)[0].metrics is None
+    metrics = LLM(str(qwen2_checkpoint), disable_log_stats=False).generate("a", GREEDY)[0].metrics
+    assert metrics is not None
+    assert metrics.num_generation_tokens == 5
+    assert metrics.first_token_latency > 0
+    assert metrics.first_token_ts <= metrics.last_token_ts
+
+
+def test_chat_fills_in_the_template(llm):
+    """One conversation or several; the prompt is the filled-in template, tokenized without further special tokens."""
+    conversation = [{"role": "user", "content": "Hello"}]
+    in_parts = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+    outputs = llm.chat([conversation, in_parts], GREEDY)
+    text = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert [output.prompt for output in outputs] == [text, text]
+    assert outputs[0].prompt_token_ids == llm.get_tokenizer().encode(text, add_special_tokens=False)
+    assert token_ids(llm.chat(conversation, GREEDY)) == token_ids(outputs[:1]) == token_ids(outputs[1:])
+
+
+def test_chat_options(llm):
+    """The answer's opening can be left out, the last message continued, and another template given."""
+    conversation = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Wel"}]
+    prompt = llm.chat(conversation, GREEDY, add_generation_prompt=False)[0].prompt
+    assert prompt is not None
+    assert prompt.endswith("Wel<|im_end|>\n")
+    prompt = llm.chat(conversation, GREEDY, add_generation_prompt=False, continue_final_message=True)[0].prompt
+    assert prompt is not None
+    assert prompt.endswith("assistant\nWel")
+    template = "{% for m in messages %}{{ m.content }}{{ mark }}{% endfor %}"
+    output = llm.chat(conversation, GREEDY, chat_template=template, chat_template_kwargs={"mark": "!"})[0]
+    assert output.prompt == "Hello!Wel!"
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ("Hello", "A conversation is a list of messages"),
+        ([], "A conversation is a list of messages"),
+        ([[]], "The conversation is empty"),
+        ([{"role": "user"}], r"messages\[0\] needs a `content`"),
+        ([{"role": "user", "content": "a"}, {"content": "Hello"}], r"messages\[1\] needs a `role`"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "only text parts are supported"),
+    ],
+)
+def test_chat_refuses_what_is_no_conversation(llm, messages, message):
+    """Each mistake is named, with its place."""
+    with pytest.raises(InvalidRequestError, match=message):
+        llm.chat(messages, GREEDY)
+
+
+def test_chat_without_a_template_says_so(qwen2_checkpoint, tmp_path):
+    """A model without chat template says that it has none, and what to do."""
+    folder = shutil.copytree(qwen2_checkpoint, tmp_path / "model")
+    for file in folder.glob("chat_template*"):
+        file.unlink()
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "chat_template"}))
+    with pytest.raises(InvalidRequestError, match="no chat template"):
+        LLM(str(folder)).chat([{"role": "user", "content": "Hello"}])
+
+
+def test_a_template_that_refuses_is_a_refused_request(llm):
+    """What a template says in refusing a conversation is in the message."""
+    with pytest.raises(InvalidRequestError, match="only one question"):
+        llm.chat([{"role": "user", "content": "a"}], chat_template="{{ raise_exception('only one question') }}")
+
+
+def test_a_progress_bar_of_ones_own(llm):
+    """`use_tqdm` may be a function; its bar counts the requests."""
+    seen = []
+
+    class Bar:
+        def __init__(self, **arguments):
+            seen.append(arguments["total"])
+
+        def update(self, n):
+            seen.append(n)
+
+        def close(self):
+            seen.append("closed")
+
+    llm.generate(["a", "b"], GREEDY, use_tqdm=Bar)
+    assert seen == [2, 1, 1, "closed"]
+
+
+def test_nothing_is_printed(llm, capfd):
+    """A short generation writes nothing to stdout or stderr."""
+    llm.generate(["a", "b"], GREEDY)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_models_length_can_be_shortened(qwen2_checkpoint):
+    """`max_model_len` below the model's own is what counts."""
+    llm = LLM(str(qwen2_checkpoint), max_model_len=20)
+    output = llm.generate({"prompt_token_ids": [1] * 15}, SamplingParams(max_tokens=50, ignore_eos=True))[0]
+    assert len(output.outputs[0].token_ids) == 5
+    with pytest.raises(EngineError, match="20"):
+        llm.generate({"prompt_token_ids": [1] * 20})
+
+
+def test_dtype_auto_is_the_checkpoints(qwen2_checkpoint, tmp_path):
+    """`auto` computes in the checkpoint's dtype, and in bfloat16 where that is float32, as vLLM does."""
+    import torch
+
+    for written, expected in (("float16", torch.float16), ("bfloat16", torch.bfloat16), ("float32", torch.bfloat16)):
+        folder = Path(shutil.copytree(qwen2_checkpoint, tmp_path / written))
+        change_config(folder, dtype=written)
+        assert LLM(str(folder)).model_config.dtype is expected
