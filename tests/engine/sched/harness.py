@@ -93,7 +93,7 @@ def make_request(
 ) -> Request:
     """A request; a prompt given as a number is that many tokens that no other request has."""
     if isinstance(prompt, int):
-        prompt = [1_000_000 * (1 + hash(request_id) % 9973) + position for position in range(prompt)]
+        prompt = [1_000_000 * (1 + int.from_bytes(request_id.encode()) % 9973) + position for position in range(prompt)]
     return Request(
         request_id=request_id,
         prompt_token_ids=list(prompt),

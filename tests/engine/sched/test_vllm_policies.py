@@ -1,4 +1,4 @@
-"""Workloads recorded with the scheduler of a real vLLM 0.11.1 under every policy, with arrivals and aborts on the way."""
+"""Workloads recorded with the scheduler of a real vLLM 0.11.1 under every policy, with arrivals and aborts."""
 
 import json
 from pathlib import Path

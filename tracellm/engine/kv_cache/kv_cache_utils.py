@@ -85,6 +85,12 @@ def _block_size(kv_cache_spec: dict[str, FullAttentionSpec]) -> int:
     return next(iter(kv_cache_spec.values())).block_size
 
 
+def _memory_setting(vllm_config: VllmConfig) -> str:
+    """What decides how much memory there is for the KV cache."""
+    on_cpu = vllm_config.device_config.device.type == "cpu"
+    return "TRACELLM_CPU_KVCACHE_SPACE (in GiB)" if on_cpu else "gpu_memory_utilization"
+
+
 def estimate_max_model_len(kv_cache_spec: dict[str, FullAttentionSpec], available_memory: int) -> int:
     """The longest request, in tokens, that the memory (bytes) can hold; 0 if it cannot hold any.
 
@@ -117,10 +123,11 @@ def check_enough_kv_cache_memory(
         return
     largest = estimate_max_model_len(kv_cache_spec, available_memory)
     advice = f"Set max_model_len to {largest} or less, or raise" if largest else "Raise"
+    advice = f"{advice} {_memory_setting(vllm_config)}."
     raise EngineError(
         f"The KV cache cannot hold one request of max_model_len={max_model_len} tokens: that takes {num_blocks} blocks "
         f"of {_block_size(kv_cache_spec)} tokens (one of them the null block), {needed_memory / _MIB:.2f} MiB, and "
-        f"{max(available_memory, 0) / _MIB:.2f} MiB are available. {advice} gpu_memory_utilization."
+        f"{max(available_memory, 0) / _MIB:.2f} MiB are available. {advice}"
     )
 
 
@@ -162,7 +169,7 @@ def get_kv_cache_config(
         raise EngineError(
             f"num_gpu_blocks_override={num_blocks} takes {num_blocks * bytes_per_block / _MIB:.2f} MiB of KV cache, "
             f"and {max(available_memory, 0) / _MIB:.2f} MiB are available. Give a smaller number (at most "
-            f"{max(available_memory, 0) // bytes_per_block}) or raise gpu_memory_utilization."
+            f"{max(available_memory, 0) // bytes_per_block}) or raise {_memory_setting(vllm_config)}."
         )
     return KVCacheConfig(
         num_blocks=num_blocks,

@@ -54,8 +54,7 @@ class Scheduler:
     output, KV connectors, pipeline parallelism, asynchronous scheduling, statistics. Added: the reasons.
     """
 
-    def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, log_stats: bool = False) -> None:
-        self.log_stats = log_stats
+    def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> None:
         self.scheduler_config = vllm_config.scheduler_config
         self.max_num_running_reqs = self.scheduler_config.max_num_seqs
         self.max_num_scheduled_tokens = self.scheduler_config.max_num_batched_tokens

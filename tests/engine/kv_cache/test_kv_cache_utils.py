@@ -1,0 +1,125 @@
+"""Hashes of blocks, and how many blocks the memory holds."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.engine.sched.harness import make_config, make_request, make_spec
+from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.kv_cache.kv_cache_utils import (
+    check_enough_kv_cache_memory,
+    check_request_fits,
+    get_kv_cache_config,
+    get_request_block_hasher,
+    hash_block_tokens,
+)
+
+MIB = 1024 * 1024
+SPEC = {f"layers.{i}": make_spec() for i in range(4)}
+BYTES_PER_BLOCK = 4 * 2 * 16 * 2 * 8 * 4  # layers, key and value, tokens, heads, head size, float32
+
+
+def test_a_hash_depends_on_the_tokens_and_on_all_before_them():
+    """Equal chains have equal hashes; another token, another order or another parent gives another hash."""
+    parent = hash_block_tokens(None, [1, 2])
+    assert parent == hash_block_tokens(None, (1, 2))
+    others = [[2, 1], [1, 3], [1], [1, 2, 0], [258]]
+    assert len({parent, *(hash_block_tokens(None, tokens) for tokens in others)}) == 6
+    assert hash_block_tokens(parent, [3, 4]) != hash_block_tokens(None, [3, 4])
+
+
+def test_only_full_blocks_are_hashed_and_each_once():
+    """A request has a hash for each full block, and a new one appears with the token that fills a block."""
+    request = make_request("a", [1, 2, 3, 4, 5, 6, 7], block_size=4)
+    assert len(request.block_hashes) == 1
+    request.append_output_token_ids(8)
+    assert request.block_hashes == [
+        hash_block_tokens(None, [1, 2, 3, 4]),
+        hash_block_tokens(hash_block_tokens(None, [1, 2, 3, 4]), [5, 6, 7, 8]),
+    ]
+    assert get_request_block_hasher(4)(request) == []
+
+
+def test_several_tokens_at_once_complete_several_blocks():
+    """Appending a list hashes every block that it fills."""
+    request = make_request("a", [1], block_size=4)
+    request.append_output_token_ids(list(range(2, 13)))
+    assert request.block_hashes == make_request("b", list(range(1, 13)), block_size=4).block_hashes
+    assert len(request.block_hashes) == 3
+
+
+def test_the_memory_is_divided_into_blocks_that_serve_all_layers():
+    """As many blocks as fit; each layer gets one tensor of its share, and all are in one group."""
+    config = get_kv_cache_config(make_config(), SPEC, 100 * BYTES_PER_BLOCK + 1)
+    assert config.num_blocks == 100
+    assert [(tensor.size, tensor.shared_by) for tensor in config.kv_cache_tensors] == [
+        (100 * BYTES_PER_BLOCK // 4, [name]) for name in SPEC
+    ]
+    (group,) = config.kv_cache_groups
+    assert group.layer_names == list(SPEC)
+    assert group.kv_cache_spec == make_spec()
+
+
+def test_an_override_decides_the_number_of_blocks():
+    """num_gpu_blocks_override is taken even if it is too small for a request of max_model_len, as in vLLM 0.11.1."""
+    config = get_kv_cache_config(make_config(num_gpu_blocks_override=3), SPEC, 100 * BYTES_PER_BLOCK)
+    assert config.num_blocks == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "blocks", "message"),
+    [
+        (1, 100, "num_gpu_blocks_override=1 leaves no block for requests.*at least 2"),
+        (101, 100, r"num_gpu_blocks_override=101 takes .* MiB .*at most 100"),
+    ],
+)
+def test_an_override_that_cannot_be_is_refused(override, blocks, message):
+    """No usable block, or more than the memory holds: the message says what would do."""
+    with pytest.raises(EngineError, match=message):
+        get_kv_cache_config(make_config(num_gpu_blocks_override=override), SPEC, blocks * BYTES_PER_BLOCK)
+
+
+def test_too_little_memory_is_refused_with_the_longest_length_that_fits():
+    """256 tokens need 16 blocks and the null block; with 16 in all, 240 tokens are the most, and are accepted."""
+    with pytest.raises(
+        EngineError, match=r"max_model_len=256 .* 17 blocks .*Set max_model_len to 240 or less"
+    ) as error:
+        get_kv_cache_config(make_config(), SPEC, 17 * BYTES_PER_BLOCK - 1)
+    assert f"{17 * BYTES_PER_BLOCK / MIB:.2f} MiB" in str(error.value)
+    check_enough_kv_cache_memory(make_config(), SPEC, 17 * BYTES_PER_BLOCK)
+    check_enough_kv_cache_memory(make_config(max_model_len=240), SPEC, 17 * BYTES_PER_BLOCK - 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "setting"), [("cpu", r"TRACELLM_CPU_KVCACHE_SPACE \(in GiB\)"), ("cuda", "gpu_memory_utilization")]
+)
+@pytest.mark.parametrize("available", [-5, 0, BYTES_PER_BLOCK])
+def test_no_memory_at_all_is_refused_without_a_length(available, device, setting):
+    """Where nothing fits, no length is proposed, only more memory, by the setting that counts on the device."""
+    config = make_config()
+    config.device_config.device = torch.device(device)
+    with pytest.raises(EngineError, match=rf"MiB are available\. Raise {setting}\."):
+        get_kv_cache_config(config, SPEC, available)
+
+
+def test_layers_that_differ_are_refused():
+    """One group of layers means one shape; the message shows the layers."""
+    spec = SPEC | {"layers.9": replace(make_spec(), head_size=64)}
+    with pytest.raises(EngineError, match=r"different shapes.*layers\.9"):
+        get_kv_cache_config(make_config(), spec, MIB)
+
+
+def test_a_request_that_can_never_fit_is_refused_with_the_numbers():
+    """With 3 usable blocks of 16, 49 tokens are the most: 48 slots, since nothing is computed from the last token."""
+    config = make_config(num_gpu_blocks=4)
+    check_request_fits("a", 40, 9, config)
+    with pytest.raises(
+        InvalidRequestError, match=r"Request a can never run .*needs 4 KV blocks .* has 3 .* at most 49"
+    ):
+        check_request_fits("a", 40, 10, config)
+
+
+def test_a_request_is_held_against_max_model_len_too():
+    """No request grows beyond max_model_len, so a larger max_tokens does not count."""
+    check_request_fits("a", 10, 10_000, make_config(num_gpu_blocks=17, max_model_len=256))

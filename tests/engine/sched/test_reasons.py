@@ -1,0 +1,161 @@
+"""Why a request was held: every code, with the numbers of a small example."""
+
+from tests.engine.sched.harness import make_request, make_scheduler, run_step
+from tracellm.engine.request import RequestStatus
+from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.sched.reasons import HeldCode, HeldReason
+
+
+def told(output: SchedulerOutput) -> dict[str, str]:
+    """`code details` by request."""
+    return {request_id: f"{reason.code} {reason.details()}" for request_id, reason in output.not_scheduled.items()}
+
+
+def test_nothing_is_said_when_nobody_is_held():
+    """Prompts that fit and decoding requests leave the explanation empty."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 20))
+    scheduler.add_request(make_request("b", 20))
+    assert [run_step(scheduler)[0].not_scheduled for _ in range(3)] == [{}, {}, {}]
+
+
+def test_details_are_names_and_values():
+    """A reason can be read as data or as one line."""
+    reason = HeldReason.token_budget(budget=16, left=5, wanted=69, given=5)
+    assert reason.code is HeldCode.TOKEN_BUDGET
+    assert reason.numbers == {"budget": 16, "left": 5, "wanted": 69, "given": 5}
+    assert reason.details() == "budget=16 left=5 wanted=69 given=5"
+
+
+def test_token_budget_cuts_a_prompt_short():
+    """The prompt that takes the rest of the budget got less than it wanted; the next got nothing."""
+    scheduler = make_scheduler(max_num_batched_tokens=16)
+    for request_id, prompt in (("a", 10), ("b", 69), ("c", 3), ("d", 3)):
+        scheduler.add_request(make_request(request_id, prompt))
+    assert told(run_step(scheduler)[0]) == {
+        "b": "token_budget budget=16 left=6 wanted=69 given=6",
+        "c": "token_budget budget=16 left=0 wanted=3 given=0",
+        "d": "behind request=c cause=token_budget",
+    }
+
+
+def test_token_budget_can_leave_a_running_request_without_any():
+    """Running requests that the budget does not reach are told so too."""
+    scheduler = make_scheduler(max_num_batched_tokens=2)
+    for request_id in "abc":
+        scheduler.add_request(make_request(request_id, 1, max_tokens=9))
+    run_step(scheduler)
+    scheduler.max_num_scheduled_tokens = 1  # below what runs, as no configuration allows
+    assert told(run_step(scheduler)[0])["b"] == "token_budget budget=1 left=0 wanted=1 given=0"
+
+
+def test_token_budget_skips_a_prompt_that_must_go_in_one():
+    """Without chunked prefill the budget that was left is named, though none of it was given."""
+    scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False)
+    for request_id, prompt in (("a", 40), ("b", 40), ("c", 10)):
+        scheduler.add_request(make_request(request_id, prompt))
+    assert told(run_step(scheduler)[0]) == {"b": "token_budget budget=64 left=24 wanted=40 given=0"}
+
+
+def test_chunk_threshold_cuts_a_long_prompt():
+    """A prompt over long_prefill_token_threshold gets the threshold in every step until the rest is smaller."""
+    scheduler = make_scheduler(long_prefill_token_threshold=12)
+    scheduler.add_request(make_request("a", 30))
+    assert [told(run_step(scheduler)[0]) for _ in range(3)] == [
+        {"a": "chunk_threshold threshold=12 wanted=30 given=12"},
+        {"a": "chunk_threshold threshold=12 wanted=18 given=12"},
+        {},
+    ]
+
+
+def test_of_threshold_and_budget_the_smaller_one_is_the_reason():
+    """When the budget has less left than the threshold would give, it is the budget that held the prompt."""
+    scheduler = make_scheduler(long_prefill_token_threshold=12, max_num_batched_tokens=20)
+    scheduler.add_request(make_request("a", 30))
+    scheduler.add_request(make_request("b", 30))
+    assert told(run_step(scheduler)[0]) == {
+        "a": "chunk_threshold threshold=12 wanted=30 given=12",
+        "b": "token_budget budget=20 left=8 wanted=30 given=8",
+    }
+
+
+def test_max_num_seqs_holds_all_that_wait():
+    """When as many run as may, every waiting request hears of that limit, and one object serves all."""
+    scheduler = make_scheduler(max_num_seqs=2)
+    for request_id in "abcd":
+        scheduler.add_request(make_request(request_id, 5))
+    output, _ = run_step(scheduler)
+    assert told(output) == {"c": "max_num_seqs limit=2 running=2", "d": "max_num_seqs limit=2 running=2"}
+    assert output.not_scheduled["c"] is output.not_scheduled["d"]
+
+
+def test_no_free_blocks_holds_a_new_request_and_those_behind_it():
+    """A prompt that needs more blocks than are free waits, and so do smaller ones behind it."""
+    scheduler = make_scheduler(num_gpu_blocks=6)
+    for request_id, prompt in (("a", 40), ("b", 40), ("c", 1)):
+        scheduler.add_request(make_request(request_id, prompt))
+    assert told(run_step(scheduler)[0]) == {
+        "b": "no_free_blocks needed=3 free=2",
+        "c": "behind request=b cause=no_free_blocks",
+    }
+
+
+def test_no_free_blocks_counts_the_free_blocks_that_a_hit_would_take():
+    """Cached blocks that nobody uses are free ones: to share them needs them, and that is in the numbers."""
+    scheduler = make_scheduler(num_gpu_blocks=5)
+    prompt = list(range(40))
+    scheduler.add_request(make_request("a", prompt, max_tokens=1))
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", 30))
+    run_step(scheduler)
+    scheduler.add_request(make_request("c", prompt))
+    assert told(run_step(scheduler)[0]) == {"c": "no_free_blocks needed=3 free=2"}
+
+
+def test_preempted_names_the_request_that_needed_the_blocks():
+    """The victim learns who needed how many blocks of how many; nobody new begins in that step."""
+    scheduler = make_scheduler(num_gpu_blocks=5)
+    for request_id, prompt in (("a", 32), ("b", 30), ("c", 1)):
+        scheduler.add_request(make_request(request_id, prompt))
+    run_step(scheduler)
+    assert told(run_step(scheduler)[0]) == {
+        "b": "preempted by=a needed=1 free=0",
+        "c": "behind request=b cause=preempted",
+    }
+
+
+def test_the_last_in_line_preempts_itself():
+    """When nobody is behind the request that needs a block, it gives its own blocks up, and the numbers say so."""
+    scheduler = make_scheduler(num_gpu_blocks=5)
+    scheduler.add_request(make_request("a", 30))
+    scheduler.add_request(make_request("b", 32))
+    run_step(scheduler)
+    assert told(run_step(scheduler)[0]) == {"b": "preempted by=b needed=1 free=0"}
+
+
+def test_running_requests_after_one_that_preempted_itself_are_behind_it():
+    """By priority the request that gives up may stand in the middle; those after it get nothing in this step."""
+    scheduler = make_scheduler(num_gpu_blocks=5, policy="priority")
+    scheduler.add_request(make_request("low", 31, priority=5))
+    run_step(scheduler)
+    scheduler.add_request(make_request("high", 30, priority=1))
+    run_step(scheduler)
+    output, _ = run_step(scheduler)
+    assert output.num_scheduled_tokens == {}
+    assert told(output) == {
+        "low": "preempted by=low needed=1 free=0",
+        "high": "behind request=low cause=preempted",
+    }
+
+
+def test_a_preemption_overrides_what_was_said_before():
+    """A request that was cut short and then preempted in the same step is told of the preemption."""
+    scheduler = make_scheduler(num_gpu_blocks=9, policy="priority", long_prefill_token_threshold=16)
+    low = make_request("low", 100, priority=5)
+    scheduler.add_request(low)
+    run_step(scheduler)
+    scheduler.add_request(make_request("high", 64, priority=1, arrival_time=1.0))
+    codes = [run_step(scheduler)[0].not_scheduled["low"].code for _ in range(4)]
+    assert HeldCode.CHUNK_THRESHOLD in codes
+    assert codes[-1] is HeldCode.PREEMPTED
+    assert low.status is RequestStatus.PREEMPTED

@@ -1,0 +1,37 @@
+"""A request as the core keeps it."""
+
+from tracellm.engine.kv_cache.kv_cache_utils import get_request_block_hasher
+from tracellm.engine.messages import EngineCoreRequest
+from tracellm.engine.request import Request, RequestStatus
+from tracellm.engine.sampling_params import SamplingParams
+
+
+def test_everything_in_the_message_arrives():
+    """What the front half sent is what the scheduler works with, and full blocks are hashed at once."""
+    params = SamplingParams(max_tokens=5)
+    message = EngineCoreRequest(
+        request_id="a",
+        prompt_token_ids=[1, 2, 3],
+        sampling_params=params,
+        eos_token_id=9,
+        arrival_time=12.5,
+        client_index=2,
+        priority=7,
+    )
+    request = Request.from_engine_core_request(message, get_request_block_hasher(2))
+    assert (request.request_id, request.prompt_token_ids, request.sampling_params) == ("a", [1, 2, 3], params)
+    assert (request.eos_token_id, request.arrival_time, request.client_index, request.priority) == (9, 12.5, 2, 7)
+    assert (request.max_tokens, request.status, len(request.block_hashes)) == (5, RequestStatus.WAITING, 1)
+
+
+def test_generated_tokens_leave_the_prompt_alone():
+    """Output grows, the prompt that the client sent does not."""
+    prompt = [1, 2]
+    request = Request("a", prompt, SamplingParams(max_tokens=5), None)
+    request.append_output_token_ids(3)
+    request.append_output_token_ids([4, 5])
+    assert prompt == request.prompt_token_ids == [1, 2]
+    assert list(request.output_token_ids) == [3, 4, 5]
+    assert list(request.all_token_ids) == [1, 2, 3, 4, 5]
+    assert (request.num_prompt_tokens, request.num_output_tokens, request.num_tokens) == (2, 3, 5)
+    assert request.block_hashes == []

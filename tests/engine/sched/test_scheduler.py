@@ -1,0 +1,182 @@
+"""What the scheduler does with requests, step by step."""
+
+from tests.engine.sched.harness import make_request, make_scheduler, run_step, sample
+from tracellm.engine.messages import FinishReason
+from tracellm.engine.model_runner_output import ModelRunnerOutput
+from tracellm.engine.request import RequestStatus
+
+
+def test_a_request_from_prompt_to_end():
+    """The prompt in one step, then a token a step; after the last the workers are told, and nothing is left."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 20, max_tokens=3))
+    steps = [run_step(scheduler) for _ in range(3)]
+    assert [output.num_scheduled_tokens for output, _ in steps] == [{"a": 20}, {"a": 1}, {"a": 1}]
+    outs = [by_client[0].outputs[0] for _, by_client in steps]
+    assert [out.new_token_ids for out in outs] == [[7], [7], [7]]
+    assert [out.finish_reason for out in outs] == [None, None, FinishReason.LENGTH]
+    assert not scheduler.has_unfinished_requests()
+    assert scheduler.has_requests()
+    output, by_client = run_step(scheduler)
+    assert output.finished_req_ids == {"a"}
+    assert output.total_num_scheduled_tokens == 0
+    assert by_client == {}
+    assert not scheduler.has_requests()
+    assert scheduler.kv_cache_manager.usage == 0
+
+
+def test_new_requests_are_sent_in_full_and_known_ones_as_changes():
+    """The first time a request's data goes out whole; then only new blocks, and the counts before the step."""
+    scheduler = make_scheduler()
+    request = make_request("a", 31, max_tokens=9)
+    scheduler.add_request(request)
+    (new,) = run_step(scheduler)[0].scheduled_new_reqs
+    assert (new.req_id, new.prompt_token_ids, new.block_ids, new.num_computed_tokens) == (
+        "a",
+        request.prompt_token_ids,
+        ([1, 2],),
+        0,
+    )
+    assert new.sampling_params is request.sampling_params
+    changes = [run_step(scheduler)[0].scheduled_cached_reqs for _ in range(2)]
+    assert [cached.new_block_ids for cached in changes] == [[None], [([3],)]]
+    assert [cached.num_computed_tokens for cached in changes] == [[31], [32]]
+    assert [cached.num_output_tokens for cached in changes] == [[1], [2]]
+    assert [cached.num_reqs for cached in changes] == [1, 1]
+
+
+def test_running_requests_come_before_waiting_ones():
+    """Those that run get their tokens first; a long prompt gets what is left, and samples after its last chunk."""
+    scheduler = make_scheduler(max_num_batched_tokens=10)
+    scheduler.add_request(make_request("a", 4, max_tokens=9))
+    scheduler.add_request(make_request("b", 20, max_tokens=9))
+    steps = [run_step(scheduler) for _ in range(4)]
+    assert [output.num_scheduled_tokens for output, _ in steps] == [
+        {"a": 4, "b": 6},
+        {"a": 1, "b": 9},
+        {"a": 1, "b": 5},
+        {"a": 1, "b": 1},
+    ]
+    outputs = [[out.request_id for out in by_client[0].outputs] for _, by_client in steps]
+    assert outputs == [["a"], ["a"], ["a", "b"], ["a", "b"]]
+
+
+def test_the_next_chunk_can_be_scheduled_before_the_last_one_is_back():
+    """Scheduled tokens count as computed at once, so two schedules in a row go on through a prompt."""
+    scheduler = make_scheduler(max_num_batched_tokens=10)
+    scheduler.add_request(make_request("a", 15))
+    first, second, third = scheduler.schedule(), scheduler.schedule(), scheduler.schedule()
+    assert first.num_scheduled_tokens == {"a": 10}
+    assert second.num_scheduled_tokens == {"a": 5}
+    assert third.num_scheduled_tokens == {}  # its sample is awaited
+    assert third.not_scheduled == {}
+
+
+def test_a_cached_prefix_is_not_computed_again():
+    """A later request with the same beginning starts behind it, and its first output says how much was cached."""
+    scheduler = make_scheduler()
+    prompt = list(range(40))
+    scheduler.add_request(make_request("a", prompt, max_tokens=1))
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", prompt))
+    output, by_client = run_step(scheduler)
+    assert output.num_scheduled_tokens == {"b": 8}
+    assert output.scheduled_new_reqs[0].num_computed_tokens == 32
+    assert by_client[0].outputs[0].num_cached_tokens == 32
+    assert not scheduler.reset_prefix_cache()
+    scheduler.finish_requests("b", RequestStatus.FINISHED_ABORTED)
+    assert scheduler.reset_prefix_cache()
+    scheduler.add_request(make_request("c", prompt))
+    assert run_step(scheduler)[0].num_scheduled_tokens == {"c": 40}
+
+
+def test_a_preempted_request_comes_back_with_all_its_tokens():
+    """It waits in front of the queue, and resumes with new blocks for prompt and output together."""
+    scheduler = make_scheduler(num_gpu_blocks=5, enable_prefix_caching=False)
+    first = make_request("a", 31, max_tokens=4, block_size=None)
+    second = make_request("b", 31, max_tokens=4, block_size=None)
+    for request in (first, second, make_request("c", 1, block_size=None)):
+        scheduler.add_request(request)
+    run_step(scheduler)
+    run_step(scheduler)
+    output, _ = run_step(scheduler)  # "a" needs a third block
+    assert output.num_scheduled_tokens == {"a": 1}
+    assert second.status is RequestStatus.PREEMPTED
+    assert second.num_preemptions == 1
+    assert [request.request_id for request in scheduler.waiting] == ["b", "c"]
+    run_step(scheduler)  # "a" ends
+    cached = run_step(scheduler)[0].scheduled_cached_reqs
+    assert cached.resumed_req_ids == {"b"}
+    assert cached.num_computed_tokens == [0]
+    assert cached.num_output_tokens == [2]
+    assert cached.all_token_ids == {"b": [*second.prompt_token_ids, 7, 7]}
+    assert cached.new_block_ids[0] is not None
+    assert len(cached.new_block_ids[0][0]) == 3
+
+
+def test_the_most_urgent_request_keeps_its_blocks():
+    """By priority it is the least urgent that is preempted, even one that was scheduled in this very step."""
+    scheduler = make_scheduler(num_gpu_blocks=5, enable_prefix_caching=False, policy="priority")
+    scheduler.add_request(make_request("low", 20, priority=5, block_size=None))
+    run_step(scheduler)
+    scheduler.add_request(make_request("high", 32, priority=1, block_size=None))
+    run_step(scheduler)
+    output, _ = run_step(scheduler)
+    # "low" stands first in line and had its token already when "high" found no block.
+    assert output.num_scheduled_tokens == {"high": 1}
+    assert [request.request_id for request in scheduler.waiting] == ["low"]
+
+
+def test_an_aborted_request_is_gone_at_once():
+    """Whether it runs or waits: its blocks are free, the workers are told, unknown ids are passed over."""
+    scheduler = make_scheduler(max_num_seqs=1)
+    scheduler.add_request(make_request("a", 20))
+    scheduler.add_request(make_request("b", 20))
+    run_step(scheduler)
+    scheduler.finish_requests(["a", "b", "never"], RequestStatus.FINISHED_ABORTED)
+    assert scheduler.get_request_counts() == (0, 0)
+    assert scheduler.kv_cache_manager.usage == 0
+    assert scheduler.schedule().finished_req_ids == {"a", "b"}
+
+
+def test_a_request_aborted_while_its_step_runs_gets_no_output():
+    """What the model returns for a request that ended meanwhile is dropped."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 5))
+    scheduler.add_request(make_request("b", 5))
+    output = scheduler.schedule()
+    result = sample(scheduler, output)
+    scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    (of_client,) = scheduler.update_from_output(output, result).values()
+    assert [out.request_id for out in of_client.outputs] == ["b"]
+
+
+def test_tokens_after_the_end_are_dropped():
+    """If the model returns several tokens, those behind the one that ended the request are not part of its output."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 5, max_tokens=9, eos_token_id=1))
+    output = scheduler.schedule()
+    result = ModelRunnerOutput(["a"], {"a": 0}, [[5, 1, 6]], (1, 8))
+    (out,) = scheduler.update_from_output(output, result)[0].outputs
+    assert out.new_token_ids == [5, 1]
+    assert out.finish_reason is FinishReason.STOP
+
+
+def test_outputs_go_to_the_client_that_asked():
+    """The outputs of a step are sorted by the index of the client."""
+    scheduler = make_scheduler()
+    for index, request_id in enumerate("ab"):
+        request = make_request(request_id, 5)
+        request.client_index = index
+        scheduler.add_request(request)
+    by_client = run_step(scheduler)[1]
+    assert {client: [out.request_id for out in of.outputs] for client, of in by_client.items()} == {0: ["a"], 1: ["b"]}
+
+
+def test_a_short_prompt_passes_a_long_one_that_must_be_computed_in_one_go():
+    """Without chunked prefill, a prompt that the budget cannot take now is skipped, and stays in front."""
+    scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False)
+    for request_id, prompt in (("a", 40), ("b", 40), ("c", 10)):
+        scheduler.add_request(make_request(request_id, prompt))
+    assert run_step(scheduler)[0].num_scheduled_tokens == {"a": 40, "c": 10}
+    assert run_step(scheduler)[0].num_scheduled_tokens == {"a": 1, "c": 1, "b": 40}
