@@ -48,7 +48,7 @@ def require_browser() -> None:
 
 
 class Browser:
-    """One browser window. Use it as a context manager; a dialog that a page opens stays open and is told by `dialog`."""
+    """One browser window, a context manager. A dialog that a page opens stays open and is told by `dialog`."""
 
     def __init__(self) -> None:
         programs = _programs()

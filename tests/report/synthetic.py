@@ -42,7 +42,7 @@ MANIFEST: dict[str, Any] = {
 
 
 class Recorder:
-    """Spans made by hand: `call` opens one for the length of a `with`-free body, times go up by themselves."""
+    """Spans made by hand: `begin` opens one, `end` closes the innermost, times go up by themselves."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []  # in the order they end
@@ -202,7 +202,13 @@ def _step(
     for _ in range(4):
         r.end(10)
     r.call("EngineCore._process_model_outputs", took_us=110)
-    token = {"STEP_SAMPLED_IDS": [1000 + index] * n, "STEP_SAMPLED_TEXTS": [f" {prompts[int(id)][:30]}" for id in running]}
+    told: dict[str, Any] = {}
+    if text:
+        told = {
+            "STEP_SAMPLED_IDS": [1000 + index] * n,
+            "STEP_SAMPLED_TEXTS": [f" {prompts[int(id)][:30]}" for id in running],
+            "STEP_CANDIDATES": [json.dumps([[7, " Paris", 0.973], [9, " Lyon", 0.011]])] * n,
+        }
     r.end(
         STEP_INDEX=index,
         STEP_KIND="prefill" if prefill else "decode",
@@ -228,7 +234,7 @@ def _step(
         STEP_LOGITS=[n, 4096],
         STEP_SAMPLED=running,
         STEP_SAMPLED_PROBS=[0.973] * n,
-        **(token | {"STEP_CANDIDATES": [json.dumps([[7, " Paris", 0.973], [9, " Lyon", 0.011]])] * n} if text else {}),
+        **told,
     )
     r.end()
     r.end()

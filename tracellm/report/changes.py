@@ -17,7 +17,6 @@ __all__ = [
     "endings",
     "finish_reason",
     "held_reason",
-    "kind_name",
     "name_requests",
     "queue_changes",
 ]
@@ -100,9 +99,3 @@ def finish_reason(code: str, lang: str) -> str:
     """Why a request ended, in words where the code is known: stop, length, abort."""
     key = f"finish.{code}"
     return text(lang, key) if key in texts(lang) else visible(code)
-
-
-def kind_name(kind: str, lang: str) -> str:
-    """A step's kind in words: prefill, decode, mixed, empty."""
-    key = f"step.kind.{kind}"
-    return text(lang, key) if key in texts(lang) else visible(kind)

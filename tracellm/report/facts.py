@@ -1,7 +1,7 @@
-"""What a run's spans tell besides calls: the client that was chosen, the model that was loaded, its cache, the requests.
+"""What a run's spans tell besides calls: the client that was chosen, the model loaded, its cache, the requests.
 
-Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span carries them, so a reader
-of facts needs no knowledge of the calls behind them.
+Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span carries them, so a
+reader of facts needs no knowledge of the calls behind them.
 """
 
 from collections.abc import Iterable
@@ -89,16 +89,26 @@ class RequestFacts:
 
 
 def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
-    """The first client chosen, or None when the run got no further than that."""
+    """The first client chosen, or None when the run did not get that far."""
+    found = _first(spans, "tracellm.client.")
+    if names.CLIENT_CHOICE not in found:
+        return None
+    return ClientChoice(
+        multiprocess_mode=bool(found.get(names.CLIENT_MULTIPROCESS, False)),
+        asyncio_mode=bool(found.get(names.CLIENT_ASYNCIO, False)),
+        executor_class=str(found.get(names.CLIENT_EXECUTOR, "")),
+        choice=str(found[names.CLIENT_CHOICE]),
+    )
+
+
+def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
+    """The attributes whose names begin so, each from the first span that carries it."""
+    found: dict[str, object] = {}
     for span in spans:
-        if choice := span.attributes.get(names.CLIENT_CHOICE):
-            return ClientChoice(
-                multiprocess_mode=bool(span.attributes.get(names.CLIENT_MULTIPROCESS, False)),
-                asyncio_mode=bool(span.attributes.get(names.CLIENT_ASYNCIO, False)),
-                executor_class=str(span.attributes.get(names.CLIENT_EXECUTOR, "")),
-                choice=str(choice),
-            )
-    return None
+        for name, value in span.attributes.items():
+            if name.startswith(prefix):
+                found.setdefault(name, value)
+    return found
 
 
 _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
@@ -107,16 +117,13 @@ _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LO
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:
     """The model that was loaded, or None. Several models in one run: the first."""
-    found: dict[str, object] = {}
+    ended = sorted(spans, key=lambda span: span.end_ns)
+    found = _first(ended, "tracellm.load.")
     stages: dict[str, Span] = {}
-    for span in sorted(spans, key=lambda span: span.end_ns):
-        carried = {key: value for key, value in span.attributes.items() if key.startswith("tracellm.load.")}
-        for key, value in carried.items():
-            found.setdefault(key, value)
+    for span in ended:
         for stage, attribute in _STAGES.items():
-            if attribute in carried and stage not in stages and span not in stages.values():
+            if attribute in span.attributes and stage not in stages and span not in stages.values():
                 stages[stage] = span
-                break
     if not found:
         return None
     get = found.get
@@ -135,11 +142,7 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
 
 def kv_cache(spans: Iterable[Span]) -> KVCache | None:
     """The KV cache that was set up, or None."""
-    found: dict[str, object] = {}
-    for span in spans:
-        for key, value in span.attributes.items():
-            if key.startswith("tracellm.kv_cache."):
-                found.setdefault(key, value)
+    found = _first(spans, "tracellm.kv_cache.")
     blocks, size = _int(found.get(names.KV_NUM_BLOCKS)), _int(found.get(names.KV_BLOCK_SIZE))
     if blocks is None or size is None:
         return None

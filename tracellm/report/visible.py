@@ -1,7 +1,7 @@
 """Text that came from outside, made safe to look at: control characters are shown, never obeyed.
 
-A prompt may hold escape sequences that would recolour a terminal, or marks that reverse the reading direction. Markup is
-another matter: each renderer escapes its own.
+A prompt may hold escape sequences that would recolour a terminal, or marks that reverse the reading direction. Markup
+is another matter: each renderer escapes its own.
 """
 
 import unicodedata

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from tracellm.report.changes import endings, kind_name, queue_changes
+from tracellm.report.changes import endings, queue_changes
 from tracellm.report.console.paper import Row
 from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
 from tracellm.report.quantities import byte_size, clip, duration, percent
 from tracellm.report.texts import text, texts
+from tracellm.report.titles import step_kind
 from tracellm.report.visible import shorten, visible
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import ScheduledRequest, Step
@@ -79,7 +80,7 @@ def step_title(step: Step, lang: str) -> str:
         lang,
         "console.step",
         index=step.index,
-        kind=kind_name(step.kind, lang),
+        kind=step_kind(step.kind, lang),
         requests=len(step.requests),
         tokens=step.num_tokens,
         time=duration(step.span.duration_ns / 1e9),

@@ -1,20 +1,21 @@
 """What is worth saying of the spans as they end, and in which order.
 
-Start-up is said outside in, client, model, cache, though the spans end inside out. The first prefill and the first decode
-step are said in full. Of the others, a run of alike steps is one line, said when it is over, and a step in which something
-changed has a line of its own and what changed below it.
+Start-up is said outside in, client, model, cache, though the spans end inside out. The first step of each kind, prefill
+or decode, is said in full. Of the others, a run of alike steps is one line, said when it is over, and a step in which
+something changed has a line of its own and what changed below it.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracellm.report.changes import alike, changes, kind_name
+from tracellm.report.changes import alike, changes
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.paper import Paper, rows
 from tracellm.report.facts import REQUEST_SPAN, client_choice, kv_cache, model_load
 from tracellm.report.quantities import duration
 from tracellm.report.texts import Language, text, texts
+from tracellm.report.titles import step_kind
 from tracellm.report.visible import visible
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -53,7 +54,7 @@ class Console:
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
         elif not _STARTUP.isdisjoint(span.attributes):
             self._startup.append(span)
-            if names.CLIENT_CHOICE in span.attributes:
+            if names.CLIENT_MULTIPROCESS in span.attributes:
                 self._say_startup()
 
     def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
@@ -114,7 +115,7 @@ class Console:
         first, last = run[0], run[-1]
         values: dict[str, Any] = {
             "first": first.index,
-            "kind": kind_name(first.kind, self._lang),
+            "kind": step_kind(first.kind, self._lang),
             "requests": len(first.requests),
             "tokens": sum(step.num_tokens for step in run),
             "time": duration(sum(step.span.duration_ns for step in run) / len(run) / 1e9),

@@ -32,11 +32,12 @@ def rows(content: Sequence[Row]) -> RenderableType:
     """Headings in one column, what they head in another. Markup in the texts is text."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")
-    if any(row.time for row in content):
+    timed = any(row.time for row in content)
+    if timed:
         table.add_column(no_wrap=True, justify="right", style="dim")
     table.add_column(overflow="fold")
     for row in content:
-        cells = [row.heading, row.time, "\n".join(row.lines)] if len(table.columns) == 3 else [row.heading, "\n".join(row.lines)]
+        cells = [row.heading, *([row.time] if timed else []), "\n".join(row.lines)]
         table.add_row(*map(Text, cells))
     return table
 

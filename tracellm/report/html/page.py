@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Collection
 from functools import cache, partial
 from importlib import resources
 from typing import Any
@@ -27,7 +26,6 @@ from tracellm.report.sequence import sequence
 from tracellm.report.svg import draw
 from tracellm.report.texts import Language, text
 from tracellm.report.visible import visible
-from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["report_html"]
@@ -35,23 +33,19 @@ __all__ = ["report_html"]
 _TAGS = {"en": "en", "zh": "zh-CN"}
 
 
-def report_html(
-    run_folder: RunFolder, lang: Language = "en", *, detail: Level | None = None, focus: Collection[str] = ()
-) -> str:
+def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     """The report of a run as an HTML document.
 
     Args:
         run_folder: the run; what is damaged or missing in it is said on the page.
         lang: the language of everything but the run's own names and texts.
-        detail: draw the sequence diagram down to this level, see `tracellm.report.sequence.sequence`.
-        focus: draw these lifelines' calls.
 
     Raises:
-        ValueError: `lang`, `detail` or `focus` names something that does not exist.
+        ValueError: there is no such language.
     """
     style, script = _asset("style.css"), _asset("script.js")
     trace, manifest = run_folder.trace, run_folder.manifest
-    diagram = sequence(trace, detail=detail, focus=focus, lang=lang)
+    diagram = sequence(trace, lang=lang)
     options = manifest.get("options")
     without_text = isinstance(options, dict) and options.get("text") is False
     context: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 from tracellm.report.changes import finish_reason
 from tracellm.report.console.boxes import CLIENTS, kv_rows, load_rows
 from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, RequestFacts, model_load, requests
-from tracellm.report.quantities import clip, duration, percent
+from tracellm.report.quantities import byte_size, clip, duration, percent
 from tracellm.report.texts import text, texts
 from tracellm.report.visible import visible
 from tracellm.trace import names
@@ -172,8 +172,9 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return ""
-    numbers = {key: probes.get(key) for key in ("installed", "calls", "seconds", "share", "per_call_us")}
-    if not all(isinstance(value, int | float) for value in numbers.values()):
+    wanted = ("installed", "calls", "seconds", "share", "per_call_us")
+    numbers = {key: probes[key] for key in wanted if isinstance(probes.get(key), int | float)}
+    if len(numbers) < len(wanted):
         return ""
     return text(
         lang,
@@ -192,16 +193,18 @@ def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
     for key in ("versions", "host", "options"):
         found = manifest.get(key)
         if isinstance(found, Mapping) and found:
-            rows = [(visible(str(name)), visible(_plain(value))) for name, value in found.items()]
+            rows = [(visible(str(name)), visible(_plain(name, value))) for name, value in found.items()]
             tables.append({"title": text(lang, f"html.about.{key}"), "rows": rows})
     probes = manifest.get("probes")
     missing = probes.get("missing") if isinstance(probes, Mapping) else None
     return {"about": tables, "missing": [visible(str(name)) for name in missing] if isinstance(missing, list) else []}
 
 
-def _plain(value: Any) -> str:
+def _plain(name: str, value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_plain, value)) or "-"
+        return ", ".join(_plain(name, one) for one in value) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_plain(inner)}" for key, inner in value.items()) or "-"
+        return ", ".join(f"{key}: {_plain(key, inner)}" for key, inner in value.items()) or "-"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return byte_size(value)
     return "-" if value is None or value == "" else str(value)

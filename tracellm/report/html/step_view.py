@@ -40,7 +40,7 @@ def _row(row: StepRow, lang: str) -> dict[str, Any]:
         "requests": _names([request.request_id for request in first.requests], lang),
         "tokens": f"{row.num_tokens:,}",
         "blocks": f"{used:,} / {last.blocks_total:,}",
-        "blocks_width": round(20 * used / last.blocks_total) if 0 <= used <= last.blocks_total != 0 else 0,
+        "blocks_width": max(1, round(20 * used / last.blocks_total)) if 0 < used <= last.blocks_total else 0,
         "time": each if alike == 1 else text(lang, "html.steps.each", time=each),
         "changes": changes(first, lang, row.before),
         "sampled": sampled,
@@ -56,13 +56,13 @@ def _names(ids: Sequence[str], lang: str) -> str:
 
 def _sampled(run: Sequence[Step], lang: str) -> tuple[list[dict[str, Any]], int]:
     """A line of tokens for each request, and how many requests were too many."""
-    tokens: dict[str, list[dict[str, str]]] = {}
+    tokens: dict[str, list[dict[str, str]]] = {request.request_id: [] for request in run[0].requests}
     for step in run:
         for one in step.sampled:
             shown_text = "•" if one.text is None else _token(one.text)
             probability = percent(one.probability) if one.probability is not None else ""
             tokens.setdefault(one.request_id, []).append({"text": shown_text, "probability": probability})
-    shown, more = clip(list(tokens.items()), MOST_REQUESTS)
+    shown, more = clip([(request, said) for request, said in tokens.items() if said], MOST_REQUESTS)
     lines = []
     for request, said in shown:
         some, left = clip(said, MOST_TOKENS)

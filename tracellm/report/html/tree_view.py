@@ -30,26 +30,26 @@ class _TreeView:
         self._lang = lang
         self._shown = _nearest(roots)
         self._whole = sum(root.total_ns for root in roots)
-        self._written: list[tuple[set[Hashable], str]] = []  # calls of the groups of steps so far, and their titles
+        self._written: list[tuple[str, set[Hashable], int]] = []  # groups of steps so far: kind, calls, first step
         self.rows = [self._row(root, 1, 0) for root in roots]
 
     def _row(self, node: Node, of: int, depth: int) -> _View:
         """The row of a node that was reached by `of` calls, and the rows below it."""
-        title = self._title(node)
         children = [child for child in _children(node) if id(child) in self._shown]
         remarks = []
         if left_out := len(node.hidden) + sum(id(child) not in self._shown for child in _children(node)):
             remarks.append(text(self._lang, "calltree.deeper", n=left_out))
         if node.kind == "steps":
-            calls = {one.key for one in walk(node.children)}
-            if like := next((known for made, known in self._written if calls <= made), None):
-                children, remarks = [], [text(self._lang, "calltree.like", title=like)]
+            kind, calls = node.steps[0].kind, {one.key for one in walk(node.children)}
+            like = next((index for of_kind, made, index in self._written if of_kind == kind and calls <= made), None)
+            if like is not None:
+                children, remarks = [], [text(self._lang, "html.calls.like", index=like)]
             else:
-                self._written.append((calls, title))
+                self._written.append((kind, calls, node.steps[0].index))
         below = [self._row(child, node.count if node.kind != "line" else of, depth + 1) for child in children]
         return {
-            "title": title,
-            "group": node.kind != "call",
+            "title": self._title(node),
+            "kind": node.kind,
             "failed": node.failed,
             "count": times(node.count, of, self._lang) if node.kind == "call" else "",
             "detail": "  ".join([*self._details(node), *remarks]),

@@ -1,7 +1,8 @@
 """The drawing: one walk down the diagram that writes lifelines, arrows, activations, notes and loops.
 
-The heads are a drawing of their own, so that a page can keep them in sight while the rest scrolls. Colours come from the
-page's style sheet by class; nothing here has a style attribute, which a strict content security policy would refuse.
+The heads are a drawing of their own, so that a page can keep them in sight while the rest scrolls. Colours come from
+the page's style sheet by class; nothing here has a style attribute, which a strict content security policy would
+refuse.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tracellm.report.diagram import Close, Diagram, Item, Loop, Message, Note, messages
-from tracellm.report.svg.layout import LABEL, MARGIN, TITLE, Columns, Label, columns, label
+from tracellm.report.svg.layout import LABEL, MARGIN, TITLE, WIDEST, Columns, Label, columns, label
 from tracellm.report.svg.measure import text_width
 from tracellm.report.visible import visible
 
@@ -130,10 +131,9 @@ class _Body:
         self._bars.append(_rect("activation", x, began, BAR, max(self._y - began, 6), 1.5))
 
     def _message(self, message: Message) -> None:
-        shown = label(message.text)
-        kind = {"call": "call", "return": "return", "error": "error"}[message.kind]
+        shown = label(message.text, max(WIDEST, abs(self._x[message.target] - self._x[message.source]) - 40))
         if message.source == message.target:
-            self._to_itself(message, shown, kind)
+            self._to_itself(message, shown)
             return
         side = 1 if self._x[message.target] > self._x[message.source] else -1
         start = self._edge(message.source, side)
@@ -142,8 +142,8 @@ class _Body:
         if message.opens:
             self._start(message.target)
         end = self._edge(message.target, -side)
-        self._over += _lines(f"label {kind} middle", (start + end) / 2, text_y, shown)
-        self._over.append(_path(kind, "M", start, self._y, "H", end - side * 1))
+        self._over += _lines(f"label {message.kind} middle", (start + end) / 2, text_y, shown)
+        self._over.append(_path(message.kind, "M", start, self._y, "H", end - side * 1))
         self._over.append(self._tip(message.kind, end, self._y, side))
         if message.closes:
             self._close(message.source)
@@ -157,7 +157,7 @@ class _Body:
         x -= side * 8
         return _path("error solid", "M", x - 4, y - 4, "L", x + 4, y + 4, "M", x - 4, y + 4, "L", x + 4, y - 4)
 
-    def _to_itself(self, message: Message, shown: Label, kind: str) -> None:
+    def _to_itself(self, message: Message, shown: Label) -> None:
         start = self._edge(message.source, 1)
         tall = max(len(shown.lines) * LINE, 16.0)
         top = self._y + 6
@@ -168,10 +168,10 @@ class _Body:
             self._start(message.target)
         end = self._edge(message.target, 1)
         out = max(start, end) + 18
-        self._over.append(_path(kind, "M", start, top, "H", out, "V", top + tall, "H", end + 1))
+        self._over.append(_path(message.kind, "M", start, top, "H", out, "V", top + tall, "H", end + 1))
         self._over.append(self._tip(message.kind, end, top + tall, -1))
         middle = top + tall / 2 - (len(shown.lines) - 1) * LINE / 2 + LABEL * 0.35
-        self._over += _lines(f"label {kind}", out + 6, middle, shown)
+        self._over += _lines(f"label {message.kind}", out + 6, middle, shown)
         self._y = top + tall + 9
 
     def _note(self, note: Note) -> None:
@@ -190,7 +190,7 @@ class _Body:
         left = max(MARGIN / 2, middle - wide / 2)
         tall = len(shown.lines) * LINE + 8
         self._over.append(_rect("note", left, self._y + 3, wide, tall, 3))
-        self._over += _lines("label middle", left + wide / 2, self._y + LINE + 3, shown)
+        self._over += _lines("label noted middle", left + wide / 2, self._y + LINE + 3, shown)
         self._y += tall + 12
 
     def _loop(self, loop: Loop, depth: int) -> None:

@@ -7,14 +7,15 @@ from tracellm.report.diagram import Diagram, Item, Loop, Message, Note
 from tracellm.report.svg.measure import text_width, wrap
 from tracellm.report.visible import visible
 
-__all__ = ["LABEL", "MARGIN", "TITLE", "Columns", "Label", "columns", "label"]
+__all__ = ["LABEL", "MARGIN", "TITLE", "WIDEST", "Columns", "Label", "columns", "label"]
 
 TITLE, LABEL = 13.0, 11.5
 """Font sizes in pixels: of a lifeline's name, and of everything else."""
 MARGIN = 16.0
 """Pixels left free at both sides of the drawing."""
-WIDEST, MOST_LINES = 210.0, 3
-"""A label is wrapped at this many pixels and cut after this many lines; its whole text is shown on hovering."""
+WIDEST, MOST_LINES = 180.0, 3
+"""A label is wrapped at this many pixels, or where its arrow ends if that is farther, and cut after this many lines;
+its whole text is shown on hovering."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,9 @@ def text_width(text: str, size: float) -> float:
     return sum(map(_advance, text)) * size
 
 
-_PIECES = re.compile(r"\s+|[!-~]*?[(\[{<=,;:)\]}>]+|[!-~]+|.", re.DOTALL)
-"""Where a line may break: at spaces, after punctuation, since labels are calls such as `f(a=1, b=[2, 3])`, and around each
-character beyond ASCII."""
+_PIECES = re.compile(r"\s+|[!-~…]*?[({=,;:)\]}>]+|[!-~…]+|.", re.DOTALL)
+"""Where a line may break: at spaces, after punctuation, since labels are calls such as `f(a=1, b=[2, 3])`, and around
+each character beyond ASCII."""
 
 
 def wrap(text: str, size: float, widest: float, most_lines: int) -> tuple[list[str], bool]:

@@ -1,8 +1,8 @@
 """Every text shown to people, in English and Chinese.
 
-Each module of this package holds the texts of one part of the program, as two dicts with the same keys, `EN` and `ZH`. A
-key starts with the part's name: `console.step`, `html.requests`. A text names the values it needs as `str.format` does, and
-where English counts, `{n:request|requests}` reads "1 request", "1,024 requests".
+Each module of this package holds the texts of one part of the program, as two dicts with the same keys, `EN` and `ZH`.
+A key starts with the part's name: `console.step`, `html.requests`. A text names the values it needs as `str.format`
+does, and where English counts, `{n:request|requests}` reads "1 request", "1,024 requests".
 
 vLLM has no counterpart: its log is English only.
 """

@@ -14,11 +14,11 @@ EN = {
     "client.from.executor_class": "runs the model's workers; it has no part in the choice",
     "client.rule.AsyncMPClient": "multiprocess_mode and asyncio_mode",
     "client.rule.SyncMPClient": "multiprocess_mode and not asyncio_mode",
-    "client.rule.InprocClient": "neither",
+    "client.rule.InprocClient": "not multiprocess_mode and not asyncio_mode",
     "client.means.InprocClient": "The engine core lives in this process. Each step is a plain method call: "
     "get_output() calls step_fn() directly, and nothing crosses a process boundary.",
-    "client.means.SyncMPClient": "The engine core lives in a process of its own. This process sends it requests and waits "
-    "for outputs over ZMQ sockets, one call after the other.",
+    "client.means.SyncMPClient": "The engine core lives in a process of its own. This process sends it requests and "
+    "waits for outputs over ZMQ sockets, one call after the other.",
     "client.means.AsyncMPClient": "The engine core lives in a process of its own. Requests and outputs travel over ZMQ "
     "sockets while this process's event loop goes on serving others.",
     "client.for.InprocClient": "Scripts and debugging: one process, one stack.",
@@ -28,8 +28,8 @@ EN = {
     "client.switch.SyncMPClient": "VLLM_ENABLE_V1_MULTIPROCESSING=1 and LLM",
     "client.switch.AsyncMPClient": "AsyncLLM",
     "client.not_yet": "This version of tracellm has the InprocClient only, and refuses the other two.",
-    "client.real": "A real vLLM, 0.11 or later, has VLLM_ENABLE_V1_MULTIPROCESSING=1 unless told otherwise: there a plain "
-    "LLM() gets a SyncMPClient.",
+    "client.real": "A real vLLM, 0.11 or later, has VLLM_ENABLE_V1_MULTIPROCESSING=1 unless told otherwise: there a "
+    "plain LLM() gets a SyncMPClient.",
 }
 
 ZH = {
@@ -44,7 +44,7 @@ ZH = {
     "client.from.executor_class": "负责运行模型的各个 worker，不影响选择",
     "client.rule.AsyncMPClient": "multiprocess_mode 且 asyncio_mode",
     "client.rule.SyncMPClient": "multiprocess_mode 且非 asyncio_mode",
-    "client.rule.InprocClient": "两者都不是",
+    "client.rule.InprocClient": "非 multiprocess_mode 且非 asyncio_mode",
     "client.means.InprocClient": "EngineCore 就在当前进程里。每一步都是普通的方法调用："
     "get_output() 直接调用 step_fn()，没有任何数据跨越进程边界。",
     "client.means.SyncMPClient": "EngineCore 在独立的进程里。当前进程通过 ZMQ 套接字发送请求并等待输出，一次一个调用。",

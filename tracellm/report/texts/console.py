@@ -23,7 +23,8 @@ EN = {
     "console.step.new_blocks": "; new KV blocks: {blocks}",
     "console.step.cached": "; {cached:token|tokens} before these came from the prefix cache",
     "console.step.more": "... and {n:,} more",
-    "console.step.budget": "{tokens:,} of the {budget:,} tokens a step may have; {used:,} of {total:,} KV blocks in use",
+    "console.step.budget": "{tokens:,} of the {budget:,} tokens a step may have; "
+    "{used:,} of {total:,} KV blocks in use",
     "console.step.logits": "logits {shape}",
     "console.step.no_text": "a token (recorded without text)",
     "console.step.no_token": "no token: the prompts are not complete yet",

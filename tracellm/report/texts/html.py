@@ -25,8 +25,9 @@ EN = {
     "html.client.input": "Input",
     "html.client.value": "Value",
     "html.client.from": "Where it comes from",
-    "html.client.rule": "Its rule: the first that holds",
+    "html.client.rule": "Its rule",
     "html.client.chosen": "chosen",
+    "html.client.get": "You get it with",
     "html.requests": "Requests",
     "html.requests.short": "Requests",
     "html.requests.none": "No request was recorded.",
@@ -41,24 +42,25 @@ EN = {
     "html.more": "and {n:,} more",
     "html.sequence": "Who called whom",
     "html.sequence.short": "Sequence",
-    "html.sequence.lead": "Time runs down. A solid arrow is a call, a dashed one what it gave back; what repeats is drawn once "
-    "in a loop.",
+    "html.sequence.lead": "Time runs down. A solid arrow is a call, a dashed one what it gave back; what repeats is "
+    "drawn once, in a loop.",
     "html.mermaid": "The same as Mermaid source",
     "html.mermaid.lead": "To paste into a README, a wiki or a slide.",
     "html.copy": "Copy",
     "html.copied": "Copied",
     "html.calls": "Call tree",
     "html.calls.short": "Calls",
-    "html.calls.lead": "From the script's line down to the kernels. Open a call to see what it called; repeated work is folded, "
-    "times are summed.",
+    "html.calls.lead": "From the script's line down to the kernels. Open a call to see what it called; repeated work "
+    "is folded, times are summed.",
     "html.calls.none": "No call was recorded.",
+    "html.calls.like": "the same calls as in step {index}",
     "html.calls.call": "Call",
     "html.calls.total": "Total",
     "html.calls.own": "Own",
     "html.steps": "Engine steps",
     "html.steps.short": "Steps",
-    "html.steps.lead": "Each step schedules, runs the model once, and processes its outputs. Steps alike share a row. Below a token "
-    "stands how probable the model held it to be.",
+    "html.steps.lead": "Each step schedules, runs the model once, and processes its outputs. Steps alike share a row. "
+    "Below a token stands how probable the model held it to be.",
     "html.steps.none": "No engine step was recorded.",
     "html.steps.column.index": "Step",
     "html.steps.column.kind": "Kind",
@@ -79,8 +81,8 @@ EN = {
     "html.about.versions": "Versions",
     "html.about.host": "Host",
     "html.about.options": "Options",
-    "html.probes": "{installed:probe was|probes were} installed and recorded {calls:call|calls}. The recording itself took {time}, "
-    "{share} of the run: {each} a call.",
+    "html.probes": "{installed:probe was|probes were} installed and recorded {calls:call|calls}. The recording "
+    "itself took {time}, {share} of the run: {each} a call.",
     "html.missing": "{n:probe|probes} found nothing to probe",
     "html.footer": "Written by tracellm {version} from the run folder {folder}",
 }
@@ -108,8 +110,9 @@ ZH = {
     "html.client.input": "输入",
     "html.client.value": "值",
     "html.client.from": "来源",
-    "html.client.rule": "规则：取第一个成立的",
+    "html.client.rule": "它的规则",
     "html.client.chosen": "已选用",
+    "html.client.get": "这样得到它",
     "html.requests": "请求",
     "html.requests.short": "请求",
     "html.requests.none": "没有记录到请求。",
@@ -133,12 +136,14 @@ ZH = {
     "html.calls.short": "调用树",
     "html.calls.lead": "从脚本的那一行直到内核。展开一个调用，可以看到它调用了什么；重复的工作已折叠，时间为合计。",
     "html.calls.none": "没有记录到任何调用。",
+    "html.calls.like": "与第 {index} 步的调用相同",
     "html.calls.call": "调用",
     "html.calls.total": "总计",
     "html.calls.own": "自身",
     "html.steps": "引擎的每一步",
     "html.steps.short": "步骤",
-    "html.steps.lead": "每一步先调度，再运行一次模型，最后处理输出。相同的步合并为一行。每个 token 下方是模型给它的概率。",
+    "html.steps.lead": "每一步先调度，再运行一次模型，最后处理输出。相同的步合并为一行。"
+    "每个 token 下方是模型给它的概率。",
     "html.steps.none": "没有记录到引擎步。",
     "html.steps.column.index": "步",
     "html.steps.column.kind": "类型",
@@ -159,7 +164,8 @@ ZH = {
     "html.about.versions": "版本",
     "html.about.host": "主机",
     "html.about.options": "选项",
-    "html.probes": "装了 {installed:,} 个探针，记录了 {calls:,} 次调用。记录本身用了 {time}，占运行时间的 {share}：每次调用 {each}。",
+    "html.probes": "装了 {installed:,} 个探针，记录了 {calls:,} 次调用。"
+    "记录本身用了 {time}，占运行时间的 {share}：每次调用 {each}。",
     "html.missing": "{n:,} 个探针没有找到对象",
     "html.footer": "由 tracellm {version} 根据运行文件夹 {folder} 生成",
 }
