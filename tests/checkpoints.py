@@ -1,4 +1,4 @@
-"""Small checkpoints with random weights, made by transformers, and a byte-level tokenizer: what the engine's tests load.
+"""Small checkpoints with random weights, made by transformers, with a byte-level tokenizer: what engine tests load.
 
 The fixtures live as long as the session, so each checkpoint is written once; do not change their files.
 """

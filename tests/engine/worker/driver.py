@@ -1,4 +1,4 @@
-"""Drives an executor by hand-made scheduler outputs: chunked prompts, shuffled blocks, pauses and preemptions at random.
+"""Drives an executor by hand-made scheduler outputs: chunked prompts, shuffled blocks, random pauses and preemptions.
 
 The real scheduler has tests of its own. This one obeys only the rules that the model runner relies on, and is as
 irregular as they allow, so that a runner that works here does not lean on the scheduler's habits.
@@ -59,6 +59,19 @@ def start_executor(config: VllmConfig, num_blocks: int = 512) -> Executor:
 def runner_of(executor: Executor) -> Any:
     """The executor's model runner."""
     return executor.driver_worker.model_runner  # type: ignore[attr-defined]
+
+
+def record_hidden_states(executor: Executor) -> list[torch.Tensor]:
+    """A list that grows with every step by what the model gave: hidden states [tokens, hidden]."""
+    runner = runner_of(executor)
+    forward, recorded = runner._model_forward, []
+
+    def model_forward(input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        recorded.append(forward(input_ids, positions))
+        return recorded[-1]
+
+    runner._model_forward = model_forward
+    return recorded
 
 
 @dataclass

@@ -22,7 +22,7 @@ __all__ = ["Executor"]
 
 
 class Executor(ABC):
-    """Runs the model on one worker or more; each call reaches every worker, each result is a list with one entry a worker."""
+    """Runs the model on one worker or more; a call reaches every worker and gives a list with one result each."""
 
     @staticmethod
     def get_class(vllm_config: VllmConfig) -> type[Executor]:

@@ -1,1 +1,1 @@
-"""The building blocks that the models share: linear layers, norms, rotary embedding, activation, attention, embeddings."""
+"""What the models share: linear layers, norms, rotary embedding, activation, attention, embeddings."""

@@ -22,7 +22,7 @@ class Attention(nn.Module):
     """[2, blocks, block_size, K, D]: keys, then values; set by `GPUModelRunner.initialize_kv_cache`."""
 
     def __init__(self, num_heads: int, head_size: int, scale: float, num_kv_heads: int, prefix: str) -> None:
-        """`prefix` is the layer's name in the model, under which its KV cache is kept; `scale` multiplies the scores."""
+        """`prefix` is the layer's name, under which its KV cache is kept; `scale` multiplies the scores."""
         super().__init__()
         self.num_heads = num_heads
         self.head_size = head_size

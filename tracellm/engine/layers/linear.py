@@ -1,4 +1,4 @@
-"""Linear layers, plain and merged: several projections of the same input kept as one matrix, so that one product does all.
+"""Linear layers, plain and merged: several projections of one input kept as one matrix, so that one product does all.
 
 A checkpoint holds the projections apart (`q_proj`, `k_proj`, `v_proj`); a merged layer says through `output_sizes`
 which rows each of them fills, and `load_parameters` (models/utils.py) puts them there.

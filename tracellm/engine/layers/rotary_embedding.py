@@ -1,4 +1,4 @@
-"""Rotary position embedding: turns each pair of dimensions of a query or key head by an angle that grows with its position.
+"""Rotary position embedding: turns pairs of dimensions of a query or key by an angle that grows with its position.
 
 vLLM: vllm/model_executor/layers/rotary_embedding/ (`get_rope`, `RotaryEmbedding`). Left out: the scaled variants.
 """
@@ -15,7 +15,7 @@ __all__ = ["RotaryEmbedding", "get_rope"]
 
 
 class RotaryEmbedding(nn.Module):
-    """Rotates query and key heads; the cosines and sines of all positions are computed once, when the model is built."""
+    """Rotates query and key heads; the cosines and sines of all positions are computed when the model is built."""
 
     cos_sin_cache: Tensor
     """[max_position, head_size] in the model's dtype: head_size / 2 cosines, then as many sines."""
@@ -55,6 +55,6 @@ def get_rope(hf_config: Any, head_size: int, max_position: int) -> RotaryEmbeddi
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if kind != "default":
         raise ModelLoadError(
-            f"config.json asks for the rotary embedding `{kind}` (rope_parameters), which is not supported; only `default` is."
+            f"config.json asks for the rotary embedding `{kind}` (rope_parameters); only `default` is supported."
         )
     return RotaryEmbedding(head_size, max_position, float(parameters["rope_theta"]))

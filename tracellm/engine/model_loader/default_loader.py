@@ -1,4 +1,4 @@
-"""Loads a model in three stages, each a method of its own: find the files, read them into CPU memory, place them on the device.
+"""Loads a model in three stages, each its own method: find files, read them into CPU memory, place them on the device.
 
 At start-up: `Worker.load_model` -> `GPUModelRunner.load_model` -> `DefaultModelLoader.load_model`.
 

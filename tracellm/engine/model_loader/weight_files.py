@@ -46,7 +46,7 @@ def resolve_model_folder(model: str) -> Path:
         reason = str(error).strip().partition("\n")[0]
         raise ModelLoadError(
             f"The model {model!r} is not a directory here, and the Hugging Face hub did not give it "
-            f"({type(error).__name__}: {reason}). Check the name and the network, or give the path of a downloaded model."
+            f"({type(error).__name__}: {reason}). Check the name and the network, or give a downloaded model's path."
         ) from error
 
 

@@ -92,7 +92,7 @@ class OPTDecoderLayer(nn.Module):
 
 
 class OPTDecoder(nn.Module):
-    """Token and position embeddings, all decoder layers, the last norm; projections where the embedding has a width of its own."""
+    """Embeddings, all decoder layers, the last norm; projections where the embedding has a width of its own."""
 
     def __init__(self, config: OPTConfig, prefix: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen2.5: rotary positions, RMS norm before each block, grouped-query attention with biases, a gated feed-forward.
+"""Qwen2 and Qwen2.5: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
 
 In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
 tokens that sample. The file reads from the inside out; the other models are built the same way.
@@ -62,7 +62,7 @@ class Qwen2Attention(nn.Module):
 
 
 class Qwen2DecoderLayer(nn.Module):
-    """Attention, then the feed-forward block; each takes the norm of the residual stream, and its output is added to it."""
+    """Attention, then the feed-forward block; each reads the norm of the residual stream and adds to the stream."""
 
     def __init__(self, config: Qwen2Config, rotary_emb: RotaryEmbedding, prefix: str) -> None:
         super().__init__()

@@ -36,6 +36,6 @@ def resolve_model_cls(architectures: list[str] | None) -> "type[CausalLM]":
     for architecture in architectures or []:
         if architecture in _MODELS:
             module = import_module(f"tracellm.engine.models.{_MODELS[architecture]}")
-            return getattr(module, architecture)  # type: ignore[no-any-return]
+            return getattr(module, architecture)
     found = "names no `architectures`" if not architectures else f"names the architecture {', '.join(architectures)}"
     raise ModelLoadError(f"config.json {found}, which cannot run here. Supported: {', '.join(get_supported_archs())}.")

@@ -34,17 +34,17 @@ class AttentionMetadata:
     slot_mapping: Tensor
     """int64 [T]: the slot (block * block_size + offset) that each token of this step is written to."""
     query_lens_cpu: list[int]
-    """R numbers: how many tokens of each sequence this step computes; known on the host, so that nobody waits for the device."""
+    """R numbers: tokens of each sequence in this step; known on the host, so that nobody waits for the device."""
     seq_lens_cpu: list[int]
     """R numbers: `seq_lens` on the host."""
 
 
 class Ops(ABC):
-    """The operations. Letters in shapes: T tokens in the step, H query heads, K key/value heads (K divides H), D head size."""
+    """The operations. In shapes: T tokens of the step, H query heads, K key/value heads (K divides H), D head size."""
 
     @abstractmethod
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        """`x / rms(x) * weight` over the last dimension; the root mean square in float32, the result in x's dtype.
+        """`x / rms(x) * weight` over the last dimension; rms (root mean square) in float32, the result in x's dtype.
 
         Shapes: x [T, n], weight [n].
         """
@@ -57,7 +57,7 @@ class Ops(ABC):
     def rotary_embedding(
         self, positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Rotate the query and key heads by their token's position; dimension i is paired with i + D/2 (the NeoX style).
+        """Rotate the query and key heads by their token's position; dimension i is paired with i + D/2 (NeoX style).
 
         Shapes: positions int [T], query [T, H, D], key [T, K, D], cos_sin_cache [positions, D]: D/2 cosines, then D/2
         sines.
@@ -80,7 +80,7 @@ class Ops(ABC):
     def paged_attention(
         self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
     ) -> Tensor:
-        """Causal attention of every query over all tokens of its own sequence up to its own position, read from the paged cache.
+        """Causal attention: a query over its own sequence's tokens up to its position, read from the paged cache.
 
         Query head h reads key/value head h // (H / K). Slots that no sequence of the step owns are never read, nor
         those of a sequence's last block beyond its length.

@@ -29,7 +29,7 @@ class SequenceGroup:
     query_len: int
     """Q."""
     slots: Tensor
-    """int64 [N, S]: the cache slot of each key. Past a sequence's end its last slot is repeated, so only owned slots are read."""
+    """int64 [N, S]: the cache slot of each key. Past a sequence's end its last slot is repeated: it owns no other."""
     mask: Tensor | None
     """bool [N, 1, Q, S]: may query q see key s? None: every query may see every key."""
 
@@ -40,7 +40,7 @@ AttentionPlan = list[SequenceGroup]
 
 @lru_cache(maxsize=1)
 def plan_attention(metadata: AttentionMetadata, block_size: int) -> AttentionPlan:
-    """Group the sequences of a step; all decoding ones together. Kept until the next step, as every layer asks again."""
+    """Group the sequences of a step, all decoding ones together. Kept for the step, as every layer asks again."""
     starts = [0]
     for length in metadata.query_lens_cpu:
         starts.append(starts[-1] + length)

@@ -1,4 +1,4 @@
-"""The persistent batch: what the model runner knows of the requests, kept between steps and changed only where they changed.
+"""The persistent batch: what the model runner knows of the requests, changed between steps only where they changed.
 
 `CachedRequestState` is all about one request and lives until it ends. `InputBatch` holds the requests of the current
 step side by side, one row each, in arrays from which a step's inputs are gathered without a loop over tokens.

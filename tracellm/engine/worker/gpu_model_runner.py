@@ -140,7 +140,7 @@ class GPUModelRunner:
         return self._bookkeeping_sync(sampler_output, inputs.sampling_rows, logits)
 
     def _update_states(self, scheduler_output: SchedulerOutput) -> None:
-        """Bring the known requests and the batch up to date: who ended, who paused, who is new, who goes on, with which blocks."""
+        """Bring requests and batch up to date: who ended, who paused, who is new, who goes on, with which blocks."""
         batch, cached = self.input_batch, scheduler_output.scheduled_cached_reqs
         for req_id in scheduler_output.finished_req_ids:
             self.requests.pop(req_id, None)
@@ -154,8 +154,9 @@ class GPUModelRunner:
         to_add: list[CachedRequestState] = []
         for new in scheduler_output.scheduled_new_reqs:
             generator = None
-            if new.sampling_params.sampling_type == SamplingType.RANDOM_SEED:
-                generator = torch.Generator(self.device).manual_seed(new.sampling_params.seed)
+            seed = new.sampling_params.seed
+            if seed is not None and new.sampling_params.sampling_type == SamplingType.RANDOM_SEED:
+                generator = torch.Generator(self.device).manual_seed(seed)
             request = CachedRequestState(
                 req_id=new.req_id,
                 prompt_token_ids=new.prompt_token_ids,

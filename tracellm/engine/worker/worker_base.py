@@ -1,4 +1,4 @@
-"""The executor's handle on its worker, there before the worker is: PyTorch is imported only when `init_worker` makes it.
+"""The executor's handle on its worker, there before the worker is: `init_worker` makes it, and imports PyTorch then.
 
 vLLM: vllm/v1/worker/worker_base.py::WorkerWrapperBase. Left out: ranks, environment variables, other worker classes.
 """

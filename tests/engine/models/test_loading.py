@@ -1,0 +1,235 @@
+"""What the model loader reads, and what it refuses: each mistake with one message that names the place."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from tests.checkpoints import change_config, make_checkpoint
+from tests.engine.worker.driver import make_config
+from tracellm.engine.errors import ModelLoadError
+from tracellm.engine.model_loader import DefaultModelLoader
+from tracellm.engine.model_loader.weight_files import find_weight_files
+from tracellm.engine.models.registry import get_supported_archs, resolve_model_cls
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def folder(qwen2_checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy of the Qwen2 checkpoint that a test may damage."""
+    return Path(shutil.copytree(qwen2_checkpoint, tmp_path / "model"))
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """A Qwen2 checkpoint in several files."""
+    return make_checkpoint(tmp_path / "sharded", "qwen2", max_shard_size="200KB")
+
+
+def load(folder: Path) -> Any:
+    """Load a checkpoint in float32."""
+    return DefaultModelLoader().load_model(make_config(folder))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Apply `change` to the dictionary of a checkpoint's tensors."""
+    tensors = load_file(folder / WEIGHTS)
+    change(tensors)
+    save_file(tensors, folder / WEIGHTS)
+
+
+def test_the_three_stages_tell_what_they_did(folder: Path) -> None:
+    """Finding, reading and placing each give what a reader wants to know of them."""
+    loader, config = DefaultModelLoader(), make_config(folder)
+    files = loader._prepare_weights(config.model_config.model)
+    assert [path.name for path in files.files] == [WEIGHTS]
+    assert files.num_bytes == (folder / WEIGHTS).stat().st_size
+    model = resolve_model_cls(["Qwen2ForCausalLM"])(config)
+    loaded = loader.load_weights(model, files)
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        assert loaded.num_tensors == len(list(file.keys()))
+    assert loaded.num_parameters == sum(tensor.numel() for tensor in load_file(folder / WEIGHTS).values())
+    assert loaded.dtype == torch.float32
+    placed = loader.place_on_device(model, torch.device("cpu"))
+    assert placed.device.type == "cpu"
+    assert placed.num_bytes >= 4 * loaded.num_parameters
+
+
+def test_tied_embeddings_are_one_tensor(folder: Path) -> None:
+    """Where config.json ties them, the output layer is the input embedding itself."""
+    model = load(folder)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_merged_projections_hold_the_parts_in_order(folder: Path) -> None:
+    """The rows of the merged matrices are those of q, k, v, and of gate, up."""
+    tensors, layer = load_file(folder / WEIGHTS), load(folder).model.layers[1]
+    for merged, parts in {
+        layer.self_attn.qkv_proj: [f"self_attn.{name}_proj" for name in "qkv"],
+        layer.mlp.gate_up_proj: ["mlp.gate_proj", "mlp.up_proj"],
+    }.items():
+        assert torch.equal(merged.weight, torch.cat([tensors[f"model.layers.1.{name}.weight"] for name in parts]))
+
+
+def test_sharded_checkpoint_equals_a_single_file(sharded: Path, folder: Path) -> None:
+    """A checkpoint in several files, listed in an index, loads to the same model."""
+    assert len(find_weight_files(str(sharded)).files) > 2
+    state = load(folder).state_dict()
+    for name, tensor in load(sharded).state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+
+
+def test_shards_without_an_index_load_too(sharded: Path, folder: Path) -> None:
+    """The shards' own names say what there is when the index is gone."""
+    (sharded / "model.safetensors.index.json").unlink()
+    assert torch.equal(load(sharded).model.norm.weight, load(folder).model.norm.weight)
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_missing_shard_is_named(sharded: Path, with_index: bool) -> None:
+    """A shard that is not there is named, with an index or without."""
+    shards = sorted(sharded.glob("*.safetensors"))
+    shards[1].unlink()
+    if not with_index:
+        (sharded / "model.safetensors.index.json").unlink()
+    with pytest.raises(ModelLoadError, match=shards[1].name):
+        load(sharded)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": 3}'])
+def test_damaged_index_is_named(sharded: Path, content: str) -> None:
+    """An index that is no index is refused by name."""
+    (sharded / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ModelLoadError, match=r"index\.json is damaged"):
+        load(sharded)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 2000, -1])
+def test_truncated_file_is_named(folder: Path, keep: int) -> None:
+    """A file cut short anywhere, in its header or in its last byte, is refused by name."""
+    file = folder / WEIGHTS
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(ModelLoadError, match=r"model\.safetensors is damaged or cut short"):
+        load(folder)
+
+
+def test_git_lfs_pointer_is_recognized(folder: Path) -> None:
+    """A pointer that git left in place of the weights is called one."""
+    (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelLoadError, match="git lfs pull"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])
+def test_pickled_weights_are_refused(folder: Path, name: str) -> None:
+    """Pickled weights are not opened, and the message says what to do."""
+    (folder / WEIGHTS).rename(folder / name)
+    with pytest.raises(ModelLoadError, match=f"pickled weights \\({name}\\).*safetensors"):
+        load(folder)
+
+
+def test_folder_without_weights_is_refused(folder: Path) -> None:
+    """No weights at all is said so."""
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(ModelLoadError, match="holds no weights"):
+        load(folder)
+
+
+def test_folder_without_config_is_refused(folder: Path) -> None:
+    """No config.json, no model."""
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelLoadError, match=r"holds no config\.json"):
+        find_weight_files(str(folder))
+
+
+def test_missing_tensor_is_named(folder: Path) -> None:
+    """A tensor of a merged layer that is missing is named as the checkpoint would name it."""
+    change_weights(folder, lambda tensors: tensors.pop("model.layers.1.self_attn.k_proj.bias"))
+    with pytest.raises(ModelLoadError, match=r"lacks 1 tensor \(model\.layers\.1\.self_attn\.k_proj\.bias\)"):
+        load(folder)
+
+
+def test_unexpected_tensor_is_named(folder: Path) -> None:
+    """A tensor that the model has no place for is refused, not dropped."""
+    change_weights(folder, lambda tensors: tensors.update({"model.layers.9.bias": torch.zeros(3)}))
+    with pytest.raises(ModelLoadError, match=r"model\.layers\.9\.bias"):
+        load(folder)
+
+
+def test_wrong_shape_is_named(folder: Path) -> None:
+    """A tensor of the wrong shape is refused with both shapes, even if it could be broadcast."""
+    change_weights(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(1)}))
+    with pytest.raises(ModelLoadError, match=r"model\.norm\.weight has the shape \[1\].*\[64\]"):
+        load(folder)
+
+
+def test_config_of_another_size_is_refused(folder: Path) -> None:
+    """Weights that do not fit config.json are refused."""
+    change_config(folder, intermediate_size=128)
+    with pytest.raises(ModelLoadError, match=r"mlp\.(gate|up|down)_proj\.weight has the shape"):
+        load(folder)
+
+
+def test_integer_weights_are_refused(folder: Path) -> None:
+    """Integers are not taken for weights."""
+    change_weights(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(64, dtype=torch.int8)}))
+    with pytest.raises(ModelLoadError, match="quantized"):
+        load(folder)
+
+
+def test_quantized_checkpoint_is_refused(folder: Path) -> None:
+    """A checkpoint that says it is quantized is refused by its method."""
+    change_config(folder, quantization_config={"quant_method": "awq", "bits": 4})
+    with pytest.raises(ModelLoadError, match="awq"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}, "yarn"),
+    ],
+)
+def test_unsupported_settings_are_refused(folder: Path, changes: dict[str, object], message: str) -> None:
+    """What config.json asks for and the model does not do is named, never ignored."""
+    change_config(folder, **changes)
+    with pytest.raises(ModelLoadError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("architectures", [["GPTBigCodeForCausalLM"], [], None])
+def test_unknown_architecture_is_refused_with_the_list(architectures: list[str] | None) -> None:
+    """An architecture that cannot run is named, with all that can."""
+    with pytest.raises(ModelLoadError, match=", ".join(get_supported_archs())):
+        resolve_model_cls(architectures)
+
+
+def test_every_registered_architecture_has_its_class() -> None:
+    """Each line of the registry leads to a class of that name."""
+    assert [resolve_model_cls([name]).__name__ for name in get_supported_archs()] == get_supported_archs()
+
+
+def test_hub_id_offline_gives_one_message() -> None:
+    """A hub id that is not in the local cache, without the network, is refused with what to check."""
+    with pytest.raises(ModelLoadError, match=r"nobody/no-such-model.*Check the name and the network"):
+        find_weight_files("nobody/no-such-model")
+
+
+def test_opt_checkpoint_without_leading_model(opt_checkpoint: Path, tmp_path: Path) -> None:
+    """OPT checkpoints that name their tensors `decoder.*` load as well."""
+    folder = Path(shutil.copytree(opt_checkpoint, tmp_path / "opt"))
+    expected = load(folder).state_dict()
+    tensors = load_file(folder / WEIGHTS)
+    save_file({name.removeprefix("model."): tensor for name, tensor in tensors.items()}, folder / WEIGHTS)
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "opt"
+    for name, tensor in load(folder).state_dict().items():
+        assert torch.equal(tensor, expected[name]), name

@@ -1,0 +1,137 @@
+"""The persistent batch and its block table, against a plain dictionary of requests."""
+
+import random
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.worker.block_table import BlockTable
+from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
+
+BLOCK_SIZE, MAX_LEN, VOCAB = 4, 32, 50
+CPU = torch.device("cpu")
+
+
+def make_batch(max_num_reqs: int = 8) -> InputBatch:
+    """An empty batch."""
+    return InputBatch(max_num_reqs, MAX_LEN, 64, BLOCK_SIZE, VOCAB, CPU)
+
+
+def make_request(req_id: str, rng: random.Random) -> CachedRequestState:
+    """A request with random tokens, blocks and sampling parameters, part of its output done."""
+    prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))]
+    output = [rng.randrange(VOCAB) for _ in range(rng.randint(0, 6))]
+    seed = rng.choice([None, 3])
+    params = SamplingParams(
+        temperature=rng.choice([0.0, 0.5, 1.5]),
+        top_k=rng.choice([-1, 0, 7, 1000]),
+        top_p=rng.choice([1.0, 0.5]),
+        seed=seed,
+        max_tokens=None,
+        min_tokens=rng.choice([0, 4]),
+        stop_token_ids=[5, 10**6],
+    )
+    blocks = rng.sample(range(1, 1000), -(-len(prompt + output) // BLOCK_SIZE))
+    generator = torch.Generator() if seed is not None else None
+    return CachedRequestState(req_id, prompt, params, generator, blocks, rng.randrange(len(prompt)), output)
+
+
+def check(batch: InputBatch, requests: dict[str, CachedRequestState]) -> None:
+    """Every request is in exactly one row, and that row says what the request says."""
+    assert sorted(batch.req_ids) == sorted(requests)
+    assert batch.num_reqs == len(requests)
+    metadata = batch.sampling_metadata
+    for row, req_id in enumerate(batch.req_ids):
+        request, params = requests[req_id], requests[req_id].sampling_params
+        assert batch.req_id_to_index[req_id] == row
+        tokens = request.prompt_token_ids + request.output_token_ids
+        assert batch.num_tokens[row] == len(tokens)
+        assert batch.token_ids_cpu[row, : len(tokens)].tolist() == tokens
+        assert batch.num_computed_tokens_cpu[row] == request.num_computed_tokens
+        count = batch.block_table.num_blocks_per_row[row]
+        assert batch.block_table.block_table.np[row, :count].tolist() == request.block_ids
+        greedy = params.temperature == 0
+        assert (metadata.temperature is None or metadata.temperature[row] == 0) == greedy
+        assert metadata.temperature is None or metadata.temperature[row] == params.temperature
+        assert (1.0 if metadata.top_p is None else metadata.top_p[row]) == params.top_p
+        assert (VOCAB if metadata.top_k is None else metadata.top_k[row]) == (7 if params.top_k == 7 else VOCAB)
+        assert metadata.generators.get(row) is request.generator
+        assert metadata.min_tokens.get(row) == ((4, {5}) if params.min_tokens else None)
+        assert metadata.output_token_ids[row] is request.output_token_ids
+    assert metadata.all_greedy == all(r.sampling_params.temperature == 0 for r in requests.values())
+    assert metadata.all_random == all(r.sampling_params.temperature > 0 for r in requests.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_batch_holds_what_the_requests_hold(seed: int) -> None:
+    """Whatever is removed, added, appended and condensed, each row stays its request's, and no row is empty."""
+    rng, batch = random.Random(seed), make_batch()
+    requests: dict[str, CachedRequestState] = {}
+    names = iter(range(1000))
+    for _ in range(12):
+        for req_id in rng.sample(sorted(requests), rng.randint(0, len(requests))):
+            batch.remove_request(req_id)
+            del requests[req_id]
+        batch.remove_request("unknown")
+        for _ in range(rng.randint(0, 8 - len(requests))):
+            request = make_request(str(next(names)), rng)
+            requests[request.req_id] = request
+            batch.add_request(request)
+        batch.condense()
+        batch.refresh_metadata()
+        check(batch, requests)
+        for row, req_id in enumerate(batch.req_ids):
+            if rng.random() < 0.5 and requests[req_id].num_tokens < MAX_LEN:
+                batch.append_token(row, rng.randrange(VOCAB))
+            if rng.random() < 0.3 and len(requests[req_id].block_ids) < MAX_LEN // BLOCK_SIZE:
+                block = rng.randint(1, 999)
+                requests[req_id].block_ids.append(block)
+                batch.block_table.append_row([block], row)
+        check(batch, requests)
+
+
+def test_the_smallest_empty_row_is_filled_first() -> None:
+    """A new request takes the place of one that left, and nobody else moves."""
+    rng, batch = random.Random(0), make_batch()
+    for name in "abcd":
+        batch.add_request(make_request(name, rng))
+    batch.remove_request("c")
+    batch.remove_request("a")
+    batch.add_request(make_request("e", rng))
+    batch.add_request(make_request("f", rng))
+    batch.condense()
+    assert batch.req_ids == ["e", "b", "f", "d"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    block_size=st.sampled_from([1, 3, 4, 16]),
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    seed=st.integers(0, 1000),
+)
+def test_slot_mapping_is_the_definition(block_size: int, lengths: list[int], seed: int) -> None:
+    """Token p of a request goes to slot p % block_size of block p // block_size; no two tokens share a slot."""
+    rng = random.Random(seed)
+    table = BlockTable(block_size, 5, -(-40 // block_size), 200, CPU)
+    pool = rng.sample(range(1, 500), 200)
+    owned = []
+    for row, length in enumerate(lengths):
+        blocks = [pool.pop() for _ in range(-(-length // block_size))]
+        cut = rng.randint(0, len(blocks))
+        table.add_row(blocks[:cut], row)
+        table.append_row(blocks[cut:], row)
+        owned.append(blocks)
+    pairs = [(row, position) for row, length in enumerate(lengths) for position in range(length)]
+    table.compute_slot_mapping(np.array([row for row, _ in pairs]), np.array([position for _, position in pairs]))
+    slots = table.commit_slot_mapping(len(pairs))
+    assert slots.dtype == torch.int64
+    assert slots.tolist() == [owned[row][p // block_size] * block_size + p % block_size for row, p in pairs]
+    assert len(set(slots.tolist())) == len(pairs)
+    device_table = table.commit_block_table(len(lengths))
+    assert device_table.shape == (len(lengths), max(map(len, owned)))
+    for row, blocks in enumerate(owned):
+        assert device_table[row, : len(blocks)].tolist() == blocks

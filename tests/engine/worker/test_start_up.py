@@ -1,0 +1,76 @@
+"""From the executor's making to a KV cache: the calls, the memory, the shapes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.worker.driver import make_config, runner_of, start_executor
+from tracellm.engine.errors import EngineError
+from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.executor.uniproc_executor import UniProcExecutor
+from tracellm.engine.worker import memory
+
+GIB = 1024**3
+
+
+@pytest.fixture(scope="module")
+def executor(qwen2_checkpoint: Path) -> Executor:
+    """An executor without a KV cache yet."""
+    config = make_config(qwen2_checkpoint)
+    return Executor.get_class(config)(config)
+
+
+def test_the_executor_is_the_one_of_one_process(executor: Executor) -> None:
+    """There is one executor class, and its calls give a list of one result."""
+    assert type(executor) is UniProcExecutor
+    assert len(executor.collective_rpc("get_kv_cache_spec")) == 1
+
+
+def test_spec_names_every_layer(executor: Executor) -> None:
+    """Each attention layer says what it stores of a block."""
+    (specs,) = executor.get_kv_cache_specs()
+    assert list(specs) == [f"model.layers.{i}.self_attn.attn" for i in range(3)]
+    spec = specs["model.layers.0.self_attn.attn"]
+    assert (spec.block_size, spec.num_kv_heads, spec.head_size, spec.dtype) == (4, 2, 16, torch.float32)
+
+
+def test_kv_cache_has_one_tensor_a_layer(qwen2_checkpoint: Path) -> None:
+    """Each layer owns its own cache, in the layout [2, blocks, block_size, KV heads, head size]."""
+    caches = runner_of(start_executor(make_config(qwen2_checkpoint), num_blocks=7)).kv_caches
+    assert [tuple(cache.shape) for cache in caches] == [(2, 7, 4, 2, 16)] * 3
+    assert len({cache.data_ptr() for cache in caches}) == 3
+
+
+def test_cpu_memory_is_what_is_useful(executor: Executor) -> None:
+    """By default the KV cache may hold as many of the longest requests as run at once, and the null block."""
+    page = 2 * 4 * 2 * 16 * 4  # K and V, tokens, heads, head size, bytes
+    assert executor.determine_available_memory() == [(32 * 256 // 4 + 1) * page * 3]
+
+
+def test_cpu_memory_by_environment(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`TRACELLM_CPU_KVCACHE_SPACE` sets it in GiB."""
+    monkeypatch.setenv("TRACELLM_CPU_KVCACHE_SPACE", "0.5")
+    assert executor.determine_available_memory() == [GIB // 2]
+
+
+@pytest.mark.parametrize("value", ["", "many", "0", "-1", "nan", "inf"])
+def test_wrong_cpu_memory_is_refused(executor: Executor, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Anything but a positive number is refused by the variable's name."""
+    monkeypatch.setenv("TRACELLM_CPU_KVCACHE_SPACE", value)
+    with pytest.raises(EngineError, match=f"TRACELLM_CPU_KVCACHE_SPACE must be a number.*{value!r}"):
+        executor.determine_available_memory()
+
+
+def test_cpu_memory_is_bounded(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than half of what is free, nor than 4 GiB."""
+    monkeypatch.setattr(executor.vllm_config.scheduler_config, "max_num_seqs", 10**9)
+    assert executor.determine_available_memory()[0] <= 4 * GIB
+    monkeypatch.setattr(memory, "_free_cpu_memory", lambda: GIB)
+    assert executor.determine_available_memory() == [GIB // 2]
+
+
+def test_initialize_cache_notes_the_number_of_blocks(executor: Executor) -> None:
+    """The worker writes the number of blocks into the configuration."""
+    executor.collective_rpc("initialize_cache", args=(123, 0))
+    assert executor.vllm_config.cache_config.num_gpu_blocks == 123
