@@ -114,11 +114,37 @@ class Browser:
         """What `script`, the body of a function, returns in the page; the page's security policy does not stop it."""
         return self._call("POST", "/execute/sync", {"script": script, "args": []})
 
+    def wait(self, condition: str) -> bool:
+        """Whether an expression becomes true within ten seconds."""
+        poll = f"""return new Promise(done => {{
+            const began = Date.now();
+            (function look() {{
+                if ({condition}) done(true);
+                else if (Date.now() - began > 10000) done(false);
+                else setTimeout(look, 10);
+            }})();
+        }})"""
+        return bool(self.run(poll))
+
+    def _find(self, selector: str) -> list[str]:
+        found = self._call("POST", "/elements", {"using": "css selector", "value": selector})
+        return [id for element in found for id in element.values()]
+
     def click(self, selector: str) -> None:
-        """Click the element that a CSS selector finds."""
-        found = self._call("POST", "/element", {"using": "css selector", "value": selector})
-        (element,) = found.values()
-        self._call("POST", f"/element/{element}/click", {})
+        """Click the first element that a CSS selector finds."""
+        self._call("POST", f"/element/{self._find(selector)[0]}/click", {})
+
+    def count(self, selector: str) -> int:
+        """How many elements a CSS selector finds; works in a page whose scripts are disabled."""
+        return len(self._find(selector))
+
+    def displayed(self, selector: str) -> bool:
+        """Whether the first element that a CSS selector finds can be seen."""
+        return bool(self._call("GET", f"/element/{self._find(selector)[0]}/displayed"))
+
+    def allow(self, *permissions: str) -> None:
+        """Grant permissions, such as clipboardReadWrite, that a person would be asked for."""
+        self._devtools("Browser.grantPermissions", permissions=list(permissions))
 
     def dialog(self) -> str | None:
         """The text of the dialog that the page has opened, if any."""

@@ -193,7 +193,7 @@ def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
     for key in ("versions", "host", "options"):
         found = manifest.get(key)
         if isinstance(found, Mapping) and found:
-            rows = [(visible(str(name)), visible(_plain(name, value))) for name, value in found.items()]
+            rows = [(visible(str(name).removesuffix("_bytes")), visible(_plain(name, value))) for name, value in found.items()]
             tables.append({"title": text(lang, f"html.about.{key}"), "rows": rows})
     probes = manifest.get("probes")
     missing = probes.get("missing") if isinstance(probes, Mapping) else None

@@ -23,7 +23,7 @@ def _advance(char: str) -> float:
 
 def text_width(text: str, size: float) -> float:
     """Width in pixels of `text` in a monospaced font of `size` pixels."""
-    return sum(map(_advance, text)) * size
+    return (MONOSPACE * len(text) if text.isascii() else sum(map(_advance, text))) * size
 
 
 _PIECES = re.compile(r"\s+|[!-~…]*?[({=,;:)\]}>]+|[!-~…]+|.", re.DOTALL)

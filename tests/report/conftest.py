@@ -1,0 +1,15 @@
+"""What the tests of reports share: one browser for all of them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.browser import Browser, require_browser
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium, the same for all tests."""
+    require_browser()
+    with Browser() as browser:
+        yield browser

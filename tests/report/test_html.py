@@ -1,0 +1,204 @@
+"""The HTML page as text: what it says, that it asks for nothing, and that its structure is sound."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import tracellm.report.html
+from tests.report.synthetic import HOSTILE, a_run, a_run_folder
+from tracellm.report.html import report_html
+from tracellm.report.texts import LANGUAGES, text
+from tracellm.trace.model import Trace
+from tracellm.trace.run_folder import RunFolder
+
+VOID = {"meta", "br", "img", "input", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(source)
+        assert not self._open, f"left open: {self._open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if self._open and self._open[-1] not in ("style", "script"):
+            self.text += f" {data} "
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def test_it_says_what_ran_and_what_came_out():
+    """Script, model, requests with prompt, output, tokens and why they ended, steps, blocks, versions, probes' cost."""
+    said = " ".join(Page(report_html(a_run_folder(a_run()))).text.split())
+    for fact in (
+        "capital.py --n 2",
+        "Finished",
+        "Tokens generated 26 from 12 prompt tokens",
+        "The capital of France is",
+        "6 prompt tokens, 9 generated · ended by stop",
+        "InprocClient chosen",
+        "VLLM_ENABLE_V1_MULTIPROCESSING=1 and LLM",
+        "A real vLLM, 0.11 or later",
+        "Qwen2DecoderLayer.forward ×2",
+        "2 / 4,095",
+        "request 0 finished",
+        "97.3%",
+        "5,767,168 parameters on cpu, float32",
+        "268 MB of 3.2 GB available",
+        "max_model_len 1024",
+        "torch 2.13.0",
+        "84 probes were installed and recorded 1,204 calls",
+    ):
+        assert fact in said
+
+
+def test_steps_alike_share_a_row():
+    """Seventeen steps, of which two ended a request: five rows."""
+    source = report_html(a_run_folder(a_run()))
+    rows = re.findall(r'<th scope="row" data-label="Step">([^<]+)', source)
+    assert rows == ["1", "2-8", "9", "10-16", "17"]
+
+
+def test_it_says_what_a_failed_run_died_of():
+    """The exception, its place and its line; and what had not happened yet is said to be missing."""
+    error = {"type": "ModelLoadError", "message": "no config.json in /nowhere", "file": "capital.py", "line": 3,
+             "function": "main", "source": "llm = LLM('/nowhere')"}  # fmt: skip
+    page = Page(report_html(a_run_folder([], status="failed", exit_status=1, error=error)))
+    for fact in (
+        "Failed",
+        "ModelLoadError: no config.json in /nowhere",
+        "capital.py:3, main",
+        "llm = LLM('/nowhere')",
+        text("en", "html.client.none"),
+        text("en", "html.requests.none"),
+        text("en", "html.calls.none"),
+        text("en", "html.steps.none"),
+        text("en", "html.startup.none"),
+    ):
+        assert fact in page.text
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_an_empty_and_a_damaged_folder_make_a_page(lang):
+    """Without spans and with a manifest of wrong types there still is a page, and it tells the problems found."""
+    manifest = {key: ["what", {"is": None}] for key in ("script", "argv", "started_at", "duration_s", "error", "probes",
+                                                        "versions", "host", "options", "status")}  # fmt: skip
+    for broken in ({}, manifest):
+        folder = RunFolder(Path("runs/broken"), broken, Trace([]), ["trace/main-1.jsonl: the last line is torn"])
+        assert "the last line is torn" in Page(report_html(folder, lang)).text
+
+
+def test_a_run_without_text_says_so_and_shows_no_empty_cells():
+    """Where prompts and outputs would stand, the page says that they were not recorded."""
+    source = report_html(a_run_folder(a_run(text=False), options={"text": False}))
+    assert text("en", "html.no_text") in source
+    assert "<dt>Prompt</dt>" not in source
+    assert "97.3%" in source
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_it_asks_for_nothing_from_outside(lang):
+    """No address, no import, no style attribute, no handler; and a policy that would stop them."""
+    page = Page(source := report_html(a_run_folder(a_run()), lang))
+    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form")
+        assert not {name for name in attributes if name in ("src", "style", "action") or name.startswith("on")}
+        assert attributes.get("href", "#").startswith("#")
+    style = re.search(r"<style>(.*?)</style>", source, re.DOTALL)
+    assert style
+    assert not re.search(r"url\(|@import|https?:", style[1])
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_its_structure_is_sound(lang):
+    """One main heading, no level left out, landmarks, unique ids, every reference to an id that exists."""
+    page = Page(report_html(a_run_folder(a_run()), lang))
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    for landmark in ("header", "nav", "main", "footer"):
+        assert page.count(landmark) == 1
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    wanted = {str(a["aria-labelledby"]) for _, a in page.tags if "aria-labelledby" in a}
+    wanted |= {str(a["href"])[1:] for tag, a in page.tags if tag == "a"}
+    assert wanted <= set(ids)
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    assert page.tags[0] == ("html", {"lang": {"en": "en", "zh": "zh-CN"}[lang]})
+
+
+def test_text_from_outside_is_never_markup():
+    """Whatever prompts, outputs, tokens, arguments, the script, its error and the problems hold, no tag comes of it."""
+    plain = Page(report_html(a_run_folder(a_run(prompts=("a", "b"), outputs=("c",)))))
+    for bad in HOSTILE:
+        spans = a_run(prompts=(bad, bad), outputs=(bad,))
+        for span in spans:
+            span.attributes["tracellm.arguments"] = [f"x={bad}"]
+        folder = a_run_folder(spans, script=bad, argv=[bad], versions={"python": "3.11.9", "torch": bad, "other": "1"})
+        page = Page(report_html(folder))
+        for tag in ("script", "style", "img", "textarea", "article", "h1", "h2"):
+            assert page.count(tag) == plain.count(tag)
+
+
+def test_control_characters_are_shown_not_kept():
+    """A page holds no escape sequence, no mark that turns the reading direction, no lone surrogate."""
+    source = report_html(a_run_folder(a_run(prompts=HOSTILE[:5], outputs=HOSTILE)))
+    assert source.encode()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", source)
+    assert r"\u202egnp.exe" in source
+
+
+def test_a_long_run_stays_small():
+    """Two hundred steps of eight requests make less than a megabyte."""
+    prompts = [f"Prompt number {i} of a batch" for i in range(8)]
+    spans = a_run(prompts=prompts, outputs=[" word" * 200], decode_steps=200, layers=4)
+    assert len(report_html(a_run_folder(spans)).encode()) < 1_000_000
+
+
+def test_a_long_prompt_is_cut_and_says_so():
+    """Of a prompt of a megabyte the beginning is shown, and how much is left out."""
+    source = report_html(a_run_folder(a_run(prompts=("x" * 1_000_000, "b"))))
+    assert len(source) < 400_000
+    assert "994,000 characters more" in source
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_can_be_read_in_light_and_dark():
+    """Each text colour has at least WCAG's 4.5:1 on each ground that it stands on."""
+    style = (Path(tracellm.report.html.__file__).parent / "templates/style.css").read_text()
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]
+    for theme in (light, dark):
+        colour = dict(re.findall(r"--([\w-]+): (#\w{6});", theme))
+        for front, ground in (
+            ("fg", "bg"), ("fg", "raised"), ("soft", "bg"), ("soft", "raised"), ("accent", "bg"), ("accent", "tint"),
+            ("bad", "bad-tint"), ("bad", "bg"), ("warn", "warn-tint"), ("fg", "tint"),
+        ):  # fmt: skip
+            high, low = sorted((_luminance(colour[front]), _luminance(colour[ground])), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (front, ground)

@@ -1,0 +1,112 @@
+"""The HTML page in a real browser: nothing runs that should not, everything fits, and it works without scripts."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser import Browser
+from tests.report.synthetic import HOSTILE, a_run, a_run_folder
+from tracellm.report.html import report_html
+from tracellm.report.visible import visible
+
+
+def _write(folder: Path, source: str) -> Path:
+    page = folder / "report.html"
+    page.write_text(source, encoding="utf-8")
+    return page
+
+
+def test_it_opens_from_disk_without_a_complaint(browser: Browser, tmp_path: Path):
+    """Nothing is refused, nothing fails to load, nothing is written to the browser's console."""
+    browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))))
+    assert browser.run("return document.title") == "capital.py · tracellm"
+    assert browser.run("return performance.getEntriesByType('resource').length") == 0
+    assert browser.log() == []
+
+
+@pytest.mark.parametrize("bad", HOSTILE)
+def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path, bad: str):
+    """No dialog opens, no script of a prompt's runs, no element comes of it, and the text stands there as it is."""
+    spans = a_run(prompts=(bad, bad), outputs=(bad,))
+    for span in spans:
+        span.attributes["tracellm.arguments"] = [f"x={bad}"]
+        span.attributes["tracellm.caller.text"] = bad
+    error = {"type": "E", "message": bad, "file": bad, "line": 1, "function": bad, "source": bad}
+    browser.open(_write(tmp_path, report_html(a_run_folder(spans, status="failed", error=error, argv=["x.py", bad]))))
+    assert browser.dialog() is None
+    assert browser.run("return document.title") == "capital.py · tracellm"
+    assert browser.run("return document.querySelectorAll('img, iframe, textarea, b, main script').length") == 0
+    assert browser.run("return document.querySelectorAll('svg').length") == 2
+    shown = browser.run("return [...document.querySelectorAll('.said')].map(node => node.textContent)")
+    assert shown == [visible(bad, keep="\n\t")] * 4
+    assert browser.log() == []
+
+
+def test_what_got_in_all_the_same_would_not_run(browser: Browser, tmp_path: Path):
+    """Were a script, a handler or a style let through by a fault, the page's policy refuses it."""
+    attack = """<script>document.title='owned'</script><img src="x.png" onerror="document.title='owned'">
+        <svg onload="document.title='owned'"></svg><p style="color: red">x</p>"""
+    source = report_html(a_run_folder(a_run())).replace("</main>", attack + "</main>")
+    browser.open(_write(tmp_path, source))
+    assert browser.run("return document.title") == "capital.py · tracellm"
+    assert browser.run("return getComputedStyle(document.querySelector('main > p')).color") != "rgb(255, 0, 0)"
+    assert sum("Content Security Policy" in line for line in browser.log()) >= 3
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_fits_its_window(browser: Browser, tmp_path: Path, width: int, lang):
+    """Nothing makes the whole page scroll sideways: not the diagram, not a table, not a long word."""
+    spans = a_run(prompts=("W" * 300, "中" * 300), outputs=("/".join(["path"] * 80),))
+    browser.open(_write(tmp_path, report_html(a_run_folder(spans), lang)), width=width)
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+def test_it_works_without_scripts(browser: Browser, tmp_path: Path):
+    """The call tree opens and closes, the diagram is drawn, and no button promises what it cannot do."""
+    browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))), scripts=False)
+    closed = ".tree details:not([open]) > summary"
+    assert browser.displayed(".sequence svg.lifelines")
+    assert not browser.displayed("#copy")
+    before = browser.count(closed)
+    browser.click(closed)
+    assert browser.count(closed) < before
+
+
+def test_the_button_copies_the_mermaid_source(browser: Browser, tmp_path: Path):
+    """What lands in the clipboard is the diagram, ready to paste."""
+    browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))))
+    browser.allow("clipboardReadWrite")
+    browser.click(".source > summary")
+    browser.click("#copy")
+    assert browser.wait("document.getElementById('copy').textContent === 'Copied'")
+    copied = browser.run("return navigator.clipboard.readText()")
+    assert copied.startswith("sequenceDiagram\n")
+    assert copied.strip() == browser.run("return document.getElementById('mermaid').textContent").strip()
+
+
+def test_headers_stay_in_sight_while_the_diagram_scrolls(browser: Browser, tmp_path: Path):
+    """Scrolled down, the lifelines' names are still at the top of the diagram."""
+    browser.open(_write(tmp_path, report_html(a_run_folder(a_run()))), height=600)
+    offset = """const frame = document.querySelector('.sequence'); frame.scrollTop = 400;
+        return document.querySelector('.heads').getBoundingClientRect().top - frame.getBoundingClientRect().top"""
+    assert 0 <= browser.run(offset) <= 2
+
+
+def test_texts_in_the_diagram_are_no_wider_than_measured(browser: Browser, tmp_path: Path):
+    """A head's name fits its box, in English and in Chinese; a label is no wider than the room that was left for it."""
+    spans = a_run()
+    for span in spans:
+        if span.name.startswith("Worker"):
+            span.attributes["tracellm.lifeline"] = "执行模型的工作进程🙂"
+            span.attributes["tracellm.arguments"] = ["提示词=法国的首都是哪里", "x=WWWWWWWWWWWWWW"]
+    browser.open(_write(tmp_path, report_html(a_run_folder(spans))))
+    overflow = """const boxes = [...document.querySelectorAll('.heads .lifeline')];
+        return [...document.querySelectorAll('.heads .name')].map(
+            (name, i) => name.getComputedTextLength() - boxes[i].getBBox().width)"""
+    assert all(more < 0 for more in browser.run(overflow))
+    outside = """const width = +document.querySelector('.lifelines').getAttribute('width');
+        return [...document.querySelectorAll('.lifelines text')].map(t => t.getBBox())
+            .filter(box => box.x < 0 || box.x + box.width > width).length"""
+    assert browser.run(outside) == 0
