@@ -18,7 +18,7 @@ def make_prompts() -> list[list[int]]:
     """24 prompts; the last three begin as earlier ones do, so that the prefix cache has something to give."""
     rng = random.Random(1)
     prompts = [[rng.randrange(256) for _ in range(length)] for length in LENGTHS + rng.choices(LENGTHS, k=9)]
-    return prompts + [prompts[10] + [5], prompts[11][:48] + [6, 7], prompts[11]]
+    return [*prompts, [*prompts[10], 5], [*prompts[11][:48], 6, 7], prompts[11]]
 
 
 def reference_tokens(folder: Path, prompts: list[list[int]]) -> list[list[int]]:

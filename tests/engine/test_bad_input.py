@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_what_is_no_prompt_at_all_is_refused(llm, prompts):
 
 def test_a_single_prompt_needs_no_number(llm):
     """When only one prompt was given, the message does not count."""
-    with pytest.raises(InvalidRequestError, match="^The prompt is empty"):
+    with pytest.raises(InvalidRequestError, match=r"^The prompt is empty"):
         llm.generate("", GREEDY)
 
 
@@ -146,7 +147,8 @@ def test_a_failing_step_leaves_the_engine_usable(llm, monkeypatch):
         ({"max_num_seqs": 8, "max_num_batched_tokens": 4}, "at least `max_num_seqs`"),
         ({"enable_chunked_prefill": False, "max_num_batched_tokens": 100, "max_num_seqs": 8}, "whole prompt must fit"),
         ({"enable_prefix_caching": "yes"}, "`enable_prefix_caching` must be True or False"),
-        ({"model": ""}, "`model` is empty"),
+        ({"model": ""}, "`model` must be a directory or a hub id, got ''"),
+        ({"model": None}, "`model` must be a directory or a hub id, got None"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(qwen2_checkpoint, arguments, message):
@@ -157,14 +159,19 @@ def test_bad_arguments_are_refused_by_name(qwen2_checkpoint, arguments, message)
 
 def test_arguments_of_vllm_that_ask_for_nothing_are_accepted(qwen2_checkpoint):
     """A script written for vLLM may spell out its defaults."""
-    spelled_out = {"tensor_parallel_size": 1, "trust_remote_code": False, "quantization": None, "swap_space": 4}
+    spelled_out: dict[str, Any] = {
+        "tensor_parallel_size": 1,
+        "trust_remote_code": False,
+        "quantization": None,
+        "swap_space": 4,
+    }
     assert len(LLM(str(qwen2_checkpoint), **spelled_out).generate("a", GREEDY)) == 1
 
 
 def test_a_length_that_the_memory_cannot_hold_says_what_would_fit(qwen2_checkpoint, monkeypatch):
     """`max_model_len` beyond the KV cache is refused with the length that fits, and that length then works."""
     monkeypatch.setenv("TRACELLM_CPU_KVCACHE_SPACE", "0.0001")
-    with pytest.raises(EngineError, match="max_model_len=256.*Set max_model_len to") as error:
+    with pytest.raises(EngineError, match=r"max_model_len=256.*Set max_model_len to") as error:
         LLM(str(qwen2_checkpoint), dtype="float32")
     fits = int(str(error.value).split("Set max_model_len to ")[1].split()[0])
     assert LLM(str(qwen2_checkpoint), dtype="float32", max_model_len=fits).generate("a", GREEDY)

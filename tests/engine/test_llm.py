@@ -98,7 +98,7 @@ def test_a_stop_string_ends_the_generation_in_both_halves(llm):
     assert completion.text == free.text[: free.text.index(stop)]
     assert (completion.finish_reason, completion.stop_reason) == ("stop", stop)
     assert len(completion.token_ids) < len(free.token_ids)
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
     assert not scheduler.running
     assert not scheduler.waiting
     pool = scheduler.kv_cache_manager.block_pool

@@ -4,33 +4,35 @@ To read it, follow a request. Each step names the file to open and the vLLM clas
 
 Start-up, once:
 
- 1. `entrypoints/llm.py` `LLM.__init__` takes the arguments; `arg_utils.py` `EngineArgs` checks them, `hf_config.py` reads
-    the checkpoint's config.json, and `config.py` `VllmConfig` holds what was settled.
+ 1. `entrypoints/llm.py` `LLM.__init__` takes the arguments; `arg_utils.py` `EngineArgs` checks them, `hf_config.py`
+    reads the checkpoint's config.json, and `config.py` `VllmConfig` holds what was settled.
  2. `llm_engine.py` `LLMEngine` puts the front half together: `tokenizer.py`, `processor.py`, `output_processor.py`.
- 3. `core_client.py` `EngineCoreClient.make_client` decides how to reach the engine core: here `InprocClient`, a method call.
- 4. `core.py` `EngineCore` makes the executor (`executor/`, `worker/`), which loads the model (`model_loader/`, `models/`);
-    then it measures the memory, divides it into KV blocks (`kv_cache/kv_cache_utils.py`) and makes the scheduler.
+ 3. `core_client.py` `EngineCoreClient.make_client` decides how to reach the engine core: here `InprocClient`, a
+    method call.
+ 4. `core.py` `EngineCore` makes the executor (`executor/`, `worker/`), which loads the model (`model_loader/`,
+    `models/`); then it measures the memory, divides it into KV blocks (`kv_cache/kv_cache_utils.py`) and makes the
+    scheduler.
 
 A request, from text to tokens:
 
- 5. `LLM.generate` hands each prompt to `processor.py` `Processor.process_inputs`, which tokenizes it by `preprocess.py`,
-    refuses what cannot be served, and makes an `EngineCoreRequest` (`messages.py`).
- 6. `LLMEngine.add_request` registers it twice: in the `OutputProcessor`, which will make its text, and through the client
-    in the engine core, where it becomes a `Request` (`request.py`) in the scheduler's waiting queue.
+ 5. `LLM.generate` hands each prompt to `processor.py` `Processor.process_inputs`, which tokenizes it by
+    `preprocess.py`, refuses what cannot be served, and makes an `EngineCoreRequest` (`messages.py`).
+ 6. `LLMEngine.add_request` registers it twice: in the `OutputProcessor`, which will make its text, and through the
+    client in the engine core, where it becomes a `Request` (`request.py`) in the scheduler's waiting queue.
 
 The loop, once a step, until no request is left:
 
  7. `LLM._run_engine` calls `LLMEngine.step`, that `InprocClient.get_output`, that `EngineCore.step_fn`.
- 8. Phase 1, `_schedule`: `sched/scheduler.py` `Scheduler.schedule` shares out the step's token budget among running and
-    waiting requests and gives them KV blocks (`kv_cache/kv_cache_manager.py`, `kv_cache/block_pool.py`). The decision is a
-    `SchedulerOutput` (`sched/output.py`), with a reason for each request that was held back.
+ 8. Phase 1, `_schedule`: `sched/scheduler.py` `Scheduler.schedule` shares out the step's token budget among running
+    and waiting requests and gives them KV blocks (`kv_cache/kv_cache_manager.py`, `kv_cache/block_pool.py`). The
+    decision is a `SchedulerOutput` (`sched/output.py`), with a reason for each request that was held back.
  9. Phase 2, `_execute_model`: `UniProcExecutor.execute_model`, `Worker.execute_model`, `worker/gpu_model_runner.py`
     `GPUModelRunner.execute_model`: update the persistent batch, lay out the input tensors, run the model (`models/`,
     `layers/`, `ops/`), compute logits, sample (`sample/`).
-10. Phase 3, `_process_model_outputs`: `Scheduler.update_from_output` appends the tokens, finds who has finished, and frees
-    their blocks.
-11. Back in `LLMEngine.step`: `output_processor.py` turns tokens into text (`detokenizer.py`), looks for stop strings, and
-    makes the `RequestOutput` (`outputs.py`) that `LLM.generate` returns.
+10. Phase 3, `_process_model_outputs`: `Scheduler.update_from_output` appends the tokens, finds who has finished, and
+    frees their blocks.
+11. Back in `LLMEngine.step`: `output_processor.py` turns tokens into text (`detokenizer.py`), looks for stop strings,
+    and makes the `RequestOutput` (`outputs.py`) that `LLM.generate` returns.
 """
 
 from importlib import import_module

@@ -6,6 +6,7 @@ does not have are known here too (`NOT_HERE`), so that a script written for vLLM
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_HERE", "EngineArgs"]
 
+_NONE_IS_THE_DEFAULT = ("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill")
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 _GIB = 1 << 30
 
@@ -80,34 +82,30 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
 
 @dataclass(kw_only=True)
 class EngineArgs:
-    """The arguments of `LLM(...)`, as given. `None` leaves the choice to tracellm, which chooses as vLLM does."""
+    """The arguments of `LLM(...)`, as given. Where `None` stays, the choice depends on the model and the device."""
 
-    model: str = hf.EMBEDDED_MODEL
-    tokenizer: str | None = None
+    model: str | os.PathLike[str] = hf.EMBEDDED_MODEL
+    tokenizer: str | os.PathLike[str] | None = None
     """Where the tokenizer is; `None`: with the model."""
     dtype: str | torch.dtype = "auto"
-    seed: int | None = None
+    seed: int = 0
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.9
-    block_size: int | None = None
+    block_size: int = 16
     num_gpu_blocks_override: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
-    enable_prefix_caching: bool | None = None
-    enable_chunked_prefill: bool | None = None
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
     enforce_eager: bool = False
     disable_log_stats: bool = True
 
     def __post_init__(self) -> None:
-        if not str(self.model).strip():
+        if not isinstance(self.model, (str, os.PathLike)) or not str(self.model).strip():
             raise EngineError(
-                "LLM: `model` is empty; give a directory or a hub id, or leave it out for the embedded one."
+                f"LLM: `model` must be a directory or a hub id, got {self.model!r}; "
+                f"leave it out for the embedded one, `{hf.EMBEDDED_MODEL}`."
             )
-        for name, default in {
-            "seed": 0, "block_size": 16, "enable_prefix_caching": True, "enable_chunked_prefill": True
-        }.items():  # fmt: skip
-            if getattr(self, name) is None:
-                setattr(self, name, default)
         verify("LLM", self, _RULES)
 
     @classmethod
@@ -129,6 +127,9 @@ class EngineArgs:
                     f"LLM: tracellm does not have `{name}`, which vLLM has: leave it out. "
                     f"Got {value!r}, only {accepted} is accepted."
                 )
+        for name in _NONE_IS_THE_DEFAULT:
+            if arguments.get(name, "") is None:
+                del arguments[name]
         return cls(**arguments)
 
     def create_engine_config(self) -> VllmConfig:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
 _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
 
-def resolve_model(name: str | Path) -> str:
+def resolve_model(name: str | PathLike[str]) -> str:
     """Where the model's files are: a directory's path, or a hub id as it is.
 
     Raises:

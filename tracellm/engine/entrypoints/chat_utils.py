@@ -27,7 +27,7 @@ def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]
     """
     if isinstance(messages, (list, tuple)) and messages:
         if all(isinstance(item, Mapping) for item in messages):
-            return [list(messages)]  # type: ignore[arg-type]
+            return [list(messages)]
         if all(isinstance(item, (list, tuple)) for item in messages):
             return [list(item) for item in messages]
     raise InvalidRequestError(

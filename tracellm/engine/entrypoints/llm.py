@@ -12,6 +12,7 @@ vLLM: vllm/entrypoints/llm.py::LLM. Left out: beam search, embedding, scoring, L
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from tracellm.engine.entrypoints.chat_utils import (
     split_conversations,
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
+from tracellm.engine.entrypoints.progress import ProgressBar, progress_bar
 from tracellm.engine.errors import InvalidRequestError
 from tracellm.engine.hf_config import EMBEDDED_MODEL
 from tracellm.engine.llm_engine import LLMEngine
@@ -33,7 +35,6 @@ from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
     import torch
-    from tqdm import tqdm
     from transformers import PreTrainedTokenizerFast
 
 __all__ = ["LLM"]
@@ -67,9 +68,9 @@ class LLM:
 
     def __init__(
         self,
-        model: str = EMBEDDED_MODEL,
+        model: str | os.PathLike[str] = EMBEDDED_MODEL,
         *,
-        tokenizer: str | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
         dtype: str | torch.dtype = "auto",
         seed: int | None = None,
         max_model_len: int | None = None,
@@ -127,7 +128,7 @@ class LLM:
         prompts: PromptType | Sequence[PromptType],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        use_tqdm: bool | Callable[..., tqdm] = True,
+        use_tqdm: bool | Callable[..., ProgressBar] = True,
     ) -> list[RequestOutput]:
         """Continue each prompt. All run together, as the scheduler sees fit.
 
@@ -155,7 +156,7 @@ class LLM:
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        use_tqdm: bool | Callable[..., tqdm] = True,
+        use_tqdm: bool | Callable[..., ProgressBar] = True,
         *,
         chat_template: str | None = None,
         add_generation_prompt: bool = True,
@@ -202,13 +203,13 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams],
         interrupts: Interrupts,
     ) -> None:
-        many = not isinstance(prompts, (str, Mapping))
-        if many and (isinstance(prompts, bytes) or not isinstance(prompts, Iterable)):
+        one = isinstance(prompts, (str, Mapping))
+        if not one and (isinstance(prompts, bytes) or not isinstance(prompts, Iterable)):
             raise InvalidRequestError(
                 "generate takes a prompt or a list of prompts: strings, "
                 f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
             )
-        batch = list(prompts) if many else [prompts]
+        batch: list[Any] = [prompts] if one else list(prompts)
         if isinstance(params, SamplingParams) or not isinstance(params, Sequence):
             params = [params] * len(batch)
         elif len(params) != len(batch):
@@ -222,7 +223,7 @@ class LLM:
                 try:
                     added.append(self._add_request(prompt, its_params))
                 except InvalidRequestError as error:
-                    if not many:
+                    if one:
                         raise
                     raise InvalidRequestError(f"prompts[{index}]: {error}") from None
                 interrupts.check()
@@ -241,9 +242,11 @@ class LLM:
         self.llm_engine.add_request(request_id, request, params, prompt_text=get_prompt_text(prompt))
         return request_id
 
-    def _run_engine(self, *, use_tqdm: bool | Callable[..., tqdm], interrupts: Interrupts) -> list[RequestOutput]:
+    def _run_engine(
+        self, *, use_tqdm: bool | Callable[..., ProgressBar], interrupts: Interrupts
+    ) -> list[RequestOutput]:
         outputs: list[RequestOutput] = []
-        bar = _progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
+        bar = progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
         try:
             while self.llm_engine.has_unfinished_requests():
                 for output in self.llm_engine.step():
@@ -264,14 +267,3 @@ class LLM:
         """Drop all requests. A step may have been cut short, so nothing that is cached can be relied on."""
         self.llm_engine.abort_request(list(self.llm_engine.output_processor.request_states))
         self.llm_engine.reset_prefix_cache()
-
-
-def _progress_bar(use_tqdm: bool | Callable[..., tqdm], total: int) -> tqdm | None:
-    if use_tqdm is False:
-        return None
-    arguments: dict[str, Any] = {"total": total, "desc": "Processed prompts", "dynamic_ncols": True}
-    if callable(use_tqdm):
-        return use_tqdm(**arguments)
-    from tqdm import tqdm
-
-    return tqdm(**arguments, delay=1.0, disable=None)  # None: only on a terminal

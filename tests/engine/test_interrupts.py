@@ -1,0 +1,109 @@
+"""Ctrl-C while generating."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from tracellm import LLM, SamplingParams
+from tracellm.engine.entrypoints.interrupts import deferred_interrupts
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+
+
+def press_ctrl_c() -> None:
+    """SIGINT to this process; Python handles it before the next line."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def llm(qwen2_checkpoint) -> LLM:
+    """A fresh one for each test."""
+    return LLM(str(qwen2_checkpoint), dtype="float32")
+
+
+def test_ctrl_c_lets_the_step_finish_and_drops_the_rest(llm, monkeypatch):
+    """It comes in the middle of a step: that step ends, the requests are dropped, and the LLM works again."""
+    prompts = [{"prompt_token_ids": [7] * 40}, "x"]
+    expected = [output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY)]
+    llm.llm_engine.reset_prefix_cache()
+    core = llm.llm_engine.engine_core.engine_core
+    execute, steps = core._execute_model, []
+
+    def interrupted(scheduler_output):
+        steps.append("begun")
+        press_ctrl_c()
+        output = execute(scheduler_output)
+        steps.append("ended")
+        return output
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "_execute_model", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(prompts, GREEDY)
+    assert steps == ["begun", "ended"]
+    assert not llm.llm_engine.has_unfinished_requests()
+    assert not core.scheduler.requests
+    assert [output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY)] == expected
+
+
+def test_a_second_ctrl_c_does_not_wait(llm, monkeypatch):
+    """Pressed twice within a step, it breaks the step off; nothing wrong is cached, and the LLM works again."""
+    prompt = {"prompt_token_ids": [7] * 40}
+    expected = llm.generate(prompt, GREEDY)[0].outputs[0].token_ids
+    llm.llm_engine.reset_prefix_cache()
+    core = llm.llm_engine.engine_core.engine_core
+
+    def interrupted_twice(scheduler_output):
+        press_ctrl_c()
+        press_ctrl_c()
+        raise AssertionError("the second interrupt should have come before this line")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "_execute_model", interrupted_twice)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(prompt, GREEDY)
+    assert llm.generate(prompt, GREEDY)[0].outputs[0].token_ids == expected
+
+
+def test_ctrl_c_while_prompts_are_added(llm, monkeypatch):
+    """Interrupted before the first step, nothing of the batch is left."""
+    process_inputs = llm.processor.process_inputs
+
+    def interrupted(*args, **kwargs):
+        press_ctrl_c()
+        return process_inputs(*args, **kwargs)
+
+    monkeypatch.setattr(llm.processor, "process_inputs", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["a", "b"], GREEDY)
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
+def test_the_scripts_own_handler_is_called_and_comes_back(llm):
+    """A script that handles SIGINT itself gets it between two steps; afterwards its handler is in place again."""
+    seen = []
+
+    def handler(signum, frame):
+        seen.append(signum)
+
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        with deferred_interrupts() as interrupts:
+            press_ctrl_c()
+            assert seen == []
+            interrupts.check()
+            assert seen == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def test_other_threads_generate_too(llm):
+    """Only the main thread receives signals; `generate` works in others as well."""
+    outputs = []
+    thread = threading.Thread(target=lambda: outputs.extend(llm.generate("a", GREEDY)))
+    thread.start()
+    thread.join()
+    assert len(outputs) == 1

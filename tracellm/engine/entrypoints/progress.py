@@ -1,0 +1,34 @@
+"""The progress bar of `LLM.generate`: tqdm on stderr, when somebody is looking and the work takes long.
+
+vLLM: vllm/entrypoints/llm.py::LLM._run_engine, which always shows it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["ProgressBar", "progress_bar"]
+
+_DELAY = 1.0  # seconds
+
+
+class ProgressBar(Protocol):
+    """What `LLM` needs of a bar; a tqdm is one."""
+
+    def update(self, n: int) -> object:
+        """So many more requests have finished."""
+
+    def close(self) -> None:
+        """All have, or the work was broken off."""
+
+
+def progress_bar(use_tqdm: bool | Callable[..., ProgressBar], total: int) -> ProgressBar | None:
+    """A bar for `total` requests: tqdm's, the user's own (a function that makes one), or none."""
+    if use_tqdm is False:
+        return None
+    if callable(use_tqdm):
+        return use_tqdm(total=total, desc="Processed prompts", dynamic_ncols=True)
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    # disable=None: only on a terminal
+    bar: ProgressBar = tqdm(total=total, desc="Processed prompts", dynamic_ncols=True, delay=_DELAY, disable=None)
+    return bar
