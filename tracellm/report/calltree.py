@@ -9,7 +9,7 @@
 Total is the time of all the calls that a row stands for, own the part of it that was not spent in the calls below.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
@@ -18,7 +18,7 @@ from tracellm.report.passes.condense import condense
 from tracellm.report.passes.lines import under_lines
 from tracellm.report.passes.step_groups import group_steps
 from tracellm.report.texts import text
-from tracellm.report.titles import caller_line, error, result, steps_title, time
+from tracellm.report.titles import caller_line, error, result, steps_name, steps_title, time
 from tracellm.report.visible import visible
 from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
@@ -32,6 +32,9 @@ MOST_STEP_GROUPS = 40
 _LONGEST_RESULT = 60
 _LONGEST_ERROR = 200
 """Characters."""
+
+_MOST_MORE = 4
+"""Calls that a group of steps may have besides those of another, and still not be written out."""
 
 _NUMBERS = (7, 10, 10)
 """Columns of the count, the total and the own time, a blank before each included."""
@@ -90,9 +93,10 @@ def _columns(cells: list[str], room: int) -> str:
 def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
     """The rows of folded trees, from top to bottom.
 
-    What steps call is written out below the first group of a kind; a later group with no other calls points to that one.
+    What steps call is written out below the first group of a kind. A later group with hardly any other calls points to
+    that one and names those.
     """
-    written: list[tuple[bool, set[Hashable], str]] = []
+    written: list[tuple[bool, set[str], str]] = []
     # What is next: a node or a remark, the lines left of its own row, and those left of the rows below it.
     stack: list[tuple[Node | str, str, str]] = [(root, "", "") for root in reversed(list(roots))]
     while stack:
@@ -107,18 +111,30 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
         if node.failed and not _passed_on(node):
             below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
         if node.kind == "steps":
-            decode, made = node.steps[0].kind == "decode", {one.key for one in walk(node.children)}
-            like = next((title for kind, known, title in written if kind == decode and made <= known), None)
-            if like is not None:
-                below = [text(lang, "calltree.like", title=like)]
+            decode, made = node.steps[0].kind == "decode", _names(node)
+            for kind, known, name in written:
+                if kind == decode and len(made - known) <= _MOST_MORE:
+                    below = [_told_before(name, made - known, lang)]
+                    break
             else:
-                written.append((decode, made, _title(node, lang)))
+                written.append((decode, made, steps_name(node.steps, lang)))
         if node.hidden:
             below.append(text(lang, "calltree.deeper", n=len(node.hidden)))
         joined = [(one, f"{indent}├ ", f"{indent}│ ") for one in below]
         if below:
             joined[-1] = (below[-1], f"{indent}└ ", f"{indent}  ")
         stack += reversed(joined)
+
+
+def _names(node: Node) -> set[str]:
+    """Of all calls below; a failed one by another name, so that it is written out."""
+    return {one.span.name + "!" * one.failed for one in walk(node.children) if one.kind == "call"}
+
+
+def _told_before(name: str, more: set[str], lang: str) -> str:
+    if not more:
+        return text(lang, "calltree.like", name=name)
+    return text(lang, "calltree.like_and", name=name, more=text(lang, "step.comma").join(sorted(more)))
 
 
 def _children(node: Node) -> Iterator[Node]:

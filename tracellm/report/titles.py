@@ -15,7 +15,7 @@ from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Step
 from tracellm.trace.tree import Node
 
-__all__ = ["arguments", "caller_line", "error", "result", "script_of", "step_kind", "steps_title", "time", "times"]
+__all__ = ["arguments", "caller_line", "error", "result", "script_of", "step_kind", "steps_name", "steps_title", "time", "times"]
 
 _MOST_RANGES = 3
 
@@ -85,6 +85,11 @@ def step_kind(kind: str, lang: str) -> str:
     """A step's kind in words: prefill, decode."""
     key = f"step.kind.{kind}"
     return text(lang, key) if key in texts(lang) else visible(kind)
+
+
+def steps_name(steps: Sequence[Step], lang: str) -> str:
+    """`step 1`, `steps 3-17`."""
+    return text(lang, "diagram.step_name" if len(steps) == 1 else "diagram.steps_name", indexes=_indexes(steps))
 
 
 def _indexes(steps: Sequence[Step]) -> str:

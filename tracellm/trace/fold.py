@@ -20,6 +20,8 @@ LONGEST_SEQUENCE = 8
 
 def fold(siblings: list[Node]) -> list[Node]:
     """Siblings with what repeats among them drawn together: single calls first, then sequences, the shortest first."""
+    if len(siblings) < 2:
+        return siblings
     folded = _fold_calls(siblings)
     for length in range(2, min(LONGEST_SEQUENCE, len(folded) // 2) + 1):
         folded = _fold_sequences(folded, length)

@@ -75,7 +75,8 @@ def bottom_up(nodes: Iterable[Node], change: Callable[[list[Node]], list[Node]])
     """Pass every list of siblings, the deepest first, through `change`; nodes are changed in place."""
     siblings = list(nodes)
     for node in siblings:
-        node.children = bottom_up(node.children, change)
+        if node.children:
+            node.children = bottom_up(node.children, change)
     return change(siblings)
 
 

@@ -2,11 +2,11 @@
 
 Each arrow has a rank, and the lowest are drawn until the limit is reached:
 
-0. The chain by which a token is made, `LLM.generate` to the sampler, in the first prefill and the first decode step;
-   whatever failed.
-1. The other groups of steps, an arrow each; the chains by which the engine is built and requests get in and out; what
-   the user's own lines call; what came back along the chain in the first step.
-2. Everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
+0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; whatever failed;
+1. an arrow for each other group of steps; what the user's own lines call;
+2. `OTHER_CHAINS`, by which the engine is built and requests get in and out;
+3. `RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do there;
+4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,26 +40,41 @@ STEP_CHAIN = frozenset({
 
 OTHER_CHAINS = frozenset({
     "LLM.__init__",
-    "LLMEngine.from_engine_args",
     "LLMEngine.__init__",
     "EngineCoreClient.make_client",
     "InprocClient.__init__",
     "EngineCore.__init__",
     "UniProcExecutor.__init__",
-    "Worker.init_device",
     "Worker.load_model",
     "GPUModelRunner.load_model",
     "EngineCore._initialize_kv_caches",
     "Scheduler.__init__",
     "LLMEngine.add_request",
     "Processor.process_inputs",
-    "InputPreprocessor.preprocess",
     "EngineCore.add_request",
     "Scheduler.add_request",
     "OutputProcessor.process_outputs",
-    "EngineCore.post_step",
 })  # fmt: skip
 """The calls by which the engine is built, and a request gets in and out."""
+
+RETURNS = frozenset({
+    "LLM.generate",
+    "LLM.chat",
+    "EngineCoreClient.make_client",
+    "Scheduler.schedule",
+    "UniProcExecutor.execute_model",
+    "Sampler.forward",
+    "Scheduler.update_from_output",
+})  # fmt: skip
+"""The calls whose result says what the call was for, as does that of the model's forward."""
+
+INSIDE = frozenset({
+    "KVCacheManager.allocate_slots",
+    "GPUModelRunner._prepare_inputs",
+    "GPUModelRunner._sample",
+    "EngineCore.post_step",
+})  # fmt: skip
+"""What the scheduler and the runner do along the chain."""
 
 _LATER = 1000
 """Added to the rank of what happens in other steps than the first prefill and the first decode."""
@@ -141,28 +156,28 @@ def _place_below(node: Node, child: Node, place: _Place, first: dict[int, _Place
 
 
 def _rank(node: Node, depth: int, place: _Place) -> int:
+    name = node.span.name
     if node.failed or (_in_chain(node) and place in ("", "prefill", "decode")):
         return 0
-    if place == "head" or (_wanted(node) and place != "later"):
+    if place == "head" or (names.CALLER_FILE in node.span.attributes and place != "later"):
         return 1
-    # A private method is a detail of the method that called it.
-    detail = 10 * LEVELS.index(node.level) + depth + 3 * (node.span.method.startswith("_") and not _is_dunder(node))
-    return 2 + detail + {"": 10, "prefill": -10, "decode": 20, "head": 0, "later": _LATER}[place]
+    if name in OTHER_CHAINS and place != "later":
+        return 2
+    if place == "prefill" and (name in INSIDE or name.endswith(("ForCausalLM.compute_logits", "DecoderLayer.forward"))):
+        return 3
+    # A private method is a detail of the method that called it; what makes one call only does little but pass it on.
+    private = node.span.method.startswith("_") and not node.span.method.startswith("__")
+    detail = 10 * LEVELS.index(node.level) + depth + 5 * private + 5 * (len(node.children) == 1)
+    return 20 + detail + {"": 10, "prefill": -10, "decode": 20, "head": 0, "later": _LATER}[place]
 
 
 def _return_rank(node: Node, depth: int, place: _Place) -> int:
     if node.failed:
         return 0
-    return 1 if _in_chain(node) and place in ("", "prefill") else _rank(node, depth, place) + 40
+    if place in ("", "prefill") and (node.span.name in RETURNS or node.span.name.endswith("ForCausalLM.forward")):
+        return 3 if place else 2
+    return _rank(node, depth, place) + 100
 
 
 def _in_chain(node: Node) -> bool:
     return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
-
-
-def _wanted(node: Node) -> bool:
-    return node.span.name in OTHER_CHAINS or names.CALLER_FILE in node.span.attributes
-
-
-def _is_dunder(node: Node) -> bool:
-    return node.span.method.startswith("__")

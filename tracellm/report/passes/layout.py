@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from tracellm.report.diagram import Box, Close, Diagram, Item, Loop, Message, Note, Participant
+from tracellm.report.diagram import Box, Close, Diagram, Item, Loop, Message, Note, Participant, messages
 from tracellm.report.texts import text
 from tracellm.report.titles import arguments, error, result, script_of, steps_title, times
 from tracellm.report.visible import shorten, visible
@@ -14,9 +14,9 @@ __all__ = ["lay_out"]
 
 LONGEST_NAME = 40
 """Characters of a lifeline's or a method's name."""
-LONGEST_VALUES = 48
+LONGEST_VALUES = 42
 """Characters of what was passed or came back."""
-LONGEST_NOTE = 100
+LONGEST_NOTE = 160
 
 _Key = tuple[int, str]
 """A lifeline: which process, and whose methods."""
@@ -104,8 +104,9 @@ class _Layout:
         if len(node.steps) > 1:
             title = text(self._lang, "diagram.times", title=title, count=len(node.steps))
             return [Loop(title, tuple(below), len(node.steps))]
-        here = self._ids[caller]
-        return [Note(here, here, shorten(title, LONGEST_NOTE)), *below]
+        # Over the lifeline that makes the step and the one that takes it, so that the note has room.
+        first = next(messages(below))
+        return [Note(first.source, first.target, shorten(title, LONGEST_NOTE)), *below]
 
     def _repeated(self, below: list[Item], node: Node, of: int) -> list[Item]:
         if not below or not (often := times(node.count, of, self._lang)):

@@ -23,6 +23,8 @@ def group_steps(trace: Trace) -> Callable[[list[Node]], list[Node]]:
     step_of = {_unit(trace, step.span).span_id: step for step in steps(trace)}
 
     def change(siblings: list[Node]) -> list[Node]:
+        if not any(node.spans and node.span.span_id in step_of for node in siblings):
+            return siblings
         found: list[Node] = []
         waiting: list[Node] = []  # calls since the last step: do they belong to the next one?
         groups: list[list[Node]] = []

@@ -1,0 +1,216 @@
+"""Folding: repetition is drawn once, and nothing is lost by it."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.report.traces import Calls, hello
+from tracellm.report.passes.budget import choose, everything
+from tracellm.report.passes.condense import condense
+from tracellm.report.passes.lines import under_lines
+from tracellm.report.passes.select import down_to, hide, on_focus
+from tracellm.report.passes.step_groups import group_steps
+from tracellm.trace import names
+from tracellm.trace.fold import fold
+from tracellm.trace.model import Trace
+from tracellm.trace.tree import DEEPEST, Node, bottom_up, call_tree, check, walk
+
+Tree = tuple[str, list["Tree"]]
+
+CLASSES = ["A.f", "A.g", "B.f", "ops.k"]
+LEVEL = {"A.f": "request", "A.g": "step", "B.f": "layer", "ops.k": "kernel"}
+
+TREES = st.recursive(
+    st.tuples(st.sampled_from(CLASSES), st.just([])),
+    lambda below: st.tuples(st.sampled_from(CLASSES), st.lists(below, max_size=6)),
+    max_leaves=20,
+)
+
+
+def trace_of(*trees: Tree, script: bool = True) -> Trace:
+    """A trace whose calls are these trees, below a script or each a root."""
+    calls = Calls()
+
+    def make(tree: Tree) -> None:
+        name, below = tree
+        with calls(name, LEVEL.get(name, "step")):
+            for one in below:
+                make(one)
+
+    if script:
+        with calls("hello.py", "request", lifeline="hello.py"):
+            for tree in trees:
+                make(tree)
+    else:
+        for tree in trees:
+            make(tree)
+    return calls.trace()
+
+
+def shape(nodes: list[Node]) -> list[object]:
+    """What is drawn, for comparing: name and count, or the kind of what is no call, with what is below."""
+    return [
+        (node.span.name if node.kind == "call" else node.kind, node.count, *([shape(node.children)] * bool(node.children)))
+        for node in nodes
+    ]
+
+
+def folded(*trees: Tree) -> list[object]:
+    """The shape of the folded trees below the script."""
+    return shape(bottom_up(call_tree(trace_of(*trees)), fold)[0].children)
+
+
+def leaf(name: str) -> Tree:
+    return name, []
+
+
+def test_a_call_made_many_times_running_is_one_node():
+    """Twenty-four layers are one line with a count, and so are the calls below them."""
+    layer = ("B.f", [leaf("ops.k"), leaf("ops.k")])
+    assert folded(*[layer] * 24) == [("B.f", 24, [("ops.k", 48)])]
+
+
+def test_a_sequence_made_many_times_running_is_a_repeat():
+    """Calls that alternate are a repeat over one of each, in their order."""
+    assert folded(*[leaf("A.f"), leaf("B.f")] * 3) == [("repeat", 3, [("A.f", 3), ("B.f", 3)])]
+
+
+def test_a_sequence_of_runs_is_folded_inside_out():
+    """Runs fold first, then the sequence that they form."""
+    once = [leaf("A.f"), leaf("B.f"), leaf("B.f")]
+    assert folded(*once * 2) == [("repeat", 2, [("A.f", 2), ("B.f", 4)])]
+
+
+def test_a_call_that_does_a_little_more_is_still_alike():
+    """Some calls of a run make one call more than others: one node, and its count says how often."""
+    plain, more = ("A.g", [leaf("A.f")]), ("A.g", [leaf("A.f"), leaf("ops.k")])
+    assert folded(plain, more, plain) == [("A.g", 3, [("A.f", 3), ("ops.k", 1)])]
+
+
+def test_calls_that_do_different_things_stay_apart():
+    """The same method with other work below it is not the same work."""
+    first, second = ("A.g", [leaf("A.f")]), ("A.g", [leaf("B.f")])
+    assert folded(first, second) == [("A.g", 1, [("A.f", 1)]), ("A.g", 1, [("B.f", 1)])]
+
+
+def test_merging_keeps_the_order_of_the_calls():
+    """What only a later call made stands after the call it followed there."""
+    first, second = ("A.g", [leaf("A.f"), leaf("ops.k")]), ("A.g", [leaf("A.f"), leaf("B.f"), leaf("ops.k")])
+    assert folded(first, second) == [("A.g", 2, [("A.f", 2), ("B.f", 1), ("ops.k", 2)])]
+
+
+def test_one_round_joins_a_sequence_of_many():
+    """Where one call went round once and another twice, the rounds are counted together."""
+    once = [leaf("A.f"), leaf("B.f")]
+    assert folded(("A.g", once), ("A.g", once * 2), ("A.g", once * 2)) == [
+        ("A.g", 1, [("A.f", 1), ("B.f", 1)]),
+        ("A.g", 2, [("repeat", 4, [("A.f", 4), ("B.f", 4)])]),
+    ]
+
+
+def test_a_failed_call_is_not_folded_with_those_that_went_well():
+    """The one that raised stays to be seen."""
+    calls = Calls()
+    with calls("hello.py", lifeline="hello.py"):
+        calls.leaf("A.f")
+        with pytest.raises(ValueError, match="no"), calls("A.f"):
+            raise ValueError("no")
+    assert shape(bottom_up(call_tree(calls.trace()), fold)[0].children) == [("A.f", 1), ("A.f", 1)]
+
+
+def passes(trace: Trace, tree: list[Node]) -> list[Callable[[list[Node]], list[Node]]]:
+    """Every pass, alone."""
+    return [
+        lambda roots: bottom_up(roots, fold),
+        lambda roots: bottom_up(roots, under_lines),
+        lambda roots: bottom_up(roots, group_steps(trace)),
+        lambda roots: hide(roots, down_to("step")),
+        lambda roots: hide(roots, on_focus(roots, {"B"})),
+        lambda roots: hide(roots, lambda node: id(node) in choose(roots, 5).calls),
+        lambda roots: hide(roots, lambda node: id(node) in everything(roots).calls),
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees=st.lists(TREES, min_size=1, max_size=4), script=st.booleans())
+def test_no_pass_loses_a_call_or_time(trees: list[Tree], script: bool):
+    """Every pass, and all of them in a row, keep each span once, the sum of own times, and the order."""
+    trace = trace_of(*trees, script=script)
+    for number in range(len(passes(trace, []))):
+        check(call_tree(trace), passes(trace, [])[number](call_tree(trace)))
+    tree = call_tree(trace)
+    for change in passes(trace, tree):
+        tree = change(tree)
+        check(call_tree(trace), tree)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees=st.lists(TREES, min_size=1, max_size=4))
+def test_own_times_sum_to_the_whole(trees: list[Tree]):
+    """Before and after folding, the own times of all nodes are the total of the root."""
+    trace = trace_of(*trees)
+    root = trace.roots[0]
+    for tree in (call_tree(trace), bottom_up(call_tree(trace), fold)):
+        assert sum(node.own_ns for node in walk(tree)) == tree[0].total_ns == root.duration_ns
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees=st.lists(TREES, min_size=1, max_size=4))
+def test_folding_what_is_folded_changes_nothing(trees: list[Tree]):
+    """One pass finds all runs of single calls; the counts are those of the trace."""
+    trace = trace_of(*trees)
+    for node in walk(bottom_up(call_tree(trace), fold)):
+        if node.kind == "call":
+            assert node.count == len(node.spans)
+            assert node.total_ns == sum(span.duration_ns for span in node.spans)
+
+
+@pytest.mark.parametrize("most", [6, 7, 10])
+def test_many_groups_of_steps_become_few(most: int):
+    """Of a run with a change in every step, at most `most` groups remain, and no step is lost."""
+    calls = Calls()
+    with calls("hello.py", lifeline="hello.py"):
+        for index in range(1, 41):
+            with calls("EngineCore.step_fn", **_facts(index)):
+                calls.leaf("Scheduler.schedule")
+    trace = calls.trace()
+    tree = bottom_up(bottom_up(call_tree(trace), group_steps(trace)), condense(most))
+    check(call_tree(trace), tree)
+    groups = tree[0].children
+    assert len(groups) <= most
+    assert [step.index for group in groups for step in group.steps] == list(range(1, 41))
+    assert groups[0].steps[0].kind == "prefill"
+    assert any(group.count == 1 and group.steps[0].kind == "decode" for group in groups)
+
+
+def _facts(index: int) -> dict[str, object]:
+    kind = "decode" if index > 30 else "prefill"
+    return {names.STEP_INDEX: index, names.STEP_KIND: kind, names.STEP_REQUESTS: [str(index)], names.STEP_NEW: [str(index)]}
+
+
+def test_alike_steps_become_one_group():
+    """Of a small run, the first step and the last stand alone, and those between are one group with the calls between."""
+    trace = hello(tokens=17)
+    grouped = group_steps(trace)
+    tree = bottom_up(call_tree(trace), lambda siblings: fold(under_lines(grouped(siblings))))
+    check(call_tree(trace), tree)
+    groups = [node for node in walk(tree) if node.kind == "steps"]
+    assert [[step.index for step in group.steps] for group in groups] == [[1], list(range(2, 17)), [17]]
+    assert [child.span.name for child in groups[1].children] == ["LLMEngine.has_unfinished_requests", "LLMEngine.step"]
+
+
+def test_calls_deeper_than_can_be_shown_are_counted():
+    """A function that calls itself a thousand times gives a tree of bounded depth that knows of all the calls."""
+    calls = Calls()
+    stack = [calls("A.f") for _ in range(1000)]
+    for one in stack:
+        one.__enter__()
+    for one in reversed(stack):
+        one.__exit__(None, None, None)
+    trace = calls.trace()
+    tree = bottom_up(call_tree(trace), fold)
+    check(call_tree(trace), tree)
+    assert len(list(walk(tree))) == DEEPEST + 1
+    assert sum(node.own_ns for node in walk(tree)) == tree[0].total_ns
