@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ def test_its_structure_is_sound(lang):
     page = Page(report_html(a_run_folder(a_run()), lang))
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     for landmark in ("header", "nav", "main", "footer"):
         assert page.count(landmark) == 1
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]

@@ -9,15 +9,17 @@ T = TypeVar("T")
 
 
 def duration(seconds: float) -> str:
-    """A time with about three digits: `0.42 ms`, `41.3 ms`, `2.15 s`, `3 min 20 s`."""
-    if seconds < 0.001:
-        return f"{seconds * 1e3:.2f} ms"
+    """A time with three digits: `0.42 ms`, `41.3 ms`, `2.15 s`, `3 min 20 s`."""
     if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms" if seconds < 0.1 else f"{seconds * 1e3:.0f} ms"
+        return f"{_three_digits(seconds * 1e3)} ms"
     if seconds < 59.95:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+        return f"{_three_digits(seconds)} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
 
 
 def byte_size(count: int) -> str:

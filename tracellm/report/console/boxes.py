@@ -134,7 +134,9 @@ def _executed(step: Step, lang: str) -> list[str]:
 def _sampled(step: Step, lang: str) -> list[str]:
     if not step.sampled:
         return [text(lang, "console.step.no_token")]
-    shown, more = clip(step.sampled, MOST_REQUESTS)
+    batch = {request.request_id: place for place, request in enumerate(step.requests)}
+    in_order = sorted(step.sampled, key=lambda one: batch.get(one.request_id, len(batch)))
+    shown, more = clip(in_order, MOST_REQUESTS)
     lines = []
     for one in shown:
         token = text(lang, "console.step.no_text") if one.text is None else f'"{shorten(visible(one.text), 40)}"'

@@ -72,13 +72,13 @@ class Paper:
     def _print(self, *content: RenderableType, **options: Any) -> None:
         if self._closed:
             return
-        with self._rich.capture() as written:
-            for part in content:
-                self._rich.print(part, **options)
-        said = written.get()
-        if not self._rich.is_terminal:
-            said = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
         try:
+            with self._rich.capture() as written:
+                for part in content:
+                    self._rich.print(part, **options)
+            said = written.get()
+            if not self._rich.is_terminal:
+                said = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
             with _beside_progress_bars(self._stream):
                 self._stream.write(said)
                 self._stream.flush()

@@ -193,8 +193,9 @@ def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
     for key in ("versions", "host", "options"):
         found = manifest.get(key)
         if isinstance(found, Mapping) and found:
-            rows = [(visible(str(name).removesuffix("_bytes")), visible(_plain(name, value))) for name, value in found.items()]
-            tables.append({"title": text(lang, f"html.about.{key}"), "rows": rows})
+            rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in found.items()]
+            shown = [(visible(name), visible(value)) for name, value in rows]
+            tables.append({"title": text(lang, f"html.about.{key}"), "rows": shown})
     probes = manifest.get("probes")
     missing = probes.get("missing") if isinstance(probes, Mapping) else None
     return {"about": tables, "missing": [visible(str(name)) for name in missing] if isinstance(missing, list) else []}

@@ -99,9 +99,8 @@ class _Body:
         height = self._y + 10
         stems = [_path("stem", "M", x, 0, "V", height) for x in self._x.values()]
         content = self._under + stems + self._bars + self._over
-        arrows = sum(1 for _ in messages(diagram.items))
-        names = ", ".join(visible(participant.label) for participant in diagram.participants)
-        self.svg = _svg("lifelines", self._width, height, content, label=f"{diagram.title} {names} ({arrows})".strip())
+        said = visible(" ".join([diagram.title, *(participant.label for participant in diagram.participants)]))
+        self.svg = _svg("lifelines", self._width, height, content, label=said)
 
     def _items(self, items: tuple[Item, ...], depth: int) -> None:
         for item in items:

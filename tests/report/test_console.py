@@ -1,0 +1,175 @@
+"""The live console: what it says of which spans, on a terminal, in a pipe, in two languages."""
+
+import io
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from tests.conftest import Golden
+from tests.report.synthetic import HOSTILE, MANIFEST, a_run
+from tracellm.report.console import Console
+from tracellm.report.texts import LANGUAGES
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _say(spans: list[Span], lang: Any = "en", stream: io.StringIO | None = None, **manifest: Any) -> str:
+    stream = stream or io.StringIO()
+    console = Console(lang, stream=stream)
+    for span in spans:
+        console(span)
+    console.finish(MANIFEST | manifest, Path("runs/one/report.html"))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_whole_run_in_a_pipe(lang, golden: Golden):
+    """Plain text: no escape sequence, no box, no blank at a line's end, at most 80 columns."""
+    said = _say(a_run(), lang)
+    golden(GOLDEN / f"console-{lang}.txt", said)
+    assert not re.search("[\x1b\u2500-\u257f]| $", said, re.MULTILINE)
+    assert all(cell_len(line) <= 80 for line in said.splitlines())
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("columns", [40, 80, 140])
+def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.MonkeyPatch):
+    """Every line fits, and within a box all are equally wide, Chinese as well."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    said = re.sub(r"\x1b\[[\d;]*m", "", _say(a_run(), lang, Terminal()))
+    lines = said.splitlines()
+    widths = {cell_len(line) for line in lines if line[:1] in ("╭", "│", "╰")}
+    assert widths == {min(columns, 104)}
+    assert all(cell_len(line) <= columns or line.startswith(("Report", "报告")) for line in lines)
+
+
+def test_the_client_comes_before_what_it_holds():
+    """Start-up is told outside in, although the spans end inside out."""
+    titles = re.findall("^== (.*?)[:=]", _say(a_run()), re.MULTILINE)
+    assert titles[:3] == ["Client", "Model load", "KV cache "]
+
+
+def test_what_was_loaded_is_said_even_when_start_up_fails():
+    """A run that dies while it sets up its cache has told how far it came."""
+    spans = [span for span in a_run() if span.attributes.keys() & {names.LOAD_FILES, names.LOAD_BYTES}]
+    error = {"type": "EngineError", "message": "no memory", "file": "capital.py", "line": 3}
+    said = _say(spans, status="failed", error=error)
+    assert "11.5 MB, 75 tensors" in said
+    assert "run failed" in said
+    assert "capital.py:3: EngineError: no memory" in said
+
+
+def test_quiet_says_nothing():
+    """With --quiet not even the summary is written."""
+    stream = io.StringIO()
+    console = Console(stream=stream, quiet=True)
+    for span in a_run():
+        console(span)
+    console.finish(MANIFEST, Path("report.html"))
+    assert stream.getvalue() == ""
+
+
+def test_it_writes_to_stderr_only(capsys: pytest.CaptureFixture[str]):
+    """What the script prints to stdout stays by itself."""
+    console = Console()
+    for span in a_run():
+        console(span)
+    console.finish(MANIFEST)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "InprocClient" in err
+
+
+def test_a_closed_stderr_stops_the_console_and_nothing_else():
+    """`2>&1 | head` may close the stream at any time."""
+    stream = io.StringIO()
+    console = Console(stream=stream)
+    stream.close()
+    for span in a_run():
+        console(span)
+    console.finish(MANIFEST)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("bad", HOSTILE)
+def test_text_is_shown_as_it_is(bad: str, terminal: bool):
+    """Markup is no markup, emoji codes are no emoji, and no control character reaches the terminal."""
+    said = _say(a_run(prompts=(bad, bad)), stream=Terminal() if terminal else None)
+    said = re.sub(r"\x1b\[[\d;]*m", "", said)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", said)
+    expected = {0: "<script>document.title='owned'", 3: "{{ 7 * 7 }} {% raw %} ${7*7}", 4: r"\e[31mred\e[0m \x00"}
+    if (start := expected.get(HOSTILE.index(bad))) is not None:
+        assert f'" {start}' in said
+
+
+def test_steps_in_which_nothing_changed_share_a_line():
+    """Each step is told once, in order, whatever is folded."""
+    said = _say(a_run(decode_steps=40))
+    told = []
+    for first, last in re.findall(r"^(?:== )?Steps? (\d+)(?:-(\d+))?:", said, re.MULTILINE):
+        told += range(int(first), int(last or first) + 1)
+    assert told == list(range(1, 42))
+    assert said.count("\nStep") == 4
+
+
+def test_a_change_is_told_where_it_happened():
+    """Joined, came back, preempted, held with the numbers, finished: a line below the step's."""
+    spans = a_run(decode_steps=6)
+    steps = [span for span in spans if span.name == "EngineCore.step_fn"]
+    steps[3].attributes |= {
+        names.STEP_PREEMPTED: ["1"],
+        names.STEP_RESUMED: ["0"],
+        names.STEP_NEW: ["7"],
+        names.STEP_HELD: ["8", "9", "10"],
+        names.STEP_HELD_REASONS: ["no_free_blocks", "behind", "of_the_future"],
+        names.STEP_HELD_DETAILS: ["needed=3 free=1", "request=8 cause=no_free_blocks", "moon=full"],
+    }
+    said = _say(spans)
+    below = said.split("Step 4: ")[1].split("\nStep")[0].splitlines()[1:]
+    assert [line.strip() for line in below] == [
+        "request 7 joined",
+        "request 0 came back",
+        "request 1 preempted, blocks taken away",
+        "request 8 held: KV blocks: needs 3, 1 free",
+        "request 9 held: waiting behind request 8, which lacks KV blocks",
+        "request 10 held: of_the_future (moon=full)",
+        "request 0 finished: stop (end token or stop text)",
+    ]
+
+
+def test_many_requests_are_counted():
+    """A step of fifty requests shows some of them and says how many more there are."""
+    said = _say(a_run(prompts=["p"] * 50, decode_steps=2))
+    assert "requests 0, 1, 2, 3, 4, 5 and 44 more joined" in said
+    assert said.count("... and 45 more") == 4
+
+
+def test_without_text_the_token_is_told_by_its_probability():
+    """A recording without text says so in place of the token."""
+    assert "0: a token (recorded without text)  97.3%" in _say(a_run(text=False))
+
+
+def test_bare_spans_do_no_harm():
+    """Spans that lack every attribute are taken for what little they say."""
+    bare = [Span(name, "1" * 32, name, None, 0, 10) for name in ("EngineCore.step_fn", "llm_request")]
+    assert "1 request" in _say(bare, status="gone", duration_s=None, error="?")
+
+
+def test_lines_stand_in_the_order_of_the_run():
+    """What a step's line tells is complete before the next one's."""
+    starts = [int(first) for first in re.findall(r"Steps? (\d+)", _say(a_run(decode_steps=30)))]
+    assert all(before < after for before, after in pairwise(starts))
