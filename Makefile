@@ -1,0 +1,54 @@
+# The whole set-up is one of these:
+#   make demo    an example, explained: environment, installation, run
+#   make test    everything that is checked: style, types, tests
+# All of it happens in .venv in this folder; `make clean` removes that. PYTHON=... picks the Python (3.11 or later).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types unit docs clean
+.DEFAULT_GOAL := demo
+
+demo: $(VENV)/installed
+	$(BIN)/tracellm run --explain examples/hello.py
+
+test: lint types unit
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-dev
+	$(BIN)/python -m mypy
+
+# One thread to each test: two cores are enough, and the order of sums is the same everywhere.
+unit: $(VENV)/installed-dev tests/mermaid/node_modules
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+# The pages, pictures and numbers in docs/ that are made from a real run.
+docs: $(VENV)/installed-dev
+	$(BIN)/python scripts/make_docs.py
+
+$(VENV)/bin/python:
+	"$$(scripts/python.sh)" -m venv $(VENV)
+
+$(VENV)/index.txt: $(VENV)/bin/python
+	scripts/torch-index.sh $< > $@
+
+$(VENV)/installed: pyproject.toml constraints.txt $(VENV)/index.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(VENV)/index.txt -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Real Mermaid, to parse every diagram with; without Node those tests say what they lack.
+tests/mermaid/node_modules: tests/mermaid/package-lock.json
+	if command -v npm > /dev/null; then npm ci --silent --prefix tests/mermaid && touch $@; \
+	else echo "(no npm: the tests that parse diagrams with real Mermaid will be skipped)"; fi
+
+clean:
+	rm -rf $(VENV) tests/mermaid/node_modules
