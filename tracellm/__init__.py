@@ -16,10 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracellm.cli.explanation import explain
     from tracellm.engine.entrypoints.llm import LLM
     from tracellm.engine.outputs import CompletionOutput, RequestOutput
     from tracellm.engine.sampling_params import SamplingParams
-    from tracellm.explain import explain
     from tracellm.probes import probe
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ _HOMES = {
     "RequestOutput": "tracellm.engine.outputs",
     "CompletionOutput": "tracellm.engine.outputs",
     "probe": "tracellm.probes",
-    "explain": "tracellm.explain",
+    "explain": "tracellm.cli.explanation",
 }
 """Where each lazily imported name lives."""
 

@@ -1,0 +1,156 @@
+"""The house stands: each of its five floors uses only those below it, and what is heavy comes in when it is used."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ["engine", "trace", "probes", "report", "cli"]
+"""From the ground up."""
+
+HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "numpy"}
+
+
+def imports(file: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, anywhere in it, with the line."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: a relative import hides which floor it reaches"
+            assert node.module is not None
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def files_of(floor: str) -> list[Path]:
+    """The modules of a floor."""
+    return sorted((ROOT / "tracellm" / floor).rglob("*.py"))
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_imports_never_run_upward(floor: str) -> None:
+    """A floor imports itself and the floors below it, and of the package's face nothing but the version."""
+    allowed = set(FLOORS[: FLOORS.index(floor) + 1])
+    if floor == "trace":
+        allowed.discard("engine")  # a recording can be read where there is no engine
+    found = []
+    for file in files_of(floor):
+        for name, line in imports(file):
+            package, _, rest = name.partition(".")
+            if package == "tracellm" and rest != "__version__" and rest.partition(".")[0] not in allowed:
+                found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
+    assert found == []
+
+
+def run(code: str, *options: str) -> str:
+    """What `code` prints in a fresh interpreter."""
+    done = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_engine_runs_without_the_other_floors(tmp_path: Path) -> None:
+    """The engine generates from a package that holds nothing but the engine and the embedded model."""
+    package = tmp_path / "tracellm"
+    package.mkdir()
+    for name in ("engine", "tiny"):
+        (package / name).symlink_to(ROOT / "tracellm" / name)
+    (package / "__init__.py").write_text("")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from tracellm.engine.entrypoints.llm import LLM
+from tracellm.engine.sampling_params import SamplingParams
+import tracellm
+assert tracellm.__file__.startswith({str(tmp_path)!r})
+llm = LLM(num_gpu_blocks_override=16, max_model_len=64)
+print(len(llm.generate("Hello", SamplingParams(max_tokens=3, ignore_eos=True))[0].outputs[0].token_ids))
+floors = {{name.split(".")[1] for name in sys.modules if name.startswith("tracellm.")}}
+print(sorted(floors))
+"""
+    assert run(code).splitlines() == ["3", "['engine']"]
+
+
+@pytest.mark.parametrize("module", ["tracellm", "tracellm.cli.app", "tracellm.cli.show", "tracellm.cli.explanation"])
+def test_what_is_heavy_is_not_imported_early(module: str) -> None:
+    """Importing the package, the command or the recorder brings in neither torch nor transformers."""
+    assert run(f"import sys, {module}\nprint(sorted({HEAVY!r} & set(sys.modules)))") == "[]"
+
+
+def test_the_engine_is_not_touched_unless_asked() -> None:
+    """Importing the recorder wraps nothing: the engine's functions are the ones in its source."""
+    code = """
+import tracellm.probes.session, tracellm.probes.catalog
+from tracellm.engine.core import EngineCore
+print(EngineCore.step_fn.__code__.co_filename.endswith("engine/core.py"), hasattr(EngineCore.step_fn, "__wrapped__"))
+"""
+    assert run(code) == "True False"
+
+
+def test_a_report_needs_no_engine() -> None:
+    """Reading and rendering a run imports nothing of the engine, so that it works where torch is not installed."""
+    code = """
+import sys
+import tracellm.trace.run_folder, tracellm.cli.show
+import tracellm.report.calltree, tracellm.report.sequence, tracellm.report.steps, tracellm.report.html
+print([name for name in sys.modules if name.startswith("tracellm.engine")])
+"""
+    assert run(code) == "[]"
+
+
+def test_public_names_are_found_and_listed() -> None:
+    """Every name in `tracellm.__all__` can be imported, and is shown by dir()."""
+    import tracellm
+
+    for name in tracellm.__all__:
+        assert getattr(tracellm, name) is not None
+    assert set(tracellm.__all__) <= set(dir(tracellm))
+
+
+def test_async_llm_is_refused_with_the_reason() -> None:
+    """`from tracellm import AsyncLLM` says that it comes with the multi-process clients."""
+    with pytest.raises(ImportError, match="multi-process clients, which are not in this version"):
+        from tracellm import AsyncLLM  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    """pyproject.toml names each distribution that the package imports, and no other."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {_normal(re.split(r"[><=\[ ]", line)[0]) for line in project["dependencies"]}
+    known = packages_distributions()
+    used = set()
+    for file in (ROOT / "tracellm").rglob("*.py"):
+        for name, _ in imports(file):
+            top = name.partition(".")[0]
+            if top not in sys.stdlib_module_names and top != "tracellm":
+                used |= {_normal(distribution) for distribution in known.get(top, [top])}
+    assert used == declared
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_constraints_pin_every_dependency() -> None:
+    """constraints.txt has an exact version for everything that pyproject.toml asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in lines)
+    pinned = {line.partition("==")[0] for line in lines}
+    assert {_normal(re.split(r"[><=\[ ]", line)[0]) for line in wanted} <= pinned
+
+
+def test_every_module_says_what_it_is_and_is_short() -> None:
+    """Each module opens with a docstring and stays below 400 lines."""
+    for file in (file for floor in FLOORS for file in files_of(floor)):
+        source = file.read_text(encoding="utf-8")
+        assert not source.strip() or ast.get_docstring(ast.parse(source)), f"{file} has no docstring"
+        assert len(source.splitlines()) <= 400, f"{file} is long; has it one subject?"
