@@ -123,7 +123,7 @@ def arguments_and_result(function: Callable[..., Any], receiver: str) -> tuple[A
         known = remembered.get(facts)
         if known is None:
             given, keywords, result = facts
-            more = [f"*{i}" for i in range(len(positional), len(given))]
+            more = [f"*{i}" for i in range(len(given) - len(positional))]
             pairs = [*zip(positional + more, given, strict=False), *keywords]
             known = written(pairs, result)
             if len(remembered) < 1000:

@@ -30,7 +30,11 @@ class Installation:
 
     def __init__(self, entries: Iterable[Entry], detail: Level, problems: list[str]) -> None:
         levels = LEVELS[: LEVELS.index(detail) + 1]
-        self._entries = [entry for entry in entries if entry.level in levels]
+        self._by_module: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if entry.level in levels:
+                self._by_module.setdefault(entry.target.partition(":")[0], []).append(entry)
+        self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
         self._problems = problems
         self._originals: dict[tuple[Any, str], Any] = {}
         self._hook = ImportHook(self._wanted, self._install_module)
@@ -52,16 +56,19 @@ class Installation:
             setattr(owner, name, original)
 
     def _wanted(self, module_name: str) -> bool:
-        return any(fnmatchcase(module_name, entry.target.partition(":")[0]) for entry in self._entries)
+        return module_name in self._by_module or any(fnmatchcase(module_name, one) for one in self._patterns)
 
     def _install_module(self, module: ModuleType) -> None:
-        for entry in self._entries:
-            module_pattern, _, path = entry.target.partition(":")
-            if fnmatchcase(module.__name__, module_pattern):
-                self._install_entry(entry, module, path, any_module="*" in module_pattern)
+        for entry in self._by_module.get(module.__name__, ()):
+            self._install_entry(entry, module)
+        for pattern in self._patterns:
+            if fnmatchcase(module.__name__, pattern):
+                for entry in self._by_module[pattern]:
+                    self._install_entry(entry, module)
 
-    def _install_entry(self, entry: Entry, module: ModuleType, path: str, any_module: bool) -> None:
-        found = False
+    def _install_entry(self, entry: Entry, module: ModuleType) -> None:
+        module_name, _, path = entry.target.partition(":")
+        found = "*" in module_name  # such an entry is about whichever modules have it
         for owner, name in _places(module, path):
             found = True
             if (owner, name) not in self._originals:
@@ -71,7 +78,7 @@ class Installation:
                     setattr(owner, name, wrapped)
                 else:
                     found = False
-        if not found and not any_module and entry.target not in self.missing:
+        if not found and entry.target not in self.missing:
             self.missing.append(entry.target)
 
     def _wrapped(self, entry: Entry, owner: Any, name: str, original: Any) -> Any:

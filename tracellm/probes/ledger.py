@@ -73,6 +73,10 @@ class Ledger:
         self._lives[request_id].steps += 1
         step.links.append(Link(span.trace_id, span.span_id, {names.REQUEST_ID: request_id}))
 
+    def is_open(self, request_id: str) -> bool:
+        """Has this request begun, and not ended?"""
+        return request_id in self._lives
+
     def generated(self, request_id: str, text: str, num_tokens: int, at_ns: int) -> None:
         """A request's caller was given an output."""
         self.request(request_id, at_ns)
@@ -86,7 +90,8 @@ class Ledger:
         life = self._lives.pop(request_id)
         life.span.end_ns = max(end_ns, life.span.start_ns)
         told = life.span.attributes
-        told[names.REQUEST_STEPS] = life.steps
+        if life.steps:
+            told[names.REQUEST_STEPS] = life.steps
         if life.num_tokens:
             told[names.REQUEST_OUTPUT] = life.text
             told[names.GEN_AI_OUTPUT_TOKENS] = life.num_tokens

@@ -9,7 +9,7 @@ from typing import Any
 from tracellm.probes.brief import brief, written
 from tracellm.probes.catalog.helpers import argument, called_by, caller, caller_attributes, plain
 from tracellm.probes.ledger import Ledger
-from tracellm.probes.spec import Entry
+from tracellm.probes.spec import Capture, Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -20,16 +20,37 @@ _LONGEST_PROMPT = 512  # token ids of a prompt that are kept
 # -- generate and chat ------------------------------------------------------------------------------------------------
 
 
-def _capture_generate(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    first = argument(args, kwargs, 1, "prompts", kwargs.get("messages"))
-    name = "messages" if "messages" in kwargs else "prompts"
-    params = argument(args, kwargs, 2, "sampling_params")
-    return caller(), ((name, brief(first)), ("sampling_params", brief(params))), brief(result)
+def _capture_call(first: str) -> Capture:
+    """What is told of `generate` and `chat`; `first` is the name of what is generated from."""
+
+    def capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        params = argument(args, kwargs, 2, "sampling_params")
+        passed = [(first, brief(argument(args, kwargs, 1, first)))]
+        passed += [("sampling_params", brief(params))] if params is not None else []
+        return caller(), passed, brief(result), _outputs_of(result or ())
+
+    return capture
 
 
 def _generate(facts: Any) -> dict[str, Any]:
-    where, arguments, result = facts
-    return {**caller_attributes(where), **written([pair for pair in arguments if pair[1] is not None], result)}
+    where, passed, result, _ = facts
+    return {**caller_attributes(where), **written(passed, result)}
+
+
+def _note_generated(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    """Ends the requests of a recording that does not go down to single steps."""
+    for request_id, text, num_tokens, reason in facts[3] if facts is not None else ():
+        if ledger.is_open(request_id):
+            ledger.generated(request_id, text, num_tokens, span.end_ns)
+            ledger.ended(request_id, span.end_ns, reason)
+
+
+def _outputs_of(request_outputs: Any) -> list[tuple[str, str, int, str | None]]:
+    return [
+        (output.request_id, one.text, len(one.token_ids), one.finish_reason)
+        for output in request_outputs
+        for one in output.outputs
+    ]
 
 
 # -- a request begins -------------------------------------------------------------------------------------------------
@@ -45,8 +66,8 @@ def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
         "prompt_tokens": request.prompt_token_ids[:_LONGEST_PROMPT],
         "num_prompt_tokens": len(request.prompt_token_ids),
         "max_tokens": params.max_tokens,
-        "temperature": params.temperature,
-        "top_p": params.top_p,
+        "temperature": float(params.temperature),
+        "top_p": float(params.top_p),
         "top_k": params.top_k,
         "seed": params.seed,
         "stop": list(params.stop or ()),
@@ -97,11 +118,7 @@ def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
 
 def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     new = argument(args, kwargs, 1, "engine_core_outputs")
-    return len(new), [
-        (output.request_id, one.text, len(one.token_ids), one.finish_reason)
-        for output in result.request_outputs
-        for one in output.outputs
-    ]
+    return len(new), _outputs_of(result.request_outputs)
 
 
 def _outputs(facts: Any) -> dict[str, Any]:
@@ -146,8 +163,18 @@ _LLM = "tracellm.engine.entrypoints.llm:LLM"
 _OUTPUT_PROCESSOR = "tracellm.engine.output_processor:OutputProcessor"
 
 ENTRIES = (
-    Entry(_LLM + ".generate", "request", _capture_generate, _generate, phase="generation", even_if_raises=True),
-    Entry(_LLM + ".chat", "request", _capture_generate, _generate, phase="generation", even_if_raises=True),
+    *(
+        Entry(
+            f"{_LLM}.{method}",
+            "request",
+            _capture_call(first),
+            _generate,
+            observe=_note_generated,
+            phase="generation",
+            even_if_raises=True,
+        )
+        for method, first in (("generate", "prompts"), ("chat", "messages"))
+    ),
     *plain("request", "entrypoints.llm", "apply_hf_chat_template", "LLM._validate_and_add_requests"),
     *plain("request", "entrypoints.llm", "LLM._add_request", "LLM._process_inputs", "LLM._run_engine"),
     *plain("request", "processor", "Processor.process_inputs"),

@@ -1,0 +1,111 @@
+"""`@tracellm.probe`: names, attributes, and mistakes in both."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.probes.tracing import outline, record
+from tracellm import probe
+from tracellm.probes.decorator import own_problems
+from tracellm.trace import names
+
+
+def test_a_name_and_attributes(tmp_path: Path):
+    """The span has the given name and what the attributes function says of the call."""
+
+    @probe(name="retrieve", attributes=lambda args, kwargs, result: {"found": len(result), "first": result[0]})
+    def find(question: str) -> list[str]:
+        return ["a", "b"]
+
+    trace = record(tmp_path, lambda: find("which?"))
+    assert outline(trace, "found", "first", names.ARGUMENTS) == "script.py\n  retrieve found=2 first=a"
+
+
+def test_constant_attributes(tmp_path: Path):
+    """A mapping is added to what is told by default."""
+
+    @probe(attributes={"stage": "search"})
+    def find(limit: int) -> None: ...
+
+    trace = record(tmp_path, lambda: find(3))
+    name = "test_constant_attributes.find"
+    assert outline(trace, "stage", names.ARGUMENTS) == f"script.py\n  {name} stage=search arguments=['limit=3']"
+
+
+def test_values_are_copied_plain(tmp_path: Path):
+    """Attributes are as they were when the call ended; what OpenTelemetry cannot hold becomes text."""
+    items = [1, 2]
+
+    @probe(attributes=lambda args, kwargs, result: {"items": items, "mixed": [1, "a"], "none": None, "dict": {"a": 1}})
+    def find() -> None: ...
+
+    def run() -> None:
+        find()
+        items.append(3)
+
+    [span] = record(tmp_path, run).named("test_values_are_copied_plain.find")
+    told = {name: span.attributes[name] for name in ("items", "mixed", "none", "dict")}
+    assert told == {"items": [1, 2], "mixed": "[1, 'a']", "none": "None", "dict": "{'a': 1}"}
+
+
+def test_arguments_and_results_in_short(tmp_path: Path):
+    """By default a call tells its arguments and result: numbers as they are, texts and collections by their size."""
+
+    @probe
+    def call(a: int, b: str, *more: float, key: object = None) -> dict[str, int]:
+        return {"x": 1}
+
+    [span] = record(tmp_path, lambda: call(1, "secret", 2.5, key=[1, 2])).named(
+        "test_arguments_and_results_in_short.call"
+    )
+    assert span.attributes[names.ARGUMENTS] == ["a=1", "b=str of 6", "*0=2.5", "key=list of 2"]
+    assert span.attributes[names.RESULT] == "dict of 1"
+
+
+def test_tensors_are_shapes(tmp_path: Path):
+    """A tensor is told as its dtype and shape, and no reference to it is kept."""
+    import weakref
+
+    import torch
+
+    @probe
+    def norm(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x.sum()
+
+    kept = []
+
+    def run() -> None:
+        x = torch.zeros(2, 3)
+        kept.append(weakref.ref(x))
+        norm(x)
+        del x
+        assert kept[0]() is None
+
+    [span] = record(tmp_path, run).named("test_tensors_are_shapes.norm")
+    assert span.attributes[names.ARGUMENTS] == ["x=float32[2, 3]"]
+    assert span.attributes[names.RESULT] == "(float32[2, 3], float32[])"
+
+
+def test_a_mistake_in_attributes(tmp_path: Path):
+    """An attributes function that fails is used no more and told once; calls go on and are recorded."""
+
+    @probe(attributes=lambda args, kwargs, result: {"x": args[7]})
+    def find() -> int:
+        return 5
+
+    results = []
+    trace = record(tmp_path, lambda: results.extend([find(), find()]))
+    assert results == [5, 5]
+    assert len(trace.named("test_a_mistake_in_attributes.find")) == 2
+    [problem] = own_problems
+    assert problem.endswith(
+        "test_a_mistake_in_attributes.<locals>.find stopped: its capture raised IndexError: tuple index out of range"
+    )
+
+
+def test_what_cannot_be_probed():
+    """Classes and things that are no functions are refused, with what to do."""
+    with pytest.raises(TypeError, match="not the class str; put it on the methods"):
+        probe(str)
+    with pytest.raises(TypeError, match="not 3"):
+        probe(3)  # type: ignore[call-overload]

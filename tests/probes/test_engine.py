@@ -1,0 +1,360 @@
+"""The catalog and the engine: every probe finds its function, changes nothing, and tells the truth."""
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracellm.engine
+from tests.engine.sched.test_vllm_parity import SETTINGS, read_cases
+from tests.probes.conftest import PROMPTS, Run
+from tracellm import LLM, SamplingParams
+from tracellm.probes.catalog import CATALOG
+from tracellm.probes.install import Installation
+from tracellm.probes.session import Recording
+from tracellm.trace import names
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import steps
+
+MODEL = Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"
+
+
+def engine_modules() -> list[str]:
+    """Every module of the engine, imported."""
+    found = [module.name for module in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine.")]
+    for name in found:
+        importlib.import_module(name)
+    return found
+
+
+def test_every_entry_finds_a_function():
+    """No entry of the catalog names what the engine does not have; patterns match at least one function each."""
+    modules = engine_modules()
+    for entry in CATALOG:
+        assert any(fnmatchcase(name, entry.target.partition(":")[0]) for name in modules), entry.target
+        installation = Installation([entry], "kernel", [])
+        installation.start()
+        found, missing = installation.installed, installation.missing
+        installation.stop()
+        assert found >= 1, entry.target
+        assert missing == []
+
+
+def wrapped() -> Iterator[str]:
+    """The functions of the engine that are wrapped by a probe now."""
+    from tracellm.probes import wrap
+
+    for name in engine_modules():
+        module = importlib.import_module(name)
+        owners: list[Any] = [module, *(one for one in vars(module).values() if isinstance(one, type))]
+        for owner in owners:
+            for key, value in vars(owner).items():
+                function = getattr(value, "__func__", value)
+                if getattr(function, "__code__", None) and function.__code__.co_filename == wrap.__file__:
+                    yield f"{owner.__name__}.{key}"
+
+
+def test_the_engine_is_bare_outside_a_recording(tmp_path: Path):
+    """Before and after a recording no function of the engine is wrapped; a coarse one wraps less than a fine one."""
+    assert list(wrapped()) == []
+    counts = []
+    for detail in names.LEVELS:
+        with Recording(tmp_path, detail=detail):
+            counts.append(len(set(wrapped())))
+        assert list(wrapped()) == []
+    assert 0 < counts[0] < counts[1] < counts[2] < counts[3]
+
+
+def test_nothing_went_wrong(engine_run: Run):
+    """No probe failed, none was missing, and the run's tokens are those of a run without probes."""
+    assert engine_run.stats["problems"] == []
+    assert engine_run.stats["missing"] == []
+    assert [o.outputs[0].token_ids for o in engine_run.outputs] == [o.outputs[0].token_ids for o in engine_run.bare]
+
+
+def test_attributes_are_the_defined_ones(engine_run: Run):
+    """Every attribute has a name of names.py and a value of its type; events, links and the resource too."""
+    types = {"str": str, "int": int, "float": float, "bool": bool}
+    holders = [process.attributes for process in engine_run.trace.processes]
+    for span in engine_run.trace.spans:
+        holders += [span.attributes, *(event.attributes for event in span.events)]
+        holders += [link.attributes for link in span.links]
+    for attributes in holders:
+        for name, value in attributes.items():
+            kind = names.ATTRIBUTES[name].type
+            if kind.endswith("[]"):
+                assert isinstance(value, list), name
+                assert all(type(item) is types[kind[:-2]] for item in value), name
+            else:
+                assert type(value) is types[kind], name
+
+
+def test_one_tree(engine_run: Run):
+    """All calls hang below the script's span; requests are roots of their own traces."""
+    roots = engine_run.trace.roots
+    assert [root.name for root in roots] == ["script.py", "llm_request", "llm_request"]
+    assert len({root.trace_id for root in roots}) == 3
+    for span in engine_run.trace.spans:
+        parent = engine_run.trace.parent(span)
+        if parent is not None:
+            assert parent.start_ns <= span.start_ns <= span.end_ns <= parent.end_ns
+            assert parent.trace_id == span.trace_id
+
+
+def chain(run: Run, name: str) -> list[str]:
+    """The names from the root down to the first span called `name`."""
+    span = run.trace.named(name)[0]
+    path = [span.name]
+    while (parent := run.trace.parent(span)) is not None:
+        span = parent
+        path.insert(0, span.name)
+    return path
+
+
+def test_the_documented_chain(engine_run: Run):
+    """From `generate` down to a kernel, the calls are those that the documents tell of."""
+    assert chain(engine_run, "TorchOps.paged_attention") == [
+        "script.py", "LLM.generate", "LLM._run_engine", "LLMEngine.step", "InprocClient.get_output",
+        "EngineCore.step_fn", "EngineCore._execute_model", "UniProcExecutor.execute_model", "UniProcExecutor.collective_rpc",
+        "WorkerWrapperBase.execute_model", "Worker.execute_model", "GPUModelRunner.execute_model",
+        "GPUModelRunner._model_forward", "Qwen2ForCausalLM.forward", "Qwen2Model.forward", "Qwen2DecoderLayer.forward",
+        "Qwen2Attention.forward", "Attention.forward", "TorchOps.paged_attention",
+    ]  # fmt: skip
+    [first, *_] = engine_run.trace.named("EngineCore.step_fn")
+    assert [span.name for span in engine_run.trace.children(first)] == [
+        "EngineCore._schedule", "EngineCore._execute_model", "EngineCore._process_model_outputs"
+    ]  # fmt: skip
+
+
+def test_the_client_choice(engine_run: Run):
+    """`make_client` tells its three inputs, what it picked, and by which rule."""
+    [span] = engine_run.trace.named("EngineCoreClient.make_client")
+    assert {name: value for name, value in span.attributes.items() if name.startswith("tracellm.client.")} == {
+        names.CLIENT_MULTIPROCESS: False,
+        names.CLIENT_ASYNCIO: False,
+        names.CLIENT_EXECUTOR: "UniProcExecutor",
+        names.CLIENT_CHOICE: "InprocClient",
+        names.CLIENT_RULE: "not multiprocess_mode and not asyncio_mode",
+    }
+
+
+def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
+    """Settings, loading in three stages, and the KV cache are told where they happen."""
+    told: dict[str, Any] = {}
+    [startup] = [span for span in engine_run.trace.spans if span.attributes.get(names.PHASE) == "startup"]
+    assert startup.name == "LLM.__init__"
+    assert startup.attributes[names.ARGUMENTS][0] == f"model={qwen2_checkpoint}"
+    for _, span in engine_run.trace.walk(startup):
+        told |= {name: (span.method, value) for name, value in span.attributes.items() if name.startswith("tracellm.")}
+    file = qwen2_checkpoint / "model.safetensors"
+    assert told[names.LOAD_SOURCE] == ("_prepare_weights", str(qwen2_checkpoint))
+    assert told[names.LOAD_FILES] == ("_prepare_weights", ["model.safetensors"])
+    assert told[names.LOAD_BYTES] == ("load_weights", file.stat().st_size)
+    assert told[names.LOAD_ARCHITECTURE] == ("load_weights", "Qwen2ForCausalLM")
+    assert told[names.LOAD_DTYPE] == ("load_weights", "float32")
+    assert told[names.LOAD_DEVICE][0] == "place_on_device"
+    assert told[names.KV_NUM_BLOCKS] == ("_initialize_kv_caches", 32)
+    assert told[names.KV_BLOCK_SIZE] == ("_initialize_kv_caches", 16)
+    # 3 layers, keys and values, 32 blocks of 16 tokens, 2 heads of 16 float32 numbers
+    assert told[names.KV_BYTES] == ("_initialize_kv_caches", 3 * 2 * 32 * 16 * 2 * 16 * 4)
+    assert told[names.KV_AVAILABLE][1] > 0
+    assert "dtype=float32" in told[names.CONFIG][1]
+    assert "num_gpu_blocks_override=32" in told[names.CONFIG][1]
+
+
+def test_the_users_line(engine_run: Run):
+    """`generate` tells the user's file and line, and what was passed, without its text."""
+    [span] = engine_run.trace.named("LLM.generate")
+    assert span.attributes[names.PHASE] == "generation"
+    assert span.attributes[names.CALLER_FILE].endswith("conftest.py")
+    assert span.attributes[names.CALLER_LINE] == engine_run.line
+    assert span.attributes[names.CALLER_TEXT] == "outputs = llm.generate(PROMPTS, params, use_tqdm=False)"
+    assert span.attributes[names.ARGUMENTS] == ["prompts=list of 2", "sampling_params=SamplingParams"]
+
+
+def test_requests(engine_run: Run):
+    """A request's life: parameters, text in and out, usage, why it ended, how many steps; linked to its submission."""
+    spans = engine_run.trace.named("llm_request")
+    submitted = engine_run.trace.named("LLMEngine.add_request")
+    for span, output, prompt, by in zip(spans, engine_run.outputs, PROMPTS, submitted, strict=True):
+        tokens = len(prompt.encode())  # this tokenizer has one token a byte
+        assert {name: value for name, value in span.attributes.items() if name.startswith("gen_ai.")} == {
+            names.GEN_AI_OPERATION: "text_completion",
+            names.GEN_AI_MODEL: span.attributes[names.GEN_AI_MODEL],
+            names.GEN_AI_RESPONSE_ID: output.request_id,
+            names.GEN_AI_MAX_TOKENS: 5,
+            names.GEN_AI_TEMPERATURE: 0.0,
+            names.GEN_AI_TOP_P: 1.0,
+            names.GEN_AI_TOP_K: 0,
+            names.GEN_AI_STOP: ["a stop string"],
+            names.GEN_AI_INPUT_TOKENS: tokens,
+            names.GEN_AI_OUTPUT_TOKENS: 5,
+            names.GEN_AI_FINISH_REASONS: ["length"],
+        }
+        assert span.attributes[names.REQUEST_ID] == output.request_id
+        assert span.attributes[names.REQUEST_PROMPT] == prompt
+        assert span.attributes[names.REQUEST_PROMPT_TOKENS] == output.prompt_token_ids
+        assert span.attributes[names.REQUEST_OUTPUT] == output.outputs[0].text
+        assert span.attributes[names.REQUEST_STEPS] == 5
+        assert [(link.trace_id, link.span_id) for link in span.links] == [(by.trace_id, by.span_id)]
+        assert span.start_ns == by.start_ns
+    for step in steps(engine_run.trace):
+        linked = {link.attributes[names.REQUEST_ID]: link.span_id for link in step.span.links}
+        assert linked == {span.attributes[names.REQUEST_ID]: span.span_id for span in spans}
+
+
+def test_samples(engine_run: Run):
+    """Each step tells the token of each request, its text and probability, and the likeliest five."""
+    for index, step in enumerate(steps(engine_run.trace)):
+        assert step.logits_shape == (2, 320)
+        assert [sampled.token_id for sampled in step.sampled] == [
+            o.outputs[0].token_ids[index] for o in engine_run.outputs
+        ]
+        for sampled in step.sampled:
+            assert len(sampled.candidates) == 5
+            probabilities = [probability for *_, probability in sampled.candidates]
+            assert probabilities == sorted(probabilities, reverse=True)
+            assert sampled.candidates[0] == (sampled.token_id, sampled.text, sampled.probability)  # greedy
+    [sample, *_] = engine_run.trace.named("GPUModelRunner._sample")
+    assert sample.attributes[names.STEP_SAMPLED_IDS] == [
+        sampled.token_id for sampled in steps(engine_run.trace)[0].sampled
+    ]
+
+
+def test_shapes(engine_run: Run):
+    """The runner's input tensors, a layer and a kernel tell shapes and dtypes."""
+    tokens = sum(len(prompt.encode()) for prompt in PROMPTS)
+    first = {span.name: span for span in reversed(engine_run.trace.spans)}
+    prepared = first["GPUModelRunner._prepare_inputs"].attributes[names.RESULT]
+    assert prepared == f"input_ids=int32[{tokens}] positions=int64[{tokens}] logits_indices=int64[2]"
+    assert first["Qwen2MLP.forward"].attributes[names.ARGUMENTS] == [f"x=float32[{tokens}, 64]"]
+    assert first["Qwen2MLP.forward"].attributes[names.RESULT] == f"float32[{tokens}, 64]"
+    cached = first["TorchOps.reshape_and_cache"].attributes[names.ARGUMENTS]
+    assert cached[:3] == [
+        f"key=float32[{tokens}, 2, 16]",
+        f"value=float32[{tokens}, 2, 16]",
+        "key_cache=float32[32, 16, 2, 16]",
+    ]
+    levels = [
+        first[name].level for name in ("LLM.generate", "EngineCore.step_fn", "RMSNorm.forward", "TorchOps.rms_norm")
+    ]
+    assert levels == ["request", "step", "layer", "kernel"]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in read_cases() if case["seed"] in (12, 33, 48)], ids=lambda case: f"seed{case['seed']}"
+)
+def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
+    """The steps read from a trace are those that a real vLLM's scheduler took, and the tokens are its tokens."""
+    settings = {name: case[name] for name in SETTINGS}
+    with Recording(tmp_path, detail="step") as recording:
+        llm = LLM(str(MODEL), dtype="float32", num_gpu_blocks_override=settings.pop("num_gpu_blocks"), **settings)
+        outputs = llm.generate(
+            [{"prompt_token_ids": request["prompt_token_ids"]} for request in case["requests"]],
+            [SamplingParams(temperature=0, max_tokens=r["max_tokens"], ignore_eos=True) for r in case["requests"]],
+            use_tqdm=False,
+        )
+    assert recording.stats["problems"] == []
+    trace = RunFolder.open(tmp_path).trace
+    assert [output.outputs[0].token_ids for output in outputs] == case["outputs"]
+    told = steps(trace)
+    assert [step.index for step in told] == list(range(1, len(told) + 1))
+    ended: set[str] = set()
+    for step, seen in zip(told, case["steps"], strict=True):
+        rows = {request.request_id: request for request in step.requests}
+        assert {name: row.num_tokens for name, row in rows.items()} == seen["scheduled"]
+        assert {name: rows[name].num_computed for name in step.new} == dict(seen["new"])
+        assert {name: rows[name].num_computed for name in step.resumed} == dict(seen["resumed"])
+        assert {name: list(row.new_blocks) for name, row in rows.items() if row.new_blocks} == {
+            name: blocks for name, blocks in seen["blocks"].items() if blocks
+        }
+        assert (list(step.running), list(step.waiting)) == (seen["running"], seen["waiting"])
+        assert step.blocks_free == seen["free_blocks"]
+        assert step.blocks_total == case["num_gpu_blocks"] - 1
+        assert {held.request_id for held in step.held} >= set(step.waiting)
+        assert {sampled.request_id for sampled in step.sampled} <= set(rows)
+        for row in rows.values():
+            if row.phase == "decode":
+                assert row.num_tokens == 1
+        ended |= set(step.finished)
+    assert ended == {str(index) for index in range(len(case["requests"]))}
+    lives = {span.attributes[names.REQUEST_ID]: span for span in trace.named("llm_request")}
+    for name, life in lives.items():
+        assert life.attributes[names.REQUEST_STEPS] == sum(any(r.request_id == name for r in s.requests) for s in told)
+
+
+def test_no_text(tmp_path: Path, engine_run: Run, qwen2_checkpoint: Path):
+    """With text=False no prompt, no generated text, no token and no message of an exception is in any file."""
+    with Recording(tmp_path, text=False) as recording:
+        llm = LLM(str(qwen2_checkpoint), dtype="float32", num_gpu_blocks_override=32, enable_prefix_caching=False)
+        params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, stop=["a stop string"])
+        llm.generate(PROMPTS, params, use_tqdm=False)
+        llm.chat([{"role": "user", "content": "my confession"}], params, use_tqdm=False)
+        with pytest.raises(ValueError, match="at most"):
+            llm.generate("a very long story " * 100, params, use_tqdm=False)
+        with pytest.raises(ValueError, match="hidden_key"):
+            llm.generate({"hidden_key": "x"}, params, use_tqdm=False)
+    assert recording.stats["problems"] == []
+    content = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()).decode()
+    words = [
+        "secret",
+        "秘密",
+        "\\u79d8",
+        "Another one",
+        "stop string",
+        "confession",
+        "long story",
+        "hidden_key",
+        "PROMPTS",
+    ]
+    words += [json.dumps(output.outputs[0].text)[1:-1] for output in engine_run.outputs]
+    assert [word for word in words if word in content] == []
+    for span in RunFolder.open(tmp_path).trace.spans:
+        holders = [span.attributes, *(event.attributes for event in span.events)]
+        assert not [name for holder in holders for name in names.PRIVATE & holder.keys()]
+
+
+def test_chat(tmp_path: Path, qwen2_checkpoint: Path):
+    """A request of `chat` is told as one, with the filled-in template as its prompt."""
+    with Recording(tmp_path, detail="request"):
+        llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32)
+        llm.chat([{"role": "user", "content": "Hi"}], SamplingParams(max_tokens=2, seed=3), use_tqdm=False)
+    trace = RunFolder.open(tmp_path).trace
+    [request] = trace.named("llm_request")
+    assert request.attributes[names.GEN_AI_OPERATION] == "chat"
+    assert request.attributes[names.GEN_AI_SEED] == 3
+    assert request.attributes[names.GEN_AI_OUTPUT_TOKENS] == 2
+    assert request.attributes[names.GEN_AI_FINISH_REASONS] == ["length"]
+    assert request.attributes[names.REQUEST_PROMPT] == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    [chat] = trace.named("LLM.chat")
+    assert chat.attributes[names.CALLER_TEXT].startswith("llm.chat(")
+    assert chat.attributes[names.ARGUMENTS] == ["messages=list of 1", "sampling_params=SamplingParams"]
+
+
+def test_a_refused_request(tmp_path: Path, qwen2_checkpoint: Path):
+    """A prompt that is refused is an error on every call it passed; requests given up with it are told as aborted."""
+    with Recording(tmp_path):
+        llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32)
+        with pytest.raises(ValueError, match=r"prompts\[1\]"):
+            llm.generate(["fine", "x" * 5000], use_tqdm=False)
+    trace = RunFolder.open(tmp_path).trace
+    assert trace.named("LLM.generate")[0].error is not None
+    assert trace.named("Processor.process_inputs")[1].error is not None
+    [request] = trace.named("llm_request")
+    assert request.attributes[names.GEN_AI_FINISH_REASONS] == ["abort"]
+
+
+def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+    """The client that is not there yet: the decision is told all the same."""
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    with Recording(tmp_path), pytest.raises(ValueError, match="SyncMPClient"):
+        LLM(str(qwen2_checkpoint))
+    [span] = RunFolder.open(tmp_path).trace.named("EngineCoreClient.make_client")
+    assert span.error is not None
+    assert span.attributes[names.CLIENT_MULTIPROCESS] is True
+    assert span.attributes[names.CLIENT_CHOICE] == "SyncMPClient"

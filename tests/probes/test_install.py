@@ -1,0 +1,213 @@
+"""Installation: only what is asked for is wrapped, once, and everything is put back."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.probes.tracing import outline, record
+from tracellm.probes.session import Recording
+from tracellm.probes.spec import Entry
+
+SOURCE = """
+class Base:
+    def inherited(self): return helper(1)
+    def overridden(self): return "base"
+    def __init__(self): pass
+
+class Thing(Base):
+    def overridden(self): return super().overridden()
+    @staticmethod
+    def static(x): return x
+    @classmethod
+    def of_class(cls): return cls
+    @property
+    def value(self): return 1
+    constant = 5
+
+class Other:
+    def overridden(self): return "other"
+
+def helper(x): return x
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An imported package `thing` with the module `thing.parts`."""
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing" / "__init__.py").write_text("")
+    (tmp_path / "thing" / "parts.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("thing.parts")
+    for name in ("thing", "thing.parts"):
+        sys.modules.pop(name, None)
+
+
+def entry(path: str, level: Any = "request", **options: Any) -> Entry:
+    """An entry for something in the module."""
+    return Entry(f"thing.parts:{path}", level, **options)
+
+
+def snapshot(module: Any) -> dict[str, dict[str, Any]]:
+    """Every object of the module and its classes."""
+    return {name: dict(vars(one)) for name, one in vars(module).items() if isinstance(one, type)} | {
+        "": dict(vars(module))
+    }
+
+
+def test_everything_is_put_back(module: Any, tmp_path: Path):
+    """After a recording all classes and the module hold the very objects they held before."""
+    before = snapshot(module)
+    names = (
+        "Base.inherited",
+        "Thing.overridden",
+        "Thing.static",
+        "Thing.of_class",
+        "Base.__init__",
+        "helper",
+        "*.overridden",
+    )
+    recording = Recording(tmp_path / "run", catalog=[entry(name) for name in names])
+    recording.start()
+    during = snapshot(module)
+    assert recording.stats["installed"] == 8
+    recording.stop()
+    assert snapshot(module) == before
+    assert during["Thing"]["overridden"] is not before["Thing"]["overridden"]
+    assert during["Thing"]["static"].__func__ is not before["Thing"]["static"].__func__
+
+
+def test_only_the_chosen_detail_is_wrapped(module: Any, tmp_path: Path):
+    """What is deeper than the detail stays the object it was."""
+    before = snapshot(module)
+    recording = Recording(
+        tmp_path / "run", detail="step", catalog=[entry("helper", "layer"), entry("Thing.overridden", "step")]
+    )
+    with recording:
+        assert module.helper is before[""]["helper"]
+        assert module.Thing.overridden is not before["Thing"]["overridden"]
+
+
+def test_classes_and_inheritance(module: Any, tmp_path: Path):
+    """A method is wrapped where it is defined, even for a subclass's entry, and named by the class it is called on."""
+
+    def run() -> None:
+        thing = module.Thing()
+        thing.inherited()
+        thing.overridden()
+        thing.static(3)
+        thing.of_class()
+        module.Other().overridden()
+
+    catalog = [entry(name) for name in ("Thing.inherited", "*.overridden", "Thing.static", "Thing.of_class", "helper")]
+    assert outline(record(tmp_path / "run", run, catalog)) == (
+        "script.py\n  Thing.inherited\n    helper\n  Thing.overridden\n    Thing.overridden\n"
+        "  Thing.static\n  Thing.of_class\n  Other.overridden"
+    )
+
+
+def test_what_is_missing_is_listed(module: Any, tmp_path: Path):
+    """Targets that are not there, or are no functions, are listed; so are those that only `object` has."""
+    targets = (
+        "Thing.gone",
+        "Gone.method",
+        "gone",
+        "Thing.value",
+        "Thing.constant",
+        "Other.__init__",
+        "Thing.overridden",
+    )
+    with Recording(tmp_path / "run", catalog=[entry(name) for name in targets]) as recording:
+        module.Thing().overridden()
+    assert recording.stats["missing"] == [f"thing.parts:{name}" for name in targets[:-1]]
+    assert recording.stats["installed"] == 1
+
+
+def test_modules_are_wrapped_when_they_are_imported(module: Any, tmp_path: Path):
+    """A module that is imported during the recording is wrapped then, and until
+    then it is not missing."""
+    for name in ("thing", "thing.parts"):
+        del sys.modules[name]
+    finders = list(sys.meta_path)
+
+    def run() -> None:
+        assert "thing.parts" not in sys.modules
+        importlib.import_module("thing.parts").helper(1)
+
+    assert outline(record(tmp_path / "run", run, [entry("helper")])) == "script.py\n  helper"
+    assert sys.meta_path == finders
+    assert not hasattr(sys.modules["thing.parts"].helper, "__wrapped__")
+
+
+def test_a_module_whose_import_fails(module: Any, tmp_path: Path):
+    """An import that fails, fails as it would without probes, and may succeed later."""
+    source = Path(module.__file__)
+    for name in ("thing", "thing.parts"):
+        del sys.modules[name]
+    source.write_text("raise ValueError('at import')")
+
+    def run() -> None:
+        with pytest.raises(ValueError, match="at import"):
+            importlib.import_module("thing.parts")
+        source.write_text(SOURCE + "# now longer\n")
+        importlib.import_module("thing.parts").helper(1)
+
+    assert outline(record(tmp_path / "run", run, [entry("helper")])) == "script.py\n  helper"
+
+
+def test_functions_kept_from_a_recording(module: Any, tmp_path: Path):
+    """A wrapped function that somebody kept does nothing but call when the recording is over."""
+    kept = []
+    record(tmp_path / "run", lambda: kept.append(module.helper), [entry("helper")])
+    assert kept[0](5) == 5
+
+
+def test_a_capture_that_fails(module: Any, tmp_path: Path):
+    """A mistake in the catalog stops that part of that probe, is told once, and changes nothing else."""
+
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError("oops")
+
+    catalog = [
+        entry("helper", capture=broken, attributes=dict),
+        entry(
+            "Thing.overridden", capture=lambda *args: 1, attributes=broken, gives=broken, gives_to="x", observe=broken
+        ),
+    ]
+    recording = Recording(tmp_path / "run", catalog=catalog)
+    with recording:
+        for _ in range(2):
+            assert module.helper(1) == 1
+            assert module.Thing().overridden() == "base"
+    assert recording.stats["problems"] == [
+        "the probe of thing.parts.helper stopped: its capture raised ZeroDivisionError: oops",
+        "the probe of thing.parts.Thing.overridden stopped: its attributes raised ZeroDivisionError: oops",
+        "the probe of thing.parts.Thing.overridden stopped: its gives raised ZeroDivisionError: oops",
+        "the probe of thing.parts.Thing.overridden stopped: its observe raised ZeroDivisionError: oops",
+    ]
+    assert recording.stats["calls"] == 5
+
+
+def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
+    """What a call gives arrives at the nearest call of the named function around it, through calls between; and nowhere
+    else."""
+    seen: list[Any] = []
+    catalog = [
+        entry(
+            "helper", capture=lambda args, kwargs, result: args[0], gives=lambda x: {"x": x}, gives_to="Base.inherited"
+        ),
+        entry("Base.inherited", observe=lambda ledger, span, facts, given: seen.append(given)),
+        entry("Other.overridden"),
+    ]
+
+    def run() -> None:
+        module.helper(7)  # nobody to give it to
+        module.Thing().inherited()
+        module.Base().inherited()
+
+    record(tmp_path / "run", run, catalog)
+    assert seen == [{"x": 1}, {"x": 1}]

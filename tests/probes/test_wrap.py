@@ -1,0 +1,410 @@
+"""The wrapper: every kind of function keeps its kind, metadata, results and exceptions, and nests rightly."""
+
+import asyncio
+import inspect
+import sys
+import threading
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.probes.tracing import outline, record, times
+from tracellm import probe
+from tracellm.trace import names
+
+
+@probe
+def leaf(x: int) -> int:
+    """Doubles."""
+    return 2 * x
+
+
+@probe
+def fails(x: int) -> int:
+    """Does not double."""
+    raise KeyError("broken")
+
+
+@probe
+def counts(n: int) -> Generator[int, None, str]:
+    """Yields doubles."""
+    for i in range(n):
+        yield leaf(i)
+    return "all"
+
+
+@probe
+async def waits(x: int) -> int:
+    """Doubles, in two pieces."""
+    leaf(x)
+    await asyncio.sleep(0)
+    return leaf(x)
+
+
+@probe
+async def streams(n: int) -> AsyncGenerator[int, None]:
+    """Yields doubles, waiting for each."""
+    for i in range(n):
+        yield await waits(i)
+
+
+def test_kinds_and_metadata():
+    """A probed function is of the kind it was, with its name, docstring, module and signature."""
+    assert inspect.isgeneratorfunction(counts)
+    assert inspect.iscoroutinefunction(waits)
+    assert inspect.isasyncgenfunction(streams)
+    assert not inspect.isgeneratorfunction(leaf)
+    assert (leaf.__name__, leaf.__qualname__, leaf.__module__, leaf.__doc__) == ("leaf", "leaf", __name__, "Doubles.")
+    assert str(inspect.signature(leaf)) == "(x: int) -> int"
+
+
+def test_nothing_happens_when_nothing_is_recorded():
+    """Without a recording, probed functions of every kind do what they did."""
+    generator = counts(2)
+    assert list(generator) == [0, 2]
+    assert asyncio.run(waits(2)) == 4
+    assert asyncio.run(collect(streams(2))) == [0, 2]
+    with pytest.raises(KeyError, match="broken"):
+        fails(1)
+
+
+async def collect(stream: AsyncIterator[int]) -> list[int]:
+    """All that a stream yields."""
+    return [item async for item in stream]
+
+
+def test_calls_nest(tmp_path: Path):
+    """A whole trace: names, tree, times, places."""
+
+    @probe
+    def outer() -> None:
+        leaf(1)
+        leaf(x=2)
+
+    trace = record(tmp_path, outer)
+    assert outline(trace, names.ARGUMENTS, names.RESULT) == (
+        "script.py\n  test_calls_nest.outer\n    leaf arguments=['x=1'] result=2\n    leaf arguments=['x=2'] result=4"
+    )
+    first = trace.spans[2]
+    # Start and end read the clock once each, and the end of a capture once more.
+    assert [times(span) for span in trace.spans] == [(0, 10), (1, 8), (2, 3), (5, 6)]
+    assert [int(span.span_id, 16) for span in trace.spans] == [1, 2, 3, 4]
+    assert {span.trace_id for span in trace.spans} == {f"{1:032x}"}
+    assert first.attributes[names.CODE_FUNCTION] == f"{__name__}.leaf"
+    assert first.attributes[names.CODE_FILE].endswith("test_wrap.py")
+    assert first.attributes[names.CODE_LINE] == inspect.unwrap(leaf).__code__.co_firstlineno
+    assert first.attributes[names.LEVEL] == "request"
+
+
+def test_exceptions_are_recorded_and_pass(tmp_path: Path):
+    """The span closes with the exception; the very same exception goes on, without context that was not there."""
+    original = ValueError("no such thing")
+
+    @probe
+    def raises() -> None:
+        raise original
+
+    @probe
+    def outer() -> None:
+        raises()
+
+    caught = []
+
+    def run() -> None:
+        try:
+            outer()
+        except ValueError as error:
+            caught.append(error)
+        leaf(1)
+
+    trace = record(tmp_path, run)
+    assert caught == [original]
+    assert original.__context__ is None
+    assert original.__cause__ is None
+    name = "test_exceptions_are_recorded_and_pass"
+    assert outline(trace) == (
+        f"script.py\n  {name}.outer !ValueError: no such thing\n    {name}.raises !ValueError: no such thing\n  leaf"
+    )
+    span = trace.named(f"{name}.raises")[0]
+    assert span.attributes[names.ERROR_TYPE] == "ValueError"
+    [event] = span.events
+    assert event.name == "exception"
+    assert event.attributes[names.EXCEPTION_TYPE] == "ValueError"
+    assert event.attributes[names.EXCEPTION_MESSAGE] == "no such thing"
+    stack = str(event.attributes[names.EXCEPTION_STACKTRACE])
+    assert stack.startswith("Traceback (most recent call last):\n")
+    assert stack.endswith("    raise original\nValueError: no such thing")
+    assert "tracellm/probes/wrap.py" not in stack
+
+
+def test_tracebacks_lose_the_frames_of_probes(tmp_path: Path):
+    """An exception that leaves the recording shows the user's frames only, its causes' too."""
+
+    @probe
+    def outer() -> None:
+        try:
+            fails(1)
+        except KeyError as error:
+            raise RuntimeError("outer") from error
+
+    from tracellm.probes.session import Recording
+
+    with pytest.raises(RuntimeError) as caught, Recording(tmp_path, catalog=()):
+        outer()
+    text = "".join(traceback.format_exception(caught.value))
+    assert "tracellm/probes/wrap.py" not in text
+    assert "fails(1)" in text
+    assert 'raise KeyError("broken")' in text
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_exceptions_that_are_not_errors(tmp_path: Path, kind: type[BaseException]):
+    """Exceptions outside `Exception` close spans too, and pass."""
+
+    @probe
+    def raises() -> None:
+        raise kind
+
+    def run() -> None:
+        with pytest.raises(kind):
+            raises()
+
+    [error] = trace_errors(record(tmp_path, run))
+    assert error.rpartition(".")[2] == kind.__name__
+
+
+def test_an_exception_whose_text_fails(tmp_path: Path):
+    """An exception with a broken `__str__` is recorded by its type."""
+
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    @probe
+    def raises() -> None:
+        raise Broken
+
+    def run() -> None:
+        with pytest.raises(Broken):
+            raises()
+
+    assert trace_errors(record(tmp_path, run)) == [f"{__name__}.test_an_exception_whose_text_fails.<locals>.Broken"]
+
+
+def trace_errors(trace: Any) -> list[str]:
+    """The errors of a trace."""
+    return [span.error for span in trace.spans if span.error]
+
+
+def test_generators(tmp_path: Path):
+    """A generator's span is current only while its body runs; what happens between its items is not its child."""
+    results = []
+
+    @probe
+    def consumer() -> None:
+        generator = counts(2)
+        while True:
+            try:
+                item = next(generator)
+            except StopIteration as stop:
+                results.append(stop.value)
+                break
+            results.append(leaf(item))
+
+    trace = record(tmp_path, consumer)
+    assert results == [0, 4, "all"]
+    assert outline(trace) == (
+        "script.py\n  test_generators.consumer\n    counts\n      leaf\n      leaf\n    leaf\n    leaf"
+    )
+
+
+def test_generators_end_in_every_way(tmp_path: Path):
+    """Exhausted, closed, dropped, failed or told to fail: the span closes, and the generator behaves as it did."""
+    closed = []
+
+    @probe
+    def stubborn() -> Generator[int, int, None]:
+        sent = 0
+        while True:
+            try:
+                sent = yield sent
+            except KeyError:
+                sent = -1
+            finally:
+                closed.append(sent)
+
+    def run() -> None:
+        generator: Any = stubborn()
+        assert next(generator) == 0
+        assert generator.send(5) == 5
+        assert generator.throw(KeyError) == -1
+        generator.close()
+        with pytest.raises(StopIteration):
+            next(generator)
+        dropped = stubborn()
+        next(dropped)
+        del dropped
+        failing: Any = stubborn()
+        next(failing)
+        with pytest.raises(ValueError, match="stop"):
+            failing.throw(ValueError("stop"))
+        stubborn()  # never begun: nothing happened
+
+    trace = record(tmp_path, run)
+    name = "test_generators_end_in_every_way.stubborn"
+    assert outline(trace) == f"script.py\n  {name}\n  {name}\n  {name} !ValueError: stop"
+    assert closed == [5, -1, -1, 0, 0]
+
+
+def test_coroutines_and_tasks(tmp_path: Path):
+    """Tasks that run side by side keep their calls apart; each is a child of who started it."""
+
+    @probe
+    async def gathers() -> None:
+        await asyncio.gather(*(waits(i) for i in range(3)))
+        leaf(9)
+
+    trace = record(tmp_path, lambda: asyncio.run(gathers()))
+    wait = "    waits arguments=['x={}']\n      leaf arguments=['x={}']\n      leaf arguments=['x={}']\n"
+    assert outline(trace, names.ARGUMENTS) == (
+        "script.py\n  test_coroutines_and_tasks.gathers\n"
+        + "".join(wait.format(i, i, i) for i in range(3))
+        + "    leaf arguments=['x=9']"
+    )
+    starts = [times(span)[0] for span in trace.named("waits")]
+    ends = [times(span)[1] for span in trace.named("waits")]
+    assert max(starts) < min(ends)  # they did run side by side
+
+
+def test_a_cancelled_task(tmp_path: Path):
+    """Cancelling closes the span with the cancellation."""
+
+    @probe
+    async def sleeps() -> None:
+        await asyncio.sleep(3600)
+
+    async def run() -> None:
+        task = asyncio.create_task(sleeps())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    trace = record(tmp_path, lambda: asyncio.run(run()))
+    assert trace_errors(trace) == ["asyncio.exceptions.CancelledError"]
+
+
+def test_async_generators(tmp_path: Path):
+    """As generators: current while the body runs, and closed in every way."""
+
+    @probe
+    async def consumer() -> None:
+        async for item in streams(2):
+            leaf(item)
+        stream = streams(5)
+        await anext(stream)
+        await stream.aclose()
+
+    trace = record(tmp_path, lambda: asyncio.run(consumer()))
+    waits_twice = "      waits\n        leaf\n        leaf\n"
+    assert outline(trace) == (
+        "script.py\n  test_async_generators.consumer\n"
+        f"    streams\n{waits_twice}{waits_twice}    leaf\n    leaf\n    streams\n{waits_twice}"
+    ).rstrip("\n")
+
+
+def test_threads(tmp_path: Path):
+    """A thread's calls are children of the script, and say which thread; those of the main thread are not mixed in."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    @probe
+    def in_thread() -> None:
+        inside.set()
+        assert go_on.wait(60)
+        leaf(1)
+
+    @probe
+    def in_main() -> None:
+        thread = threading.Thread(target=in_thread, name="second")
+        thread.start()
+        assert inside.wait(60)
+        leaf(2)
+        go_on.set()
+        thread.join()
+        leaf(3)
+
+    trace = record(tmp_path, in_main)
+    assert outline(trace, names.THREAD_NAME, names.ARGUMENTS).splitlines() == [
+        "script.py",
+        "  test_threads.in_main",
+        "    leaf arguments=['x=2']",
+        "    leaf arguments=['x=3']",
+        "  test_threads.in_thread name=second",
+        "    leaf name=second arguments=['x=1']",
+    ]
+
+
+def test_a_thread_that_carries_its_context(tmp_path: Path):
+    """What asyncio runs in a thread is a child of who asked for it."""
+
+    @probe
+    async def asks() -> None:
+        await asyncio.to_thread(leaf, 1)
+
+    trace = record(tmp_path, lambda: asyncio.run(asks()))
+    assert outline(trace) == "script.py\n  test_a_thread_that_carries_its_context.asks\n    leaf"
+    assert names.THREAD_NAME in trace.named("leaf")[0].attributes
+
+
+def test_methods(tmp_path: Path):
+    """Methods of every sort are named by the class of their receiver; static ones by the class that defines them."""
+
+    class Base:
+        @probe
+        def method(self) -> int:
+            return leaf(1)
+
+        @probe
+        @classmethod
+        def of_class(cls) -> str:
+            return cls.__name__
+
+        @staticmethod
+        @probe
+        def static(x: int) -> int:
+            return x
+
+    class Derived(Base):
+        @probe
+        def method(self) -> int:
+            return super().method()
+
+    def run() -> None:
+        thing = Derived()
+        assert (thing.method(), Derived.of_class(), thing.static(3)) == (2, "Derived", 3)
+
+    trace = record(tmp_path, run)
+    assert outline(trace, names.LIFELINE).replace("test_methods.", "") == (
+        "script.py lifeline=script.py\n"
+        "  Derived.method lifeline=Derived\n"
+        "    Derived.method lifeline=Derived\n"
+        f"      leaf lifeline={__name__}\n"
+        "  Derived.of_class lifeline=Derived\n"
+        "  Base.static lifeline=Base"
+    )
+
+
+def test_deep_recursion(tmp_path: Path):
+    """A probed function may call itself as deep as Python allows."""
+
+    @probe
+    def dives(n: int) -> int:
+        return n if n == 0 else dives(n - 1)
+
+    deep = sys.getrecursionlimit() // 3
+    trace = record(tmp_path, lambda: dives(deep))
+    assert len(trace.spans) == deep + 2
+    assert max(depth for depth, _ in trace.walk(trace.roots[0])) == deep + 1

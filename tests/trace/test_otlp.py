@@ -1,0 +1,157 @@
+"""Spans to OTLP JSON and back; a second reader, OpenTelemetry's own protobuf schema, reads the same lines."""
+
+import base64
+import json
+import math
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from google.protobuf import json_format  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from tracellm.trace import otlp
+from tracellm.trace.model import Event, Link, Process, Span
+
+texts = st.text(max_size=20)  # any Unicode text but halves of surrogate pairs
+integers = st.integers(-(2**63), 2**63 - 1)
+numbers = st.floats(allow_nan=False)
+values = st.one_of(
+    texts,
+    st.booleans(),
+    integers,
+    numbers,
+    *(st.lists(one, max_size=4) for one in (texts, st.booleans(), integers, numbers)),
+)
+attributes = st.dictionaries(texts, values, max_size=5)
+times = st.integers(0, 2**63)
+
+
+def hex_ids(digits: int) -> st.SearchStrategy[str]:
+    """Ids of so many hexadecimal digits."""
+    return st.integers(1, 16**digits - 1).map(lambda number: f"{number:0{digits}x}")
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> Span:
+    """Any span that OTLP can hold."""
+    start = draw(times)
+    return Span(
+        name=draw(texts),
+        trace_id=draw(hex_ids(32)),
+        span_id=draw(hex_ids(16)),
+        parent_span_id=draw(st.none() | hex_ids(16)),
+        start_ns=start,
+        end_ns=start + draw(st.integers(0, 10**12)),
+        attributes=draw(attributes),
+        links=draw(st.lists(st.builds(Link, hex_ids(32), hex_ids(16), attributes), max_size=2)),
+        events=draw(st.lists(st.builds(Event, texts, times, attributes), max_size=2)),
+        error=draw(st.none() | st.text(min_size=1, max_size=20)),
+    )
+
+
+processes = st.builds(lambda attributes: Process(0, "main", attributes), attributes)
+
+
+def as_tuple(span: Span) -> tuple[Any, ...]:
+    """All of a span but its process; spans themselves are equal only to themselves."""
+    links = [(link.trace_id, link.span_id, link.attributes) for link in span.links]
+    events = [(event.name, event.time_ns, event.attributes) for event in span.events]
+    names = "name", "trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "attributes", "error"
+    return (*(getattr(span, name) for name in names), links, events)
+
+
+@given(processes, st.lists(spans(), max_size=3))
+def test_round_trip(process: Process, written: list[Span]):
+    """What is written is read back the same, types of attribute values and all."""
+    line = otlp.encode(process, written, "1.0")
+    [(read_process, read)] = otlp.decode(line)
+    assert line.count(b"\n") == 1
+    assert read_process.attributes == process.attributes
+    assert [as_tuple(span) for span in read] == [as_tuple(span) for span in written]
+    assert repr([span.attributes for span in read]) == repr([span.attributes for span in written])
+    assert all(span.process is read_process for span in read)
+
+
+@given(processes, st.lists(spans(), min_size=1, max_size=3))
+def test_another_reader_understands_it(process: Process, written: list[Span]):
+    """OpenTelemetry's protobuf schema reads each line; OTLP's ids are hexadecimal where protobuf's JSON has base64."""
+    document = json.loads(otlp.encode(process, written, "1.0"))
+    [resource] = document["resourceSpans"]
+    for span in resource["scopeSpans"][0]["spans"]:
+        for holder in (span, *span.get("links", ())):
+            for name in {"traceId", "spanId", "parentSpanId"} & holder.keys():
+                holder[name] = base64.b64encode(bytes.fromhex(holder[name])).decode()
+    message = json_format.ParseDict(document, TracesData())
+    read = message.resource_spans[0].scope_spans[0].spans
+    assert [span.name for span in read] == [span.name for span in written]
+    assert [span.span_id.hex() for span in read] == [span.span_id for span in written]
+    assert [span.end_time_unix_nano for span in read] == [span.end_ns for span in written]
+    assert [[a.key for a in span.attributes] for span in read] == [[*span.attributes] for span in written]
+    assert [(s.status.code, s.status.message) for s in read] == [(2, s.error) if s.error else (0, "") for s in written]
+
+
+def test_numbers_that_json_lacks():
+    """Infinite values and not-a-number survive, as protobuf's JSON writes them; too large integers become text."""
+    span = Span("s", "1" * 32, "2" * 16, None, 1, 2, {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 2**70})
+    [(_, [read])] = otlp.decode(otlp.encode(Process(1, "main"), [span]))
+    assert read.attributes["a"] == math.inf
+    assert read.attributes["b"] == -math.inf
+    assert math.isnan(read.attributes["c"])
+    assert read.attributes["d"] == str(2**70)
+
+
+def test_half_a_surrogate_pair():
+    """A text that no encoding can hold is written with a question mark in that place."""
+    span = Span("s", "1" * 32, "2" * 16, None, 1, 2, {"a": "x\ud800y"})
+    [(_, [read])] = otlp.decode(otlp.encode(Process(1, "main"), [span]))
+    assert read.attributes["a"] == "x?y"
+
+
+def test_what_others_write():
+    """Integers as numbers, upper-case ids, unknown fields and empty parents are accepted: other writers do that."""
+    span = {
+        "traceId": "AB" * 16, "spanId": "CD" * 8, "parentSpanId": "", "name": "s", "startTimeUnixNano": 5, "flags": 1,
+        "endTimeUnixNano": "7", "attributes": [{"key": "a", "value": {"intValue": 3}}, {"key": "b", "value": {}}],
+        "status": {"code": 2},
+    }  # fmt: skip
+    line = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+    [(process, [read])] = otlp.decode(line)
+    assert (read.trace_id, read.parent_span_id, read.start_ns, read.end_ns) == ("ab" * 16, None, 5, 7)
+    assert read.attributes == {"a": 3, "b": ""}
+    assert read.error == "error"
+    assert process.name == "main"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"resourceSpans": 3}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "no ids"}]}]}]}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "zz", "spanId": "12", "name": "", '
+        b'"startTimeUnixNano": "1", "endTimeUnixNano": "2"}]}]}]}',
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_trace(line: bytes):
+    """A line that is no OTLP JSON document is refused as such, whatever it is."""
+    with pytest.raises(otlp.OtlpError):
+        otlp.decode(line)
+
+
+@given(st.binary(max_size=200) | spans().map(lambda span: otlp.encode(Process(1, "main"), [span])), st.data())
+def test_damaged_lines(line: bytes, data: st.DataObject):
+    """A damaged line is read or refused; nothing else ever happens."""
+    if line:
+        at = data.draw(st.integers(0, len(line) - 1))
+        line = line[:at] + data.draw(st.binary(max_size=3)) + line[at + data.draw(st.integers(0, 5)) :]
+    with suppress(otlp.OtlpError):
+        otlp.decode(line)

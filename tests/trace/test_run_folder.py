@@ -1,0 +1,165 @@
+"""Run folders on disk: whole, torn, damaged, and things that are none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tracellm.trace import otlp
+from tracellm.trace.model import Process, Span
+from tracellm.trace.run_folder import RunFolder, RunFolderError, write_manifest
+
+TRACE_ID = "a" * 32
+
+
+def span(number: int, parent: int | None = None) -> Span:
+    """A span with a number for an id."""
+    return Span(
+        f"s{number}", TRACE_ID, f"{number:016x}", None if parent is None else f"{parent:016x}", number, number + 10
+    )
+
+
+def line(*spans: Span, pid: int = 7) -> bytes:
+    """One line of a trace file."""
+    return otlp.encode(Process(pid, "main", {"process.pid": pid, "tracellm.process.name": "main"}), spans)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run folder with a good manifest and one trace file of two lines."""
+    (tmp_path / "trace").mkdir()
+    write_manifest(tmp_path, {"schema": 1, "script": "a.py"})
+    (tmp_path / "trace" / "main-7.jsonl").write_bytes(line(span(2, 1)) + line(span(1), span(3, 1)))
+    return tmp_path
+
+
+def test_a_whole_run(folder: Path):
+    """Manifest, spans of all lines ordered by start, one process; no problems."""
+    run = RunFolder.open(folder)
+    assert run.manifest == {"schema": 1, "script": "a.py"}
+    assert [span.name for span in run.trace.spans] == ["s1", "s2", "s3"]
+    assert [span.name for span in run.trace.children(run.trace.spans[0])] == ["s2", "s3"]
+    assert [process.pid for process in run.trace.processes] == [7]
+    assert all(span.process is run.trace.processes[0] for span in run.trace.spans)
+    assert run.problems == []
+
+
+def test_several_processes(folder: Path):
+    """The files of all processes are read into one trace."""
+    (folder / "trace" / "child-8.jsonl").write_bytes(line(span(4, 2), pid=8))
+    run = RunFolder.open(folder)
+    assert [process.pid for process in run.trace.processes] == [8, 7]
+    assert run.trace.parent(run.trace.by_id[f"{4:016x}"]) is run.trace.by_id[f"{2:016x}"]
+
+
+def test_its_manifest_may_be_named(folder: Path):
+    """The path of run.json stands for its folder."""
+    assert RunFolder.open(folder / "run.json").path == folder
+
+
+def test_a_torn_last_line(folder: Path):
+    """A run that was killed while writing: the last line is noted and skipped, the rest is there."""
+    file = folder / "trace" / "main-7.jsonl"
+    file.write_bytes(file.read_bytes() + line(span(4))[:50])
+    run = RunFolder.open(folder)
+    assert len(run.trace.spans) == 3
+    assert run.problems == [
+        "trace/main-7.jsonl: the last line is torn (the process ended while writing it) and was skipped"
+    ]
+
+
+def test_corrupt_lines(folder: Path):
+    """Corrupt lines are skipped and told by number; blank ones are nothing."""
+    file = folder / "trace" / "main-7.jsonl"
+    file.write_bytes(b"junk\n\n" + file.read_bytes() + b"\xff\n{}\n" + line(span(4)) + b"[]\n")
+    run = RunFolder.open(folder)
+    assert len(run.trace.spans) == 4
+    assert run.problems == ["trace/main-7.jsonl: 4 corrupt lines skipped: 1, 5-6, 8"]
+
+
+def test_many_corrupt_lines(folder: Path):
+    """Only the first places are told when there are many."""
+    file = folder / "trace" / "main-7.jsonl"
+    file.write_bytes(file.read_bytes() + b"junk\n\n" * 50)
+    [problem] = RunFolder.open(folder).problems
+    assert problem.startswith("trace/main-7.jsonl: 50 corrupt lines skipped: 3, 5, 7,")
+    assert problem.endswith("41 and 30 more places")
+
+
+def test_a_file_that_is_no_trace(folder: Path):
+    """A file without a single good line is told to be no trace."""
+    (folder / "trace" / "x.jsonl").write_bytes(b"a\nb\n")
+    assert RunFolder.open(folder).problems == [
+        "trace/x.jsonl is no trace: none of its 2 lines is an OTLP JSON document"
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_a_damaged_manifest(folder: Path, content: bytes):
+    """The trace is read all the same, and the problem noted."""
+    (folder / "run.json").write_bytes(content)
+    run = RunFolder.open(folder)
+    assert len(run.trace.spans) == 3
+    assert run.manifest == {}
+    assert len(run.problems) == 1
+    assert run.problems[0].startswith("run.json is damaged (")
+
+
+def test_no_manifest(folder: Path):
+    """The same without any run.json."""
+    (folder / "run.json").unlink()
+    run = RunFolder.open(folder)
+    assert len(run.trace.spans) == 3
+    assert run.problems == ["run.json is missing: what was run, and with which options, is not known"]
+
+
+def test_no_trace(folder: Path):
+    """A run that recorded nothing has a manifest and says so."""
+    (folder / "trace" / "main-7.jsonl").unlink()
+    run = RunFolder.open(folder)
+    assert run.trace.spans == []
+    assert run.problems == ["trace/ holds no .jsonl file: nothing was recorded, or it was removed"]
+
+
+def test_a_newer_schema(folder: Path):
+    """A folder of a later version is read as far as possible, with a warning."""
+    write_manifest(folder, {"schema": 2})
+    assert "schema 2" in RunFolder.open(folder).problems[0]
+
+
+def test_what_is_no_run_folder(tmp_path: Path):
+    """One clear message that names the path."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for path, message in {
+        "none": "there is no such folder",
+        "file": "is a file, not a run folder",
+        "empty": "is no run folder",
+    }.items():
+        with pytest.raises(RunFolderError, match=message) as caught:
+            RunFolder.open(tmp_path / path)
+        assert str(tmp_path / path) in str(caught.value)
+
+
+def test_repeated_ids(folder: Path):
+    """Of spans with the same id the first counts."""
+    (folder / "trace" / "other-7.jsonl").write_bytes(line(span(1)))
+    run = RunFolder.open(folder)
+    assert len(run.trace.spans) == 3
+    assert run.problems == ["1 spans have the id of another span and were skipped"]
+
+
+def test_circles(folder: Path):
+    """Spans that are their own ancestors become roots, so that walking the tree ends."""
+    (folder / "trace" / "main-7.jsonl").write_bytes(line(span(1, 3), span(2, 1), span(3, 2), span(4, 4)))
+    run = RunFolder.open(folder)
+    walked = [span.name for root in run.trace.roots for _, span in run.trace.walk(root)]
+    assert sorted(walked) == ["s1", "s2", "s3", "s4"]
+    assert run.problems == ["2 spans were their own ancestors and count as roots"]
+
+
+def test_the_manifest_is_written_whole(folder: Path):
+    """What was there is replaced in one move; nothing else stays behind."""
+    write_manifest(folder, {"schema": 1, "script": "中文.py"})
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["script"] == "中文.py"
+    assert sorted(path.name for path in folder.iterdir()) == ["run.json", "trace"]
