@@ -22,7 +22,7 @@ from tracellm.report.titles import caller_line, error, result, steps_name, steps
 from tracellm.report.visible import visible
 from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import Node, bottom_up, call_tree, walk
+from tracellm.trace.tree import Node, bottom_up, call_tree, raised_here, walk
 
 __all__ = ["Row", "calltree", "folded_tree", "rows"]
 
@@ -108,7 +108,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
         own_ns = node.own_ns if node.spans else None
         yield Row(lines, _title(node, lang), returned, node.count, node.total_ns, own_ns)
         below: list[Node | str] = list(_children(node))
-        if node.failed and not _passed_on(node):
+        if raised_here(node):
             below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
         if node.kind == "steps":
             decode, made = node.steps[0].kind == "decode", _names(node)
@@ -144,18 +144,6 @@ def _children(node: Node) -> Iterator[Node]:
             yield from _children(child)
         else:
             yield child
-
-
-def _passed_on(node: Node) -> bool:
-    """The exception that left this call came out of one that it made."""
-    below = list(node.children)
-    while below:
-        child = below.pop()
-        if child.kind != "call":
-            below += child.children
-        elif child.span.error == node.span.error:
-            return True
-    return False
 
 
 def _title(node: Node, lang: str) -> str:

@@ -86,7 +86,8 @@ class Diagram:
     participants: tuple[Participant, ...]
     items: tuple[Item, ...]
     boxes: tuple[Box, ...] = ()
-    title: str = ""
+    remark: str = ""
+    """What is to be said of the diagram as a whole: how many calls it does not show."""
 
 
 def messages(items: Iterable[Item]) -> Iterator[Message]:

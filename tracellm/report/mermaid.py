@@ -39,6 +39,8 @@ def to_mermaid(diagram: Diagram) -> str:
 
 def _lines(diagram: Diagram) -> Iterator[str]:
     yield "sequenceDiagram"
+    if diagram.remark:
+        yield f"    %% {visible(diagram.remark)}"
     declared = {one.id: f"participant {one.id} as {escape(one.label)}" for one in diagram.participants}
     if diagram.boxes:
         for box in diagram.boxes:

@@ -74,7 +74,7 @@ def sequence_diagram(
 
 
 def _draw(roots: list[Node], choice: Choice, lang: str) -> Diagram:
-    return lay_out(hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang)
+    return lay_out(hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang, choice.left_out)
 
 
 def _check_focus(focus: Collection[str], known: list[str]) -> None:

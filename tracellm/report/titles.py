@@ -15,7 +15,7 @@ from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Step
 from tracellm.trace.tree import Node
 
-__all__ = ["arguments", "caller_line", "error", "result", "script_of", "step_kind", "steps_name", "steps_title", "time", "times"]
+__all__ = ["arguments", "caller_line", "error", "error_class", "result", "script_of", "step_kind", "steps_name", "steps_title", "time", "times"]
 
 _MOST_RANGES = 3
 
@@ -40,6 +40,11 @@ def result(span: Span, most: int) -> str:
 def error(span: Span, most: int) -> str:
     """The exception that left the call, at most `most` characters; empty when none did."""
     return shorten(visible(span.error or ""), most)
+
+
+def error_class(span: Span) -> str:
+    """The exception's class alone."""
+    return visible((span.error or "").partition(":")[0])
 
 
 def script_of(span: Span) -> bool:

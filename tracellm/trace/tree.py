@@ -13,7 +13,7 @@ from tracellm.trace.model import Span, Trace
 from tracellm.trace.names import Level
 from tracellm.trace.steps import Step
 
-__all__ = ["DEEPEST", "REQUEST_SPAN", "Node", "bottom_up", "call_tree", "check", "walk"]
+__all__ = ["DEEPEST", "REQUEST_SPAN", "Node", "bottom_up", "call_tree", "calls_below", "check", "raised_here", "walk"]
 
 REQUEST_SPAN = "llm_request"
 """The name of a request's life, which is a root of its own and no call."""
@@ -57,6 +57,20 @@ class Node:
     def failed(self) -> bool:
         """An exception left these calls."""
         return bool(self.spans) and self.spans[0].error is not None
+
+
+def calls_below(node: Node) -> Iterator[Node]:
+    """The calls that a node made itself, also those that stand below lines, steps and repeats."""
+    for child in node.children:
+        if child.kind == "call":
+            yield child
+        else:
+            yield from calls_below(child)
+
+
+def raised_here(node: Node) -> bool:
+    """Whether an exception left this call that did not come out of a call it made."""
+    return node.failed and all(child.span.error != node.span.error for child in calls_below(node))
 
 
 def walk(roots: Iterable[Node]) -> Iterator[Node]:

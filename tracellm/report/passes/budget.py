@@ -2,8 +2,8 @@
 
 Each arrow has a rank, and the lowest are drawn until the limit is reached:
 
-0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; whatever failed;
-1. an arrow for each other group of steps; what the user's own lines call;
+0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; the call that raised;
+1. an arrow for each of the next groups of steps; what the user's own lines call; the chain in a step that failed;
 2. `OTHER_CHAINS`, by which the engine is built and requests get in and out;
 3. `RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do there;
 4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
@@ -16,7 +16,7 @@ from typing import Literal
 from tracellm.report.titles import result, script_of
 from tracellm.trace import names
 from tracellm.trace.names import LEVELS
-from tracellm.trace.tree import Node, walk
+from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["Choice", "choose", "everything"]
 
@@ -76,6 +76,9 @@ INSIDE = frozenset({
 })  # fmt: skip
 """What the scheduler and the runner do along the chain."""
 
+MOST_GROUPS = 8
+"""How many other groups of steps have an arrow before what is told of rank 2 and later."""
+
 _LATER = 1000
 """Added to the rank of what happens in other steps than the first prefill and the first decode."""
 
@@ -127,11 +130,14 @@ def everything(roots: Iterable[Node]) -> Choice:
 def _arrows(roots: list[Node]) -> Iterator[_Arrow]:
     """Every arrow there could be, in the order of the calls."""
     first = _first_steps(roots)
-    order = 0
+    order = groups = 0
     stack: list[tuple[Node, int, _Place]] = [(root, 0, "") for root in reversed(roots)]
     while stack:
         node, depth, place = stack.pop()
         order += 1
+        if place == "head":
+            groups += 1
+            place = "head" if groups <= MOST_GROUPS else "later"
         if node.kind == "call" and not (depth == 0 and script_of(node.span)):
             yield _Arrow(_rank(node, depth, place), order, node, is_return=False)
             if node.failed or result(node.span, 1):
@@ -157,9 +163,11 @@ def _place_below(node: Node, child: Node, place: _Place, first: dict[int, _Place
 
 def _rank(node: Node, depth: int, place: _Place) -> int:
     name = node.span.name
-    if node.failed or (_in_chain(node) and place in ("", "prefill", "decode")):
+    if raised_here(node) or (_in_chain(node) and place in ("", "prefill", "decode")):
         return 0
-    if place == "head" or (names.CALLER_FILE in node.span.attributes and place != "later"):
+    if place == "head" or (node.failed and _in_chain(node)):
+        return 1
+    if names.CALLER_FILE in node.span.attributes and place != "later":
         return 1
     if name in OTHER_CHAINS and place != "later":
         return 2
@@ -173,7 +181,8 @@ def _rank(node: Node, depth: int, place: _Place) -> int:
 
 def _return_rank(node: Node, depth: int, place: _Place) -> int:
     if node.failed:
-        return 0
+        # Where it was raised, and where it reached the user's line; on the way, only if there is room.
+        return 0 if raised_here(node) or names.CALLER_FILE in node.span.attributes else 3
     if place in ("", "prefill") and (node.span.name in RETURNS or node.span.name.endswith("ForCausalLM.forward")):
         return 3 if place else 2
     return _rank(node, depth, place) + 100

@@ -1,14 +1,15 @@
 """The last pass: nodes that are all to be drawn become the arrows, loops and notes of a `Diagram`."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from tracellm.report.diagram import Box, Close, Diagram, Item, Loop, Message, Note, Participant, messages
 from tracellm.report.texts import text
-from tracellm.report.titles import arguments, error, result, script_of, steps_title, times
+from tracellm.report.titles import arguments, error, error_class, result, script_of, steps_title, times
 from tracellm.report.visible import shorten, visible
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
-from tracellm.trace.tree import Node, walk
+from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["lay_out"]
 
@@ -22,12 +23,15 @@ _Key = tuple[int, str]
 """A lifeline: which process, and whose methods."""
 
 
-def lay_out(roots: Iterable[Node], returns: Collection[int], lang: str) -> Diagram:
+def lay_out(roots: Iterable[Node], returns: Collection[int], lang: str, left_out: int = 0) -> Diagram:
     """The diagram of these calls; `returns` holds `id(node)` of those whose return is an arrow too.
+
+    `left_out` is how many calls a limit kept out, which the diagram's remark tells.
 
     The root of a program is its script's lifeline and no arrow. Times play no part, so equal runs give equal diagrams.
     """
-    return _Layout(list(roots), returns, lang).diagram()
+    remark = text(lang, "diagram.left_out", count=left_out) if left_out else ""
+    return _Layout(list(roots), returns, lang).diagram(remark)
 
 
 class _Layout:
@@ -39,13 +43,13 @@ class _Layout:
         self._processes = _processes(roots)
         self._ids = {key: f"P{number}" for number, key in enumerate(self._lifelines(), 1)}
 
-    def diagram(self) -> Diagram:
+    def diagram(self, remark: str) -> Diagram:
         if not self._ids:
             nothing = Participant("P1", "tracellm")
             return Diagram((nothing,), (Note("P1", "P1", text(self._lang, "diagram.nothing")),))
         participants = tuple(Participant(id, shorten(visible(name), LONGEST_NAME)) for (_, name), id in self._ids.items())
         items = tuple(item for root in self._roots for item in self._root(root))
-        return Diagram(participants, items, self._boxes())
+        return Diagram(participants, items, self._boxes(), remark)
 
     def _lifelines(self) -> Iterable[_Key]:
         """Every lifeline, those of a process together, in order of the first call."""
@@ -101,8 +105,9 @@ class _Layout:
         below = self._below(node, caller)
         if not below:
             return []
-        if len(node.steps) > 1:
-            title = text(self._lang, "diagram.times", title=title, count=len(node.steps))
+        if len(node.steps) > of:
+            if len(node.steps) % of == 0:
+                title = text(self._lang, "diagram.times", title=title, count=len(node.steps) // of)
             return [Loop(title, tuple(below), len(node.steps))]
         # Over the lifeline that makes the step and the one that takes it, so that the note has room.
         first = next(messages(below))
@@ -112,6 +117,8 @@ class _Layout:
         if not below or not (often := times(node.count, of, self._lang)):
             return below
         if node.count % of == 0:
+            if len(below) == 1 and isinstance(alone := below[0], Message):
+                return [replace(alone, text=f"{alone.text} {often}")]
             often = text(self._lang, "diagram.repeated", count=node.count // of)
         return [Loop(often, tuple(below), node.count)]
 
@@ -128,7 +135,8 @@ class _Layout:
         opens = bool(below) or drawn_return
         items: list[Item] = [Message(source, target, title, opens=opens, spans=spans), *below]
         if drawn_return and node.failed:
-            said = error(node.span, LONGEST_VALUES)
+            # On its way through the callers the exception's class is enough.
+            said = error(node.span, LONGEST_VALUES) if raised_here(node) else error_class(node.span)
             items.append(Message(target, source, said, kind="error", closes=True, spans=spans))
         elif drawn_return:
             said = result(node.span, LONGEST_VALUES)

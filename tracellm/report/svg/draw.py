@@ -99,7 +99,7 @@ class _Body:
         height = self._y + 10
         stems = [_path("stem", "M", x, 0, "V", height) for x in self._x.values()]
         content = self._under + stems + self._bars + self._over
-        said = visible(" ".join([diagram.title, *(participant.label for participant in diagram.participants)]))
+        said = visible(" ".join(participant.label for participant in diagram.participants))
         self.svg = _svg("lifelines", self._width, height, content, label=said)
 
     def _items(self, items: tuple[Item, ...], depth: int) -> None:

@@ -15,7 +15,7 @@ EN = {
     "diagram.repeated": "{count:time|times}",
     "diagram.some": "in {count:,} of {of:,}",
     "diagram.nothing": "No call was recorded.",
-    "diagram.left_out": "{count:,} more {count:call is|calls are} not drawn: --detail and --focus draw more",
+    "diagram.left_out": "{count:call|calls} more are not drawn: --detail and --focus draw more",
     "calltree.call": "call",
     "calltree.calls": "calls",
     "calltree.total": "total",
