@@ -70,7 +70,7 @@ def test_what_was_loaded_is_said_even_when_start_up_fails():
     said = _say(spans, status="failed", error=error)
     assert "11.5 MB, 75 tensors" in said
     assert "run failed" in said
-    assert "capital.py:3: EngineError: no memory" in said
+    assert "capital.py:3: EngineError" in said
 
 
 def test_quiet_says_nothing():
@@ -119,7 +119,7 @@ def test_text_is_shown_as_it_is(bad: str, terminal: bool):
 def test_steps_in_which_nothing_changed_share_a_line():
     """Each step is told once, in order, whatever is folded."""
     said = _say(a_run(decode_steps=40))
-    told = []
+    told: list[int] = []
     for first, last in re.findall(r"^(?:== )?Steps? (\d+)(?:-(\d+))?:", said, re.MULTILINE):
         told += range(int(first), int(last or first) + 1)
     assert told == list(range(1, 42))

@@ -22,7 +22,8 @@ def test_a_duration_has_three_digits(seconds: float, said: str):
 
 def test_bytes_and_shares():
     """Decimal units; a share too small to show is not shown as nothing."""
-    assert [byte_size(n) for n in (0, 999, 1000, 268_435_456, 3 * 10**9)] == ["0 B", "999 B", "1.0 kB", "268 MB", "3.0 GB"]
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 268_435_456: "268 MB", 999_999: "1.0 MB", 3 * 10**9: "3.0 GB"}
+    assert {count: byte_size(count) for count in sizes} == sizes
     assert [percent(p) for p in (0, 0.0004, 0.973, 1)] == ["0.0%", "<0.1%", "97.3%", "100.0%"]
 
 

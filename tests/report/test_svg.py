@@ -52,7 +52,7 @@ def _parse(drawing: Drawing) -> tuple[ElementTree.Element, ElementTree.Element]:
     return ElementTree.fromstring(drawing.head), ElementTree.fromstring(drawing.body)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(diagrams())
 def test_every_diagram_can_be_drawn(diagram: Diagram):
     """Both pictures are well-formed, equally wide, and every point and every text lies inside."""
@@ -71,7 +71,7 @@ def test_every_diagram_can_be_drawn(diagram: Diagram):
             assert 0 <= y <= height
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(diagrams())
 def test_heads_stand_apart_and_arrows_have_room(diagram: Diagram):
     """No two heads overlap, and between two lifelines there is room for what the arrows between them say."""

@@ -22,6 +22,7 @@ __all__ = [
     "kv_cache",
     "model_load",
     "requests",
+    "tells_of_startup",
 ]
 
 REQUEST_SPAN = "llm_request"
@@ -101,10 +102,20 @@ def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
     )
 
 
+_FACTS = frozenset(
+    name for name in names.ATTRIBUTES if name.startswith(("tracellm.client.", "tracellm.load.", "tracellm.kv_cache."))
+)
+
+
+def tells_of_startup(span: Span) -> bool:
+    """Whether the span carries anything of the client, the model's loading or the KV cache; few do."""
+    return not _FACTS.isdisjoint(span.attributes)
+
+
 def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
     """The attributes whose names begin so, each from the first span that carries it."""
     found: dict[str, object] = {}
-    for span in spans:
+    for span in filter(tells_of_startup, spans):
         for name, value in span.attributes.items():
             if name.startswith(prefix):
                 found.setdefault(name, value)
@@ -117,7 +128,7 @@ _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LO
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:
     """The model that was loaded, or None. Several models in one run: the first."""
-    ended = sorted(spans, key=lambda span: span.end_ns)
+    ended = sorted(filter(tells_of_startup, spans), key=lambda span: span.end_ns)
     found = _first(ended, "tracellm.load.")
     stages: dict[str, Span] = {}
     for span in ended:

@@ -26,7 +26,7 @@ def byte_size(count: int) -> str:
     """Bytes in decimal units: `512 B`, `11.9 MB`."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
+        if size < 999.5:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"

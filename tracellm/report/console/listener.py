@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from tracellm.report.changes import alike, changes
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.paper import Paper, rows
-from tracellm.report.facts import REQUEST_SPAN, client_choice, kv_cache, model_load
+from tracellm.report.facts import REQUEST_SPAN, client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.quantities import duration
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.titles import step_kind
@@ -22,10 +22,6 @@ from tracellm.trace.model import Span
 from tracellm.trace.steps import STEP_SPAN, Step, read_step
 
 __all__ = ["Console"]
-
-_STARTUP = frozenset(
-    name for name in names.ATTRIBUTES if name.startswith(("tracellm.client.", "tracellm.load.", "tracellm.kv_cache."))
-)
 
 
 class Console:
@@ -52,7 +48,7 @@ class Console:
             self._requests += 1
             self._prompt_tokens += int(span.attributes.get(names.GEN_AI_INPUT_TOKENS) or 0)
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
-        elif not _STARTUP.isdisjoint(span.attributes):
+        elif tells_of_startup(span):
             self._startup.append(span)
             if names.CLIENT_MULTIPROCESS in span.attributes:
                 self._say_startup()
@@ -75,9 +71,11 @@ class Console:
         )
         self._paper.line(ending, style="bold")
         if isinstance(error := manifest.get("error"), Mapping):
-            said = visible(f"{error.get('type')}: {error.get('message')}")
-            where = visible(f"{error.get('file')}:{error.get('line')}") if error.get("file") else None
-            self._paper.line(text(self._lang, "console.error", where=where, error=said) if where else said, style="red")
+            what = visible(str(error.get("type")).rpartition(".")[2])  # its message stands above, in the traceback
+            if error.get("file"):
+                where = visible(f"{error['file']}:{error.get('line')}")
+                what = text(self._lang, "console.error", where=where, error=what)
+            self._paper.line(what, style="red")
         if report is not None:
             self._paper.verbatim(text(self._lang, "console.report", path=visible(str(report))))
 

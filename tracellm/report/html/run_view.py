@@ -22,6 +22,7 @@ __all__ = [
     "client_view",
     "load_view",
     "probes_sentence",
+    "problems_view",
     "requests_view",
     "run_view",
 ]
@@ -64,9 +65,10 @@ def _error(error: Any) -> _View | None:
     where = ":".join(str(error[key]) for key in ("file", "line") if error.get(key) is not None)
     function = error.get("function")
     return {
-        "what": visible(f"{error.get('type')}: {error.get('message')}", keep="\n"),
+        "what": visible(f"{str(error.get('type')).rpartition('.')[2]}: {error.get('message')}", keep="\n"),
         "where": visible(f"{where}, {function}" if where and function else where),
         "source": visible(str(error.get("source") or ""), keep="\n"),
+        "traceback": visible(str(error.get("traceback") or ""), keep="\n\t"),
     }
 
 
@@ -185,6 +187,13 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
         share=percent(numbers["share"]),
         each=f"{numbers['per_call_us']:.1f} µs",
     )
+
+
+def problems_view(run_folder: RunFolder) -> list[str]:
+    """What could not be read of the folder, and what the probes themselves ran into."""
+    probes = run_folder.manifest.get("probes")
+    met = probes.get("problems") if isinstance(probes, Mapping) else None
+    return [visible(str(problem)) for problem in [*run_folder.problems, *(met if isinstance(met, list) else [])]]
 
 
 def about_view(manifest: Mapping[str, Any], lang: str) -> _View:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tracellm.report.diagram import Close, Diagram, Item, Loop, Message, Note, messages
-from tracellm.report.svg.layout import LABEL, MARGIN, TITLE, WIDEST, Columns, Label, columns, label
+from tracellm.report.svg.layout import LABEL, LOOP_LABEL, MARGIN, TITLE, WIDEST, Columns, Label, columns, label
 from tracellm.report.svg.measure import text_width
 from tracellm.report.visible import visible
 
@@ -197,12 +197,13 @@ class _Body:
         inset = depth * 6
         if used:
             left = max(min(self._x[id] for id in used) - 24, 4) + inset
-            right = min(max(self._reach(loop.items), max(self._x[id] for id in used) + 40), self._width - 4) - inset
+            right = max(self._reach(loop.items), max(self._x[id] for id in used) + 40) - inset
         else:
-            left, right = 4.0 + inset, self._width - 4 - inset
-        shown = label(loop.text, max(right - left - 70, 120.0), 2)
+            left, right = 4.0 + inset, self._width
         top = self._y + 4
         tag = text_width("loop", LABEL) + 14
+        shown = label(loop.text, max(right - left - tag - 16, LOOP_LABEL), 2)
+        right = min(max(right, left + tag + 16 + shown.width), self._width - 4)
         self._over.append(_path("tag", "M", left, top, "h", tag, "v", 12, "l", -6, 6, "H", left, "Z"))
         self._over.append(_text("label tag", left + 6, top + 13, "loop"))
         self._over += _lines("label loop", left + tag + 8, top + 13, shown)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tracellm.report.diagram import Diagram, Item, Loop, Message, Note
+from tracellm.report.diagram import Diagram, Item, Loop, Message, Note, messages
 from tracellm.report.svg.measure import text_width, wrap
 from tracellm.report.visible import visible
 
-__all__ = ["LABEL", "MARGIN", "TITLE", "WIDEST", "Columns", "Label", "columns", "label"]
+__all__ = ["LABEL", "LOOP_LABEL", "MARGIN", "TITLE", "WIDEST", "Columns", "Label", "columns", "label"]
 
 TITLE, LABEL = 13.0, 11.5
 """Font sizes in pixels: of a lifeline's name, and of everything else."""
@@ -16,6 +16,11 @@ MARGIN = 16.0
 WIDEST, MOST_LINES = 180.0, 3
 """A label is wrapped at this many pixels, or where its arrow ends if that is farther, and cut after this many lines;
 its whole text is shown on hovering."""
+
+LOOP_LABEL = 120.0
+"""A loop's label has at least this many pixels before it is wrapped."""
+NARROWEST = 260.0
+"""A drawing of one lifeline is this wide all the same, for its notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,22 @@ def columns(diagram: Diagram) -> Columns:
         middles.append(at)
     right_edge = middles[-1] + heads[diagram.participants[-1].id] / 2 if middles else 0.0
     for item in _arrows(diagram.items):
-        if isinstance(item, Message) and item.source != item.target:
-            continue
-        at = order[item.source] if isinstance(item, Message) else order[item.last]
-        reach = label(item.text).width + 34 if isinstance(item, Message) else label(item.text).width / 2 + 12
-        right_edge = max(right_edge, middles[at] + reach)
+        if isinstance(item, Note):
+            right_edge = max(right_edge, middles[max(order[item.first], order[item.last])] + label(item.text).width / 2 + 12)
+        elif item.source == item.target:
+            right_edge = max(right_edge, middles[order[item.source]] + label(item.text).width + 34)
+    for loop, depth in _loops(diagram.items):
+        first = min((order[id] for one in messages(loop.items) for id in (one.source, one.target)), default=0)
+        right_edge = max(right_edge, middles[first] + LOOP_LABEL + 40 + 6 * depth)
     return Columns(
         x={p.id: round(middles[order[p.id]], 1) for p in diagram.participants},
         heads=heads,
-        width=round(right_edge + MARGIN + 8, 1),
+        width=round(max(right_edge + MARGIN + 8, NARROWEST), 1),
     )
+
+
+def _loops(items: Iterable[Item], depth: int = 0) -> Iterator[tuple[Loop, int]]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield item, depth
+            yield from _loops(item.items, depth + 1)
