@@ -38,7 +38,7 @@ def make_config(
 
 
 def start_executor(config: VllmConfig, num_blocks: int = 512) -> Executor:
-    """A started executor with a KV cache of this many blocks, every number in it NaN."""
+    """A started executor with a KV cache of this many blocks."""
     executor = Executor.get_class(config)(config)
     (specs,) = executor.get_kv_cache_specs()
     spec = next(iter(specs.values()))
@@ -51,8 +51,6 @@ def start_executor(config: VllmConfig, num_blocks: int = 512) -> Executor:
             )
         ]
     )
-    for cache in runner_of(executor).kv_caches:
-        cache.fill_(torch.nan)
     return executor
 
 
@@ -99,7 +97,10 @@ class Job:
 
 
 class Driver:
-    """Runs jobs to their end over one executor; the same seed makes the same decisions."""
+    """Runs jobs to their end over one executor; the same seed makes the same decisions.
+
+    Blocks that no job owns hold NaN, so that reading one shows, and are watched, so that writing one shows too.
+    """
 
     def __init__(self, executor: Executor, *, num_blocks: int = 512, seed: int = 0, preempt: float = 0.1) -> None:
         self.executor = executor
@@ -110,7 +111,8 @@ class Driver:
         self.free = list(range(1, num_blocks))
         self.random.shuffle(self.free)
         self.finished: set[str] = set()
-        self.outputs: list[ModelRunnerOutput] = []
+        for cache in runner_of(executor).kv_caches:
+            cache.fill_(torch.nan)
 
     def run(self, jobs: list[Job], *, max_chunk: int = 16, pause: float = 0.2) -> None:
         """Step until every job is done."""
@@ -130,8 +132,7 @@ class Driver:
             wanted = min(len(job.tokens) - job.computed, self.random.randint(1, max_chunk), budget)
             if self.random.random() < pause or len(plan) == self.limits.max_num_seqs or not wanted:
                 if job.known and self.random.random() < self.preempt:
-                    self._release(job)
-                    job.preempted = True
+                    self.take_blocks(job)
                 continue
             plan[job.req_id] = wanted
             budget -= wanted
@@ -170,8 +171,8 @@ class Driver:
             )
         )
         self.finished = set()
-        self.outputs.append(output)
         assert set(output.req_ids) == set(plan)
+        assert runner_of(self.executor).kv_caches[0][:, self.free].isnan().all(), "a block that nobody owns was written"
         for req_id, count in plan.items():
             job = by_id[req_id]
             job.computed += count
@@ -179,6 +180,11 @@ class Driver:
             assert len(sampled) == (job.computed == len(job.tokens))
             job.output += sampled
         return output
+
+    def take_blocks(self, job: Job) -> None:
+        """Preempt a job: its blocks go, and when it comes back it starts from its first token."""
+        self._release(job)
+        job.preempted = True
 
     def _release(self, job: Job) -> None:
         """Take a job's blocks and spoil what is in them, as another request would."""

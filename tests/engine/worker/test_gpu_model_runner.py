@@ -72,6 +72,23 @@ def test_a_new_engine_repeats_unseeded_requests(qwen2_checkpoint: Path) -> None:
     assert outputs[0] == outputs[1]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+def test_a_preempted_request_goes_on_as_if_nothing_had_happened(executor: Executor, temperature: float) -> None:
+    """It comes back with other blocks, computes all tokens anew in pieces, and goes on with those it would have got."""
+    whole, broken = (job("tokens", 10, temperature=temperature, seed=5) for _ in range(2))
+    whole.req_id, broken.req_id = f"whole-{temperature}", f"broken-{temperature}"
+    Driver(executor).run([whole], pause=0)
+    driver, other = Driver(executor, seed=1), job(f"other-{temperature}", 10)
+    driver.step({broken.req_id: 10, other.req_id: 10}, [broken, other])
+    for _ in range(3):
+        driver.step({broken.req_id: 1, other.req_id: 1}, [broken, other])
+    driver.take_blocks(broken)
+    driver.step({other.req_id: 1}, [broken, other])
+    driver.step({broken.req_id: 6, other.req_id: 1}, [broken, other])
+    driver.run([broken, other], max_chunk=4, pause=0)
+    assert broken.output == whole.output
+
+
 def test_a_prefix_from_the_cache_is_used_as_it_is(executor: Executor) -> None:
     """A new request whose first blocks another one has filled computes the rest only, to the same tokens."""
     driver = Driver(executor)
