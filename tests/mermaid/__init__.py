@@ -45,7 +45,9 @@ class RealMermaid:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"tests/mermaid/parse.mjs ended with status {self._process.wait()}: see its output above")
+            raise RuntimeError(
+                f"tests/mermaid/parse.mjs ended with status {self._process.wait()}: see its output above"
+            )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise MermaidError(f"{answer['error']}\n--- the diagram:\n{source}")

@@ -1,6 +1,7 @@
 """Folding: repetition is drawn once, and nothing is lost by it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ Tree = tuple[str, list["Tree"]]
 CLASSES = ["A.f", "A.g", "B.f", "ops.k"]
 LEVEL = {"A.f": "request", "A.g": "step", "B.f": "layer", "ops.k": "kernel"}
 
-TREES = st.recursive(
+TREES: st.SearchStrategy[Tree] = st.recursive(
     st.tuples(st.sampled_from(CLASSES), st.just([])),
     lambda below: st.tuples(st.sampled_from(CLASSES), st.lists(below, max_size=6)),
     max_leaves=20,
@@ -52,7 +53,11 @@ def trace_of(*trees: Tree, script: bool = True) -> Trace:
 def shape(nodes: list[Node]) -> list[object]:
     """What is drawn, for comparing: name and count, or the kind of what is no call, with what is below."""
     return [
-        (node.span.name if node.kind == "call" else node.kind, node.count, *([shape(node.children)] * bool(node.children)))
+        (
+            node.span.name if node.kind == "call" else node.kind,
+            node.count,
+            *([shape(node.children)] * bool(node.children)),
+        )
         for node in nodes
     ]
 
@@ -63,6 +68,7 @@ def folded(*trees: Tree) -> list[object]:
 
 
 def leaf(name: str) -> Tree:
+    """A call that calls nothing."""
     return name, []
 
 
@@ -185,13 +191,18 @@ def test_many_groups_of_steps_become_few(most: int):
     assert any(group.count == 1 and group.steps[0].kind == "decode" for group in groups)
 
 
-def _facts(index: int) -> dict[str, object]:
+def _facts(index: int) -> dict[str, Any]:
     kind = "decode" if index > 30 else "prefill"
-    return {names.STEP_INDEX: index, names.STEP_KIND: kind, names.STEP_REQUESTS: [str(index)], names.STEP_NEW: [str(index)]}
+    return {
+        names.STEP_INDEX: index,
+        names.STEP_KIND: kind,
+        names.STEP_REQUESTS: [str(index)],
+        names.STEP_NEW: [str(index)],
+    }
 
 
 def test_alike_steps_become_one_group():
-    """Of a small run, the first step and the last stand alone, and those between are one group with the calls between."""
+    """The first step and the last stand alone, those between are one group, with the calls between steps."""
     trace = hello(tokens=17)
     grouped = group_steps(trace)
     tree = bottom_up(call_tree(trace), lambda siblings: fold(under_lines(grouped(siblings))))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import Golden
 from tests.mermaid import ParseMermaid
+from tests.report.nasty import NASTY
 from tests.report.test_fold import TREES, Tree, trace_of
-from tests.report.test_mermaid import NASTY
-from tests.report.traces import Calls, generate, hello, start_engine, step
+from tests.report.traces import Calls, generate, hello, start_engine, step, step_facts
 from tracellm.report.diagram import Diagram, Item, Loop, Message, Note, check_diagram, messages
 from tracellm.report.mermaid import to_mermaid
 from tracellm.report.sequence import LIMIT, sequence, sequence_diagram
@@ -66,7 +66,9 @@ def run_of_many_steps(num_steps: int = 80) -> Trace:
     calls = Calls()
     with calls("hello.py", "request", lifeline="hello.py"):
         start_engine(calls)
-        with calls("LLM.generate", "request", phase="generation", line=(5, "llm.generate(prompts)"), result="list of 40"):
+        with calls(
+            "LLM.generate", "request", phase="generation", line=(5, "llm.generate(prompts)"), result="list of 40"
+        ):
             for index in range(1, num_steps + 1):
                 ids = [str(index + i) for i in range(index % 7 + 1)]
                 step(calls, index, ids, new=index % 2 == 1, last=index % 3 == 0)
@@ -124,10 +126,18 @@ def test_lifelines_stand_in_the_order_of_their_first_call():
 def test_requests_that_are_added_alike_are_a_loop():
     """Ten prompts take as many arrows as two, and what is done for each of them stays together."""
     diagram = sequence(hello(prompts=10))
-    [loop] = [loop for loop in loops(diagram.items) if ("LLMEngine", "EngineCore", "add_request") in arrows(diagram, loop.items)]
+    [loop] = [
+        loop
+        for loop in loops(diagram.items)
+        if ("LLMEngine", "EngineCore", "add_request") in arrows(diagram, loop.items)
+    ]
     assert loop.text == "10 times"
     assert is_within(
-        [("LLM", "Processor", "process_inputs"), ("LLM", "LLMEngine", "add_request"), ("EngineCore", "Scheduler", "add_request")],
+        [
+            ("LLM", "Processor", "process_inputs"),
+            ("LLM", "LLMEngine", "add_request"),
+            ("EngineCore", "Scheduler", "add_request"),
+        ],
         arrows(diagram, loop.items),
     )
 
@@ -168,7 +178,7 @@ def test_detail_draws_every_call_down_to_a_level(level: str, parse_mermaid: Pars
     wanted = {
         (span.lifeline, span.method)
         for span in trace.spans
-        if LEVELS.index(span.level) <= LEVELS.index(level) and span.name != "hello.py"  # type: ignore[arg-type]
+        if LEVELS.index(span.level) <= LEVELS.index(level) and span.name != "hello.py"
     }
     assert {(callee, method) for _, callee, method in arrows(diagram)} == wanted
 
@@ -268,16 +278,15 @@ def test_an_empty_trace_says_so(parse_mermaid: ParseMermaid):
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_hostile_values_stay_text(text: str, parse_mermaid: ParseMermaid):
-    """A name, an argument, a result, an exception, a process and a request may hold anything: the diagram keeps its form."""
+    """Names, arguments, results, exceptions, processes, requests may hold anything: the diagram keeps its form."""
     calls = Calls(process=Process(1, text))
     other = Calls(process=Process(2, text))
     with (
-        pytest.raises(ValueError, match="^"),
+        pytest.raises(ValueError, match=r"^"),
         calls(text or "x", "request", lifeline=text),
         calls(f"A.{text}", lifeline=text, args=[f"prompt={text}"], result=text, line=(1, text)),
-        calls("EngineCore.step_fn", **{names.STEP_INDEX: 1, names.STEP_KIND: text, names.STEP_REQUESTS: [text],
-                                       names.STEP_NEW: [text]}),
-    ):  # fmt: skip
+        calls("EngineCore.step_fn", **_step_of(text)),
+    ):
         raise ValueError(text)
     other.leaf("A.b", lifeline=text)
     diagram = sequence(Trace([*calls.spans, *other.spans], [calls.process, other.process]))
@@ -286,6 +295,11 @@ def test_hostile_values_stay_text(text: str, parse_mermaid: ParseMermaid):
     drawn = [event for event in parsed["events"] if event["kind"] in ("SOLID", "DOTTED", "DOTTED_CROSS")]
     assert len(drawn) == len(list(messages(diagram.items)))
     assert [one["label"] for one in parsed["participants"]] == [one.label for one in diagram.participants]
+
+
+def _step_of(request: str) -> dict[str, Any]:
+    facts = {names.STEP_REQUESTS: [request], names.STEP_NEW: [request], names.STEP_KIND: request}
+    return step_facts(1, [request]) | facts
 
 
 def _kept(trees: list[Tree], **options: Any) -> Diagram:
@@ -297,7 +311,7 @@ def _kept(trees: list[Tree], **options: Any) -> Diagram:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees=st.lists(TREES, min_size=1, max_size=4), limit=st.integers(1, 12))
 def test_any_calls_make_a_valid_diagram(trees: list[Tree], limit: int, parse_mermaid: ParseMermaid):
-    """Whatever was called: activations are balanced, the limit holds, Mermaid reads it, and no limit draws every call."""
+    """Whatever was called: activations are balanced, the limit holds, Mermaid reads it; no limit draws every call."""
     limited, whole = _kept(trees, limit=limit), _kept(trees, limit=None)
     assert len(list(messages(limited.items))) <= limit
     parse_mermaid(to_mermaid(limited))

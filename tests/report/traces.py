@@ -29,7 +29,7 @@ class Calls:
     def __call__(
         self, name: str, level: str = "step", args: list[str] | None = None, result: str | None = None, **more: Any
     ) -> Iterator[Span]:
-        """One call; `line=(number, text)` for one that the user's script made, other keywords are attributes' values."""
+        """One call; `line=(number, text)` when the user's script made it, other keywords are attributes' values."""
         attributes: dict[str, Any] = {names.LEVEL: level, names.LIFELINE: more.pop("lifeline", name.rpartition(".")[0])}
         if args is not None:
             attributes[names.ARGUMENTS] = args
@@ -76,7 +76,9 @@ def start_engine(calls: Calls, line: tuple[int, str] = (3, "llm = LLM()")) -> No
             calls.leaf("Processor.__init__", "request")
             calls.leaf("OutputProcessor.__init__", "request")
             with (
-                calls("EngineCoreClient.make_client", "request", args=["multiprocess_mode=False"], result="InprocClient"),
+                calls(
+                    "EngineCoreClient.make_client", "request", args=["multiprocess_mode=False"], result="InprocClient"
+                ),
                 calls("InprocClient.__init__", "request"),
                 calls("EngineCore.__init__", "request"),
             ):
@@ -164,7 +166,12 @@ def _execute(calls: Calls, ids: list[str], facts: dict[str, Any], fails: bool) -
         calls.leaf("GPUModelRunner._prepare_inputs", result=f"input_ids=int64[{tokens}]")
         with (
             calls("GPUModelRunner._model_forward"),
-            calls("Qwen2ForCausalLM.forward", "layer", args=[f"input_ids=int64[{tokens}]"], result=f"float32[{tokens}, 256]"),
+            calls(
+                "Qwen2ForCausalLM.forward",
+                "layer",
+                args=[f"input_ids=int64[{tokens}]"],
+                result=f"float32[{tokens}, 256]",
+            ),
             calls("Qwen2Model.forward", "layer"),
         ):
             for _ in range(LAYERS):
@@ -176,7 +183,7 @@ def _execute(calls: Calls, ids: list[str], facts: dict[str, Any], fails: bool) -
                     with calls("Qwen2MLP.forward", "layer"):
                         calls.leaf("ops.silu_and_mul", "kernel", lifeline="ops")
             if fails:
-                raise RuntimeError("out of memory; tried #9 \"quoted\"\nsecond line")
+                raise RuntimeError('out of memory; tried #9 "quoted"\nsecond line')
         calls.leaf("Qwen2ForCausalLM.compute_logits", "layer", result=f"float32[{len(ids)}, 4096]")
         with calls("GPUModelRunner._sample"), calls("Sampler.forward", args=[f"logits=float32[{len(ids)}, 4096]"]):
             calls.leaf("Sampler.greedy_sample")

@@ -1,7 +1,7 @@
 """A sequence diagram as plain data, before it is written as Mermaid or drawn as SVG.
 
-`tracellm.report.sequence` builds it from a trace; `tracellm.report.mermaid` writes it as text, and the HTML report draws
-it. Texts are held as they are meant to be read: escaping is the writer's work.
+`tracellm.report.sequence` builds it from a trace; `tracellm.report.mermaid` writes it as text, and the HTML report
+draws it. Texts are held as they are meant to be read: escaping is the writer's work.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,8 +34,8 @@ class Box:
 class Message:
     """An arrow from one lifeline to another, or to itself.
 
-    A `call` may open an activation on its target (`opens`). A `return` (dashed) or an `error` (dashed, ends in a cross)
-    leaves the lifeline that was called and closes its activation (`closes`).
+    A `call` may open an activation on its target (`opens`). A `return` (dashed) or an `error` (dashed, ends in a
+    cross) leaves the lifeline that was called and closes its activation (`closes`).
     """
 
     source: str
@@ -100,11 +100,13 @@ def messages(items: Iterable[Item]) -> Iterator[Message]:
 
 
 def check_diagram(diagram: Diagram) -> None:
-    """Assert what every drawing relies on: known lifelines, activations closed in the loop that opened them, whole boxes."""
+    """Assert what drawings rely on: known lifelines, whole boxes, activations closed in the loop that opened them."""
     known = [participant.id for participant in diagram.participants]
     assert len(set(known)) == len(known), "two lifelines share an id"
     if diagram.boxes:
-        assert [id for box in diagram.boxes for id in box.participants] == known, "boxes do not hold the lifelines in order"
+        assert [id for box in diagram.boxes for id in box.participants] == known, (
+            "boxes do not hold the lifelines in order"
+        )
     _check_items(diagram.items, set(known))
 
 
@@ -116,11 +118,13 @@ def _check_items(items: tuple[Item, ...], known: set[str]) -> None:
         elif isinstance(item, Note):
             assert {item.first, item.last} <= known, f"a note over an unknown lifeline: {item}"
         elif isinstance(item, Close):
-            assert open_on and open_on.pop() == item.participant, f"closes what is not open: {item}"
+            assert open_on[-1:] == [item.participant], f"closes what is not open: {item}"
+            open_on.pop()
         else:
             assert {item.source, item.target} <= known, f"an arrow to an unknown lifeline: {item}"
             if item.closes:
-                assert open_on and open_on.pop() == item.source, f"closes what is not open: {item}"
+                assert open_on[-1:] == [item.source], f"closes what is not open: {item}"
+                open_on.pop()
             if item.opens:
                 open_on.append(item.target)
     assert not open_on, f"left open: {open_on}"

@@ -1,13 +1,13 @@
 """A `Diagram` written as Mermaid text, valid whatever its texts hold.
 
 Mermaid has no quoting: a `;` or `#` in a message, `%%`, a word such as `style` in the wrong place ends or changes the
-statement. What it does have are entities, `#59;` for `;`, which it shows as the character. `escape` is the only place that
-knows this. Syntax: https://mermaid.js.org/syntax/sequenceDiagram.html
+statement. What it does have are entities, `#59;` for `;`, which it shows as the character. `escape` is the only place
+that knows this. Syntax: https://mermaid.js.org/syntax/sequenceDiagram.html
 """
 
 import re
-from textwrap import wrap
 from collections.abc import Iterable, Iterator
+from textwrap import wrap
 
 from tracellm.report.diagram import Close, Diagram, Item, Loop, Message, Note
 from tracellm.report.visible import visible

@@ -26,7 +26,7 @@ _LONGEST_TEXT = 60
 
 @dataclass(frozen=True, slots=True)
 class RequestInSteps:
-    """What one request did in the steps of a row. `sampled` is the text it got, None where the recording has no text."""
+    """What one request did in a row's steps. `sampled` is the text it got, None in a recording without text."""
 
     request_id: str
     num_tokens: int
@@ -150,7 +150,7 @@ def _request(one: RequestInSteps, lang: str) -> str:
         said.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens))
     if one.new_blocks:
         said.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
-    line = f"{visible(one.request_id)}: {text(lang, 'step.comma').join(said)}"
+    line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(said)}"
     return line if one.sampled is None else f"{line} → {shorten(visible(one.sampled), _LONGEST_TEXT)!r}"
 
 

@@ -15,7 +15,19 @@ from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Step
 from tracellm.trace.tree import Node
 
-__all__ = ["arguments", "caller_line", "error", "error_class", "result", "script_of", "step_kind", "steps_name", "steps_title", "time", "times"]
+__all__ = [
+    "arguments",
+    "caller_line",
+    "error",
+    "error_class",
+    "result",
+    "script_of",
+    "step_kind",
+    "steps_name",
+    "steps_title",
+    "time",
+    "times",
+]
 
 _MOST_RANGES = 3
 
@@ -60,14 +72,14 @@ def caller_line(node: Node) -> str:
 
 
 def times(count: int, of: int, lang: str) -> str:
-    """How often a call was made when what made it ran `of` times: empty for once each, else `×3`, or `4 of 15 times`."""
+    """How often a call was made when its caller ran `of` times: empty for once each, else `×3`, or `in 4 of 15`."""
     if count == of:
         return ""
     return f"×{count // of}" if count % of == 0 else text(lang, "diagram.some", count=count, of=of)
 
 
 def steps_title(steps: Sequence[Step], lang: str) -> str:
-    """`steps 3-17: decode, 2 requests`, or for a step alone also what changed: `step 1: prefill, ..., request 0 joined`."""
+    """`steps 3-17: decode, 2 requests`; of one step also what changed: `step 1: prefill, ..., request 0 joined`."""
     kinds = Counter(step.kind for step in steps)
     if len(kinds) == 1:
         kind = step_kind(steps[0].kind, lang)

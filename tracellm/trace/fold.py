@@ -1,11 +1,12 @@
 """Folding of what repeats in a call tree, so that a thousand calls read as a few.
 
-Repeated siblings are drawn together: one call made many times running becomes one node with a count, a sequence of calls
-made many times running (`A B A B A B`) becomes one `repeat` node over one `A` and one `B`. What is folded keeps its spans.
+Repeated siblings are drawn together: one call made many times running becomes one node with a count, a sequence of
+calls made many times running (`A B A B A B`) becomes one `repeat` node over one `A` and one `B`. What is folded keeps
+its spans.
 
-Two neighbours are alike when they are the same call and what they called directly is the same, or one called all that the
-other did and more: allocating a slot takes a new block only sometimes, and it is still the same work. Below alike nodes
-the calls are merged, in their order.
+Two neighbours are alike when they are the same call and what they called directly is the same, or one called all that
+the other did and more: allocating a slot takes a new block only sometimes, and it is still the same work. Below alike
+nodes the calls are merged, in their order.
 """
 
 from collections.abc import Hashable, Sequence
@@ -111,7 +112,9 @@ _Place = tuple[Hashable, int]
 
 def _merge_children(lists: list[list[Node]]) -> list[Node]:
     """The k-th child with a key in each list become one. What only a later list has comes after its neighbour there."""
-    repeats = {node.key: [child.key for child in node.children] for nodes in lists for node in nodes if node.kind == "repeat"}
+    repeats = {
+        node.key: [child.key for child in node.children] for nodes in lists for node in nodes if node.kind == "repeat"
+    }
     same: dict[_Place, list[Node]] = {}
     following: dict[_Place | None, _Place | None] = {None: None}  # from None, the beginning, to None, the end
     for nodes in lists:

@@ -1,7 +1,7 @@
 """The call tree of a trace: what the call tree's text and the sequence diagram are both made from.
 
-`call_tree` makes a `Node` of each span; the passes after it (`tracellm.trace.fold`, `tracellm.report.passes`) take a list of
-nodes and give a list of nodes. `check` holds what every pass must keep.
+`call_tree` makes a `Node` of each span; the passes after it (`tracellm.trace.fold`, `tracellm.report.passes`) take a
+list of nodes and give a list of nodes. `check` holds what every pass must keep.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -26,8 +26,9 @@ DEEPEST = 100
 class Node:
     """Calls that are drawn as one. Times are nanoseconds, summed over all of them.
 
-    `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine steps in
-    which nothing changed, `repeat` for a sequence of calls made several times. All but `call` have no spans of their own.
+    `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine
+    steps in which nothing changed, `repeat` for a sequence of calls made several times. All but `call` have no spans
+    of their own.
     """
 
     kind: Literal["call", "line", "steps", "repeat"]

@@ -5,7 +5,8 @@ Each arrow has a rank, and the lowest are drawn until the limit is reached:
 0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; the call that raised;
 1. an arrow for each of the next groups of steps; what the user's own lines call; the chain in a step that failed;
 2. `OTHER_CHAINS`, by which the engine is built and requests get in and out;
-3. `RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do there;
+3. `RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do
+there;
 4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
 """
 
@@ -83,13 +84,13 @@ _LATER = 1000
 """Added to the rank of what happens in other steps than the first prefill and the first decode."""
 
 _Place = Literal["", "prefill", "decode", "head", "later"]
-"""Where a call is: outside of steps; in the first group of steps with a prefill or the first that is all decode; the call
-that stands for another group; below that."""
+"""Where a call is: outside of steps; in the first group of steps with a prefill or the first that is all decode; the
+call that stands for another group; below that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is drawn: the calls, those of them whose return is drawn too (both as `id(node)`), and how many calls are not."""
+    """What is drawn: the calls, those whose return is drawn too (both as `id(node)`), and how many calls are not."""
 
     calls: frozenset[int]
     returns: frozenset[int]

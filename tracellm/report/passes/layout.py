@@ -28,7 +28,8 @@ def lay_out(roots: Iterable[Node], returns: Collection[int], lang: str, left_out
 
     `left_out` is how many calls a limit kept out, which the diagram's remark tells.
 
-    The root of a program is its script's lifeline and no arrow. Times play no part, so equal runs give equal diagrams.
+    The root of a program is its script's lifeline and no arrow. Times play no part, so equal runs give equal
+    diagrams.
     """
     remark = text(lang, "diagram.left_out", count=left_out) if left_out else ""
     return _Layout(list(roots), returns, lang).diagram(remark)
@@ -47,7 +48,9 @@ class _Layout:
         if not self._ids:
             nothing = Participant("P1", "tracellm")
             return Diagram((nothing,), (Note("P1", "P1", text(self._lang, "diagram.nothing")),))
-        participants = tuple(Participant(id, shorten(visible(name), LONGEST_NAME)) for (_, name), id in self._ids.items())
+        participants = tuple(
+            Participant(id, shorten(visible(name), LONGEST_NAME)) for (_, name), id in self._ids.items()
+        )
         items = tuple(item for root in self._roots for item in self._root(root))
         return Diagram(participants, items, self._boxes(), remark)
 

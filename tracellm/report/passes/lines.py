@@ -11,7 +11,8 @@ __all__ = ["under_lines"]
 def under_lines(siblings: list[Node]) -> list[Node]:
     """Siblings with a `line` node over each call whose span tells the user's line; for `bottom_up`.
 
-    Different calls made one after the other by the same line share its node. The same call again is the line run again.
+    Different calls made one after the other by the same line share its node. The same call again is the line run
+    again.
     """
     found: list[Node] = []
     here: Hashable = None

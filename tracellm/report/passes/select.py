@@ -38,7 +38,7 @@ def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
 
 
 def _in_its_place(hidden: Node, of: int) -> list[Node]:
-    """The calls that a hidden one made. Where it was made several times and they are several, they still come in turn."""
+    """The calls that a hidden one made. Several that were made several times still come in turn."""
     if hidden.count <= of or len(hidden.children) < 2:
         return hidden.children
     key = ("repeat", tuple(child.key for child in hidden.children))

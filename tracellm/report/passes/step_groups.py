@@ -1,7 +1,7 @@
 """Engine steps in which nothing changed become one node: "steps 3-17: decode, 2 requests".
 
-What repeats for each step is more than `EngineCore.step_fn`: the `LLMEngine.step` around it, and the questions before it
-(`has_unfinished_requests`). All that stands in the group, merged.
+What repeats for each step is more than `EngineCore.step_fn`: the `LLMEngine.step` around it, and the questions before
+it (`has_unfinished_requests`). All that stands in the group, merged.
 """
 
 from collections.abc import Callable, Hashable
@@ -82,7 +82,7 @@ def _one_step(step: Step, children: list[Node]) -> Node:
 
 
 def steps_key(step: Step, failed: bool = False) -> Hashable:
-    """Equal for steps that may stand for each other when whole generations are folded, whatever their requests' names."""
+    """Equal for steps that may be folded with whole generations, whatever their requests are called."""
     changed = bool(step.new), bool(step.resumed), bool(step.preempted), bool(step.finished)
     return "steps", step.kind, len(step.requests), changed, failed
 

@@ -33,7 +33,7 @@ EN = {
     "steps.nothing": "No engine step was recorded.",
     "steps.more": "... and {n:,} more",
     "steps.prefix_hit": "{n:,} of the prompt from the prefix cache",
-    "steps.new_blocks": "blocks {blocks}",
+    "steps.new_blocks": "new blocks {blocks}",
 }
 
 ZH = {
@@ -67,5 +67,5 @@ ZH = {
     "steps.nothing": "没有记录到任何引擎步。",
     "steps.more": "……另有 {n:,} 个",
     "steps.prefix_hit": "提示词中 {n:,} 个来自前缀缓存",
-    "steps.new_blocks": "块 {blocks}",
+    "steps.new_blocks": "新块 {blocks}",
 }

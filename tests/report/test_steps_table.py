@@ -1,0 +1,98 @@
+"""The table of steps: what ran in each, who waited and why, what came out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from tests.conftest import Golden
+from tests.report.nasty import NASTY
+from tests.report.traces import Calls, hello, step_facts
+from tracellm.report.steps import step_rows, steps_table
+from tracellm.trace import names
+from tracellm.trace.model import Trace
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def trace_of(*steps: dict[str, Any]) -> Trace:
+    """A trace of nothing but steps with these attributes."""
+    calls = Calls()
+    for facts in steps:
+        calls.leaf("EngineCore.step_fn", **facts)
+    return calls.trace()
+
+
+BUSY = [
+    step_facts(1, ["0", "1"], new=True) | {
+        names.STEP_WAITING: ["2"], names.STEP_HELD: ["2"], names.STEP_HELD_REASONS: ["no_free_blocks"],
+        names.STEP_HELD_DETAILS: ["needed=4 free=1"],
+    },
+    step_facts(2, ["0", "1"]) | {names.STEP_FINISHED: ["1"], names.STEP_FINISH_REASONS: ["stop"]},
+    step_facts(3, ["0", "2"]) | {
+        names.STEP_KIND: "mixed", names.STEP_PHASES: ["decode", "prefill"], names.STEP_NEW: ["2"],
+        names.STEP_TOKENS: [1, 20], names.STEP_CACHED: [0, 16], names.STEP_COMPUTED: [9, 16],
+        names.STEP_NEW_BLOCKS: ["", "5-6,9"],
+    },
+    step_facts(4, ["0", "2"]),
+    step_facts(5, ["0", "2"]),
+    step_facts(6, ["0"]) | {names.STEP_PREEMPTED: ["2"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_busy_run(lang: str, golden: Golden):
+    """The table of a run with waiting, a prefix hit, a preemption and an end is the one kept here."""
+    golden(GOLDEN / f"steps.{lang}.txt", steps_table(trace_of(*BUSY), lang=lang))
+
+
+def test_alike_steps_share_a_row():
+    """Only steps in which nothing changed are drawn together, and their tokens, texts and times are summed."""
+    rows = step_rows(trace_of(*BUSY))
+    assert [row.indexes for row in rows] == ["1", "2", "3", "4-5", "6"]
+    alike = rows[3]
+    assert alike.num_tokens == 4
+    assert alike.duration_ns == 2000
+    assert [one.sampled for one in alike.requests()] == [" is is", " is is"]
+
+
+def test_a_row_tells_tokens_blocks_and_prefix_hits():
+    """What one request got in a step is all there."""
+    [_, request] = step_rows(trace_of(*BUSY))[2].requests()
+    assert (request.request_id, request.num_tokens, request.prefix_hit_tokens) == ("2", 20, 16)
+    assert request.new_blocks == (5, 6, 9)
+
+
+def test_a_recording_without_text_shows_none():
+    """Nothing of what was generated is told when the recording has no text."""
+    trace = hello()
+    for span in trace.spans:
+        for name in names.PRIVATE:
+            span.attributes.pop(name, None)
+    assert "→" not in steps_table(trace)
+    assert {one.sampled for row in step_rows(trace) for one in row.requests()} == {None}
+
+
+def test_of_a_large_batch_the_first_requests_are_told():
+    """Many requests are counted, not listed."""
+    table = steps_table(trace_of(step_facts(1, [str(i) for i in range(100)], new=True)))
+    assert "... and 92 more" in table
+    assert len(table.splitlines()) < 15
+
+
+@pytest.mark.parametrize("text", NASTY, ids=ascii)
+def test_hostile_values_stay_on_their_line(text: str):
+    """A request's name and text may hold anything; lines keep to the width and hold no control characters."""
+    facts = step_facts(1, [text], new=True, last=True) | {names.STEP_KIND: text, names.STEP_SAMPLED_TEXTS: [text]}
+    table = steps_table(trace_of(facts), width=70)
+    lines = table.split("\n")
+    assert len(lines) == len(table.splitlines()) + 1 == 6
+    assert max(map(cell_len, lines[2:])) <= 70
+    table.encode()
+    assert "\x1b" not in table
+
+
+def test_an_empty_trace_says_so():
+    """No step is one sentence."""
+    assert steps_table(Trace([])) == "No engine step was recorded.\n"
