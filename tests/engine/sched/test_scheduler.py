@@ -180,3 +180,27 @@ def test_a_short_prompt_passes_a_long_one_that_must_be_computed_in_one_go():
         scheduler.add_request(make_request(request_id, prompt))
     assert run_step(scheduler)[0].num_scheduled_tokens == {"a": 40, "c": 10}
     assert run_step(scheduler)[0].num_scheduled_tokens == {"a": 1, "c": 1, "b": 40}
+
+
+def test_a_chunk_of_the_threshold_counts_as_going_in_one():
+    """With chunked prefill off and a threshold on, it is the chunk that must fit the budget, as in vLLM."""
+    scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False, long_prefill_token_threshold=12)
+    for request_id in "abcdef":
+        scheduler.add_request(make_request(request_id, 40))
+    output, _ = run_step(scheduler)
+    assert output.num_scheduled_tokens == dict.fromkeys("abcde", 12)
+    assert output.not_scheduled["f"].numbers == {"budget": 64, "left": 4, "wanted": 40, "given": 0}
+
+
+def test_what_a_preempted_request_had_been_given_goes_to_those_behind():
+    """By priority, a request scheduled earlier in the step may be preempted: its token is in the budget again."""
+    scheduler = make_scheduler(
+        num_gpu_blocks=6, max_num_batched_tokens=32, policy="priority", enable_prefix_caching=False
+    )
+    scheduler.add_request(make_request("low", 33, priority=5, block_size=None))
+    run_step(scheduler)
+    scheduler.add_request(make_request("high", 16, priority=1, block_size=None))
+    scheduler.add_request(make_request("long", 64, priority=2, block_size=None))
+    assert run_step(scheduler)[0].num_scheduled_tokens == {"low": 1, "high": 16, "long": 15}
+    # All 5 blocks are in use. "low" gets its token, then "high" needs a block: of the 32 tokens, "long" can have 31.
+    assert run_step(scheduler)[0].num_scheduled_tokens == {"high": 1, "long": 31}
