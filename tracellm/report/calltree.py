@@ -27,7 +27,7 @@ from tracellm.trace.tree import Node, bottom_up, call_tree, raised_here, walk
 __all__ = ["Row", "calltree", "folded_tree", "rows"]
 
 MOST_STEP_GROUPS = 40
-"""Groups of alike steps below one call; of more, those in the middle are one row."""
+"""Groups of alike steps in all; of more, those in the middle are one row."""
 
 _LONGEST_RESULT = 60
 _LONGEST_ERROR = 200
@@ -57,7 +57,7 @@ def folded_tree(trace: Trace) -> list[Node]:
     """The call tree with the user's lines, alike steps and all that repeats folded: what `calltree` writes."""
     grouped = group_steps(trace)
     roots = bottom_up(call_tree(trace), lambda siblings: fold(under_lines(grouped(siblings))))
-    return bottom_up(roots, condense(MOST_STEP_GROUPS))
+    return condense(roots, MOST_STEP_GROUPS)
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:

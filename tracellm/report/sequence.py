@@ -57,7 +57,7 @@ def sequence(
     roots = bottom_up(roots, lambda siblings: fold(under_lines(grouped(siblings))))
     if detail is not None or focus or limit is None:
         return _draw(roots, everything(roots), lang)
-    roots = bottom_up(roots, condense(max(6, limit // 8)))
+    roots = condense(roots, max(4, limit // 6))
     return _draw(roots, choose(roots, limit), lang)
 
 

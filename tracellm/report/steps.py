@@ -151,7 +151,7 @@ def _request(one: RequestInSteps, lang: str) -> str:
     if one.new_blocks:
         said.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
     line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(said)}"
-    return line if one.sampled is None else f"{line} → {shorten(visible(one.sampled), _LONGEST_TEXT)!r}"
+    return line if one.sampled is None else f'{line} → "{shorten(visible(one.sampled), _LONGEST_TEXT)}"'
 
 
 def _cut(line: str, width: int) -> str:

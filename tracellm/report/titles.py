@@ -95,7 +95,9 @@ def steps_title(steps: Sequence[Step], lang: str) -> str:
     step = steps[0]
     tokens = text(lang, "common.tokens", n=step.num_tokens)
     title = text(lang, "diagram.step", index=step.index, kind=kind, requests=requests, tokens=tokens)
-    return text(lang, "diagram.comma").join([title, *changes(step, lang)])
+    # Who is held is told where someone joined or left the queue; until then it is as it was.
+    before = None if step.new or step.resumed or step.preempted else step
+    return text(lang, "diagram.comma").join([title, *changes(step, lang, before)])
 
 
 def step_kind(kind: str, lang: str) -> str:

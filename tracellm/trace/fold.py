@@ -6,7 +6,8 @@ its spans.
 
 Two neighbours are alike when they are the same call and what they called directly is the same, or one called all that
 the other did and more: allocating a slot takes a new block only sometimes, and it is still the same work. Below alike
-nodes the calls are merged, in their order.
+nodes the calls are merged, in their order. Groups of engine steps side by side stay apart: what differs between them is
+why they are groups.
 """
 
 from collections.abc import Hashable, Sequence
@@ -70,7 +71,7 @@ def _rounds(siblings: list[Node], at: int, length: int) -> int:
 
 
 def _same(node: Node, other: Node) -> bool:
-    return node.key == other.key and _alike(_made(node), _made(other))
+    return node.kind != "steps" and node.key == other.key and _alike(_made(node), _made(other))
 
 
 def _made(node: Node) -> set[Hashable]:

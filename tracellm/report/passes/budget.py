@@ -77,7 +77,7 @@ INSIDE = frozenset({
 })  # fmt: skip
 """What the scheduler and the runner do along the chain."""
 
-MOST_GROUPS = 8
+MOST_GROUPS = 12
 """How many other groups of steps have an arrow before what is told of rank 2 and later."""
 
 _LATER = 1000

@@ -1,43 +1,52 @@
-"""Of very many groups of steps running, the first ones and the last stay, and those between become one."""
+"""Of very many groups of steps the first ones stay, and the last of each generation; what is between becomes one."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from tracellm.trace.fold import merge
-from tracellm.trace.tree import Node
+from tracellm.trace.tree import Node, walk
 
 __all__ = ["condense"]
 
 
-def condense(most: int) -> Callable[[list[Node]], list[Node]]:
-    """A change of siblings, for `bottom_up`: at most `most` (6 or more) groups of steps stand side by side."""
-
-    def change(siblings: list[Node]) -> list[Node]:
-        found: list[Node] = []
-        run: list[Node] = []
-        for node in siblings:
-            if node.kind == "steps":
-                run.append(node)
-            else:
-                found += [*_condensed(run, most), node]
-                run = []
-        return found + _condensed(run, most)
-
-    return change
+def condense(roots: list[Node], most: int) -> list[Node]:
+    """The trees with about `most` groups of steps in all; each call that has steps below keeps one group at least."""
+    top = Node("repeat", None, children=roots)
+    parents = [node for node in walk([top]) if any(child.kind == "steps" for child in node.children)]
+    sizes = [sum(child.kind == "steps" for child in node.children) for node in parents]
+    for node, room in zip(parents, _rooms(sizes, most), strict=True):
+        node.children = _condensed(node.children, room)
+    return top.children
 
 
-def _condensed(run: list[Node], most: int) -> list[Node]:
-    if len(run) <= most:
-        return run
-    # The last group, and the first decode step wherever it is; on either side of that, one node for what is left out.
-    decode = next((i for i, node in enumerate(run) if node.steps[0].kind == "decode"), 0)
-    kept = {*range(most - 4), decode, len(run) - 1}
+def _rooms(sizes: Sequence[int], most: int) -> list[int]:
+    """How many groups each call may keep: the first enough to show a prefill, a decode step and the rest."""
+    rooms = [min(size, 1 if i else 4) for i, size in enumerate(sizes)]
+    left = most - sum(rooms)
+    while left > 0 and rooms != list(sizes):
+        for i, size in enumerate(sizes):
+            if rooms[i] < size and left > 0:
+                rooms[i] += 1
+                left -= 1
+    return rooms
+
+
+def _condensed(siblings: list[Node], room: int) -> list[Node]:
+    groups = [node for node in siblings if node.kind == "steps"]
+    if len(groups) <= room:
+        return siblings
+    # The first decode step is kept wherever it is, and on either side of it one node stands for what is left out.
+    decode = next((i for i, node in enumerate(groups) if node.steps[0].kind == "decode"), 0)
+    last = len(groups) - 1
+    kept = {1: set[int](), 2: {0}, 3: {0, last}, 4: {0, decode}}.get(room, {*range(room - 4), decode, last})
+    apart = {id(groups[i]) for i in kept}
     found: list[Node] = []
     gap: list[Node] = []
-    for i, node in enumerate(run):
-        if i not in kept:
+    for node in siblings:
+        if node.kind == "steps" and id(node) not in apart:
             gap.append(node)
             continue
-        found += [merge(gap)] if gap else []
+        if gap:
+            found.append(merge(gap))
+            gap = []
         found.append(node)
-        gap = []
-    return found
+    return [*found, merge(gap)] if gap else found

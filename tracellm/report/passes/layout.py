@@ -126,6 +126,7 @@ class _Layout:
         return [Loop(often, tuple(below), node.count)]
 
     def _call(self, node: Node, caller: _Key, of: int) -> list[Item]:
+        heading = self._phase_note(node)
         callee = self._key(node.span)
         source, target = self._ids[caller], self._ids[callee]
         below = self._below(node, callee)
@@ -149,7 +150,7 @@ class _Layout:
         if below and node.count % of == 0 and node.count > of:
             often = text(self._lang, "diagram.repeated", count=node.count // of)
             items = [Loop(often, tuple(items), node.count)]
-        return self._phase_note(node) + items
+        return heading + items
 
     def _phase_note(self, node: Node) -> list[Item]:
         """A heading over all lifelines where another phase begins."""
