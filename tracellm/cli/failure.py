@@ -71,7 +71,7 @@ def _users_frame(tb: TracebackType | None) -> TracebackType | None:
     users = outside = None
     while tb is not None:
         file = tb.tb_frame.f_code.co_filename
-        if not file.startswith((_TRACELLM, "<frozen ")):
+        if not file.startswith((_TRACELLM, "<frozen ", "<string>")):  # <string>: code that dataclasses and others make
             outside = tb
             if not file.startswith(_LIBRARIES):
                 users = tb

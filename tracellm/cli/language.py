@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from tracellm.cli.errors import CommandError
@@ -36,7 +37,7 @@ def language_of_arguments(arguments: Sequence[str]) -> Language:
             asked = following
         elif here.startswith("--lang="):
             asked = here.removeprefix("--lang=")
-    try:
-        return choose_language(asked)
-    except CommandError:
-        return choose_language(environ={name: value for name, value in os.environ.items() if name != "TRACELLM_LANG"})
+    for option in (asked, None):
+        with suppress(CommandError):
+            return choose_language(option)
+    return choose_language(environ={name: value for name, value in os.environ.items() if name != "TRACELLM_LANG"})

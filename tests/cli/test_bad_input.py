@@ -1,0 +1,124 @@
+"""Each kind of bad input to the command gets one clear message, exit status 2, and no traceback."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+REFUSED = {
+    "nothing to run": (["run"], "nothing to run. Say which: tracellm run"),
+    "no such script": (["run", "nope.py"], r"there is no script nope\.py"),
+    "no such script, explained": (["run", "--explain", "nope.py"], r"there is no script nope\.py"),
+    "a folder as script": (["run", "folder"], "folder is a folder without a __main__.py"),
+    "explain's options without it": (["run", "--out", "x", "script.py"], "--out .* needs --explain"),
+    "a level": (["run", "--explain", "--detail", "deep", "script.py"], "no level 'deep': --detail takes request, step"),
+    "a language": (["run", "--explain", "--lang", "fr", "script.py"], "no language 'fr': --lang takes en or zh"),
+    "out is a file": (["run", "--explain", "--out", "script.py", "script.py"], "--out script.py is a file"),
+    "out is taken": (["run", "--explain", "--out", "folder", "script.py"], r"folder holds other files \(kept.txt, "),
+    "out below a file": (["run", "--explain", "--out", "script.py/x", "script.py"], "cannot write the run folder"),
+    "out not writable": (["run", "--explain", "--out", "/proc/tracellm", "script.py"], "cannot write the run folder"),
+    "no run yet": (["show", "tree"], "there is no run in tracellm-runs/ yet"),
+    "no run yet, report": (["report"], "there is no run in tracellm-runs/ yet"),
+    "no such run": (["show", "nope", "tree"], "there is no run folder nope"),
+    "no such run, report": (["report", "nope"], "there is no run folder nope"),
+    "a folder that is no run": (["show", "folder", "tree"], "folder is no run folder: it has neither run.json"),
+    "a folder that is no run, report": (["report", "folder"], "folder is no run folder: it has neither run.json"),
+    "show what": (["show"], "show what"),
+    "show what else": (["show", "folder", "colours"], "sequence, tree, steps .* not 'colours'"),
+    "show too much": (["show", "folder", "folder", "tree"], "not 'folder' as well"),
+}
+"""What is typed, and what the answer says."""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: a script, and a folder with something in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text("raise AssertionError('it ran')")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept.txt").write_text("kept")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_refused_in_one_line(
+    arguments: list[str], message: str, lang: str, here: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line on stderr, in the reader's language; status 2; nothing run, written or removed."""
+    monkeypatch.setenv("TRACELLM_LANG", lang)
+    said = command(*arguments)
+    assert (said.status, said.out) == (2, "")
+    assert len(said.err.splitlines()) == 1
+    if lang == "en":
+        assert re.search(message, said.err)
+        assert said.err.startswith("tracellm: ")
+    else:
+        assert said.err.startswith("tracellm：")
+        assert re.search(r"[\u4e00-\u9fff]", said.err) or "folder is no run folder" in said.err
+    assert sorted(path.name for path in here.rglob("*")) == ["folder", "kept.txt", "script.py"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "--nope", "script.py"], ["nope"], ["run", "--out"], ["run", "-m"], ["report", "a", "b"]]
+)
+def test_what_cannot_be_parsed_is_refused_with_the_usage(arguments: list[str], here: Path, command: Command) -> None:
+    """An option or command that is not one is refused by name, with status 2 and no traceback."""
+    said = command(*arguments)
+    assert said.status == 2
+    assert "Error: " in said.err
+    assert "Traceback" not in said.err
+
+
+def test_tracellm_lang_is_refused_by_its_name(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A language that TRACELLM_LANG gets wrong is refused under that name."""
+    monkeypatch.setenv("TRACELLM_LANG", "klingon")
+    said = command("run", "--explain", "script.py")
+    assert said.status == 2
+    assert "TRACELLM_LANG takes en or zh" in said.err
+
+
+def damaged(run_folder: Path, tmp_path: Path, how: str) -> Path:
+    """A copy of a run folder with one thing wrong with it."""
+    folder = tmp_path / "damaged"
+    shutil.copytree(run_folder, folder)
+    (trace,) = (folder / "trace").iterdir()
+    match how:
+        case "torn":
+            trace.write_bytes(trace.read_bytes()[:-100])
+        case "corrupt":
+            lines = trace.read_bytes().splitlines(keepends=True)
+            trace.write_bytes(b"".join([lines[0], b"{}]\n\xff\n", *lines[1:]]))
+        case "no manifest":
+            (folder / "run.json").unlink()
+        case "broken manifest":
+            (folder / "run.json").write_text('{"schema": 1,')
+        case "no trace":
+            trace.unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    {
+        "torn": "the last line is torn",
+        "corrupt": "2 corrupt lines skipped: 2-3",
+        "no manifest": "run.json is missing",
+        "broken manifest": "run.json is damaged",
+        "no trace": r"trace/ holds no .jsonl file",
+    }.items(),
+)
+def test_a_damaged_run_is_read_as_far_as_it_goes(
+    how: str, message: str, run_folder: Path, tmp_path: Path, command: Command
+) -> None:
+    """What can be read is shown and reported; what cannot is told in a line on stderr."""
+    folder = damaged(run_folder, tmp_path, how)
+    for part in ("tree", "sequence", "steps"):
+        said = command("show", str(folder), part)
+        assert said.status == 0
+        assert re.fullmatch(rf"tracellm: damaged recording: .*{message}.*\n", said.err)
+    assert command("report", str(folder)).status == 0
+    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -1,0 +1,290 @@
+"""What `tracellm run --explain` leaves behind and says, and how `show` and `report` give it again."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SCRIPT, Command, Said
+from tracellm.cli import render
+from tracellm.trace.run_folder import RunFolder
+
+FILES = ["calltree.txt", "report.html", "run.json", "sequence.mmd", "trace"]
+
+
+def run(folder: Path, *arguments: str, **environ: str) -> Said:
+    """What `tracellm run --explain` with these arguments says, run in `folder`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tracellm", "run", "--explain", *arguments],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, **environ},
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def manifest(folder: Path) -> dict:
+    """The run.json of a run folder."""
+    return json.loads((folder / "run.json").read_text(encoding="utf-8"))
+
+
+# -- a run that goes well ---------------------------------------------------------------------------------------------
+
+
+def test_the_run_folder_is_named_and_complete(run_folder: Path) -> None:
+    """By default the folder is tracellm-runs/<script>-<date>-<time>, and holds every file that explains the run."""
+    assert re.fullmatch(r"script-\d{8}-\d{6}", run_folder.name)
+    assert sorted(path.name for path in run_folder.iterdir()) == FILES
+    assert RunFolder.open(run_folder).problems == []
+
+
+def test_the_script_alone_writes_to_stdout(explained: tuple[Path, Said]) -> None:
+    """stdout is what the script printed; the log is on stderr, ends with the report's path, and has no escape codes."""
+    folder, said = explained
+    bare = subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, encoding="utf-8")
+    assert (said.status, said.out) == (0, bare.stdout)
+    (report,) = (folder / "tracellm-runs").glob("*/report.html")
+    assert str(report.relative_to(folder)) in said.err.splitlines()[-1]
+    for heading in ("InprocClient", "Qwen2ForCausalLM", "Step 1", "max_num_seqs"):
+        assert heading in said.err
+    assert "\x1b" not in said.err
+
+
+def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, explained: tuple[Path, Said]) -> None:
+    """run.json has script, arguments, times, versions, host, options, exit status, and what the probes cost."""
+    told = manifest(run_folder)
+    assert told["schema"] == 1
+    assert (told["status"], told["exit_status"], told["error"]) == ("finished", 0, None)
+    assert (told["script"], told["argv"], told["cwd"]) == ("script.py", ["script.py"], str(explained[0]))
+    assert 0 < told["duration_s"] < 3600
+    assert re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", told["started_at"])
+    assert {"python", "torch", "transformers"} <= told["versions"].keys()
+    assert told["host"]["cpus"] == os.cpu_count()
+    assert told["options"] == {"text": True, "lang": "en", "detail": None, "focus": []}
+    assert told["probes"]["installed"] > 50
+    assert told["probes"]["missing"] == []
+    assert told["probes"]["problems"] == []
+    assert told["probes"]["calls"] > 100
+    assert [process["name"] for process in told["processes"]] == ["main"]
+
+
+def test_show_prints_what_the_files_hold(run_folder: Path, command: Command) -> None:
+    """`show RUN tree` and `show RUN sequence` print calltree.txt and sequence.mmd; `steps` a line for each step."""
+    assert command("show", str(run_folder), "tree").out == (run_folder / "calltree.txt").read_text(encoding="utf-8")
+    assert command("show", str(run_folder), "sequence").out == (run_folder / "sequence.mmd").read_text(encoding="utf-8")
+    assert "max_num_seqs" in command("show", str(run_folder), "steps").out
+
+
+def test_the_newest_run_is_meant_where_none_is_named(
+    explained: tuple[Path, Said], run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without RUN, and for `latest`, the newest run in tracellm-runs/ is shown."""
+    monkeypatch.chdir(explained[0])
+    tree = (run_folder / "calltree.txt").read_text(encoding="utf-8")
+    assert command("show", "tree").out == tree
+    assert command("show", "latest", "tree").out == tree
+
+
+def test_detail_and_focus_choose_what_is_drawn(run_folder: Path, command: Command) -> None:
+    """--detail goes deeper or less deep, --focus keeps a class and its neighbours; one that is not there is told."""
+    coarse = command("show", str(run_folder), "sequence", "--detail", "request").out
+    assert "execute_model" not in coarse
+    assert "execute_model" in command("show", str(run_folder), "sequence", "--detail", "step").out
+    focused = command("show", str(run_folder), "sequence", "--focus", "Scheduler", "--detail", "step").out
+    assert "Scheduler" in focused
+    assert "DefaultModelLoader" not in focused
+    wrong = command("show", str(run_folder), "sequence", "--focus", "Schedular")
+    assert wrong.status == 2
+    assert re.match(r"tracellm: no class 'Schedular' in this run; these are: .*\bScheduler\b", wrong.err)
+
+
+def test_report_rebuilds_the_files_from_the_folder_alone(run_folder: Path, tmp_path: Path, command: Command) -> None:
+    """A copy of run.json and trace/ elsewhere gives the same files again, and a path to the page."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(run_folder / "run.json", copy)
+    shutil.copytree(run_folder / "trace", copy / "trace")
+    said = command("report", str(copy))
+    assert (said.status, said.out, said.err) == (0, f"report: {copy / 'report.html'}\n", "")
+    for name in ("sequence.mmd", "calltree.txt", "report.html"):
+        assert (copy / name).read_bytes() == (run_folder / name).read_bytes()
+
+
+def test_a_report_can_be_had_in_the_other_language(run_folder: Path, tmp_path: Path, command: Command) -> None:
+    """`report --lang zh` writes Chinese files from a run that was recorded in English."""
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    said = command("report", str(copy), "--lang", "zh")
+    assert said.out == f"报告：{copy / 'report.html'}\n"
+    assert '<html lang="zh' in (copy / "report.html").read_text(encoding="utf-8")
+
+
+def test_showing_and_reporting_need_no_torch(run_folder: Path, tmp_path: Path) -> None:
+    """`show` and `report` work where torch and transformers cannot be imported."""
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    code = """
+import sys
+sys.modules.update(torch=None, transformers=None, tokenizers=None, safetensors=None, numpy=None)
+from tracellm.cli import main
+main()
+"""
+    for arguments in (["show", str(copy), "tree"], ["show", str(copy), "steps"], ["report", str(copy)]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
+
+
+def test_a_folder_of_an_earlier_run_is_used_again(run_folder: Path, tmp_path: Path) -> None:
+    """--out takes the folder of an earlier run and leaves nothing of that; what else lies there stays."""
+    folder = shutil.copytree(run_folder, tmp_path / "run")
+    (folder / "notes.txt").write_text("mine")
+    (tmp_path / "other.py").write_text("print('other')")
+    said = run(tmp_path, "--quiet", "--out", "run", "other.py")
+    assert (said.status, said.out, said.err) == (0, "other\n", "")
+    assert manifest(folder)["script"] == "other.py"
+    assert len(list((folder / "trace").iterdir())) == 1
+    assert "LLM" not in (folder / "calltree.txt").read_text(encoding="utf-8")
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+# -- a run that fails -------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
+    """First the traceback, as python prints it; then the log says that the run failed and where, as does run.json."""
+    (tmp_path / "script.py").write_text("def work():\n    return [][1]\n\nwork()\n")
+    said = run(tmp_path, "--out", "run", "script.py")
+    assert said.status == 1
+    traceback, _, rest = said.err.partition("IndexError: list index out of range\n")
+    assert traceback.startswith("Traceback (most recent call last):\n")
+    assert "tracellm/" not in traceback
+    assert "script.py:2" in rest
+    told = manifest(tmp_path / "run")
+    assert told["status"] == "failed"
+    assert {key: told["error"][key] for key in ("type", "message", "line", "function", "source")} == {
+        "type": "IndexError",
+        "message": "list index out of range",
+        "line": 2,
+        "function": "work",
+        "source": "return [][1]",
+    }
+    assert told["error"]["traceback"].count("script.py") == 2
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+    assert "IndexError" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("options", [[], ["--quiet"]])
+def test_a_mistake_that_the_engine_refuses_needs_no_traceback(tmp_path: Path, options: list[str]) -> None:
+    """The user's line, its source and the message, and not the engine's frames, which run.json has; exit status 1."""
+    (tmp_path / "script.py").write_text(
+        "from tracellm import LLM\n\n\ndef ask():\n    return LLM(max_model_len=-5)\n\n\nask()\n"
+    )
+    said = run(tmp_path, "--out", "run", *options, "script.py")
+    assert said.status == 1
+    lines = said.err.splitlines()
+    assert lines[0] == "script.py:5: in ask"
+    assert lines[1] == "    return LLM(max_model_len=-5)"
+    assert re.match(r"\w*Error: .*max_model_len", lines[2])
+    assert "Traceback" not in said.err
+    error = manifest(tmp_path / "run")["error"]
+    assert (error["line"], error["function"]) == (5, "ask")
+    assert error["traceback"].startswith("Traceback")
+
+
+def test_what_was_recorded_before_the_failure_is_there(tmp_path: Path) -> None:
+    """A run that fails after it generated has its steps in the report."""
+    (tmp_path / "script.py").write_text(SCRIPT + "\nraise SystemExit('no luck')\n", encoding="utf-8")
+    said = run(tmp_path, "--quiet", "--out", "run", "script.py")
+    assert (said.status, said.err) == (1, "no luck\n")
+    told = manifest(tmp_path / "run")
+    assert (told["status"], told["exit_status"], told["error"]) == ("failed", 1, None)
+    assert RunFolder.open(tmp_path / "run").trace.named("EngineCore.step_fn")
+
+
+def test_a_fault_in_one_report_leaves_the_others(
+    run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renderer that breaks costs its own file: one line says which and why, and the recording is untouched."""
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    (copy / "calltree.txt").unlink()
+    (copy / "report.html").unlink()
+
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(render, "calltree_text", broken)
+    said = command("report", str(copy))
+    assert said.status == 1
+    assert said.err.startswith("tracellm: calltree.txt was not written: ZeroDivisionError: oh. ")
+    assert len(said.err.splitlines()) == 1
+    assert sorted(path.name for path in copy.iterdir()) == [name for name in FILES if name != "calltree.txt"]
+    assert RunFolder.open(copy).problems == []
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def test_no_text_leaves_no_word_of_a_prompt(tmp_path: Path) -> None:
+    """With --no-text no file of the run folder holds a prompt, a generated text, or an argument of the script."""
+    (tmp_path / "script.py").write_text(
+        "import sys\nfrom tracellm import LLM, SamplingParams\n"
+        "llm = LLM(num_gpu_blocks_override=32, max_model_len=64)\n"
+        "llm.generate(sys.argv[1], SamplingParams(max_tokens=2))\nraise ValueError(sys.argv[1])\n"
+    )
+    said = run(tmp_path, "--quiet", "--no-text", "--out", "run", "script.py", "Xylophone prompts")
+    assert said.status == 1
+    for file in (tmp_path / "run").rglob("*"):
+        if file.is_file():
+            assert b"Xylophone" not in file.read_bytes(), file
+    told = manifest(tmp_path / "run")
+    assert told["argv"] == ["script.py", "***"]
+    assert (told["error"]["type"], told["error"]["line"]) == ("ValueError", 5)
+
+
+def test_quiet_says_nothing(tmp_path: Path) -> None:
+    """--quiet leaves stderr to the script."""
+    (tmp_path / "script.py").write_text("import sys\nprint('mine', file=sys.stderr)\n")
+    said = run(tmp_path, "-q", "script.py")
+    assert (said.status, said.out, said.err) == (0, "", "mine\n")
+
+
+def test_chinese_is_spoken_where_the_locale_is_chinese(tmp_path: Path) -> None:
+    """The log and the reports are Chinese under a Chinese locale, without an option."""
+    (tmp_path / "script.py").write_text("print(1)")
+    said = run(tmp_path, "--out", "run", "script.py", LANG="zh_CN.UTF-8")
+    assert "报告" in said.err
+    assert manifest(tmp_path / "run")["options"]["lang"] == "zh"
+
+
+def test_a_script_that_changes_directory_changes_nothing(tmp_path: Path) -> None:
+    """The run folder is where it was said to be, though the script went elsewhere."""
+    (tmp_path / "script.py").write_text("import os\nos.chdir('/')\n")
+    said = run(tmp_path, "--out", "run", "script.py")
+    assert said.status == 0
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+    assert said.err.splitlines()[-1].endswith(f"run{os.sep}report.html")
+
+
+def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run of a script in the same second gets another folder."""
+    from tracellm.cli.folders import new_run_folder
+
+    monkeypatch.chdir(tmp_path)
+    assert len({new_run_folder("script", None) for _ in range(5)}) == 5
+
+
+def test_a_run_that_is_killed_can_still_be_reported(tmp_path: Path, command: Command) -> None:
+    """After SIGKILL the folder says `running`, and `report` shows what had been written."""
+    (tmp_path / "script.py").write_text(
+        SCRIPT + "import os, signal, time\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n", encoding="utf-8"
+    )
+    assert run(tmp_path, "--quiet", "--out", "run", "script.py").status == -9
+    folder = tmp_path / "run"
+    assert manifest(folder)["status"] == "running"
+    assert command("report", str(folder)).status == 0
+    assert "EngineCore" in (folder / "calltree.txt").read_text(encoding="utf-8")

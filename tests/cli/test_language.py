@@ -1,0 +1,48 @@
+"""Which language is spoken."""
+
+import pytest
+
+from tests.cli.conftest import Command
+from tracellm.cli.language import choose_language
+
+
+@pytest.mark.parametrize(
+    ("option", "environ", "language"),
+    [
+        ("zh", {"TRACELLM_LANG": "en", "LANG": "en_US.UTF-8"}, "zh"),
+        ("EN", {"TRACELLM_LANG": "zh"}, "en"),
+        (None, {"TRACELLM_LANG": "zh", "LANG": "en_US.UTF-8"}, "zh"),
+        (None, {"TRACELLM_LANG": "", "LANG": "zh_CN.UTF-8"}, "zh"),
+        (None, {"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
+        (None, {"LC_ALL": "", "LC_MESSAGES": "zh_TW", "LANG": "C"}, "zh"),
+        (None, {"LANG": "de_DE"}, "en"),
+        (None, {}, "en"),
+    ],
+)
+def test_the_option_comes_before_the_variable_and_the_locale(
+    option: str | None, environ: dict[str, str], language: str
+) -> None:
+    """--lang, else TRACELLM_LANG, else LC_ALL, LC_MESSAGES, LANG as POSIX orders them, else English."""
+    assert choose_language(option, environ) == language
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["show", "-h"], ["report", "-h"]])
+def test_help_speaks_both_languages_and_gives_examples(
+    arguments: list[str], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Help is in the language of the shell, the same options in both, and shows how a command is typed."""
+    english = command(*arguments)
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    chinese = command(*arguments)
+    assert english.status == chinese.status == 0
+    assert english.out.isascii()
+    assert not chinese.out.isascii()
+    if "run" in arguments:
+        assert "tracellm run --explain examples/hello.py" in english.out
+        assert "tracellm run --explain examples/hello.py" in chinese.out
+
+
+def test_lang_zh_among_the_arguments_is_enough(command: Command) -> None:
+    """`--lang zh` speaks Chinese for help and for refusals too, not only in the report."""
+    assert not command("run", "--lang", "zh", "--help").out.isascii()
+    assert command("run", "--lang=zh", "nope.py").err == "tracellm：没有脚本 nope.py\n"
