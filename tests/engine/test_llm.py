@@ -1,13 +1,16 @@
 """`LLM`: forms of prompts, order and ids of outputs, chat, how a generation ends."""
 
+import io
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.checkpoints import change_config
 from tracellm import LLM, RequestOutput, SamplingParams
+from tracellm.engine.entrypoints import progress
 from tracellm.engine.errors import EngineError, InvalidRequestError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
@@ -22,6 +25,13 @@ def llm(qwen2_checkpoint) -> LLM:
 def token_ids(outputs: list[RequestOutput]) -> list[list[int]]:
     """The generated tokens of each."""
     return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def test_without_a_model_it_is_the_embedded_one():
+    """`LLM()` is `LLM("tiny")`, and it knows the capital of France."""
+    llm = LLM()
+    assert llm.model_config.served_model_name == "tiny"
+    assert "Paris" in llm.generate("The capital of France is", SamplingParams(temperature=0))[0].outputs[0].text
 
 
 def test_all_forms_of_a_prompt_are_one_prompt(llm):
@@ -229,7 +239,7 @@ def test_a_template_that_refuses_is_a_refused_request(llm):
 
 
 def test_a_progress_bar_of_ones_own(llm):
-    """`use_tqdm` may be a function; its bar counts the requests."""
+    """`use_tqdm` may be a function; its bar hears after each step how many requests have finished."""
     seen = []
 
     class Bar:
@@ -243,7 +253,26 @@ def test_a_progress_bar_of_ones_own(llm):
             seen.append("closed")
 
     llm.generate(["a", "b"], GREEDY, use_tqdm=Bar)
-    assert seen == [2, 1, 1, "closed"]
+    assert seen == [2, 0, 0, 0, 0, 2, "closed"]
+
+
+def test_a_progress_bar_on_long_work(monkeypatch):
+    """On a terminal the bar appears when the work takes longer than the delay; elsewhere, or within it, never."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for stream, delay, shown in ((Terminal(), 0.0, True), (Terminal(), 1000.0, False), (io.StringIO(), 0.0, False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(progress, "_DELAY", delay)
+        bar = progress.progress_bar(True, total=3)
+        assert bar is not None
+        bar.update(0)
+        bar.update(3)
+        bar.close()
+        assert ("3/3" in stream.getvalue()) is shown
+    assert progress.progress_bar(False, total=3) is None
 
 
 def test_nothing_is_printed(llm, capfd):

@@ -38,6 +38,7 @@ class EngineCore:
         self.log_stats = log_stats
         self.model_executor = executor_class(vllm_config)  # loads the model
         kv_cache_config = self._initialize_kv_caches(vllm_config)
+        self.model_executor.collective_rpc("initialize_cache", args=(kv_cache_config.num_blocks, 0))
         self.scheduler = Scheduler(vllm_config, kv_cache_config)
         cache_config = vllm_config.cache_config
         self.request_block_hasher = (
@@ -51,7 +52,6 @@ class EngineCore:
         kv_cache_spec = self.model_executor.get_kv_cache_specs()[0]
         available_memory = self.model_executor.determine_available_memory()[0]
         kv_cache_config = kv_cache_utils.get_kv_cache_config(vllm_config, kv_cache_spec, available_memory)
-        vllm_config.cache_config.num_gpu_blocks = kv_cache_config.num_blocks
         self.model_executor.initialize_from_config([kv_cache_config])
         return kv_cache_config
 

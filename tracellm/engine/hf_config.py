@@ -31,6 +31,8 @@ _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32
 def resolve_model(name: str | PathLike[str]) -> str:
     """Where the model's files are: a directory's path, or a hub id as it is.
 
+    `tiny` is always the embedded model; a directory of that name is `./tiny`.
+
     Raises:
         ModelLoadError: no such directory, and it cannot be a hub id either.
     """

@@ -43,9 +43,9 @@ class Processor:
         """
         self._validate_params(params)
         inputs = self.input_preprocessor.preprocess(prompt)
+        eos_token_id = self.input_preprocessor.get_eos_token_id()
         self._validate_model_input(inputs)
 
-        eos_token_id = self.input_preprocessor.get_eos_token_id()
         sampling_params = params.clone()
         if sampling_params.max_tokens is None:
             sampling_params.max_tokens = self.model_config.max_model_len - len(inputs["prompt_token_ids"])

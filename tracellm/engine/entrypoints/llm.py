@@ -29,6 +29,7 @@ from tracellm.engine.entrypoints.progress import ProgressBar, progress_bar
 from tracellm.engine.errors import InvalidRequestError
 from tracellm.engine.hf_config import EMBEDDED_MODEL
 from tracellm.engine.llm_engine import LLMEngine
+from tracellm.engine.messages import EngineCoreRequest
 from tracellm.engine.outputs import RequestOutput
 from tracellm.engine.preprocess import PromptType, get_prompt_text
 from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams
@@ -231,7 +232,7 @@ class LLM:
             self.llm_engine.abort_request(added)
             raise
 
-    def _process_inputs(self, request_id: str, prompt: PromptType, params: SamplingParams) -> Any:
+    def _process_inputs(self, request_id: str, prompt: PromptType, params: SamplingParams) -> EngineCoreRequest:
         request = self.processor.process_inputs(request_id, prompt, params)
         request.sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         return request
@@ -246,14 +247,14 @@ class LLM:
         self, *, use_tqdm: bool | Callable[..., ProgressBar], interrupts: Interrupts
     ) -> list[RequestOutput]:
         outputs: list[RequestOutput] = []
-        bar = progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
+        bar: ProgressBar | None = None
         try:
+            bar = progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
             while self.llm_engine.has_unfinished_requests():
-                for output in self.llm_engine.step():
-                    if output.finished:
-                        outputs.append(output)
-                        if bar is not None:
-                            bar.update(1)
+                finished = [output for output in self.llm_engine.step() if output.finished]
+                outputs += finished
+                if bar is not None:
+                    bar.update(len(finished))
                 interrupts.check()
         except BaseException:
             self._give_up()

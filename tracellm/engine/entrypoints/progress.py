@@ -15,7 +15,7 @@ class ProgressBar(Protocol):
     """What `LLM` needs of a bar; a tqdm is one."""
 
     def update(self, n: int) -> object:
-        """So many more requests have finished."""
+        """After each step: so many more requests have finished, 0 in most steps."""
 
     def close(self) -> None:
         """All have, or the work was broken off."""
@@ -29,6 +29,12 @@ def progress_bar(use_tqdm: bool | Callable[..., ProgressBar], total: int) -> Pro
         return use_tqdm(total=total, desc="Processed prompts", dynamic_ncols=True)
     from tqdm import tqdm  # type: ignore[import-untyped]
 
-    # disable=None: only on a terminal
-    bar: ProgressBar = tqdm(total=total, desc="Processed prompts", dynamic_ncols=True, delay=_DELAY, disable=None)
+    bar: ProgressBar = tqdm(
+        total=total,
+        desc="Processed prompts",
+        dynamic_ncols=True,
+        delay=_DELAY,
+        miniters=0,  # the clock goes on while no request finishes
+        disable=None,  # only on a terminal
+    )
     return bar
