@@ -62,6 +62,18 @@ def test_arguments_and_results_in_short(tmp_path: Path):
     assert span.attributes[names.RESULT] == "dict of 1"
 
 
+def test_equal_values_of_different_types(tmp_path: Path):
+    """1, 1.0 and True are equal, and told apart where that shows."""
+
+    @probe
+    def call(x: object) -> object:
+        return x
+
+    trace = record(tmp_path, lambda: [call(1), call(True), call((1, 0)), call((True, False)), call(1.5)])
+    told = [span.attributes[names.RESULT] for span in trace.named("test_equal_values_of_different_types.call")]
+    assert told == ["1", "True", "(1, 0)", "(True, False)", "1.5"]
+
+
 def test_tensors_are_shapes(tmp_path: Path):
     """A tensor is told as its dtype and shape, and no reference to it is kept."""
     import weakref

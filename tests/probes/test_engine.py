@@ -120,10 +120,11 @@ def test_the_documented_chain(engine_run: Run):
     """From `generate` down to a kernel, the calls are those that the documents tell of."""
     assert chain(engine_run, "TorchOps.paged_attention") == [
         "script.py", "LLM.generate", "LLM._run_engine", "LLMEngine.step", "InprocClient.get_output",
-        "EngineCore.step_fn", "EngineCore._execute_model", "UniProcExecutor.execute_model", "UniProcExecutor.collective_rpc",
-        "WorkerWrapperBase.execute_model", "Worker.execute_model", "GPUModelRunner.execute_model",
-        "GPUModelRunner._model_forward", "Qwen2ForCausalLM.forward", "Qwen2Model.forward", "Qwen2DecoderLayer.forward",
-        "Qwen2Attention.forward", "Attention.forward", "TorchOps.paged_attention",
+        "EngineCore.step_fn", "EngineCore._execute_model", "UniProcExecutor.execute_model",
+        "UniProcExecutor.collective_rpc", "WorkerWrapperBase.execute_model", "Worker.execute_model",
+        "GPUModelRunner.execute_model", "GPUModelRunner._model_forward", "Qwen2ForCausalLM.forward",
+        "Qwen2Model.forward", "Qwen2DecoderLayer.forward", "Qwen2Attention.forward", "Attention.forward",
+        "TorchOps.paged_attention",
     ]  # fmt: skip
     [first, *_] = engine_run.trace.named("EngineCore.step_fn")
     assert [span.name for span in engine_run.trace.children(first)] == [

@@ -89,8 +89,7 @@ def test_calls_nest(tmp_path: Path):
         "script.py\n  test_calls_nest.outer\n    leaf arguments=['x=1'] result=2\n    leaf arguments=['x=2'] result=4"
     )
     first = trace.spans[2]
-    # Start and end read the clock once each, and the end of a capture once more.
-    assert [times(span) for span in trace.spans] == [(0, 10), (1, 8), (2, 3), (5, 6)]
+    assert [times(span) for span in trace.spans] == [(0, 7), (1, 6), (2, 3), (4, 5)]
     assert [int(span.span_id, 16) for span in trace.spans] == [1, 2, 3, 4]
     assert {span.trace_id for span in trace.spans} == {f"{1:032x}"}
     assert first.attributes[names.CODE_FUNCTION] == f"{__name__}.leaf"

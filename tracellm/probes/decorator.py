@@ -90,7 +90,7 @@ def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None
             str(key): _plain(value) for key, value in own(args, kwargs, result).items()
         }
         made.attributes = lambda facts: facts
-        made.users_texts = True
+        made.users_texts = made.timed = True
     else:
         made.capture, in_short = arguments_and_result(function, receiver)
         constants = dict(attributes or {})

@@ -94,6 +94,7 @@ class Installation:
         in_class = isinstance(owner, type)
         receiver: Receiver = receiver_of(function) if in_class else ""  # type: ignore[assignment]
         capture, attributes = entry.capture, entry.attributes
+        timed = capture is not None
         if capture is None:
             capture, attributes = arguments_and_result(function, receiver)
         constants = code_constants(function)
@@ -114,6 +115,7 @@ class Installation:
             gives_to=entry.gives_to,
             observe=entry.observe,
             even_if_raises=entry.even_if_raises,
+            timed=timed,
             problems=self._problems,
         )
 

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from tracellm import __version__
+from tracellm.probes.brief import arguments_and_result
 from tracellm.probes.build import Builder
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.clock import Clock, Ids
@@ -222,12 +223,13 @@ def _describe_process(pid: int, name: str, clock: Clock) -> dict[str, Any]:
 
 
 def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
-    """What a probe adds to a call here and now, without its capture: a probed empty function against the bare one."""
+    """What a probe adds to a call here and now: a probed function of two numbers against the bare one."""
 
-    def bare() -> None:
-        pass
+    def bare(first: int, second: int) -> int:
+        return first
 
-    probed = wrap(bare, Probe(method="bare", level="request"))
+    capture, _ = arguments_and_result(bare, "")
+    probed = wrap(bare, Probe(method="bare", level="request", capture=capture))
     costs = []
     before = state.append, state.clock
     for _ in range(repeats):
@@ -235,10 +237,10 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
         for function in (bare, probed):
             records: list[Any] = []
             state.append, state.clock = records.append, time.perf_counter_ns
-            start = time.perf_counter_ns()
+            start = time.thread_time_ns()
             for _ in range(calls):
-                function()
-            times.append(time.perf_counter_ns() - start)
+                function(1, 2)
+            times.append(time.thread_time_ns() - start)
             state.append, state.clock = before
         costs.append(max(0, times[1] - times[0]) / calls / 1e9)
     return statistics.median(costs)

@@ -79,6 +79,7 @@ class Probe:
         lifeline: as in Entry; None: the receiver's class.
         constants: attributes that are the same for every call.
         receiver: is the first argument the object or the class that the call belongs to?
+        timed: how long `capture` takes is measured, at the cost of one more look at the clock.
         users_texts: what `attributes` says was chosen by the user, and its texts may be anybody's.
         problems: where mistakes of the probe are told; shared by all probes of a recording.
     """
@@ -96,6 +97,7 @@ class Probe:
     gives_to: str = ""
     observe: Observe | None = None
     even_if_raises: bool = False
+    timed: bool = False
     users_texts: bool = False
     problems: list[str] = field(default_factory=list)
 

@@ -6,11 +6,12 @@ probed call leaves behind when it ends; `tracellm.probes.build` makes spans of t
 
 import itertools
 import threading
+from _thread import get_ident
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Record", "current", "next_call", "state", "thread"]
+__all__ = ["Place", "Record", "arrive", "get_ident", "here", "next_call", "state"]
 
 Record = tuple[Any, int, int, "str | None", "type | None", int, int, int, Any, Any]
 """`(probe, call, parent call, thread name, receiver's class, start, end, end of capture, facts, error)`.
@@ -32,19 +33,44 @@ class _State:
 
 state = _State()
 
-current: ContextVar[int] = ContextVar("tracellm_current_call", default=0)
-"""The innermost probed call that is under way here, 0 for none. Each asyncio task and each thread has its own."""
-
 next_call: Callable[[], int] = itertools.count(1).__next__
 """A number for the next call; drawing one cannot be interrupted by another thread."""
 
 
-class _Thread(threading.local):
-    """The name of the thread it is read in; None in the main one."""
+class Place:
+    """Where calls are made: a thread, or a probed coroutine; and the innermost probed call that is under way there.
 
-    def __init__(self) -> None:
-        own = threading.current_thread()
-        self.name: str | None = None if own is threading.main_thread() else own.name
+    A function cannot pause, so within one place calls end in the reverse order of their beginning, and keeping track of
+    them is two assignments: a context variable of its own for each call would cost several times as much.
+
+    Attributes:
+        call: the innermost call, 0 for none.
+        origin: the call of the coroutine whose place this is, 0 for a thread's.
+        thread: the thread's ident; its name, None for the main thread.
+    """
+
+    __slots__ = ("call", "origin", "thread", "thread_name")
+
+    def __init__(self, call: int, origin: int, thread: int, thread_name: str | None) -> None:
+        self.call = call
+        self.origin = origin
+        self.thread = thread
+        self.thread_name = thread_name
 
 
-thread = _Thread()
+here: ContextVar[Place | None] = ContextVar("tracellm_place", default=None)
+"""The place that the running code is in. A task begins in the place where it was made; a thread has none at first."""
+
+
+def arrive() -> Place:
+    """The place of this thread, in a context that has none yet or one that was copied from another thread.
+
+    What runs in a thread with a copied context (`asyncio.to_thread`) counts as called from where it was copied: the
+    coroutine if it was one, whose other tasks may be in the midst of a call now, else the innermost call there.
+    """
+    own = threading.current_thread()
+    name = None if own is threading.main_thread() else own.name
+    before = here.get()
+    place = Place(0 if before is None else before.origin or before.call, 0, get_ident(), name)
+    here.set(place)
+    return place

@@ -12,14 +12,14 @@ from typing import Any
 
 from tracellm.probes.errors import remember
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import current, next_call, state, thread
+from tracellm.probes.state import Place, arrive, get_ident, here, next_call, state
 
 __all__ = ["wrap"]
 
 Function = Callable[..., Any]
 
-_enclosing = current.get
-_enter = current.set
+_place = here.get
+_move = here.set
 
 
 def wrap(function: Function, probe: Probe) -> Function:
@@ -36,37 +36,41 @@ def wrap(function: Function, probe: Probe) -> Function:
 
 
 def _function(function: Function, probe: Probe) -> Function:
-    of_instance, of_class = probe.receiver == "self", probe.receiver == "cls"
+    of_instance, of_class, timed = probe.receiver == "self", probe.receiver == "cls", probe.timed
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         append = state.append
         if append is None:
             return function(*args, **kwargs)
-        parent = _enclosing()
+        place = _place()
+        if place is None or place.thread != get_ident():
+            place = arrive()
+        parent = place.call
         call = next_call()
-        _enter(call)
         clock = state.clock
         start = clock()
-        try:
+        try:  # an interrupt may strike at any call, and must not leave `call` behind as the current one
+            place.call = call
             result = function(*args, **kwargs)
+            end = clock()
+            place.call = parent
         except BaseException as error:
             end = clock()
-            _enter(parent)
-            _failed(append, probe, call, parent, start, end, args, kwargs, error)
+            place.call = parent
+            _failed(append, probe, call, parent, place, start, end, args, kwargs, error)
             raise
-        end = clock()
-        _enter(parent)
         owner = args[0].__class__ if of_instance else args[0] if of_class else None
         capture = probe.capture
         if capture is None:
-            append((probe, call, parent, thread.name, owner, start, end, end, None, None))
+            append((probe, call, parent, place.thread_name, owner, start, end, end, None, None))
             return result
         try:
             facts = capture(args, kwargs, result)
         except Exception as error:
             facts = None
             probe.disable("capture", error)
-        append((probe, call, parent, thread.name, owner, start, end, clock(), facts, None))
+        captured = clock() if timed else end
+        append((probe, call, parent, place.thread_name, owner, start, end, captured, facts, None))
         return result
 
     return wrapper
@@ -77,20 +81,23 @@ def _coroutine(function: Function, probe: Probe) -> Function:
         append = state.append
         if append is None:
             return await function(*args, **kwargs)
-        parent = _enclosing()
+        place = _place()
+        if place is None or place.thread != get_ident():
+            place = arrive()
+        parent = place.call
         call = next_call()
-        _enter(call)
         start = state.clock()
         try:
+            _move(Place(call, call, place.thread, place.thread_name))
             result = await function(*args, **kwargs)
+            end = state.clock()
+            _move(place)
         except BaseException as error:
             end = state.clock()
-            _enter(parent)
-            _failed(append, probe, call, parent, start, end, args, kwargs, error)
+            _move(place)
+            _failed(append, probe, call, parent, place, start, end, args, kwargs, error)
             raise
-        end = state.clock()
-        _enter(parent)
-        _ended(append, probe, call, parent, start, end, args, kwargs, result)
+        _ended(append, probe, call, parent, place, start, end, args, kwargs, result)
         return result
 
     return wrapper
@@ -102,96 +109,99 @@ def _generator(function: Function, probe: Probe) -> Function:
         append = state.append
         if append is None:
             return (yield from generator)
-        parent = _enclosing()
+        place = _here()
+        parent = place.call
         call = next_call()
         start = state.clock()
         resume, value = generator.send, None
         try:
             while True:
-                outer = _enclosing()
-                _enter(call)
                 try:
-                    item = resume(value)
+                    item = _within(call, resume, value)
                 except StopIteration as stop:
                     result = stop.value
                     break
-                finally:
-                    _enter(outer)
                 try:
                     resume, value = generator.send, (yield item)
                 except GeneratorExit:
-                    _close(generator.close, call)
+                    _within(call, generator.close)
                     raise
                 except BaseException as error:
                     resume, value = generator.throw, error
         except GeneratorExit:
-            _ended(append, probe, call, parent, start, state.clock(), args, kwargs, None)
+            _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None)
             raise
         except BaseException as error:
-            _failed(append, probe, call, parent, start, state.clock(), args, kwargs, error)
+            _failed(append, probe, call, parent, place, start, state.clock(), args, kwargs, error)
             raise
-        _ended(append, probe, call, parent, start, state.clock(), args, kwargs, result)
+        _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, result)
         return result
 
     return wrapper
 
 
-def _close(close: Callable[[], None], call: int) -> None:
-    outer = _enclosing()
-    _enter(call)
+def _here() -> Place:
+    place = _place()
+    return arrive() if place is None or place.thread != get_ident() else place
+
+
+def _within(call: int, function: Function, *args: Any) -> Any:
+    """`function(*args)` with `call` as the current one; wherever the generator is being resumed from."""
+    place = _here()
+    outer = place.call
     try:
-        close()
+        place.call = call
+        return function(*args)
     finally:
-        _enter(outer)
+        place.call = outer
 
 
 def _async_generator(function: Function, probe: Probe) -> Function:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         generator = function(*args, **kwargs)
         append = state.append
-        recording = append is not None
-        parent = _enclosing()
-        call = next_call() if recording else parent
+        place = _here()
+        parent = place.call
+        call = next_call() if append is not None else 0
         start = state.clock()
         resume, value = generator.asend, None
         try:
             while True:
-                outer = _enclosing()
-                _enter(call)
                 try:
-                    item = await resume(value)
+                    item = await _within_async(call, resume, value)
                 except StopAsyncIteration:
                     break
-                finally:
-                    _enter(outer)
                 try:
                     resume, value = generator.asend, (yield item)
                 except GeneratorExit:
-                    await _aclose(generator.aclose, call)
+                    await _within_async(call, generator.aclose)
                     raise
                 except BaseException as error:
                     resume, value = generator.athrow, error
         except GeneratorExit:
             if append is not None:
-                _ended(append, probe, call, parent, start, state.clock(), args, kwargs, None)
+                _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None)
             raise
         except BaseException as error:
             if append is not None:
-                _failed(append, probe, call, parent, start, state.clock(), args, kwargs, error)
+                _failed(append, probe, call, parent, place, start, state.clock(), args, kwargs, error)
             raise
         if append is not None:
-            _ended(append, probe, call, parent, start, state.clock(), args, kwargs, None)
+            _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None)
 
     return wrapper
 
 
-async def _aclose(close: Callable[[], Any], call: int) -> None:
-    outer = _enclosing()
-    _enter(call)
+async def _within_async(call: int, function: Function, *args: Any) -> Any:
+    """The same for what may pause: others in the outer place must not see `call` meanwhile. 0: nothing is recorded."""
+    if not call:
+        return await function(*args)
+    outer = _here()
     try:
-        await close()
+        _move(Place(call, call, outer.thread, outer.thread_name))
+        return await function(*args)
     finally:
-        _enter(outer)
+        _move(outer)
 
 
 def _ended(
@@ -199,6 +209,7 @@ def _ended(
     probe: Probe,
     call: int,
     parent: int,
+    place: Place,
     start: int,
     end: int,
     args: tuple[Any, ...],
@@ -211,7 +222,8 @@ def _ended(
             facts = probe.capture(args, kwargs, result)
         except Exception as error:
             probe.disable("capture", error)
-    append((probe, call, parent, thread.name, probe.owner(args), start, end, state.clock(), facts, None))
+    captured = state.clock() if probe.timed else end
+    append((probe, call, parent, place.thread_name, probe.owner(args), start, end, captured, facts, None))
 
 
 def _failed(
@@ -219,6 +231,7 @@ def _failed(
     probe: Probe,
     call: int,
     parent: int,
+    place: Place,
     start: int,
     end: int,
     args: tuple[Any, ...],
@@ -231,4 +244,4 @@ def _failed(
             facts = probe.capture(args, kwargs, None)
         except Exception as mistake:
             probe.disable("capture", mistake)
-    append((probe, call, parent, thread.name, probe.owner(args), start, end, end, facts, remember(error)))
+    append((probe, call, parent, place.thread_name, probe.owner(args), start, end, end, facts, remember(error)))
