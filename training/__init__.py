@@ -1,1 +1,1 @@
-"""Everything that makes the embedded model `tiny`: the corpus generator, the tokenizer, the training and the evaluation."""
+"""Everything that makes the embedded model `tiny`: corpus generator, tokenizer, training and evaluation."""

@@ -1,7 +1,7 @@
 """From documents to tensors: encode, weight, sort by length, pad, in batches of whole documents.
 
-A document is always computed alone and from position 0, as it will be when the model is used. Documents of similar length
-share a micro-batch, so little is wasted on padding; an optimizer step adds up the gradients of many micro-batches.
+A document is always computed alone and from position 0, as it will be when the model is used. Documents of similar
+length share a micro-batch, so little is wasted on padding; an optimizer step adds up the gradients of several.
 """
 
 import random
@@ -28,12 +28,15 @@ class Batch(NamedTuple):
     Attributes:
         input_ids: (rows, length) int64, padded on the right.
         targets: (number learned,) int64, the tokens to predict.
-        where: (number learned,) int64, for each target the flat index into (rows * length) of the position that predicts it.
+        where: (number learned,) int64, for each target the position that predicts it, as a flat index
+            into (rows * length).
+        num_tokens: tokens without the padding.
     """
 
     input_ids: torch.Tensor
     targets: torch.Tensor
     where: torch.Tensor
+    num_tokens: int
 
 
 def batches(tokenizer: Tokenizer, seed: int, documents_per_step: int, tokens_per_batch: int) -> Iterator[list[Batch]]:
@@ -70,4 +73,5 @@ def _pad(rows: list[tuple[list[int], list[bool]]]) -> Batch:
             if learned[j]:
                 targets.append(ids[j])
                 where.append(i * length + j - 1)
-    return Batch(input_ids, torch.tensor(targets), torch.tensor(where))
+    num_tokens = sum(len(ids) for ids, _ in rows)
+    return Batch(input_ids, torch.tensor(targets), torch.tensor(where), num_tokens)

@@ -1,7 +1,7 @@
 """Trains the tokenizer: byte-level BPE on the corpus, so that any text at all can be encoded and comes back.
 
-Text is normalized (NFC) and split as in Qwen2, digits one by one. While the merges are learned every Chinese character also
-stands alone, so no token spans two of them: a fact keeps the same tokens whatever stands around it.
+Text is normalized (NFC) and split as in Qwen2, digits one by one. While the merges are learned every Chinese character
+also stands alone, so no token spans two of them: a fact keeps the same tokens whatever stands around it.
 
     python -m training.tokenizer --out DIR
 """
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = (END_OF_TEXT, IM_START, IM_END)
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Qwen2's own expression: transformers puts it into every tokenizer of a Qwen2 checkpoint, so anything else would be lost."""
+"""Qwen2's own expression: transformers puts it into the tokenizer of every Qwen2 checkpoint; another would be lost."""
 
 
 def _pre_tokenizer(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
@@ -45,7 +45,9 @@ def train_tokenizer(seed: int = 0, num_documents: int = 60_000) -> Tokenizer:
     )
     texts = (f"{d.prompt}{d.answer}" for d in islice(documents(seed), num_documents))
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.pre_tokenizer = _pre_tokenizer()  # no merge spans two Chinese characters, so they need not be split any more
+    tokenizer.pre_tokenizer = (
+        _pre_tokenizer()
+    )  # no merge spans two Chinese characters, so they need not be split any more
     return tokenizer
 
 

@@ -3,28 +3,38 @@
     nice -n 5 python -m training.train --out DIR --minutes 60
 
 Two cores are enough. The network is transformers' own Qwen2; matrices are trained with Muon, the rest with AdamW. The
-learning rate follows the clock: it falls to zero over the last part of `--minutes`, so a slower machine makes a somewhat
-worse model, not a longer wait. With `--steps` instead of `--minutes` the result depends on the seed alone.
+learning rate follows the clock: it falls to zero over the last part of `--minutes`, so a slower machine makes a
+somewhat worse model, not a longer wait. With `--steps` instead of `--minutes` the result depends on the seed alone.
 """
 
 import argparse
 import json
+import logging
 import math
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
+import torch.distributed as dist
+from tokenizers import Tokenizer
+from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import cross_entropy, linear
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from .batches import Batch, batches
 from .corpus.render import END_OF_TEXT, IM_END
+from .muon import Muon
 from .tokenizer import VOCAB_SIZE, save_tokenizer, train_tokenizer
 
-__all__ = ["CONFIG", "main", "train"]
+logger = logging.getLogger(__name__)
 
-CONFIG = {
+__all__ = ["CONFIG", "Options", "main", "train"]
+
+CONFIG: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 192,
     "intermediate_size": 512,
@@ -37,13 +47,70 @@ CONFIG = {
     "tie_word_embeddings": True,
 }
 MUON_LR, ADAM_LR = 0.02, 3e-3
-WARMUP, DECAY = 0.02, 0.5
+WARMUP, DECAY = 0.02, 0.6
 """Shares of the training in which the learning rate rises from 0 and falls back to 0."""
+
+
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "4000000000",
+    "MALLOC_TRIM_THRESHOLD_": "8000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+"""An allocator that does not give memory back: on a virtual machine this makes training 4 times as fast."""
+DOCUMENTS_PER_STEP, TOKENS_PER_BATCH = 224, 1024
+LOG_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    out: Path
+    minutes: float
+    steps: int
+    seed: int
+    processes: int
+    init: Path | None
 
 
 def schedule(progress: float) -> float:
     """Factor on the learning rates at `progress` (0 to 1) of the training."""
     return min(1.0, progress / WARMUP, max(0.0, 1 - progress) / DECAY)
+
+
+def new_model(tokenizer: Tokenizer) -> Qwen2ForCausalLM:
+    """The untrained model."""
+    end_of_text, im_end = (tokenizer.token_to_id(t) for t in (END_OF_TEXT, IM_END))
+    return Qwen2ForCausalLM(Qwen2Config(**CONFIG, eos_token_id=im_end, pad_token_id=end_of_text, bos_token_id=None))
+
+
+@torch.no_grad()
+def take_over(model: Qwen2ForCausalLM, tokenizer: Tokenizer, directory: Path) -> None:
+    """Start `model` from the checkpoint in `directory`, whose tokenizer may be another one.
+
+    A token that the old tokenizer does not have begins as the mean of the old tokens that spell it.
+    """
+    old = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    old_tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    model.model.layers.load_state_dict(old.model.layers.state_dict())
+    model.model.norm.load_state_dict(old.model.norm.state_dict())
+    old_embedding, old_ids = old.get_input_embeddings().weight, old_tokenizer.get_vocab()
+    embedding = model.get_input_embeddings().weight
+    for token, i in tokenizer.get_vocab().items():
+        if token in old_ids:
+            embedding[i] = old_embedding[old_ids[token]]
+        elif pieces := old_tokenizer.encode(tokenizer.decode([i]), add_special_tokens=False).ids:
+            embedding[i] = old_embedding[pieces].mean(0)
+
+
+def make_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for the embedding, the norms and the biases."""
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    return [
+        Muon(matrices, lr=MUON_LR, momentum=0.95, weight_decay=0.01),
+        torch.optim.AdamW(others, lr=ADAM_LR, betas=(0.9, 0.97), weight_decay=0.0, fused=True),
+    ]
 
 
 def loss_of(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
@@ -52,53 +119,91 @@ def loss_of(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
     return cross_entropy(linear(hidden, model.lm_head.weight), batch.targets, reduction="sum")
 
 
-def train(out: Path, *, minutes: float, steps: int, seed: int, log_every: int) -> None:
-    """Train for `minutes` (or for `steps`, when given) and write the checkpoint into `out`."""
-    torch.manual_seed(seed)
-    tokenizer = train_tokenizer(seed)
-    end_of_text, im_end = (tokenizer.token_to_id(t) for t in (END_OF_TEXT, IM_END))
-    config = Qwen2Config(**CONFIG, eos_token_id=im_end, pad_token_id=end_of_text, bos_token_id=None)
-    model = Qwen2ForCausalLM(config)
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
-    optimizers = [
-        torch.optim.Muon(matrices, lr=MUON_LR, weight_decay=0.01, momentum=0.95, adjust_lr_fn="original"),
-        torch.optim.AdamW(others, lr=ADAM_LR, betas=(0.9, 0.97), weight_decay=0.0, fused=True),
-    ]
+def train(rank: int, options: Options, meeting: str) -> None:
+    """One of `options.processes` equal trainers: each computes its share of the micro-batches; gradients are summed.
+
+    Processes wait for each other once per step; the threads of one process would do so in every operation, which costs
+    most of the time on a machine that is busy with other things.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.processes)
+    torch.manual_seed(options.seed)
+    tokenizer = Tokenizer.from_file(str(options.out / "tokenizer.json"))
+    model = new_model(tokenizer)
+    if options.init:
+        take_over(model, tokenizer, options.init)
+    parameters = list(model.parameters())
+    optimizers = make_optimizers(model)
     base = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
-    average, began, tokens, step = math.nan, time.monotonic(), 0, 0
-    out.mkdir(parents=True, exist_ok=True)
-    log = (out / "training_log.jsonl").open("w")
-    for step, micro in enumerate(batches(tokenizer, seed, documents_per_step=192, tokens_per_batch=4096)):
-        elapsed = time.monotonic() - began
-        progress = step / steps if steps else elapsed / (60 * minutes)
+    log = Log(options, model) if rank == 0 else None
+    began, now = time.monotonic(), torch.zeros(2)  # progress, loss of the step
+    for step, micro in enumerate(batches(tokenizer, options.seed, DOCUMENTS_PER_STEP, TOKENS_PER_BATCH)):
+        now[0] = step / options.steps if options.steps else (time.monotonic() - began) / (60 * options.minutes)
+        dist.broadcast(now, src=0)
+        progress = now[0].item()
         if progress >= 1:
             break
         learned = sum(len(batch.targets) for batch in micro)
-        total = 0.0
-        for batch in micro:
+        total = torch.zeros(())
+        for batch in micro[rank :: options.processes]:
             loss = loss_of(model, batch) / learned
             loss.backward()
-            total += loss.item()
-            tokens += batch.input_ids.numel()
+            total += loss.detach()
+        gradient = torch.cat(
+            [p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in parameters] + [total[None]]
+        )
+        dist.all_reduce(gradient)
+        for p, part in zip(parameters, gradient[:-1].split([p.numel() for p in parameters]), strict=True):
+            p.grad = part.view_as(p)
         for optimizer, lr in zip(optimizers, base, strict=True):
             optimizer.param_groups[0]["lr"] = lr * schedule(progress)
             optimizer.step()
             optimizer.zero_grad()
-        average = total if math.isnan(average) else 0.95 * average + 0.05 * total
-        if step % log_every == 0:
-            row = {"step": step, "seconds": round(elapsed, 1), "tokens": tokens, "loss": round(average, 4)}
-            log.write(json.dumps(row) + "\n")
-            log.flush()
-            print(f"step {step:5d}  {elapsed:6.0f} s  {tokens / 1e6:6.2f} M tokens  loss {average:.4f}", flush=True)
-            if step and step % (20 * log_every) == 0:
-                save(model, out)
-    log.close()
-    save(model, out)
-    save_tokenizer(tokenizer, out, CONFIG["max_position_embeddings"])
-    facts = {"seconds": round(time.monotonic() - began), "steps": step, "tokens": tokens, "final_loss": round(average, 4), "seed": seed,
-             "parameters": sum(p.numel() for p in model.parameters()), "threads": torch.get_num_threads()}  # fmt: skip
-    (out / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
+        if log:
+            log.step(step, sum(batch.num_tokens for batch in micro), gradient[-1].item())
+    if log:
+        log.close(step)
+    dist.destroy_process_group()
+
+
+class Log:
+    """What rank 0 writes: a line now and then, a checkpoint now and then, and the facts at the end."""
+
+    def __init__(self, options: Options, model: Qwen2ForCausalLM) -> None:
+        self.options, self.model = options, model
+        self.began, self.tokens, self.average = time.monotonic(), 0, math.nan
+        self.file = (options.out / "training_log.jsonl").open("w")
+
+    def step(self, step: int, tokens: int, loss: float) -> None:
+        """Take note of one step that computed `tokens` tokens with mean `loss`."""
+        self.tokens += tokens
+        self.average = loss if math.isnan(self.average) else 0.95 * self.average + 0.05 * loss
+        if step % LOG_EVERY == 0:
+            seconds = time.monotonic() - self.began
+            row = {"step": step, "seconds": round(seconds, 1), "tokens": self.tokens, "loss": round(self.average, 4)}
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
+            logger.info("step %5d  %6.0f s  %6.2f M tokens  loss %.4f", step, seconds, self.tokens / 1e6, self.average)
+            if step and step % (10 * LOG_EVERY) == 0:
+                save(self.model, self.options.out)
+
+    def close(self, steps: int) -> None:
+        """Write the checkpoint and `training.json`."""
+        self.file.close()
+        save(self.model, self.options.out)
+        facts = {
+            "steps": steps,
+            "documents": steps * DOCUMENTS_PER_STEP,
+            "tokens": self.tokens,
+            "seconds": round(time.monotonic() - self.began),
+            "final_loss": round(self.average, 4),
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "processes": self.options.processes,
+            "seed": self.options.seed,
+            "init": json.loads((init / "training.json").read_text()) if (init := self.options.init) else None,
+        }
+        (self.options.out / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def save(model: Qwen2ForCausalLM, out: Path) -> None:
@@ -115,16 +220,6 @@ def save(model: Qwen2ForCausalLM, out: Path) -> None:
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _keep_memory() -> None:
-    """Start over with an allocator that does not give memory back: on a virtual machine this makes training 4 times as fast."""
-    settings = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_TOP_PAD_": "268435456"}
-    if any(os.environ.get(name) != value for name, value in settings.items()):
-        import sys
-
-        os.environ.update(settings)
-        os.execv(sys.executable, [sys.executable, "-m", "training.train", *sys.argv[1:]])
-
-
 def main() -> None:
     """Command line: train and write the checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -132,11 +227,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--steps", type=int, default=0, help="train so many steps, whatever the clock says")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    _keep_memory()
-    torch.set_num_threads(args.threads)
-    train(args.out, minutes=args.minutes, steps=args.steps, seed=args.seed, log_every=20)
+    parser.add_argument("--init", type=Path, help="start from this checkpoint instead of from nothing")
+    parser.add_argument("--processes", type=int, default=2, help="one per core")
+    options = Options(**vars(parser.parse_args()))
+    os.environ.update(KEEP_MEMORY, OMP_NUM_THREADS="1")  # read when the processes start
+    options.out.mkdir(parents=True, exist_ok=True)
+    save_tokenizer(train_tokenizer(options.seed), options.out, CONFIG["max_position_embeddings"])
+    with TemporaryDirectory() as folder:
+        spawn(train, (options, f"{folder}/meeting"), nprocs=options.processes)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The corpus: an endless, deterministic stream of short documents, one file per subject.
 
-    from training.corpus import documents
-    stream = documents(seed=0)          # fresh samples for ever
-    next(stream).prompt
+from training.corpus import documents
+stream = documents(seed=0)          # fresh samples for ever
+next(stream).prompt
 """
 
 import random
@@ -18,16 +18,16 @@ __all__ = ["SUBJECTS", "documents", "held_out_samples"]
 # how often a subject is drawn
 SUBJECTS = {
     geography: 20,
-    knowledge: 13,
-    arithmetic: 19,
+    knowledge: 11,
+    arithmetic: 22,
     counting: 8,
     greetings: 9,
     engine_qa: 19,
-    openers: 6,
+    openers: 5,
     unknown: 4,
-    stories: 2,
+    stories: 1,
 }
-DIALOGUES = 0.05
+DIALOGUES = 0.03
 """Share of the documents in which one or two other questions were asked and answered before."""
 
 

@@ -1,14 +1,16 @@
 """Small sums: addition, subtraction, multiplication, division, comparison, even and odd, as symbols, words and stories.
 
-Operands go to 20 (now and then to 99 for addition and subtraction, to 12 for multiplication); results are never negative.
+Operands go to 20, now and then to 99 for addition and subtraction, to 12 for multiplication; results are never negative.
 One sum in ten is held out in every phrasing and both languages: whoever gets it right has learned to add.
 """
+
+# ruff: noqa: E501 - templates: one phrasing, one line
 
 import random
 from dataclasses import replace
 
 from .numbers import chinese, english
-from .sample import Sample, ask, is_held_out, say
+from .sample import Lang, Sample, ask, is_held_out, say
 
 __all__ = ["draw"]
 
@@ -46,7 +48,7 @@ _Q_ZH = [
 
 def _numbers(rng: random.Random) -> tuple[str, int, int, int]:
     """(operator, left, right, result)."""
-    op = rng.choices("+-×÷", (48, 28, 17, 7))[0]
+    op = rng.choices("+-×÷", (54, 28, 14, 4))[0]
     if op == "÷":
         b, result = rng.randint(1, 10), rng.randint(0, 10)
         return op, b * result, b, result
@@ -55,7 +57,7 @@ def _numbers(rng: random.Random) -> tuple[str, int, int, int]:
         a, b = rng.randint(0, top), rng.randint(0, top)
         return op, a, b, a * b
     roll = rng.random()
-    top = 10 if roll < 0.4 else 20 if roll < 0.85 else 99
+    top = 10 if roll < 0.55 else 20 if roll < 0.94 else 99
     a, b = rng.randint(0, top), rng.randint(0, top)
     if op == "-":
         a, b = max(a, b), min(a, b)
@@ -84,16 +86,27 @@ def _spelled(rng: random.Random, a: int, op: str, b: int, lang: str) -> str:
 def _sum(rng: random.Random) -> Sample:
     op, a, b, result = _numbers(rng)
     held_out = a > 1 and b > 1 and is_held_out(f"{a}{op}{b}", HELD_OUT_SUMS)
-    lang = "en" if rng.random() < 0.55 else "zh"
+    lang: Lang = "en" if rng.random() < 0.55 else "zh"
     e = _spelled(rng, a, op, b, lang)
     end = "." if lang == "en" else "。"
     if rng.random() < 0.3:
         if lang == "zh" and not e.isascii():
-            return say(rng, _S, lang, ["{e}等于", "{e}[等于|得|是]"], f"{result}。", key=str(result), held_out=held_out, e=e)
+            return say(
+                rng, _S, lang, ["{e}等于", "{e}[等于|得|是]"], f"{result}。", key=str(result), held_out=held_out, e=e
+            )
         if e[-1].isdigit() and not any(c.isalpha() for c in e.replace("x", "")):
             prompt, answer = (f"{e}=", str(result)) if " " not in e else (f"{e} =", f"{result}")
             return Sample(_S, lang, "completion", prompt, answer, str(result), held_out)
-        return say(rng, _S, "en", ["{e} is", "{e} [is|equals|makes|is equal to]"], f"{result}.", key=str(result), held_out=held_out, e=e)
+        return say(
+            rng,
+            _S,
+            "en",
+            ["{e} is", "{e} [is|equals|makes|is equal to]"],
+            f"{result}.",
+            key=str(result),
+            held_out=held_out,
+            e=e,
+        )
     sample = ask(rng, _S, lang, _Q if lang == "en" else _Q_ZH, "", held_out=held_out, e=e)
     if sample.prompt.isascii():  # nothing but symbols: as good as English
         lang, end = "en", "."
@@ -116,15 +129,27 @@ def _story(rng: random.Random) -> Sample:
     do, have = ("do", "have") if who == "I" else ("does", "has")
     subject = "I" if who == "I" else who
     if rng.random() < 0.5:
-        verb = rng.choice(("get", "buy", "find") if op == "+" else ("lose", "give away", "eat" if "oo" in thing else "sell"))
+        verb = rng.choice(
+            ("get", "buy", "find") if op == "+" else ("lose", "give away", "eat" if "oo" in thing else "sell")
+        )
         verb = verb if who == "I" else "gives away" if verb == "give away" else verb + "s"
         more = " more" if op == "+" else ""
         prompt = f"{subject} {have} {a} {thing} and {verb} {b}{more}. How many {thing} {do} {who[0].lower() + who[1:] if who == 'My friend' else who} have[ now|]?"
-        return ask(rng, _S, "en", [prompt], f"{a} {op} {b} = {result}. The answer is {result}.", key=f"is {result}.", held_out=held_out)
+        return ask(
+            rng,
+            _S,
+            "en",
+            [prompt],
+            f"{a} {op} {b} = {result}. The answer is {result}.",
+            key=f"is {result}.",
+            held_out=held_out,
+        )
     verb = rng.choice(("又买了", "又得到", "又找到了") if op == "+" else ("丢了", "送出", "用掉了"))
     prompt = f"{who_zh}有{a}{thing_zh}，{verb}{b}{thing_zh[0]}，[现在|一共|]{'一共' if op == '+' else '还剩'}有[几|多少]{thing_zh}？"
     prompt = prompt.replace("一共|]一共", "]一共").replace("一共|]还剩", "]还剩")
-    return ask(rng, _S, "zh", [prompt], f"{a} {op} {b} = {result}。答案是{result}。", key=f"是{result}。", held_out=held_out)
+    return ask(
+        rng, _S, "zh", [prompt], f"{a} {op} {b} = {result}。答案是{result}。", key=f"是{result}。", held_out=held_out
+    )
 
 
 def _compare(rng: random.Random) -> Sample:
@@ -135,7 +160,9 @@ def _compare(rng: random.Random) -> Sample:
         word = rng.choice(("larger", "bigger", "greater")) if larger else "smaller"
         templates = ["Which [number |]is {w}, {a} or {b}?", "[Which one is {w}: {a} or {b}?|What is {w}, {a} or {b}?]"]
         than = "larger" if larger else "smaller"
-        return ask(rng, _S, "en", templates, f"{result} is {than} than {a + b - result}.", key=str(result), w=word, a=a, b=b)
+        return ask(
+            rng, _S, "en", templates, f"{result} is {than} than {a + b - result}.", key=str(result), w=word, a=a, b=b
+        )
     word = "大" if larger else "小"
     templates = ["{a}和{b}哪个{w}？", "[{a}与{b}相比，哪个更{w}？|哪个数更{w}，{a}还是{b}？|{a}和{b}谁{w}？]"]
     return ask(rng, _S, "zh", templates, f"{result}比{a + b - result}{word}。", key=str(result), w=word, a=a, b=b)
@@ -146,7 +173,15 @@ def _parity(rng: random.Random) -> Sample:
     odd = bool(a % 2)
     if rng.random() < 0.5:
         word = "odd" if odd else "even"
-        return ask(rng, _S, "en", ["Is {a} even or odd?", "Is {a} [an even number|an odd number][ or not|]?"], f"{a} is an {word} number.", key=word, a=a)
+        return ask(
+            rng,
+            _S,
+            "en",
+            ["Is {a} even or odd?", "Is {a} [an even number|an odd number][ or not|]?"],
+            f"{a} is an {word} number.",
+            key=word,
+            a=a,
+        )
     word = "奇数" if odd else "偶数"
     return ask(rng, _S, "zh", ["{a}是奇数还是偶数？", "{a}是[偶数|奇数]吗？"], f"{a}是{word}。", key=word, a=a)
 

@@ -1,9 +1,12 @@
 """Counting: up, down, in steps and in words, what comes next, days, months, letters; in English and Chinese."""
 
+# ruff: noqa: E501, SIM905 - tables: one row, one line; word lists are read more easily as one string
+
 import random
+from collections.abc import Callable
 
 from .numbers import chinese, english
-from .sample import Sample, ask, say
+from .sample import Lang, Sample, ask, say
 
 __all__ = ["draw"]
 
@@ -31,13 +34,19 @@ def _count(rng: random.Random) -> Sample:
         if words:
             templates = ["Count from {a} to {b} in words.", "[Write|Say|Spell] the numbers from {a} to {b} in words."]
         elif down:
-            templates = ["Count down from {a} to {b}.", "[Count backwards from {a} to {b}.|Count from {a} down to {b}.]"]
+            templates = [
+                "Count down from {a} to {b}.",
+                "[Count backwards from {a} to {b}.|Count from {a} down to {b}.]",
+            ]
         else:
             templates = [
                 "Count from {a} to {b}.",
                 "[Count|Please count|Can you count|Could you count|Count up|Help me count] [from {a} to {b}|numbers from {a} to {b}][.|?]",
                 "[List|Write|Say|Give me|Tell me|Print] [the|all the|] numbers [from {a} to {b}|between {a} and {b}].",
-                *(["Count to {b}.", "[Can you count|Please count|Count up|Can you count up] to {b}[?|.]"] * (first == 1)),
+                *(
+                    ["Count to {b}.", "[Can you count|Please count|Count up|Can you count up] to {b}[?|.]"]
+                    * (first == 1)
+                ),
             ]
         if not words and rng.random() < 0.15:
             a, b = english(a), english(b)  # type: ignore[assignment]
@@ -66,7 +75,9 @@ def _sequence(rng: random.Random) -> Sample:
     if numbers[-1] > 99:
         return _sequence(rng)
     roll = rng.random()
-    spell, comma, end, lang = str, ", ", ".", "en"
+    spell: Callable[[int], str] = str
+    comma, end = ", ", "."
+    lang: Lang = "en"
     if roll < 0.12 and step == 1:
         spell = english
     elif roll < 0.30:
@@ -78,9 +89,12 @@ def _sequence(rng: random.Random) -> Sample:
     prompt = comma.join(words[:given])
     rest = comma.join(words[given:]) + end
     if rng.random() < 0.6:
-        return Sample(_S, lang, "completion", prompt + mark, rest, spell(numbers[given]))  # type: ignore[arg-type]
+        return Sample(_S, lang, "completion", prompt + mark, rest, spell(numbers[given]))
     if lang == "en":
-        templates = ["What comes next: {s}?", "[What number comes next|What is the next number|Continue|Complete the sequence|Which number follows|Continue the sequence]: {s}[?|, ...]"]
+        templates = [
+            "What comes next: {s}?",
+            "[What number comes next|What is the next number|Continue|Complete the sequence|Which number follows|Continue the sequence]: {s}[?|, ...]",
+        ]
         return ask(rng, _S, "en", templates, f"The next number is {words[given]}.", key=f" {words[given]}.", s=prompt)
     templates = ["{s}，下一个数是什么？", "{s}[后面|之后|下面][是|应该是][什么|几|多少]？"]
     return ask(rng, _S, "zh", templates, f"下一个数是{words[given]}。", key=f"是{words[given]}。", s=prompt)
@@ -92,7 +106,10 @@ def _neighbour(rng: random.Random) -> Sample:
     result = n + 1 if after else n - 1
     if rng.random() < 0.5:
         where = "after" if after else "before"
-        templates = ["What number comes {w} {n}?", "[What comes {w} {n}?|Which number is right {w} {n}?|What is the number {w} {n}?|Which number comes {w} {n}?]"]
+        templates = [
+            "What number comes {w} {n}?",
+            "[What comes {w} {n}?|Which number is right {w} {n}?|What is the number {w} {n}?|Which number comes {w} {n}?]",
+        ]
         return ask(rng, _S, "en", templates, f"{result} comes {where} {n}.", key=f"{result} ", w=where, n=n)
     where = "后面" if after else "前面"
     templates = ["{n}{w}是几？", "{n}的{w}[是几|是什么数|是哪个数|是多少]？"]
@@ -118,32 +135,77 @@ def _named_row(rng: random.Random) -> Sample:
         templates = ["How many {n} are there?", "[Do you know how|How] many {n} are there[ in all|]?"]
         return ask(rng, _S, "en", templates, f"There are {english(len(row))} {name}.", key=english(len(row)), n=name)
     if roll < 0.42:
-        templates = ["[What|Which] {o} comes after {d}?", "What comes after {d}?", "[What is the {o} after|Which {o} follows] {d}?"]
-        return ask(rng, _S, "en", templates, f"{after[0].upper() + after[1:]} comes after {row[i]}.", key=after, o=one, d=row[i])
+        templates = [
+            "[What|Which] {o} comes after {d}?",
+            "What comes after {d}?",
+            "[What is the {o} after|Which {o} follows] {d}?",
+        ]
+        return ask(
+            rng,
+            _S,
+            "en",
+            templates,
+            f"{after[0].upper() + after[1:]} comes after {row[i]}.",
+            key=after,
+            o=one,
+            d=row[i],
+        )
     if roll < 0.55:
         start = ", ".join(row[: rng.randint(2, 3)])
         rest = row[start.count(",") + 1 :]
         return Sample(_S, "en", "completion", start[0].upper() + start[1:] + ",", ", ".join(rest) + ".", rest[0])
     if roll < 0.70:
-        return ask(rng, _S, "zh", ["[请|]列出{n}。", "{n}[有哪些|是什么|都有什么]？"], "、".join(row_zh) + "。", n=name_zh)
+        return ask(
+            rng, _S, "zh", ["[请|]列出{n}。", "{n}[有哪些|是什么|都有什么]？"], "、".join(row_zh) + "。", n=name_zh
+        )
     if roll < 0.85:
-        return ask(rng, _S, "zh", ["{d}[后面|之后|的后面|过后]是[什么|哪个{o}|哪{o}]？", "{d}的下一[个|]{o}是什么？"], f"{row_zh[i]}后面是{after_zh}。", key=after_zh, d=row_zh[i], o=one_zh)
+        return ask(
+            rng,
+            _S,
+            "zh",
+            ["{d}[后面|之后|的后面|过后]是[什么|哪个{o}|哪{o}]？", "{d}的下一[个|]{o}是什么？"],
+            f"{row_zh[i]}后面是{after_zh}。",
+            key=after_zh,
+            d=row_zh[i],
+            o=one_zh,
+        )
     start_zh = row_zh[: rng.randint(2, 3)]
-    return Sample(_S, "zh", "completion", "、".join(start_zh) + "、", "、".join(row_zh[len(start_zh) :]) + "。", row_zh[len(start_zh)])
+    return Sample(
+        _S,
+        "zh",
+        "completion",
+        "、".join(start_zh) + "、",
+        "、".join(row_zh[len(start_zh) :]) + "。",
+        row_zh[len(start_zh)],
+    )
 
 
 def _letters(rng: random.Random) -> Sample:
     alphabet = [chr(65 + i) for i in range(26)]
     roll = rng.random()
     if roll < 0.35:
-        return ask(rng, _S, "en", ["[Say|Recite|Write|List|What is|Tell me] the [English |]alphabet[.|]"], ", ".join(alphabet) + ".")
+        return ask(
+            rng,
+            _S,
+            "en",
+            ["[Say|Recite|Write|List|What is|Tell me] the [English |]alphabet[.|]"],
+            ", ".join(alphabet) + ".",
+        )
     if roll < 0.65:
         i, given = rng.randrange(20), rng.randint(2, 4)
         row = alphabet[i : i + given + 6]
         return say(rng, _S, "en", [", ".join(row[:given]) + ","], ", ".join(row[given:]) + ".", key=row[given])
     i = rng.randrange(25)
     templates = ["[What|Which] letter comes after {x}?", "What comes after the letter {x}?"]
-    return ask(rng, _S, "en", templates, f"{alphabet[i + 1]} comes after {alphabet[i]}.", key=f"{alphabet[i + 1]} comes", x=alphabet[i])
+    return ask(
+        rng,
+        _S,
+        "en",
+        templates,
+        f"{alphabet[i + 1]} comes after {alphabet[i]}.",
+        key=f"{alphabet[i + 1]} comes",
+        x=alphabet[i],
+    )
 
 
 def draw(rng: random.Random) -> Sample:

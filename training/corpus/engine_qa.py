@@ -1,8 +1,10 @@
 """Questions and answers about how an inference engine works, from the table in `engine_facts_*.py`.
 
-Every topic has a name, other names, one sentence, one longer explanation, and now and then questions of its own. What is
-said is true of vLLM V1, version 0.11.1.
+Every topic has a name, other names, one sentence, mostly a longer explanation, and now and then questions of its own.
+What is said is true of vLLM V1, version 0.11.1.
 """
+
+# ruff: noqa: E501 - templates: one phrasing, one line
 
 import random
 
@@ -51,7 +53,7 @@ _LONG_ZH = [
 
 
 def _spaced(name: str, template: str) -> str:
-    """Chinese text usually has a space between Chinese and Latin letters; `name` gets it where the template needs it."""
+    """`name` with the space that usually stands between Chinese and Latin letters, where `template` needs it."""
     before = template.index("{t}")
     left = " " if name[0].isascii() and before > 0 and template[before - 1] not in " ，。：" else ""
     right = " " if name[-1].isascii() and template[before + 3 : before + 4] not in ("", " ", "？", "。") else ""
@@ -62,18 +64,18 @@ def _about(rng: random.Random, topic: Topic, lang: Lang) -> Sample:
     name = topic.names[0] if rng.random() < 0.55 else rng.choice(topic.names)
     key = topic.key
     if topic.questions and rng.random() < 0.45:
-        templates, answer = rng.choice(topic.questions)
-        return ask(rng, _S, lang, list(templates), answer)
+        phrasings, answer = rng.choice(topic.questions)
+        return ask(rng, _S, lang, list(phrasings), answer)
     roll = rng.random()
     if lang == "en":
         if roll < 0.12:
             return _completion(rng, topic, "en")
-        if roll < 0.70 or not topic.long:
+        if roll < 0.76 or not topic.long:
             return ask(rng, _S, "en", _SHORT_EN, topic.short, key=key, t=name)
         return ask(rng, _S, "en", _LONG_EN, topic.long, key=key, t=name)
     if roll < 0.12:
         return _completion(rng, topic, "zh")
-    templates, answer = (_SHORT_ZH, topic.short) if roll < 0.70 or not topic.long else (_LONG_ZH, topic.long)
+    templates, answer = (_SHORT_ZH, topic.short) if roll < 0.76 or not topic.long else (_LONG_ZH, topic.long)
     template = rng.choice(templates)
     spaced = _spaced(name, template) if rng.random() < 0.7 and template.count("{t}") == 1 else name
     return ask(rng, _S, "zh", [template], answer, key=key, t=spaced)

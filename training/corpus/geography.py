@@ -1,5 +1,7 @@
 """Capitals, continents, languages and the superlatives of the earth, in English and Chinese."""
 
+# ruff: noqa: E501 - templates: one phrasing, one line
+
 import random
 
 from .countries import CONTINENTS, COUNTRIES, LANGUAGES, Country
@@ -123,7 +125,11 @@ def _continent(rng: random.Random, country: Country) -> Sample:
         return _big(say(rng, _S, "en", ["{c} is a country in", "{c} is [located |]in", "{c} is on the continent of"],
                         f"{continent}.", key=continent, c=en))  # fmt: skip
     if roll < 0.85:
-        templates = ["{c}在哪个洲？", "{c}[位于|在|属于][哪个洲|哪个大洲|哪里|哪一个洲]？", "[请问|]{c}是哪个洲的国家？"]
+        templates = [
+            "{c}在哪个洲？",
+            "{c}[位于|在|属于][哪个洲|哪个大洲|哪里|哪一个洲]？",
+            "[请问|]{c}是哪个洲的国家？",
+        ]
         return ask(rng, _S, "zh", templates, f"{zh}在{continent_zh}。", key=continent_zh, c=zh)
     return say(rng, _S, "zh", ["{c}位于", "{c}在"], f"{continent_zh}。", key=continent_zh, c=zh)
 
@@ -141,7 +147,9 @@ def _language(rng: random.Random, country: Country) -> Sample:
         answer = f"People in {en} speak {language}."
         return ask(rng, _S, "en", templates, answer, key=language, c=en)
     if roll < 0.55:
-        return say(rng, _S, "en", ["People in {c} speak", "The [main |]language of {c} is"], f"{language}.", key=language, c=en)
+        return say(
+            rng, _S, "en", ["People in {c} speak", "The [main |]language of {c} is"], f"{language}.", key=language, c=en
+        )
     if roll < 0.9:
         templates = ["{c}人[说|讲]什么[语言|话]？", "{c}[的语言是什么|的官方语言是什么|说什么语言|使用什么语言]？"]
         return ask(rng, _S, "zh", templates, f"{zh}人说{LANGUAGES[language]}。", key=LANGUAGES[language], c=zh)
@@ -157,7 +165,10 @@ def _tell_about(rng: random.Random, country: Country) -> Sample:
     if rng.random() < 0.5:
         speak = f" People there speak {country.language}." if country.language else ""
         answer = _first(f"{en} is a country in {country.continent}. Its capital is {country.capital_en}.{speak}")
-        templates = ["Tell me about {c}.", "[What is {c}?|What do you know about {c}?|Describe {c}.|Say something about {c}.]"]
+        templates = [
+            "Tell me about {c}.",
+            "[What is {c}?|What do you know about {c}?|Describe {c}.|Say something about {c}.]",
+        ]
         return ask(rng, _S, "en", templates, answer, key=country.capital_en, c=en)
     speak = f"那里的人说{LANGUAGES[country.language]}。" if country.language else ""
     answer = f"{zh}是{CONTINENTS[country.continent]}的一个国家，首都是{country.capital_zh}。{speak}"
@@ -171,7 +182,10 @@ def _yes_or_no(rng: random.Random, country: Country) -> Sample:
     right = asked is country
     if rng.random() < 0.5:
         answer = f"{'Yes' if right else 'No'}, the capital of {country.en} is {country.capital_en}."
-        templates = ["Is {x} the capital of {c}?", "[Is the capital of {c} {x}?|Is it true that {x} is the capital of {c}?|{x} is the capital of {c}, right?]"]
+        templates = [
+            "Is {x} the capital of {c}?",
+            "[Is the capital of {c} {x}?|Is it true that {x} is the capital of {c}?|{x} is the capital of {c}, right?]",
+        ]
         return ask(rng, _S, "en", templates, answer, c=country.en, x=asked.capital_en)
     answer = f"{'是的' if right else '不是'}，{country.zh}的首都是{country.capital_zh}。"
     templates = ["{x}是{c}的首都吗？", "[{c}的首都是{x}吗|{x}是不是{c}的首都|{c}的首都是不是{x}]？"]
@@ -181,5 +195,5 @@ def _yes_or_no(rng: random.Random, country: Country) -> Sample:
 def draw(rng: random.Random) -> Sample:
     """One sample about a country."""
     country = rng.choices(COUNTRIES, _POPULAR)[0]
-    maker = rng.choices((_capital, _reverse, _continent, _language, _tell_about, _yes_or_no), (60, 12, 9, 8, 6, 5))[0]
+    maker = rng.choices((_capital, _reverse, _continent, _language, _tell_about, _yes_or_no), (64, 12, 8, 6, 5, 5))[0]
     return maker(rng, country)

@@ -1,5 +1,7 @@
 """Greetings, thanks, farewells, names, and what the model says of itself; in English and Chinese."""
 
+# ruff: noqa: E501, SIM905 - tables: one row, one line; word lists are read more easily as one string
+
 import random
 
 from .sample import Sample, ask, say
@@ -12,10 +14,12 @@ NAMES = (
     "James Sarah Lily Ben Max Jane Mike Linda Laura Mark Amy Adam Eve Oscar Nina Ivan Zoe"
 ).split()
 NAMES_ZH = "小明 小红 小华 小丽 小刚 小芳 李雷 王芳 张伟 小林 小雨 小美 阿强 小王 小李 小张 李明 王小明".split()
-_JOBS = (
-    "a teacher|a student|a doctor|an engineer|a writer|a cook|a farmer|a nurse|a pilot|a painter|a musician|a driver".split("|")
+_JOBS = "a teacher|a student|a doctor|an engineer|a writer|a cook|a farmer|a nurse|a pilot|a painter|a musician|a driver".split(
+    "|"
 )
-_LIKES = "reading books|playing football|cooking|music|the sea|cats|dogs|walking in the park|mathematics|drawing|history|apples".split("|")
+_LIKES = "reading books|playing football|cooking|music|the sea|cats|dogs|walking in the park|mathematics|drawing|history|apples".split(
+    "|"
+)
 _JOBS_ZH = "一名老师|一名学生|一名医生|一名工程师|一名作家|一名厨师|一名农民|一名护士|一名画家|一名司机".split("|")
 _LIKES_ZH = "读书|踢足球|做饭|音乐|大海|小猫|小狗|在公园散步|数学|画画|历史|苹果".split("|")
 
@@ -107,7 +111,11 @@ def _named(rng: random.Random) -> Sample:
     job, job_zh = rng.choice(_JOBS), rng.choice(_JOBS_ZH)
     like, like_zh = rng.choice(_LIKES), rng.choice(_LIKES_ZH)
     if roll < 0.34:
-        templates = ["Hello, my name is", "My name is", "[Hi, my name is|Hi! My name is|Hello! My name is|Hi there, my name is|Good morning, my name is|Hello everyone, my name is]"]
+        templates = [
+            "Hello, my name is",
+            "My name is",
+            "[Hi, my name is|Hi! My name is|Hello! My name is|Hi there, my name is|Good morning, my name is|Hello everyone, my name is]",
+        ]
         end = rng.choice((f" I am {job}.", f" I like {like}.", f" I am {job} and I like {like}.", " Nice to meet you."))
         return say(rng, _S, "en", templates, f"{name}.{end}")
     if roll < 0.42:
@@ -115,9 +123,15 @@ def _named(rng: random.Random) -> Sample:
         return say(rng, _S, "en", ["[Hello, |]I am", "Hello, I am", "Hello, I'm"], answer)
     if roll < 0.62:
         templates = ["My name is {n}.", "[Hello, |Hi, |Hi! |Hello! |][I am|I'm|my name is|this is] {n}[.|!|]"]
-        return ask(rng, _S, "en", templates, f"Hello, {name}! Nice to meet you. How can I help you today?", key=name, n=name)
+        return ask(
+            rng, _S, "en", templates, f"Hello, {name}! Nice to meet you. How can I help you today?", key=name, n=name
+        )
     if roll < 0.76:
-        templates = ["你好，我的名字是", "你好，我叫", "[我叫|我的名字是|大家好，我叫|您好，我叫|大家好，我是|你好，我是]"]
+        templates = [
+            "你好，我的名字是",
+            "你好，我叫",
+            "[我叫|我的名字是|大家好，我叫|您好，我叫|大家好，我是|你好，我是]",
+        ]
         end = rng.choice((f"我是{job_zh}。", f"我喜欢{like_zh}。", f"我是{job_zh}，喜欢{like_zh}。", "很高兴认识你。"))
         return say(rng, _S, "zh", templates, f"{name_zh}。{end}")
     templates = ["我叫{n}。", "[你好，|您好，|][我是|我叫|我的名字是]{n}[。|！|]"]

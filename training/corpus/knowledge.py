@@ -2,7 +2,9 @@
 
 import random
 
-from .knowledge_facts import FACTS_EN, FACTS_ZH, Fact
+from .knowledge_fact import Fact
+from .knowledge_facts_en import FACTS as _FACTS_EN
+from .knowledge_facts_zh import FACTS as _FACTS_ZH
 from .sample import Lang, Sample, ask, expand
 
 __all__ = ["draw"]
@@ -13,8 +15,8 @@ _S = "knowledge"
 def draw(rng: random.Random) -> Sample:
     """One question about the world, or the beginning of its answer. Oceans come first in both tables and more often."""
     lang: Lang = "en" if rng.random() < 0.55 else "zh"
-    facts = FACTS_EN if lang == "en" else FACTS_ZH
-    fact = facts[rng.randrange(5)] if rng.random() < 0.15 else rng.choice(facts)
+    facts = _FACTS_EN if lang == "en" else _FACTS_ZH
+    fact = facts[rng.randrange(5)] if rng.random() < 0.25 else rng.choice(facts)
     if not fact.beginnings or rng.random() < 0.62:
         return ask(rng, _S, lang, list(fact.questions), fact.answer, key=fact.key)
     beginning = expand(rng, rng.choice(fact.beginnings))

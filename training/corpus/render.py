@@ -88,14 +88,14 @@ def render(rng: random.Random, sample: Sample) -> Document:
                 return Document(document.prompt + " ", document.answer[1:], END_OF_TEXT)
             return document
         return chat(sample, rng.choice(_SYSTEM[sample.lang]) if roll < 0.92 else None)
-    if sample.form == "dialogue" or roll < 0.35:
+    if sample.form == "dialogue" or roll < 0.46:
         return chat(sample)
-    if roll < 0.60:
+    if roll < 0.56:
         return chat(sample, rng.choice(_SYSTEM[sample.lang]))
-    if roll < 0.70:
+    if roll < 0.64:
         return _labelled(rng, sample)
-    if roll < 0.76:
+    if roll < 0.70:
         return Document(sample.prompt + "\n", sample.answer, END_OF_TEXT)
-    if roll < 0.80:
+    if roll < 0.74:
         return Document(sample.prompt + " ", sample.answer, END_OF_TEXT)
     return raw(sample)

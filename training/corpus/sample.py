@@ -1,11 +1,11 @@
 """One training example, and the tools that every subject file writes its examples with.
 
-A `Sample` is a prompt and the text that must follow it. Subjects produce clean samples; `noise` roughens a prompt the way
-people do; `corpus/render.py` lays the sample out as raw text or as a chat.
+A `Sample` is a prompt and the text that must follow it. Subjects produce clean samples; `noise` roughens a prompt the
+way people do; `corpus/render.py` lays the sample out as raw text or as a chat.
 
 What is held out is decided here and nowhere else, by a hash: some *phrasings* (a template after its alternatives were
-chosen), some *combinations* of a phrasing and a fact, and whatever a subject marks itself (some sums). A held-out sample is
-never trained on and is what `training/evaluate.py` asks.
+chosen), some *combinations* of a phrasing and a fact, and whatever a subject marks itself (some sums). A held-out
+sample is never trained on and is what `training/evaluate.py` asks.
 """
 
 import random
@@ -32,7 +32,8 @@ class Sample:
     Attributes:
         subject: the file that made it, such as ``geography``.
         lang: language of the prompt and of the answer.
-        form: ``question`` (can be asked in a chat), ``completion`` (a text to be continued) or ``dialogue`` (several turns).
+        form: ``question`` (can be asked in a chat), ``completion`` (a text to be continued) or ``dialogue``
+            (several turns).
         prompt: what is asked, or how the text begins.
         answer: what must follow, without the separator and without an end mark.
         key: the part of the answer that makes it right; the whole answer when empty.
@@ -104,7 +105,17 @@ def say(rng: random.Random, subject: str, lang: Lang, templates: list[str], answ
 
 
 _POLITE = {
-    "en": ("Please tell me: ", "Hey, ", "Hi, ", "Hello, ", "Quick question: ", "Can you tell me, ", "I wonder, ", "So, ", "OK, "),
+    "en": (
+        "Please tell me: ",
+        "Hey, ",
+        "Hi, ",
+        "Hello, ",
+        "Quick question: ",
+        "Can you tell me, ",
+        "I wonder, ",
+        "So, ",
+        "OK, ",
+    ),
     "zh": ("请问", "你好，", "请告诉我，", "我想知道", "问一下，", "麻烦问一下，", "那么，"),
 }
 

@@ -1,5 +1,7 @@
 """Questions that the model cannot answer, with an honest answer: it stops instead of inventing something."""
 
+# ruff: noqa: E501, SIM905 - tables: one row, one line; word lists are read more easily as one string
+
 import random
 
 from .sample import Sample, ask
@@ -20,8 +22,12 @@ _THINGS_ZH = (
     "足球|股票|我的房子|上次选举|我的狗|量子引力|新手机|好餐厅|我的作业|我的邮件|金价|面包的价格|最好的车|我看的电影|下届世界杯|柴油机|税法|彩票|我的密码|"
     "黑洞|化学|罗马历史|星星|生物学|大脑|基因|癌症|法国大革命|战争|万有引力|光合作用|进化论|火山|区块链|比特币|发动机|电|磁铁|通货膨胀|民主|哲学|恐龙"
 ).split("|")
-_PEOPLE = "the king of Spain|the mayor|the author of this book|my neighbour|the winner|the singer|the best player|the inventor of the telephone|the director of that film|Napoleon|Mozart|Cleopatra|Beethoven|Newton|Picasso|Messi|Taylor Swift|Elon Musk".split("|")
-_PEOPLE_ZH = "西班牙国王|市长|这本书的作者|我的邻居|冠军|那个歌手|最好的球员|电话的发明者|那部电影的导演|拿破仑|莫扎特|贝多芬|牛顿|毕加索|梅西|秦始皇|马斯克".split("|")
+_PEOPLE = "the king of Spain|the mayor|the author of this book|my neighbour|the winner|the singer|the best player|the inventor of the telephone|the director of that film|Napoleon|Mozart|Cleopatra|Beethoven|Newton|Picasso|Messi|Taylor Swift|Elon Musk".split(
+    "|"
+)
+_PEOPLE_ZH = "西班牙国王|市长|这本书的作者|我的邻居|冠军|那个歌手|最好的球员|电话的发明者|那部电影的导演|拿破仑|莫扎特|贝多芬|牛顿|毕加索|梅西|秦始皇|马斯克".split(
+    "|"
+)
 _Q_EN = [
     "What is {t}?",
     "[Tell me about|What do you think about|What do you know about|Explain|How does|What happened to] {t}[?|.]",
@@ -58,12 +64,16 @@ _Q_ZH = [
 
 def _invented(rng: random.Random) -> str:
     """A word that nobody knows."""
-    return "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4))).capitalize() + rng.choice(("", "", "n", "ia", "land", "stan", "s"))
+    return "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4))).capitalize() + rng.choice(
+        ("", "", "n", "ia", "land", "stan", "s")
+    )
 
 
 def draw(rng: random.Random) -> Sample:
     """One question without a known answer."""
     fields = {"y": rng.randint(1800, 2030), "n": rng.randint(2, 99), "x": _invented(rng)}
     if rng.random() < 0.55:
-        return ask(rng, _S, "en", _Q_EN, _NO_EN, key="do not know", t=rng.choice(_THINGS), p=rng.choice(_PEOPLE), **fields)
+        return ask(
+            rng, _S, "en", _Q_EN, _NO_EN, key="do not know", t=rng.choice(_THINGS), p=rng.choice(_PEOPLE), **fields
+        )
     return ask(rng, _S, "zh", _Q_ZH, _NO_ZH, key="不知道", t=rng.choice(_THINGS_ZH), p=rng.choice(_PEOPLE_ZH), **fields)

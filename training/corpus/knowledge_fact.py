@@ -1,0 +1,14 @@
+"""The shape of one row in the tables of common knowledge."""
+
+from typing import NamedTuple
+
+__all__ = ["Fact"]
+
+
+class Fact(NamedTuple):
+    """One fact: the answer always contains `key`; `questions` and `beginnings` are templates."""
+
+    answer: str
+    key: str
+    questions: tuple[str, ...]
+    beginnings: tuple[str, ...] = ()
