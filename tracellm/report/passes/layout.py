@@ -37,11 +37,11 @@ def lay_out(roots: Iterable[Node], returns: Collection[int], lang: str, left_out
 
 class _Layout:
     def __init__(self, roots: list[Node], returns: Collection[int], lang: str) -> None:
-        self._roots = roots
+        self._roots = [root for root in roots if any(node.kind == "call" for node in walk([root]))]
         self._returns = returns
         self._lang = lang
         self._phase = ""
-        self._processes = _processes(roots)
+        self._processes = _processes(self._roots)
         self._ids = {key: f"P{number}" for number, key in enumerate(self._lifelines(), 1)}
 
     def diagram(self, remark: str) -> Diagram:
@@ -71,9 +71,10 @@ class _Layout:
 
     def _root_key(self, root: Node) -> _Key:
         """The script, or where the recording has no script over these calls, the process."""
-        if script_of(root.span):
-            return self._key(root.span)
-        return self._key(root.span)[0], self._processes[_pid(root.span)][1]
+        span = next(node.span for node in walk([root]) if node.kind == "call")
+        if script_of(span):
+            return self._key(span)
+        return self._key(span)[0], self._processes[_pid(span)][1]
 
     def _boxes(self) -> tuple[Box, ...]:
         if len(self._processes) < 2:
@@ -85,8 +86,8 @@ class _Layout:
 
     def _root(self, root: Node) -> list[Item]:
         start = self._root_key(root)
-        if not script_of(root.span):
-            return self._call(root, start, 1)
+        if root.kind != "call" or not script_of(root.span):
+            return self._node(root, start, 1)
         items = self._phase_note(root) + self._below(root, start)
         if root.failed:
             said = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
