@@ -152,9 +152,9 @@ def test_its_structure_is_sound(lang):
 
 def test_text_from_outside_is_never_markup():
     """Whatever prompts, outputs, tokens, arguments, the script, its error and the problems hold, no tag comes of it."""
-    plain = Page(report_html(a_run_folder(a_run(prompts=("a", "b"), outputs=("c",)))))
+    plain = Page(report_html(a_run_folder(a_run(prompts=("a", "b"), outputs=("c",), decode_steps=2))))
     for bad in HOSTILE:
-        spans = a_run(prompts=(bad, bad), outputs=(bad,))
+        spans = a_run(prompts=(bad, bad), outputs=(bad,), decode_steps=2)
         for span in spans:
             span.attributes["tracellm.arguments"] = [f"x={bad}"]
         folder = a_run_folder(spans, script=bad, argv=[bad], versions={"python": "3.11.9", "torch": bad, "other": "1"})

@@ -27,7 +27,7 @@ def test_it_opens_from_disk_without_a_complaint(browser: Browser, tmp_path: Path
 @pytest.mark.parametrize("bad", HOSTILE)
 def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path, bad: str):
     """No dialog opens, no script of a prompt's runs, no element comes of it, and the text stands there as it is."""
-    spans = a_run(prompts=(bad, bad), outputs=(bad,))
+    spans = a_run(prompts=(bad, bad), outputs=(bad,), decode_steps=2)
     for span in spans:
         span.attributes["tracellm.arguments"] = [f"x={bad}"]
         span.attributes["tracellm.caller.text"] = bad

@@ -15,7 +15,7 @@ __all__ = ["tree_view"]
 
 MOST_NODES = 1500
 OPEN_DEPTH = 3
-"""Rows less deep than this are open from the beginning."""
+"""Rows less deep than this are open from the beginning, and so is the one with the steps."""
 
 _View = dict[str, Any]
 
@@ -29,12 +29,11 @@ class _TreeView:
     def __init__(self, roots: Sequence[Node], lang: str) -> None:
         self._lang = lang
         self._shown = _nearest(roots)
-        self._whole = sum(root.total_ns for root in roots)
         self._written: list[tuple[str, set[Hashable], int]] = []  # groups of steps so far: kind, calls, first step
-        self.rows = [self._row(root, 1, 0) for root in roots]
+        self.rows = [self._row(root, 1, 0, root.total_ns) for root in roots]
 
-    def _row(self, node: Node, of: int, depth: int) -> _View:
-        """The row of a node that was reached by `of` calls, and the rows below it."""
+    def _row(self, node: Node, of: int, depth: int, whole: int) -> _View:
+        """The row of a node that was reached by `of` calls, and the rows below it; bars are shares of `whole`."""
         children = [child for child in _children(node) if id(child) in self._shown]
         remarks = []
         if left_out := len(node.hidden) + sum(id(child) not in self._shown for child in _children(node)):
@@ -46,7 +45,9 @@ class _TreeView:
                 children, remarks = [], [text(self._lang, "html.calls.like", index=like)]
             else:
                 self._written.append((kind, calls, node.steps[0].index))
-        below = [self._row(child, node.count if node.kind != "line" else of, depth + 1) for child in children]
+        below_of = node.count if node.kind != "line" else of
+        below_whole = node.total_ns if depth < 2 or node.kind == "steps" else whole
+        below = [self._row(child, below_of, depth + 1, below_whole) for child in children]
         return {
             "title": self._title(node),
             "kind": node.kind,
@@ -55,9 +56,9 @@ class _TreeView:
             "detail": "  ".join([*self._details(node), *remarks]),
             "total": time(node.total_ns),
             "own": time(node.own_ns) if node.kind == "call" else "",
-            "width": _twentieths(node.total_ns, self._whole),
-            "own_width": _twentieths(node.own_ns, self._whole),
-            "open": depth < OPEN_DEPTH,
+            "width": _twentieths(node.total_ns, whole),
+            "own_width": _twentieths(node.own_ns, whole),
+            "open": depth < OPEN_DEPTH or any(child.kind == "steps" for child in children),
             "children": below,
         }
 

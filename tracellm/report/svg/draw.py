@@ -20,6 +20,8 @@ LINE = 15.0
 """Pixels from one line of text to the next."""
 BAR = 8.0
 """Width of an activation."""
+NOTE_LINES = 8
+"""A note may be longer than an arrow's label: it is what changed in a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ class _Body:
             self._y += tall + 10
             return
         left, right = sorted((self._x[note.first], self._x[note.last]))
-        shown = label(note.text, max(210.0, right - left + 40))
+        shown = label(note.text, max(210.0, right - left + 40), NOTE_LINES)
         middle = (left + right) / 2
         wide = max(right - left + 60, shown.width + 18)
         left = max(MARGIN / 2, middle - wide / 2)

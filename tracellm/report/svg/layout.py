@@ -90,7 +90,8 @@ def columns(diagram: Diagram) -> Columns:
     right_edge = middles[-1] + heads[diagram.participants[-1].id] / 2 if middles else 0.0
     for item in _arrows(diagram.items):
         if isinstance(item, Note):
-            right_edge = max(right_edge, middles[max(order[item.first], order[item.last])] + label(item.text).width / 2 + 12)
+            last = middles[max(order[item.first], order[item.last])]
+            right_edge = max(right_edge, last + label(item.text).width / 2 + 12)
         elif item.source == item.target:
             right_edge = max(right_edge, middles[order[item.source]] + label(item.text).width + 34)
     for loop, depth in _loops(diagram.items):

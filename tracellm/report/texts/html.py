@@ -52,7 +52,7 @@ EN = {
     "html.calls": "Call tree",
     "html.calls.short": "Calls",
     "html.calls.lead": "From the script's line down to the kernels. Open a call to see what it called; repeated work "
-    "is folded, times are summed.",
+    "is folded, times are summed. A bar is a call's share of its step, or of the script's line; dark is its own part.",
     "html.calls.none": "No call was recorded.",
     "html.calls.like": "the same calls as in step {index}",
     "html.calls.call": "Call",
@@ -136,7 +136,8 @@ ZH = {
     "html.copied": "已复制",
     "html.calls": "调用树",
     "html.calls.short": "调用树",
-    "html.calls.lead": "从脚本的那一行直到内核。展开一个调用，可以看到它调用了什么；重复的工作已折叠，时间为合计。",
+    "html.calls.lead": "从脚本的那一行直到内核。展开一个调用，可以看到它调用了什么；重复的工作已折叠，时间为合计。"
+    "横条是调用在所属的步（或脚本那一行）用时中的占比，深色是自身部分。",
     "html.calls.none": "没有记录到任何调用。",
     "html.calls.like": "与第 {index} 步的调用相同",
     "html.calls.call": "调用",
