@@ -237,6 +237,21 @@ def test_the_users_own_functions_are_drawn(parse_mermaid: ParseMermaid):
     assert is_within([("hello.py", "hello.py", "ask"), ("hello.py", "LLM", "generate"), *CHAIN], arrows(diagram))
 
 
+def test_a_function_of_the_users_that_fails_is_drawn_to_its_end():
+    """The exception's way is drawn from the call that raised it, through the user's function, to the script."""
+    calls = Calls()
+    own = {names.CODE_FUNCTION: "__main__.ask"}
+    with pytest.raises(RuntimeError, match="out of memory"), calls("hello.py", "request", lifeline="hello.py"):
+        start_engine(calls)
+        with calls("ask", "request", lifeline="hello.py", **own):
+            generate(calls, 1, 3, line=(9, "return llm.generate(question)"), fails_at=2)
+    diagram = sequence(calls.trace())
+    labels = {one.id: one.label for one in diagram.participants}
+    crosses = [(labels[one.source], labels[one.target]) for one in messages(diagram.items) if one.kind == "error"]
+    assert crosses[0][0] == "Qwen2Model"
+    assert crosses[-2:] == [("LLM", "hello.py"), ("hello.py", "hello.py")]
+
+
 def test_a_generation_in_a_loop_is_drawn_once(parse_mermaid: ParseMermaid):
     """A line that generates ten times is one loop, with all its steps in it."""
     calls, next_step = Calls(), 1

@@ -50,13 +50,14 @@ def result(span: Span, most: int) -> str:
 
 
 def error(span: Span, most: int) -> str:
-    """The exception that left the call, at most `most` characters; empty when none did."""
-    return shorten(visible(span.error or ""), most)
+    """The exception that left the call, its class without the module, at most `most` characters; empty for none."""
+    kind, colon, message = (span.error or "").partition(":")
+    return shorten(visible(kind.rpartition(".")[2] + colon + message), most)
 
 
 def error_class(span: Span) -> str:
     """The exception's class alone."""
-    return visible((span.error or "").partition(":")[0])
+    return visible((span.error or "").partition(":")[0].rpartition(".")[2])
 
 
 def script_of(span: Span) -> bool:

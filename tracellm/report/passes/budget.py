@@ -3,7 +3,8 @@
 Each arrow has a rank, and the lowest are drawn until the limit is reached:
 
 0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; the call that raised;
-1. an arrow for each of the next groups of steps; what the user's own lines call; the chain in a step that failed;
+1. an arrow for each of the next groups of steps; the user's own functions and what their lines call; the chain in a
+   step that failed;
 2. `OTHER_CHAINS`, by which the engine is built and requests get in and out;
 3. `RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do
 there;
@@ -140,9 +141,11 @@ def _arrows(roots: list[Node]) -> Iterator[_Arrow]:
             groups += 1
             place = "head" if groups <= MOST_GROUPS else "later"
         if node.kind == "call" and not (depth == 0 and script_of(node.span)):
-            yield _Arrow(_rank(node, depth, place), order, node, is_return=False)
+            rank = _rank(node, depth, place)
+            yield _Arrow(rank, order, node, is_return=False)
             if node.failed or result(node.span, 1):
-                yield _Arrow(_return_rank(node, depth, place), order, node, is_return=True)
+                # Never before its call.
+                yield _Arrow(max(rank, _return_rank(node, depth, place)), order, node, is_return=True)
         below = [(child, depth + 1, _place_below(node, child, place, first)) for child in node.children]
         stack += reversed(below)
 
@@ -168,7 +171,7 @@ def _rank(node: Node, depth: int, place: _Place) -> int:
         return 0
     if place == "head" or (node.failed and _in_chain(node)):
         return 1
-    if names.CALLER_FILE in node.span.attributes and place != "later":
+    if _of_the_user(node) and place != "later":
         return 1
     if name in OTHER_CHAINS and place != "later":
         return 2
@@ -183,7 +186,7 @@ def _rank(node: Node, depth: int, place: _Place) -> int:
 def _return_rank(node: Node, depth: int, place: _Place) -> int:
     if node.failed:
         # Where it was raised, and where it reached the user's line; on the way, only if there is room.
-        return 0 if raised_here(node) or names.CALLER_FILE in node.span.attributes else 3
+        return 0 if raised_here(node) or _of_the_user(node) else 3
     if place in ("", "prefill") and (node.span.name in RETURNS or node.span.name.endswith("ForCausalLM.forward")):
         return 3 if place else 2
     return _rank(node, depth, place) + 100
@@ -191,3 +194,9 @@ def _return_rank(node: Node, depth: int, place: _Place) -> int:
 
 def _in_chain(node: Node) -> bool:
     return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
+
+
+def _of_the_user(node: Node) -> bool:
+    """Called by a line of the user's, or a function of the user's."""
+    function = str(node.span.attributes.get(names.CODE_FUNCTION, "tracellm."))
+    return names.CALLER_FILE in node.span.attributes or not function.startswith(("tracellm.", "vllm."))
