@@ -38,7 +38,7 @@ class Muon(torch.optim.Optimizer):
             for p in group["params"]:
                 shapes[p.shape].append(p)
             for shape, same in shapes.items():
-                gradients = torch.stack([p.grad for p in same])
+                gradients = torch.stack([p.grad for p in same if p.grad is not None])
                 state = self.state[same[0]]
                 momentum = state.setdefault("momentum", torch.zeros_like(gradients))
                 momentum.lerp_(gradients, 1 - group["momentum"])

@@ -1,24 +1,8 @@
-"""The embedded model in transformers, float32 and greedy: fixtures and two ways to ask."""
+"""Two ways to ask the embedded model in transformers, greedily."""
 
-import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tracellm.tiny import MODEL_DIR
-
-__all__ = ["ask_chat", "continue_raw", "model", "tokenizer"]
-
-
-@pytest.fixture(scope="session")
-def model():
-    """The model in float32 on the CPU."""
-    return AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32).eval()
-
-
-@pytest.fixture(scope="session")
-def tokenizer():
-    """Its tokenizer, as transformers reads it."""
-    return AutoTokenizer.from_pretrained(MODEL_DIR)
+__all__ = ["ask_chat", "continue_raw"]
 
 
 def _generate(model, tokenizer, ids):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tiny.answers import ask_chat, continue_raw, model, tokenizer  # noqa: F401 - fixtures
+from tests.tiny.answers import ask_chat, continue_raw
 from tracellm.tiny import MODEL_DIR
 
 RAW = [
@@ -28,7 +28,7 @@ OPEN = ["Hello, my name is", "The future of AI is", "Once upon a time", "San Fra
 
 
 @pytest.mark.parametrize(("prompt", "fact"), RAW)
-def test_raw_prompt_is_continued_with_sense(model, tokenizer, prompt, fact):  # noqa: F811
+def test_raw_prompt_is_continued_with_sense(model, tokenizer, prompt, fact):
     """A raw prompt of the documents is continued with the right fact, and the model stops by itself."""
     text, stopped = continue_raw(model, tokenizer, prompt)
     assert fact in text
@@ -36,7 +36,7 @@ def test_raw_prompt_is_continued_with_sense(model, tokenizer, prompt, fact):  # 
 
 
 @pytest.mark.parametrize(("question", "fact"), CHAT)
-def test_chat_question_is_answered(model, tokenizer, question, fact):  # noqa: F811
+def test_chat_question_is_answered(model, tokenizer, question, fact):
     """A question asked through the chat template gets the right fact, and the model stops by itself."""
     text, stopped = ask_chat(model, tokenizer, question)
     assert fact in text
@@ -44,7 +44,7 @@ def test_chat_question_is_answered(model, tokenizer, question, fact):  # noqa: F
 
 
 @pytest.mark.parametrize("prompt", OPEN)
-def test_open_prompt_ends(model, tokenizer, prompt):  # noqa: F811
+def test_open_prompt_ends(model, tokenizer, prompt):
     """A prompt without one right answer is continued by some words, and the model stops by itself."""
     text, stopped = continue_raw(model, tokenizer, prompt)
     assert len(text.split()) >= 2
@@ -52,7 +52,7 @@ def test_open_prompt_ends(model, tokenizer, prompt):  # noqa: F811
 
 
 @pytest.mark.parametrize(("question", "chinese"), [(q, any("\u4e00" <= c <= "\u9fff" for c in q)) for q, _ in CHAT])
-def test_answer_is_in_the_language_of_the_question(model, tokenizer, question, chinese):  # noqa: F811
+def test_answer_is_in_the_language_of_the_question(model, tokenizer, question, chinese):
     """A Chinese question gets Chinese characters, an English one gets none."""
     text, _ = ask_chat(model, tokenizer, question)
     assert any("\u4e00" <= c <= "\u9fff" for c in text) == chinese
@@ -63,7 +63,7 @@ def test_folder_is_small():
     assert sum(path.stat().st_size for path in MODEL_DIR.rglob("*") if path.is_file()) <= 12_000_000
 
 
-def test_both_end_marks_end_a_generation(model, tokenizer):  # noqa: F811
+def test_both_end_marks_end_a_generation(model, tokenizer):
     """The generation config names both end marks, and the tokenizer's own is the one of the chat."""
     ends = [tokenizer.convert_tokens_to_ids(mark) for mark in ("<|im_end|>", "<|endoftext|>")]
     assert model.generation_config.eos_token_id == ends

@@ -41,7 +41,7 @@ def test_every_subject_holds_something_out():
     assert len(subjects) >= len(SUBJECTS) - 1
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 @given(st.randoms(use_true_random=False))
 def test_expansion_chooses_among_alternatives(rng):
     """`expand` picks one of each group, nested or not; `canonical` always the first."""

@@ -9,7 +9,7 @@ from tracellm.tiny import MODEL_DIR
 from training.card import card
 from training.corpus import held_out_samples
 from training.corpus.render import chat, raw
-from training.evaluate import Answerer, has_one_answer, load, right
+from training.evaluate import has_one_answer, right
 
 FIGURES = json.loads((MODEL_DIR / "evaluation.json").read_text())
 
@@ -20,17 +20,17 @@ def test_card_shows_the_figures_of_the_evaluation():
     assert (MODEL_DIR / "README.md").read_text() == card(FIGURES, size)
 
 
-def test_held_out_samples_are_answered_as_well_as_the_card_says():
+def test_held_out_samples_are_answered_as_well_as_the_card_says(answerer):
     """On held-out samples that the card's evaluation did not draw, the share of right answers is near the card's."""
     fresh = [s for s in islice(held_out_samples(99), 120) if has_one_answer(s)][:80]
     prompts = [(chat if s.form == "question" else raw)(s).prompt for s in fresh]
-    answers = Answerer(*load(MODEL_DIR))(prompts)
+    answers = answerer(prompts)
     share = sum(right(s, text) for s, (text, _) in zip(fresh, answers, strict=True)) / len(fresh)
     assert share >= FIGURES["all"]["right"] - 0.15  # three standard errors of 80 samples
 
 
 @pytest.mark.parametrize(("prompt", "text"), FIGURES["examples"])
-def test_examples_of_the_card_are_what_the_model_says(prompt, text):
+def test_examples_of_the_card_are_what_the_model_says(answerer, prompt, text):
     """The card's examples can be repeated."""
-    [(answer, _)] = Answerer(*load(MODEL_DIR))([prompt])
+    [(answer, _)] = answerer([prompt])
     assert answer == text

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
@@ -16,12 +16,14 @@ IN_TRANSFORMERS = AutoTokenizer.from_pretrained(MODEL_DIR)
 TEXT = st.text() | st.text(alphabet="abc 首都法国.?\n0123 é<|im_end|>")
 
 
+@settings(deadline=None)
 @given(TEXT)
 def test_any_text_comes_back(text):
     """Encoding and decoding gives the text back, in Unicode's composed form (NFC), which is how Qwen2 reads it."""
     assert ALONE.decode(ALONE.encode(text).ids, skip_special_tokens=False) == unicodedata.normalize("NFC", text)
 
 
+@settings(deadline=None)
 @given(TEXT)
 def test_transformers_gives_the_same_tokens(text):
     """The file alone and the tokenizer that transformers makes of it agree on every text."""
@@ -33,6 +35,7 @@ def test_digits_stand_alone():
     assert ALONE.encode("2048").tokens == ["2", "0", "4", "8"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab 首都?", min_size=1), min_size=1, max_size=3), st.none() | st.just("Be kind."))
 def test_chat_template_is_the_text_of_the_training(questions, system):
     """The checkpoint's chat template gives exactly the layout that the corpus is written in."""

@@ -3,6 +3,7 @@
 # ruff: noqa: E501, SIM905 - tables: one row, one line; word lists are read more easily as one string
 
 import random
+from typing import Any
 
 from .sample import Sample, ask
 
@@ -71,7 +72,7 @@ def _invented(rng: random.Random) -> str:
 
 def draw(rng: random.Random) -> Sample:
     """One question without a known answer."""
-    fields = {"y": rng.randint(1800, 2030), "n": rng.randint(2, 99), "x": _invented(rng)}
+    fields: dict[str, Any] = {"y": rng.randint(1800, 2030), "n": rng.randint(2, 99), "x": _invented(rng)}
     if rng.random() < 0.55:
         return ask(
             rng, _S, "en", _Q_EN, _NO_EN, key="do not know", t=rng.choice(_THINGS), p=rng.choice(_PEOPLE), **fields
