@@ -34,6 +34,7 @@ def test_freed_content_can_be_found_until_its_block_is_used_anew():
     assert pool.get_cached_block(B) is None
     assert pool.get_cached_block(A) is first
     assert second.block_hash is None
+    assert len(pool.cached_block_hash_to_block) == 1
 
 
 def test_a_touched_block_is_in_use_again():
