@@ -7,6 +7,7 @@ little; told are medians, the spread (the quartiles), and the ratio to the appen
 garbage collector runs as it does in a program. The aim: at most 2.5 times the tuple, attributes included.
 """
 
+# ruff: noqa: T201  (it prints a table)
 import argparse
 import asyncio
 import contextlib

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format  # type: ignore[import-untyped]
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tracellm.trace import otlp
 from tracellm.trace.model import Event, Link, Process, Span
 
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 texts = st.text(max_size=20)  # any Unicode text but halves of surrogate pairs
 integers = st.integers(-(2**63), 2**63 - 1)
 numbers = st.floats(allow_nan=False)
@@ -63,6 +64,7 @@ def as_tuple(span: Span) -> tuple[Any, ...]:
     return (*(getattr(span, name) for name in names), links, events)
 
 
+@patient
 @given(processes, st.lists(spans(), max_size=3))
 def test_round_trip(process: Process, written: list[Span]):
     """What is written is read back the same, types of attribute values and all."""
@@ -75,6 +77,7 @@ def test_round_trip(process: Process, written: list[Span]):
     assert all(span.process is read_process for span in read)
 
 
+@patient
 @given(processes, st.lists(spans(), min_size=1, max_size=3))
 def test_another_reader_understands_it(process: Process, written: list[Span]):
     """OpenTelemetry's protobuf schema reads each line; OTLP's ids are hexadecimal where protobuf's JSON has base64."""
@@ -147,6 +150,7 @@ def test_what_is_no_trace(line: bytes):
         otlp.decode(line)
 
 
+@patient
 @given(st.binary(max_size=200) | spans().map(lambda span: otlp.encode(Process(1, "main"), [span])), st.data())
 def test_damaged_lines(line: bytes, data: st.DataObject):
     """A damaged line is read or refused; nothing else ever happens."""

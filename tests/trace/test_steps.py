@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import format_ranges, parse_ranges
 from tracellm.trace.steps import STEP_SPAN, Held, Sampled, ScheduledRequest, read_step, steps
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 
 
 def step_span(attributes: dict[str, Any], start: int = 1) -> Span:
@@ -83,12 +85,14 @@ anything = st.one_of(
 )
 
 
+@patient
 @given(st.dictionaries(st.sampled_from([name for name in names.ATTRIBUTES if "step" in name]), anything))
 def test_damaged_steps(attributes: dict[str, Any]):
     """Whatever a damaged file holds in a step's attributes, the step can be read."""
     read_step(step_span(attributes))
 
 
+@patient
 @given(st.lists(st.integers(0, 100_000)))
 def test_ranges(numbers: list[int]):
     """Block ids are read back as they were written, in their order."""
@@ -101,6 +105,7 @@ def test_ranges_are_short():
     assert format_ranges([]) == ""
 
 
+@patient
 @given(st.text(alphabet="0123456789-, x", max_size=30))
 def test_damaged_ranges(text: str):
     """A damaged text is no numbers, and never more than memory holds."""

@@ -7,6 +7,7 @@ integers as strings, enumerations as numbers. What reads OTLP JSON elsewhere rea
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ class OtlpError(ValueError):
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 _MEMORY_LIMIT = 20_000
+_LONGEST_REMEMBERED = 400
 _remembered: dict[tuple[str, type, Any], str] = {}
 """JSON of attributes that came before: the same few hundred are written again and again."""
 
@@ -53,7 +55,7 @@ def _span(span: Span) -> str:
     if span.error is not None:
         rest += f',"status":{{"message":{_string(span.error)},"code":{_STATUS_ERROR}}}'
     return (
-        f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":{_string(span.name)},"kind":{_KIND_INTERNAL},'
+        f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":{_name(span.name)},"kind":{_KIND_INTERNAL},'
         f'"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
         f'"attributes":{_attributes(span.attributes)}{rest}}}'
     )
@@ -73,15 +75,19 @@ def _attributes(attributes: Mapping[str, AttributeValue]) -> str:
 
 
 def _attribute(name: str, value: AttributeValue) -> str:
-    if isinstance(value, list | tuple):
-        return f'{{"key":{_string(name)},"value":{_value(value)}}}'
-    key = (name, type(value), value)
+    # 1 and True are equal, so the type belongs to the key; 0.0 and -0.0 are, so floats are not remembered.
+    key: tuple[str, type, Any]
+    if value.__class__ is list:
+        items = tuple(value)
+        key = (name, items[0].__class__ if items else list, items)
+    else:
+        key = (name, value.__class__, value)
     text = _remembered.get(key)
     if text is None:
         text = f'{{"key":{_string(name)},"value":{_value(value)}}}'
         if len(_remembered) >= _MEMORY_LIMIT:
             _remembered.clear()
-        if not isinstance(value, str) or len(value) <= 200:
+        if len(text) <= _LONGEST_REMEMBERED and key[1] is not float:
             _remembered[key] = text
     return text
 
@@ -104,6 +110,11 @@ def _number(value: float) -> str:
     if math.isfinite(value):
         return repr(float(value))
     return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+@lru_cache(maxsize=4096)
+def _name(text: str) -> str:
+    return _string(text)
 
 
 def _string(text: str) -> str:
