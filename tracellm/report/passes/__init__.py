@@ -6,6 +6,6 @@ Each takes nodes (`tracellm.trace.tree.Node`) and gives nodes, loses no span, ke
 2. `select`: only calls down to a level, or into and out of some classes.
 3. `step_groups`: engine steps in which nothing changed become one node.
 4. `tracellm.trace.fold`: what repeats is drawn once, with a count.
-5. `condense`: of very many groups of steps, those in the middle become one.
+5. `condense`: of very many groups of steps, those between the first and the last become one.
 6. `budget`: the calls that tell most, as many as a diagram can show.
 """
