@@ -71,6 +71,7 @@ class Options:
     seed: int
     processes: int
     init: Path | None
+    lr: float
 
 
 def schedule(progress: float) -> float:
@@ -157,7 +158,7 @@ def train(rank: int, options: Options, meeting: str) -> None:
         for p, part in zip(parameters, gradient[:-1].split([p.numel() for p in parameters]), strict=True):
             p.grad = part.view_as(p)
         for optimizer, lr in zip(optimizers, base, strict=True):
-            optimizer.param_groups[0]["lr"] = lr * schedule(progress)
+            optimizer.param_groups[0]["lr"] = options.lr * lr * schedule(progress)
             optimizer.step()
             optimizer.zero_grad()
         if log:
@@ -228,11 +229,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="train so many steps, whatever the clock says")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--init", type=Path, help="start from this checkpoint instead of from nothing")
+    parser.add_argument("--lr", type=float, default=1.0, help="factor on the learning rates; below 1 after --init")
     parser.add_argument("--processes", type=int, default=2, help="one per core")
     options = Options(**vars(parser.parse_args()))
     os.environ.update(KEEP_MEMORY, OMP_NUM_THREADS="1")  # read when the processes start
     options.out.mkdir(parents=True, exist_ok=True)
-    save_tokenizer(train_tokenizer(options.seed), options.out, CONFIG["max_position_embeddings"])
+    save_tokenizer(train_tokenizer(), options.out, CONFIG["max_position_embeddings"])
     with TemporaryDirectory() as folder:
         spawn(train, (options, f"{folder}/meeting"), nprocs=options.processes)
 
