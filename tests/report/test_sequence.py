@@ -184,6 +184,16 @@ def test_detail_draws_every_call_down_to_a_level(level: str, parse_mermaid: Pars
     assert {(callee, method) for _, callee, method in arrows(diagram)} == wanted
 
 
+def test_detail_draws_steps_with_the_same_calls_once():
+    """Of a run in which every step changes, the calls of a step are drawn where they are new, else the step alone."""
+    diagram = sequence(run_of_many_steps(), detail="kernel")
+    check_diagram(diagram)
+    calls = arrows(diagram)
+    assert calls.count(("LLM", "LLMEngine", "step")) == 80
+    assert calls.count(("EngineCore", "Scheduler", "schedule")) < 10
+    assert "calls more are not drawn" in diagram.remark
+
+
 def test_focus_draws_only_what_goes_into_or_out_of_a_class(parse_mermaid: ParseMermaid):
     """Every call that a class received or made, and the way there from the script."""
     trace = hello(tokens=4)

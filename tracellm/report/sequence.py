@@ -14,6 +14,7 @@ from tracellm.report.passes.layout import lay_out
 from tracellm.report.passes.lines import under_lines
 from tracellm.report.passes.select import down_to, hide, lifelines, on_focus
 from tracellm.report.passes.step_groups import group_steps
+from tracellm.report.texts import text
 from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
 from tracellm.trace.names import LEVELS, Level
@@ -37,7 +38,8 @@ def sequence(
 
     Args:
         trace: what was recorded.
-        detail: draw every call down to this level. Without it, the most telling calls are drawn, `limit` arrows in all.
+        detail: draw every call down to this level, of steps that made the same calls as steps before one call only.
+            Without it, the most telling calls are drawn, `limit` arrows in all.
         focus: names of lifelines: draw every call into or out of these, and the calls that lead there.
         limit: the most arrows, returns included; None, or a `detail` or `focus`, for no limit.
         lang: the language of notes and loops.
@@ -56,9 +58,9 @@ def sequence(
     grouped = group_steps(trace)
     roots = bottom_up(roots, lambda siblings: fold(under_lines(grouped(siblings))))
     if detail is not None or focus or limit is None:
-        return _draw(roots, everything(roots), lang)
+        return _draw(roots, everything(roots), "diagram.repeated_steps", lang)
     roots = condense(roots, max(4, limit // 6))
-    return _draw(roots, choose(roots, limit), lang)
+    return _draw(roots, choose(roots, limit), "diagram.left_out", lang)
 
 
 def sequence_diagram(
@@ -73,8 +75,9 @@ def sequence_diagram(
     return to_mermaid(sequence(trace, detail=detail, focus=focus, limit=limit, lang=lang))
 
 
-def _draw(roots: list[Node], choice: Choice, lang: str) -> Diagram:
-    return lay_out(hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang, choice.left_out)
+def _draw(roots: list[Node], choice: Choice, remark: str, lang: str) -> Diagram:
+    said = text(lang, remark, count=choice.left_out) if choice.left_out else ""
+    return lay_out(hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang, said)
 
 
 def _check_focus(focus: Collection[str], known: list[str]) -> None:

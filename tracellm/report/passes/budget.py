@@ -11,7 +11,7 @@ there;
 4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -123,10 +123,29 @@ def choose(roots: Iterable[Node], limit: int) -> Choice:
 
 
 def everything(roots: Iterable[Node]) -> Choice:
-    """All calls, and every return that says something."""
-    arrows = list(_arrows(list(roots)))
+    """All calls, and every return that says something; a group of steps that called nothing new is one call."""
+    roots = list(roots)
+    repeated = _below_repeated_steps(roots)
+    arrows = [arrow for arrow in _arrows(roots) if id(arrow.node) not in repeated]
     calls = frozenset(id(arrow.node) for arrow in arrows if not arrow.is_return)
-    return Choice(calls, frozenset(id(arrow.node) for arrow in arrows if arrow.is_return), 0)
+    left_out = sum(repeated.values())
+    return Choice(calls, frozenset(id(arrow.node) for arrow in arrows if arrow.is_return), left_out)
+
+
+def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
+    """The calls, by `id(node)` with their count, of steps that called only what steps of their kind before them did."""
+    known: dict[bool, set[Hashable]] = {}
+    repeated: dict[int, int] = {}
+    for group in walk(roots):
+        if group.kind == "steps":
+            calls = [node for node in walk(group.children) if node.kind == "call"]
+            made = {node.key for node in calls}
+            before = known.setdefault(group.steps[0].kind == "decode", set())
+            if made <= before:
+                head = next(reversed(group.children))
+                repeated |= {id(node): node.count for node in calls if node is not head}
+            before |= made
+    return repeated
 
 
 def _arrows(roots: list[Node]) -> Iterator[_Arrow]:

@@ -23,15 +23,14 @@ _Key = tuple[int, str]
 """A lifeline: which process, and whose methods."""
 
 
-def lay_out(roots: Iterable[Node], returns: Collection[int], lang: str, left_out: int = 0) -> Diagram:
+def lay_out(roots: Iterable[Node], returns: Collection[int], lang: str, remark: str = "") -> Diagram:
     """The diagram of these calls; `returns` holds `id(node)` of those whose return is an arrow too.
 
-    `left_out` is how many calls a limit kept out, which the diagram's remark tells.
+    `remark` is what is to be said of the whole.
 
     The root of a program is its script's lifeline and no arrow. Times play no part, so equal runs give equal
     diagrams.
     """
-    remark = text(lang, "diagram.left_out", count=left_out) if left_out else ""
     return _Layout(list(roots), returns, lang).diagram(remark)
 
 
