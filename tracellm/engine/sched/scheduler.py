@@ -318,7 +318,8 @@ class Scheduler:
         Ids of requests that have ended, or never were, are passed over.
         """
         assert RequestStatus.is_finished(finished_status)
-        ids = {request_ids} if isinstance(request_ids, str) else set(request_ids)
+        # In the order given, where vLLM goes through a set: the order in which blocks are freed should not be luck.
+        ids = dict.fromkeys([request_ids] if isinstance(request_ids, str) else request_ids)
         requests = [self.requests[request_id] for request_id in ids if request_id in self.requests]
         running = {request for request in requests if request.status is RequestStatus.RUNNING}
         if running:
