@@ -117,7 +117,7 @@ def test_public_names_are_found_and_listed() -> None:
 def test_async_llm_is_refused_with_the_reason() -> None:
     """`from tracellm import AsyncLLM` says that it comes with the multi-process clients."""
     with pytest.raises(ImportError, match="multi-process clients, which are not in this version"):
-        from tracellm import AsyncLLM  # type: ignore[attr-defined]  # noqa: F401
+        from tracellm import AsyncLLM  # noqa: F401
 
 
 def test_every_library_that_is_imported_is_declared() -> None:

@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str], lang: Language) -> Job:
         error.show()
         raise SystemExit(error.exit_code) from None
     if callable(job):
-        return job  # type: ignore[no-any-return]  # click passes on what the command below returned
+        return job  # what the command below returned, passed on by click
     raise SystemExit(0)
 
 
