@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.errors import EngineError, ModelLoadError
+from tracellm.engine.hub import local_folder
 
 if TYPE_CHECKING:
     import torch
@@ -57,19 +58,13 @@ def get_config(model: str) -> PretrainedConfig:
     Raises:
         ModelLoadError: it is missing, damaged, of an unknown kind, or the hub does not give it.
     """
-    directory = Path(model)
-    if directory.is_dir():
-        _check_config_file(directory)
+    directory = local_folder(model)
+    _check_config_file(directory)
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(model)
-    except OSError as error:
-        raise ModelLoadError(
-            f"There is no model `{model}`: it is no directory here, and the Hugging Face hub did not give it "
-            f"({_first_line(error)}). Check the name and the network, or give the directory of a downloaded model."
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
+        return AutoConfig.from_pretrained(directory)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelLoadError(f"The config.json of `{model}` cannot be used: {_first_line(error)}") from None
 
 
@@ -93,14 +88,12 @@ def get_generation_config(model: str) -> dict[str, Any]:
     """
     from transformers import GenerationConfig
 
-    directory = Path(model)
-    if directory.is_dir() and not (directory / "generation_config.json").is_file():
+    directory = local_folder(model)
+    if not (directory / "generation_config.json").is_file():
         return {}
     try:
-        return GenerationConfig.from_pretrained(model).to_diff_dict()
+        return GenerationConfig.from_pretrained(directory).to_diff_dict()
     except (OSError, ValueError) as error:
-        if not directory.is_dir():
-            return {}
         raise ModelLoadError(f"`{directory / 'generation_config.json'}` is damaged: {_first_line(error)}") from None
 
 

@@ -8,10 +8,10 @@ vLLM: vllm/transformers_utils/tokenizer.py. Left out: Mistral's tokenizers, toke
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracellm.engine.errors import ModelLoadError
+from tracellm.engine.hub import local_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -25,8 +25,8 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
     Raises:
         ModelLoadError: there is none, or its files are damaged.
     """
+    folder = local_folder(tokenizer)
     try:
-        folder = Path(tokenizer) if Path(tokenizer).is_dir() else _download(tokenizer)
         if (folder / "tokenizer.json").is_file():
             from transformers import PreTrainedTokenizerFast
 
@@ -42,10 +42,3 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
             f"The tokenizer of `{tokenizer}` cannot be loaded: {reason} "
             "Its files belong beside config.json; another place can be given as LLM(tokenizer=...)."
         ) from None
-
-
-def _download(hub_id: str) -> Path:
-    """The folder of a hub id's files, without its weights."""
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(hub_id, allow_patterns=["*.json", "*.txt", "*.jinja"]))

@@ -1,4 +1,4 @@
-"""Finds a model's weight files: a directory in Hugging Face format, or a hub id whose files are fetched first.
+"""Finds a model's weight files, in a directory or on the hub.
 
 Only safetensors files are read: plain numbers with a header. Pickled weights (`.bin`, `.pt`) can run code when they
 are opened, so they are refused. First stage of loading. vLLM: vllm/model_executor/model_loader/weight_utils.py.
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracellm.engine.errors import ModelLoadError
+from tracellm.engine.hub import local_folder
 
-__all__ = ["WeightFiles", "find_weight_files", "resolve_model_folder"]
+__all__ = ["WeightFiles", "find_weight_files"]
 
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -29,34 +30,13 @@ class WeightFiles:
     """Their sizes added up."""
 
 
-def resolve_model_folder(model: str) -> Path:
-    """The directory that holds the model's files; those of a hub id are downloaded, or taken from the local cache.
-
-    Raises:
-        ModelLoadError: there is no such directory, or the hub does not give its files.
-    """
-    folder = Path(model)
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(model, allow_patterns=["*.safetensors", "*.json", "*.txt", "*.jinja", "*.model"]))
-    except Exception as error:  # the hub's client raises many kinds: offline, no such repository, no access, disk full
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelLoadError(
-            f"The model {model!r} is not a directory here, and the Hugging Face hub did not give it "
-            f"({type(error).__name__}: {reason}). Check the name and the network, or give a downloaded model's path."
-        ) from error
-
-
 def find_weight_files(model: str) -> WeightFiles:
     """The safetensors files of a model, every one of a sharded checkpoint among them.
 
     Raises:
         ModelLoadError: no config.json, no weights, pickled weights only, or a shard that is missing.
     """
-    folder = resolve_model_folder(model)
+    folder = local_folder(model, weights=True)
     if not (folder / "config.json").is_file():
         raise ModelLoadError(f"{folder} holds no config.json: it is not a model directory in Hugging Face format.")
     index = folder / _INDEX
