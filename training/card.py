@@ -65,8 +65,9 @@ an engine work, never as a source of facts.
 
 {stages}
 
-`python -m training.train --out DIR --minutes 60` makes such a model; training goes by the clock, so not the same one.
-`python -m training.evaluate --model DIR` writes this card.
+It was trained with heads of 48 dimensions; `training/widen.py` then padded them to 64, which vLLM's kernels know, without changing
+what the model computes. `training/README.md` has the commands; training goes by the clock, so they make a model like this
+one, not the same. `python -m training.evaluate --model DIR` writes this card.
 
 ## 中文简介
 
@@ -78,7 +79,7 @@ tiny 是一个 {parameters:.1f} 百万参数的 Qwen2 结构语言模型（bfloa
 
 def _stages(training: dict[str, Any]) -> str:
     """One sentence for each time that the trainer ran, the first one first."""
-    before = _stages(training["init"]) + "\nFrom there, with a larger corpus: " if training.get("init") else ""
+    before = _stages(training["init"]) + "\nFrom there, with more of the corpus: " if training.get("init") else ""
     tokens = f"{training['tokens'] / 1e6:.1f} million tokens, " if "tokens" in training else ""
     return before + (
         f"{training['steps']} steps, {training['documents']} documents, {tokens}{training['seconds'] / 60:.0f} minutes on two "

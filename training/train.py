@@ -217,7 +217,10 @@ def save(model: Qwen2ForCausalLM, out: Path) -> None:
     copy.save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)
     config = json.loads((out / "config.json").read_text())
-    config |= {"rope_theta": CONFIG["rope_theta"], "torch_dtype": "bfloat16"}  # as transformers 4 names them
+    config |= {
+        "rope_theta": model.config.rope_parameters["rope_theta"],
+        "torch_dtype": "bfloat16",
+    }  # as transformers 4 names them
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 

@@ -96,7 +96,7 @@ def _sum(rng: random.Random) -> Sample:
             )
         if e[-1].isdigit() and not any(c.isalpha() for c in e.replace("x", "")):
             prompt, answer = (f"{e}=", str(result)) if " " not in e else (f"{e} =", f"{result}")
-            return Sample(_S, lang, "completion", prompt, answer, str(result), held_out)
+            return Sample(_S, "en", "completion", prompt, answer, str(result), held_out)
         return say(
             rng,
             _S,

@@ -1,0 +1,76 @@
+"""Makes a trained checkpoint wider without changing what it computes, so that its heads have a size every kernel knows.
+
+    python -m training.widen --model DIR --out DIR --head-dim 64
+
+vLLM's attention on CPUs takes heads of 32, 64, 96, 128 ... but not of 48. New dimensions are zeros; three things have
+to be made good: RMSNorm divides by the mean over more dimensions (its weight and epsilon shrink), attention divides by the
+root of the head size (queries grow), and the angles of RoPE depend on the head size (its base grows).
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from .train import save
+
+__all__ = ["widen"]
+
+
+def _heads(weight: torch.Tensor, head_dim: int, new_head_dim: int) -> torch.Tensor:
+    """(heads * head_dim, columns) to (heads * new_head_dim, columns): both halves of a head, as RoPE pairs them."""
+    halves = weight.reshape(-1, 2, head_dim // 2, weight.shape[-1])
+    padded = torch.nn.functional.pad(halves, (0, 0, 0, (new_head_dim - head_dim) // 2))
+    return padded.reshape(-1, weight.shape[-1])
+
+
+@torch.no_grad()
+def widen(model: Qwen2ForCausalLM, head_dim: int) -> Qwen2ForCausalLM:
+    """A float32 model that gives the same logits as `model`, with heads of `head_dim` and a hidden size to match."""
+    old = model.config
+    size, old_head_dim = head_dim * old.num_attention_heads, old.hidden_size // old.num_attention_heads
+    ratio = size / old.hidden_size
+    config = Qwen2Config.from_dict(old.to_dict() | {"hidden_size": size, "rms_norm_eps": old.rms_norm_eps / ratio})
+    config.rope_parameters = {"rope_type": "default", "rope_theta": old.rope_parameters["rope_theta"] ** ratio}
+    wide = Qwen2ForCausalLM(config)
+    more = size - old.hidden_size
+    weights = {}
+    for name, weight in model.float().state_dict().items():
+        if ".self_attn." in name and "o_proj" not in name:
+            weight = _heads(weight if weight.ndim == 2 else weight[:, None], old_head_dim, head_dim)
+            weight = weight * ratio**0.5 if "q_proj" in name else weight
+            weight = weight[:, 0] if "bias" in name else torch.nn.functional.pad(weight, (0, more))
+        elif "o_proj" in name:
+            weight = torch.nn.functional.pad(_heads(weight.T, old_head_dim, head_dim).T, (0, 0, 0, more))
+        elif "down_proj" in name:
+            weight = torch.nn.functional.pad(weight, (0, 0, 0, more))
+        else:
+            weight = torch.nn.functional.pad(weight, (0, more))
+            weight = weight / ratio**0.5 if "norm" in name else weight
+        weights[name] = weight
+    wide.load_state_dict(weights)
+    return wide
+
+
+def main() -> None:
+    """Command line: widen a checkpoint."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--head-dim", type=int, default=64)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    wide = widen(Qwen2ForCausalLM.from_pretrained(args.model, dtype=torch.float32), args.head_dim)
+    save(wide, args.out)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(args.model / name, args.out / name)
+    facts = json.loads((args.model / "training.json").read_text())
+    facts["parameters"] = sum(p.numel() for p in wide.parameters())
+    (args.out / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
