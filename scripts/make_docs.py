@@ -134,12 +134,13 @@ def normal(page: str) -> str:
 
 
 def pictures(folder: Path) -> None:
-    """docs/images/report.png: the top of the report, as a browser shows it."""
+    """docs/images/report.png: the sequence diagram and the call tree of the report, as a browser shows them."""
     sys.path.insert(0, str(ROOT))
     from tests.browser import Browser
 
     with Browser() as browser:
-        browser.open(folder / "report.html", width=1280, height=1000)
+        browser.open(folder / "report.html", width=1440, height=1050)
+        browser.run("document.getElementById('sequence').scrollIntoView()")
         browser.screenshot(ROOT / "docs" / "images" / "report.png")
 
 
