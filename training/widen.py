@@ -2,8 +2,8 @@
 
     python -m training.widen --model DIR --out DIR --head-dim 64
 
-vLLM's attention on CPUs takes heads of 32, 64, 96, 128 ... but not of 48. New dimensions are zeros; three things have
-to be made good: RMSNorm divides by the mean over more dimensions (its weight and epsilon shrink), attention divides by the
+vLLM's attention on CPUs takes heads of 32, 64, 96, 128 ... but not of 48. New dimensions are zeros, and three are
+made good: RMSNorm divides by the mean over more dimensions (its weight and epsilon shrink), attention divides by the
 root of the head size (queries grow), and the angles of RoPE depend on the head size (its base grows).
 """
 
