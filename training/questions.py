@@ -1,6 +1,6 @@
-"""Questions written by hand, in words of their own: no template of the corpus was written from them, nor they from one.
+"""Questions written by hand, as somebody might ask who has not seen the templates of the corpus.
 
-Each is (language, prompt, what a right answer contains); ``|`` separates alternatives. They are the honest test of what
+The plainest of them the generator can produce, too; no template was changed because of their results. Each is (language, prompt, what a right answer contains); ``|`` separates alternatives. They are the honest test of what
 somebody meets who tries the model for the first time.
 """
 

@@ -2,7 +2,7 @@
 
     python -m training.widen --model DIR --out DIR --head-dim 64
 
-vLLM's attention on CPUs takes heads of 32, 64, 96, 128 ... but not of 48. New dimensions are zeros, and three are
+vLLM's attention on CPUs takes heads of 32, 64, 96 ... but not of 48. New dimensions are zeros, and three things are
 made good: RMSNorm divides by the mean over more dimensions (its weight and epsilon shrink), attention divides by the
 root of the head size (queries grow), and the angles of RoPE depend on the head size (its base grows).
 """
