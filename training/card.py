@@ -41,7 +41,7 @@ Greedy, raw prompts, float32:
 
 *Held-out samples* come from the generator and were never trained on: phrasings, combinations of a phrasing and a fact, and
 one sum in ten are kept out by a hash. *Written by hand* are the questions of `training/questions.py`, as somebody might ask who
-has not seen the templates; the plainest of them the generator can produce, too. *Exact* means every character, *right* means that the key fact is in the answer, *stopped* that the model
+has not seen the templates; the plainest, about a quarter, the generator can produce, too. *Exact* means every character, *right* means that the key fact is in the answer, *stopped* that the model
 ended by itself within 128 tokens, *language* that it answered in the language asked.
 
 - Loss on held-out answers: **{loss:.3f}** nats per token.

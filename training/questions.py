@@ -1,7 +1,7 @@
 """Questions written by hand, as somebody might ask who has not seen the templates of the corpus.
 
-The plainest of them the generator can produce, too; no template was changed because of their results. Each is (language, prompt, what a right answer contains); ``|`` separates alternatives. They are the honest test of what
-somebody meets who tries the model for the first time.
+The plainest, about a quarter, the generator can produce, too; no template was changed because of their results. Each is
+(language, prompt, what a right answer contains); ``|`` separates alternatives.
 """
 
 from .corpus.sample import Lang
