@@ -15,6 +15,7 @@ from tests.report.test_fold import TREES, Tree, trace_of
 from tests.report.traces import Calls, generate, hello, start_engine, step, step_facts
 from tracellm.report.diagram import Diagram, Item, Loop, Message, Note, check_diagram, messages
 from tracellm.report.mermaid import to_mermaid
+from tracellm.report.passes.lifelines import readable_ids
 from tracellm.report.sequence import LIMIT, sequence, sequence_diagram
 from tracellm.trace import names
 from tracellm.trace.model import Process, Trace
@@ -117,11 +118,41 @@ def test_each_phase_has_a_heading_over_all_lifelines():
     ]
 
 
-def test_lifelines_stand_in_the_order_of_their_first_call():
-    """The user's script is the first, then each class as it comes into play."""
+def test_lifelines_stand_as_a_step_goes_through_them():
+    """The user's script is the first, then each class of a step; any other stands right of the one that called it."""
     labels = [one.label for one in sequence(hello()).participants]
-    assert labels[:4] == ["hello.py", "LLM", "LLMEngine", "EngineCoreClient"]
     assert len(set(labels)) == len(labels)
+    assert is_within(
+        [
+            "hello.py",
+            "LLM",
+            "Processor",
+            "LLMEngine",
+            "EngineCoreClient",
+            "InprocClient",
+            "EngineCore",
+            "Scheduler",
+            "UniProcExecutor",
+            "Worker",
+            "GPUModelRunner",
+            "Qwen2ForCausalLM",
+            "Sampler",
+            "OutputProcessor",
+        ],
+        labels,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["end", "Loop", "participant", "as", "Lifestyle", "xray", "结束", "P2", "9", "_", "a b;c"]
+)
+def test_lifelines_are_called_by_name_where_mermaid_allows_it(name: str, parse_mermaid: ParseMermaid):
+    """A lifeline's id is its name, so that the text can be read; a name that would be syntax has another id."""
+    ids = readable_ids(["hello.py", "LLM", name, "LLM", "hello_py"])
+    assert ids[:2] == ["hello_py", "LLM"]
+    assert len(set(ids)) == 5
+    calls = "".join(f"    LLM->>+{id}: f()\n    {id}--x-LLM: failed\n" for id in ids)
+    parse_mermaid("sequenceDiagram\n" + calls)
 
 
 def test_requests_that_are_added_alike_are_a_loop():

@@ -18,6 +18,8 @@ Brief = Any
 
 _TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = "tensor", "text", "sized", "object", "group", "word"
 _SMALL_GROUP = 4
+_TOLD = frozenset(("request_id",))
+"""Parameters whose text is the engine's own, and is told as it is."""
 
 
 def brief(value: Any) -> Brief:
@@ -115,8 +117,12 @@ def arguments_and_result(function: Callable[..., Any], receiver: str) -> tuple[C
     positional = positional[skip:]
 
     def general(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        keywords = [(name, brief(value)) for name, value in kwargs.items()]
-        return tuple([brief(value) for value in args[skip:]]), tuple(keywords), brief(result)
+        keywords = [(name, told(value) if name in _TOLD else brief(value)) for name, value in kwargs.items()]
+        given = [
+            told(value) if i < len(positional) and positional[i] in _TOLD else brief(value)
+            for i, value in enumerate(args[skip:])
+        ]
+        return tuple(given), tuple(keywords), brief(result)
 
     remembered: dict[Any, dict[str, Any]] = {}
 
@@ -131,13 +137,22 @@ def arguments_and_result(function: Callable[..., Any], receiver: str) -> tuple[C
                 remembered[facts] = known
         return known
 
-    return _unrolled(len(positional) + skip, skip, general), attributes
+    return _unrolled(positional, skip, general), attributes
 
 
-def _unrolled(count: int, skip: int, general: Capture) -> Capture:
-    """`general`, written out for calls with `count` positional arguments and no keywords: that takes half the time."""
+def told(value: Any) -> Brief:
+    """A copy of a text that is told as it is; of anything else what `brief` makes."""
+    return (_WORD, value) if value.__class__ is str else brief(value)
+
+
+def _unrolled(positional: Sequence[str], skip: int, general: Capture) -> Capture:
+    """`general`, written out for calls with all positional arguments and no keywords: that takes half the time."""
+    count = len(positional) + skip
     given_names = [f"a{i}" for i in range(count)]
-    copies = [f"{name} if {name}.__class__ in plain else brief({name})" for name in [*given_names[skip:], "result"]]
+    copies = [
+        f"{name} if {name}.__class__ in plain else {'told' if parameter in _TOLD else 'brief'}({name})"
+        for parameter, name in zip([*positional, "result"], [*given_names[skip:], "result"], strict=True)
+    ]
     given = "".join(f"{copy}, " for copy in copies[:-1])
     source = f"""
 def capture(args, kwargs, result):
@@ -146,7 +161,7 @@ def capture(args, kwargs, result):
     {"".join(f"{name}, " for name in given_names) or "()"} = args
     return ({given}), (), {copies[-1]}
 """
-    scope: dict[str, Any] = {"plain": _PLAIN, "brief": brief, "general": general}
+    scope: dict[str, Any] = {"plain": _PLAIN, "brief": brief, "told": told, "general": general}
     # Compiled first: running a text would make the interpreter forget that Ctrl-C is what ends it.
     exec(compile(source, __file__, "exec"), scope)
     capture: Capture = scope["capture"]

@@ -16,7 +16,7 @@ class Participant:
     """A lifeline: a class of the engine, a module, or the user's script."""
 
     id: str
-    """Unique in the diagram and safe everywhere: a letter and digits, never a word of Mermaid's."""
+    """Unique in the diagram and safe everywhere: ASCII letters, digits and `_`, never a word of Mermaid's."""
     label: str
     """What is shown."""
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
-from tracellm.report.diagram import Close, Diagram, Item, Loop, Message, Note
+from tracellm.report.diagram import Close, Diagram, Item, Loop, Message, Note, Participant
 from tracellm.report.visible import visible
 
 __all__ = ["NOTE_WIDTH", "escape", "to_mermaid"]
@@ -41,7 +41,7 @@ def _lines(diagram: Diagram) -> Iterator[str]:
     yield "sequenceDiagram"
     if diagram.remark:
         yield f"    %% {visible(diagram.remark)}"
-    declared = {one.id: f"participant {one.id} as {escape(one.label)}" for one in diagram.participants}
+    declared = {one.id: f"participant {_declared(one)}" for one in diagram.participants}
     if diagram.boxes:
         for box in diagram.boxes:
             # Without a colour Mermaid would take the label's first word for one.
@@ -51,6 +51,10 @@ def _lines(diagram: Diagram) -> Iterator[str]:
     else:
         yield from (f"    {line}" for line in declared.values())
     yield from _item_lines(diagram.items, "    ")
+
+
+def _declared(one: Participant) -> str:
+    return one.id if one.id == one.label else f"{one.id} as {escape(one.label)}"
 
 
 def _item_lines(items: Iterable[Item], indent: str) -> Iterator[str]:

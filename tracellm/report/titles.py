@@ -38,9 +38,15 @@ def time(nanoseconds: int) -> str:
 
 
 def arguments(span: Span, most: int) -> str:
-    """What was passed, `name=value, name=value`, at most `most` characters."""
+    """What was passed, `name=value, Class, name=value`, at most `most` characters."""
     passed = span.attributes.get(names.ARGUMENTS)
-    return shorten(visible(", ".join(map(str, passed))), most) if isinstance(passed, list) else ""
+    return shorten(visible(", ".join(map(_argument, passed))), most) if isinstance(passed, list) else ""
+
+
+def _argument(passed: object) -> str:
+    """`name=value`, but `SchedulerOutput` for `scheduler_output=SchedulerOutput`."""
+    name, _, value = str(passed).partition("=")
+    return value if value and name.replace("_", "") == value.lower() else str(passed)
 
 
 def result(span: Span, most: int) -> str:

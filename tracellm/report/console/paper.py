@@ -19,6 +19,7 @@ __all__ = ["Paper", "Row", "rows"]
 WIDEST = 104
 """A box is no wider than this, however wide the terminal."""
 
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A heading, the lines that it heads, and how long that took."""

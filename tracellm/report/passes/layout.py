@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tracellm.report.diagram import Box, Close, Diagram, Item, Loop, Message, Note, Participant, messages
+from tracellm.report.passes.lifelines import in_order, readable_ids
 from tracellm.report.texts import text
 from tracellm.report.titles import arguments, error, error_class, result, script_of, steps_title, times
 from tracellm.report.visible import shorten, visible
@@ -41,7 +42,10 @@ class _Layout:
         self._lang = lang
         self._phase = ""
         self._processes = _processes(self._roots)
-        self._ids = {key: f"P{number}" for number, key in enumerate(self._lifelines(), 1)}
+        keys = self._lifelines()
+        self._ids = dict(
+            zip(keys, readable_ids([shorten(visible(name), LONGEST_NAME) for _, name in keys]), strict=True)
+        )
 
     def diagram(self, remark: str) -> Diagram:
         if not self._ids:
@@ -53,17 +57,26 @@ class _Layout:
         items = tuple(item for root in self._roots for item in self._root(root))
         return Diagram(participants, items, self._boxes(), remark)
 
-    def _lifelines(self) -> Iterable[_Key]:
-        """Every lifeline, those of a process together, in order of the first call."""
-        found: dict[int, dict[str, None]] = {number: {} for number in range(len(self._processes))}
+    def _lifelines(self) -> list[_Key]:
+        """Every lifeline, those of a process together."""
+        calls: list[tuple[_Key, _Key]] = []
+        of_steps: list[tuple[_Key, _Key]] = []
         for root in self._roots:
-            start = self._root_key(root)
-            found[start[0]][start[1]] = None
-            for node in walk([root]):
-                if node.kind == "call":
-                    number, name = self._key(node.span)
-                    found[number][name] = None
-        return [(number, name) for number, lifelines in found.items() for name in lifelines]
+            self._collect(root, self._root_key(root), calls, of_steps, in_step=False)
+        return sorted(in_order(calls, of_steps), key=lambda key: key[0])
+
+    def _collect(
+        self, node: Node, caller: _Key, calls: list[tuple[_Key, _Key]], of_steps: list[tuple[_Key, _Key]], in_step: bool
+    ) -> bool:
+        """Add every caller and callee from `node` down; whether a step is among them."""
+        callee = self._key(node.span) if node.kind == "call" else caller
+        in_step = in_step or node.kind == "steps"
+        before, number = len(of_steps), len(calls)
+        calls.append((caller, callee))
+        leads = [self._collect(child, callee, calls, of_steps, in_step) for child in node.children]
+        if in_step or any(leads):
+            of_steps.insert(before, calls[number])
+        return in_step or any(leads)
 
     def _key(self, span: Span) -> _Key:
         return self._processes[_pid(span)][0], span.lifeline
