@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracellm.engine import hf_config as hf
 from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
 from tracellm.engine.errors import EngineError, did_you_mean
+from tracellm.engine.libraries import import_libraries
 from tracellm.engine.validation import NUMBER, Rule, verify
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class EngineArgs:
     def create_model_config(self) -> ModelConfig:
         """The model's part of the settings."""
         model = hf.resolve_model(self.model)
+        import_libraries()
         hf_config = hf.get_config(model)
         return ModelConfig(
             model=model,

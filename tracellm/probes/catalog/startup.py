@@ -4,6 +4,7 @@ Worth telling: the settings that came out, which client was chosen and by which 
 how the memory became KV blocks.
 """
 
+import sys
 from typing import Any
 
 from tracellm.probes.brief import brief, write
@@ -45,6 +46,14 @@ def _capture_config(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 def _config(facts: Any) -> dict[str, Any]:
     return {names.CONFIG: [f"{name.removeprefix('served_')}={value.removeprefix('torch.')}" for name, value in facts]}
+
+
+def _capture_libraries(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return [(name, str(sys.modules[name].__version__)) for name in ("torch", "transformers")]
+
+
+def _libraries(facts: Any) -> dict[str, Any]:
+    return {names.RESULT: ", ".join(f"{name} {version}" for name, version in facts)}
 
 
 def _capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -189,6 +198,7 @@ ENTRIES = (
     *plain("request", "llm_engine", "LLMEngine.from_engine_args"),
     Entry("tracellm.engine.arg_utils:EngineArgs.create_engine_config", "request", _capture_config, _config),
     *plain("request", "arg_utils", "EngineArgs.create_model_config"),
+    Entry("tracellm.engine.libraries:import_libraries", "request", _capture_libraries, _libraries),
     *plain("request", "executor.abstract", "Executor.get_class"),
     Entry("tracellm.engine.llm_engine:LLMEngine.__init__", "request", _capture_engine, observe=_learn_engine),
     *plain("request", "llm_engine", "get_tokenizer"),

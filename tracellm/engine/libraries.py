@@ -1,0 +1,24 @@
+"""The heavy libraries, imported when the first engine is made: most of the time that starting takes.
+
+Importing tracellm itself is quick, so that what needs no model (a refused argument, a report) does not wait. vLLM has
+no counterpart: there `import vllm` imports them.
+"""
+
+import gc
+
+__all__ = ["import_libraries"]
+
+
+def import_libraries() -> None:
+    """Import torch and what is used of transformers, so that the wait is one call that can be seen.
+
+    The garbage collector rests meanwhile: it would search thousands of new modules again and again, and find nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+        from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast  # noqa: F401
+    finally:
+        if was_enabled:
+            gc.enable()
