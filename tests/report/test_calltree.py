@@ -10,6 +10,7 @@ from tests.conftest import Golden
 from tests.report.nasty import NASTY
 from tests.report.traces import Calls, generate, hello, start_engine
 from tracellm.report.calltree import calltree, folded_tree
+from tracellm.report.html.tree_view import tree_view
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.tree import walk
@@ -41,6 +42,17 @@ def test_it_begins_at_the_users_line():
     rows = [without_lines(row) for row in calltree(hello()).splitlines()]
     at = next(number for number, row in enumerate(rows) if row.startswith("hello.py:5 outputs = llm.generate(prompts)"))
     assert rows[at + 1].startswith("LLM.generate")
+
+
+def test_a_recording_that_lost_what_encloses_its_calls():
+    """Where a sequence of calls repeats with nothing around it, as after a kill, each call has its row, counted."""
+    calls = Calls()
+    for _ in range(3):
+        calls.leaf("Scheduler.schedule")
+        calls.leaf("Worker.execute_model")
+    rows = [without_lines(row).split()[:2] for row in calltree(Trace(calls.spans)).splitlines()]
+    assert rows[1:] == [["Scheduler.schedule", "×3"], ["Worker.execute_model", "×3"]]
+    assert [row["title"] for row in tree_view(Trace(calls.spans), "en")] == [row[0] for row in rows[1:]]
 
 
 def test_repeated_layers_are_one_row_with_their_kernels_below():

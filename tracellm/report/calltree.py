@@ -24,7 +24,7 @@ from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
 from tracellm.trace.tree import Node, bottom_up, call_tree, raised_here, walk
 
-__all__ = ["Row", "calltree", "folded_tree", "rows"]
+__all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
 
 MOST_STEP_GROUPS = 40
 """Groups of alike steps in all; of more, those in the middle are one row."""
@@ -57,7 +57,7 @@ def folded_tree(trace: Trace) -> list[Node]:
     """The call tree with the user's lines, alike steps and all that repeats folded: what `calltree` writes."""
     grouped = group_steps(trace)
     roots = bottom_up(call_tree(trace), lambda siblings: fold(under_lines(grouped(siblings))))
-    return condense(roots, MOST_STEP_GROUPS)
+    return list(written_out(condense(roots, MOST_STEP_GROUPS)))
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
@@ -107,7 +107,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
         returned = result(node.span, _LONGEST_RESULT) if node.spans and node.count == 1 else ""
         own_ns = node.own_ns if node.spans else None
         yield Row(lines, _title(node, lang), returned, node.count, node.total_ns, own_ns)
-        below: list[Node | str] = list(_children(node))
+        below: list[Node | str] = list(written_out(node.children))
         if raised_here(node):
             below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
         if node.kind == "steps":
@@ -137,13 +137,13 @@ def _told_before(name: str, more: set[str], lang: str) -> str:
     return text(lang, "calltree.like_and", name=name, more=text(lang, "step.comma").join(sorted(more)))
 
 
-def _children(node: Node) -> Iterator[Node]:
-    """The calls below; of a sequence made several times each call stands for itself."""
-    for child in node.children:
-        if child.kind == "repeat":
-            yield from _children(child)
+def written_out(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes that get a row; of a sequence made several times each call stands for itself."""
+    for node in nodes:
+        if node.kind == "repeat":
+            yield from written_out(node.children)
         else:
-            yield child
+            yield node
 
 
 def _title(node: Node, lang: str) -> str:

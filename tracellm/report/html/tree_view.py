@@ -1,10 +1,10 @@
 """The call tree as nested rows to open and close."""
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
-from tracellm.report.calltree import folded_tree
+from tracellm.report.calltree import folded_tree, written_out
 from tracellm.report.texts import text
 from tracellm.report.titles import arguments, caller_line, error, result, steps_title, time, times
 from tracellm.report.visible import visible
@@ -34,9 +34,9 @@ class _TreeView:
 
     def _row(self, node: Node, of: int, depth: int, whole: int) -> _View:
         """The row of a node that was reached by `of` calls, and the rows below it; bars are shares of `whole`."""
-        children = [child for child in _children(node) if id(child) in self._shown]
+        children = [child for child in written_out(node.children) if id(child) in self._shown]
         remarks = []
-        if left_out := len(node.hidden) + sum(id(child) not in self._shown for child in _children(node)):
+        if left_out := len(node.hidden) + sum(id(child) not in self._shown for child in written_out(node.children)):
             remarks.append(text(self._lang, "calltree.deeper", n=left_out))
         if node.kind == "steps":
             kind, calls = node.steps[0].kind, {one.key for one in walk(node.children)}
@@ -80,22 +80,13 @@ class _TreeView:
         return said
 
 
-def _children(node: Node) -> Iterator[Node]:
-    """The calls below; of a sequence made several times each call stands for itself."""
-    for child in node.children:
-        if child.kind == "repeat":
-            yield from _children(child)
-        else:
-            yield child
-
-
 def _nearest(roots: Sequence[Node]) -> set[int]:
     """The ids of as many nodes as may be shown, those nearest to the roots."""
     nodes, shown = deque(roots), set[int]()
     while nodes and len(shown) < MOST_NODES:
         node = nodes.popleft()
         shown.add(id(node))
-        nodes.extend(_children(node))
+        nodes.extend(written_out(node.children))
     return shown
 
 
