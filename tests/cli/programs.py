@@ -84,7 +84,9 @@ PROGRAMS = [
     ),
     _program("os._exit", "import os\nprint('now', flush=True)\nos._exit(5)"),
     _program("killed by a signal", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", killed=True),
+    _program("interrupted", "import os, signal\ndef f():\n    os.kill(os.getpid(), signal.SIGINT)\nf()"),
     _program("raises KeyboardInterrupt", "print(1)\nraise KeyboardInterrupt"),
+    _program("an interrupt of its own", "class Mine(KeyboardInterrupt): ...\nraise Mine('x')"),
     # tracebacks
     _program("an exception", "def f(x):\n    return 1 / x\n\nf(0)"),
     _program("an exception with a note", "e = ValueError('x')\ne.add_note('a note')\nraise e"),

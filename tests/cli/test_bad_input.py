@@ -1,5 +1,6 @@
 """Each kind of bad input to the command gets one clear message, exit status 2, and no traceback."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -24,6 +25,7 @@ REFUSED = {
     "no run yet, report": (["report"], "there is no run in tracellm-runs/ yet"),
     "no such run": (["show", "nope", "tree"], "there is no run folder nope"),
     "no such run, report": (["report", "nope"], "there is no run folder nope"),
+    "a file as run": (["show", "script.py", "tree"], "script.py is a file, not a run folder. Give the folder"),
     "a folder that is no run": (["show", "folder", "tree"], "folder is no run folder: it has neither run.json"),
     "a folder that is no run, report": (["report", "folder"], "folder is no run folder: it has neither run.json"),
     "show what": (["show"], "show what"),
@@ -58,7 +60,7 @@ def test_refused_in_one_line(
         assert said.err.startswith("tracellm: ")
     else:
         assert said.err.startswith("tracellm：")
-        assert re.search(r"[\u4e00-\u9fff]", said.err) or "folder is no run folder" in said.err
+        assert re.search(r"[\u4e00-\u9fff]", said.err) or "run folder" in said.err
     assert sorted(path.name for path in here.rglob("*")) == ["folder", "kept.txt", "script.py"]
 
 
@@ -98,6 +100,8 @@ def damaged(run_folder: Path, tmp_path: Path, how: str) -> Path:
             (folder / "run.json").write_text('{"schema": 1,')
         case "no trace":
             trace.unlink()
+        case "empty trace":
+            trace.write_bytes(b"")
     return folder
 
 
@@ -109,16 +113,30 @@ def damaged(run_folder: Path, tmp_path: Path, how: str) -> Path:
         "no manifest": "run.json is missing",
         "broken manifest": "run.json is damaged",
         "no trace": r"trace/ holds no .jsonl file",
+        "empty trace": "is empty",
     }.items(),
 )
 def test_a_damaged_run_is_read_as_far_as_it_goes(
     how: str, message: str, run_folder: Path, tmp_path: Path, command: Command
 ) -> None:
-    """What can be read is shown and reported; what cannot is told in a line on stderr."""
+    """What can be read is shown and reported; what cannot is told in a line on stderr, and the exit status is 1."""
     folder = damaged(run_folder, tmp_path, how)
     for part in ("tree", "sequence", "steps"):
         said = command("show", str(folder), part)
-        assert said.status == 0
+        assert said.status == 1
         assert re.fullmatch(rf"tracellm: damaged recording: .*{message}.*\n", said.err)
-    assert command("report", str(folder)).status == 0
+    assert command("report", str(folder)).status == 1
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_run_that_did_not_end_says_so(run_folder: Path, tmp_path: Path, command: Command) -> None:
+    """What a killed run recorded is shown, with a line on stderr that it did not finish."""
+    folder = tmp_path / "killed"
+    shutil.copytree(run_folder, folder)
+    manifest = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    (folder / "run.json").write_text(json.dumps({**manifest, "status": "running"}), encoding="utf-8")
+    for arguments in (("show", str(folder), "steps"), ("report", str(folder))):
+        said = command(*arguments)
+        assert said.status == 0
+        assert said.out
+        assert re.fullmatch(r"tracellm: this run did not finish: it was killed, .*\n", said.err)

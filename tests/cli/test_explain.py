@@ -113,7 +113,9 @@ def test_report_rebuilds_the_files_from_the_folder_alone(run_folder: Path, tmp_p
     said = command("report", str(copy))
     assert (said.status, said.out, said.err) == (0, f"report: {copy / 'report.html'}\n", "")
     for name in ("sequence.mmd", "calltree.txt", "report.html"):
-        assert (copy / name).read_bytes() == (run_folder / name).read_bytes()
+        # The page says at its foot which folder it was made from.
+        old, new = (folder.joinpath(name).read_text(encoding="utf-8") for folder in (run_folder, copy))
+        assert new.replace(str(copy), "RUN") == old.replace(str(run_folder), "RUN")
 
 
 def test_a_report_can_be_had_in_the_other_language(run_folder: Path, tmp_path: Path, command: Command) -> None:

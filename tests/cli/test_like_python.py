@@ -32,8 +32,8 @@ def seen(command: list[str], folder: Path, stdin: str = "") -> Seen:
 
 def _mask(text: str) -> str:
     return re.sub(
-        r"0x[0-9a-f]+|\(Thread-\d+|(?<=started )\d+|tracellm: report.html was not.*\n|tracellm: calltree.*was not.*\n",
-        lambda m: "" if m[0].startswith("tracellm") else "...",
+        r"0x[0-9a-f]+|\(Thread-\d+|(?<=started )\d+",
+        "...",
         text,
     )
 
@@ -69,24 +69,25 @@ def test_a_program_cannot_tell(program: Program, folder: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("explain", [False, True], ids=["bare", "explained"])
 def test_ctrl_c_is_the_scripts_own(tmp_path: Path, explain: bool) -> None:
-    """On SIGINT a script cleans up, its traceback is printed and it dies of the signal, as under python."""
+    """On SIGINT from outside a script cleans up, a traceback of its own is printed and it dies of the signal."""
     script = tmp_path / "script.py"
     script.write_text(
         "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\nfinally:\n    print('cleaned up')\n"
     )
     options = ["--explain", "--quiet", "--out", str(tmp_path / "run")] if explain else []
-    outcomes = []
-    for command in (PYTHON, [*TRACELLM, *options]):
-        process = subprocess.Popen(
-            [*command, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate()
-        outcomes.append((process.returncode, output, errors))
-    assert outcomes[0] == outcomes[1]
-    assert outcomes[0][0] == -signal.SIGINT
+    process = subprocess.Popen(
+        [*TRACELLM, *options, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate()
+    assert (process.returncode, output) == (-signal.SIGINT, "cleaned up\n")
+    # The signal may come while line 3 ends or in line 4.
+    assert re.fullmatch(
+        rf'Traceback \(most recent call last\):\n  File "{script}", line [34], in <module>\n.*\nKeyboardInterrupt\n',
+        errors,
+    )
     if explain:
         manifest = json.loads((tmp_path / "run" / "run.json").read_text())
         assert (manifest["status"], manifest["exit_status"]) == ("interrupted", 130)

@@ -121,6 +121,12 @@ def test_no_trace(folder: Path):
     assert run.problems == ["trace/ holds no .jsonl file: nothing was recorded, or it was removed"]
 
 
+def test_an_empty_trace(folder: Path):
+    """A trace file with nothing in it is told."""
+    (folder / "trace" / "main-7.jsonl").write_bytes(b"")
+    assert RunFolder.open(folder).problems == ["trace/main-7.jsonl is empty: what it recorded is lost"]
+
+
 def test_a_newer_schema(folder: Path):
     """A folder of a later version is read as far as possible, with a warning."""
     write_manifest(folder, {"schema": 2})

@@ -15,7 +15,7 @@ from tracellm.cli.failure import describe
 from tracellm.cli.folders import new_run_folder
 from tracellm.cli.language import choose_language
 from tracellm.cli.manifest import gpus, new_manifest
-from tracellm.cli.render import calltree_text, sequence_text, steps_text, tell, write_reports
+from tracellm.cli.render import calltree_text, sequence_text, steps_text, tell, tell_problems, write_reports
 from tracellm.probes.session import Recording
 from tracellm.report.console import Console
 from tracellm.report.texts import Language
@@ -65,7 +65,7 @@ class Explanation:
     def end(self, *, exit_status: int, error: BaseException | None = None) -> None:
         """Stop recording, finish the manifest and write the reports; what fails is told on stderr in a line each."""
         self._recording.stop(error)
-        interrupted = isinstance(error, KeyboardInterrupt)
+        interrupted = type(error) is KeyboardInterrupt
         self._manifest.update(
             status="interrupted" if interrupted else "failed" if exit_status else "finished",
             duration_s=round((time.perf_counter_ns() - self._started) / 1e9, 6),
@@ -78,7 +78,9 @@ class Explanation:
             write_manifest(self.folder, self._manifest)
         except OSError as reason:
             tell(self.lang, "manifest", path=self._shown / "run.json", reason=reason.strerror)
-        failed = write_reports(self.folder, self.lang, detail=self._detail, focus=self._focus, shown=self._shown)
+        run = RunFolder.open(self.folder)
+        tell_problems(run, self.lang)
+        failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self._shown)
         self._console.finish(self._manifest, None if "report.html" in failed else self._shown / "report.html")
 
     def __enter__(self) -> Self:

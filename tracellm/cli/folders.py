@@ -71,7 +71,7 @@ def find_run(name: str | None) -> Path:
     """The run folder `name`; without a name, or for `latest`, the newest in DEFAULT_PARENT.
 
     Raises:
-        CommandError: there is no such folder, or no run at all.
+        CommandError: there is nothing of this name, or no run at all.
     """
     if name is None or (name == "latest" and not Path(name).exists()):
         runs = [path.parent for path in DEFAULT_PARENT.glob("*/run.json")]
@@ -79,6 +79,6 @@ def find_run(name: str | None) -> Path:
             raise CommandError("no_runs", folder=f"{DEFAULT_PARENT}{os.sep}")
         return max(runs, key=lambda run: (run.stat().st_ctime_ns, run.name))
     path = Path(name)
-    if not path.is_dir():
+    if not path.exists():
         raise CommandError("run_missing", path=path)
     return path

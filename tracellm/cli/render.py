@@ -15,12 +15,18 @@ from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
 
-__all__ = ["calltree_text", "open_in_browser", "sequence_text", "steps_text", "tell", "write_reports"]
+__all__ = ["calltree_text", "open_in_browser", "sequence_text", "steps_text", "tell", "tell_problems", "write_reports"]
 
 
 def tell(lang: Language, key: str, **values: Any) -> None:
     """Say one line of what went wrong, on stderr."""
     print(text(lang, "cli.error", message=text(lang, f"cli.error.{key}", **values)), file=sys.stderr)
+
+
+def tell_problems(run: RunFolder, lang: Language) -> None:
+    """Say what is missing or damaged in a run folder, on stderr."""
+    for problem in run.problems:
+        tell(lang, "problem", problem=problem)
 
 
 def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
@@ -60,7 +66,7 @@ def html_text(run: RunFolder, lang: Language) -> str:
 
 
 def write_reports(
-    folder: Path,
+    run: RunFolder,
     lang: Language,
     *,
     detail: Level | None = None,
@@ -70,13 +76,7 @@ def write_reports(
     """Write sequence.mmd, calltree.txt and report.html into a run folder, and tell on stderr what could not be.
 
     Returns the names of the files that were not written. `shown` is the folder as the user knows it.
-
-    Raises:
-        RunFolderError: `folder` is no run folder.
     """
-    run = RunFolder.open(folder)
-    for problem in run.problems:
-        tell(lang, "problem", problem=problem)
     writers: dict[str, Callable[[], str]] = {
         "sequence.mmd": lambda: sequence_text(run, lang, detail=detail, focus=focus),
         "calltree.txt": lambda: calltree_text(run, lang),
@@ -85,7 +85,7 @@ def write_reports(
     missing = set()
     for name, write in writers.items():
         try:
-            (folder / name).write_text(write(), encoding="utf-8", errors="replace")
+            (run.path / name).write_text(write(), encoding="utf-8", errors="replace")
         except CommandError as error:
             reason = error.message(lang)
         except OSError as error:
@@ -95,7 +95,7 @@ def write_reports(
         else:
             continue
         missing.add(name)
-        recorded = text(lang, "cli.recorded_only", folder=shown or folder)
+        recorded = text(lang, "cli.recorded_only", folder=shown or run.path)
         tell(lang, "render", file=name, reason=reason, recorded=recorded)
     return missing
 

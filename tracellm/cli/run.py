@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import operator
 import os
 import signal
 import sys
@@ -79,8 +80,9 @@ def _explain(script: Script, options: Options) -> Callable[[BaseException | None
             if options.open_report:
                 open_in_browser(explanation.folder / "report.html", options.lang)
         except KeyboardInterrupt:  # Ctrl-C while the reports were being written
-            print(text(options.lang, "cli.recorded_only", folder=folder), file=sys.stderr)
-        if isinstance(error, KeyboardInterrupt):
+            recorded = text(options.lang, "cli.recorded_only", folder=folder)
+            print(text(options.lang, "cli.error", message=recorded), file=sys.stderr)
+        if type(error) is KeyboardInterrupt:  # of a class derived from it, python makes an exception like any other
             _die_of_interrupt()
 
     exit_at_once = os._exit
@@ -88,7 +90,7 @@ def _explain(script: Script, options: Options) -> Callable[[BaseException | None
     def finish_and_exit(status: int) -> NoReturn:
         """`os._exit` skips atexit functions, and so would lose what was recorded."""
         if outcome:
-            finish(status)
+            finish(operator.index(status))
         exit_at_once(status)
 
     os._exit = finish_and_exit
@@ -115,7 +117,7 @@ def _exit_status(error: BaseException | None) -> int:
             return 0
         case SystemExit(code=int(code)):
             return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
-        case KeyboardInterrupt():
+        case _ if type(error) is KeyboardInterrupt:
             return 128 + signal.SIGINT
         case _:
             return 1

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import find_run
-from tracellm.cli.render import calltree_text, open_in_browser, sequence_text, steps_text, tell, write_reports
+from tracellm.cli.render import (
+    calltree_text,
+    open_in_browser,
+    sequence_text,
+    steps_text,
+    tell,
+    tell_problems,
+    write_reports,
+)
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
@@ -17,6 +25,8 @@ _PARTS = ("sequence", "tree", "steps")
 def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> int:
     """Print one part of a run to stdout. `what` is the part, with the run folder before it unless it is the newest.
 
+    Returns 1 when the recording is damaged, after what can be read of it was printed.
+
     Raises:
         CommandError: no such part, no such run, or a folder that is none.
     """
@@ -25,12 +35,7 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
         raise CommandError("show_too_many", value=name[1])
     if part not in _PARTS:
         raise CommandError("show_what", value=part)
-    try:
-        run = RunFolder.open(find_run(name[0] if name else None))
-    except RunFolderError as error:
-        raise CommandError("run_folder", reason=error) from None
-    for problem in run.problems:
-        tell(lang, "problem", problem=problem)
+    run = _open(name[0] if name else None, lang)
     match part:
         case "sequence":
             output = sequence_text(run, lang, detail=detail, focus=focus)
@@ -39,7 +44,7 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
         case _:
             output = steps_text(run, lang)
     print(output, end="" if output.endswith("\n") else "\n")
-    return 0
+    return 1 if run.problems else 0
 
 
 def report(
@@ -50,18 +55,27 @@ def report(
     focus: Sequence[str] = (),
     open_report: bool = False,
 ) -> int:
-    """Write the files that explain a run anew. Returns 1 when one could not be written.
+    """Write the files that explain a run anew. Returns 1 when one could not be written, or the recording is damaged.
 
     Raises:
         CommandError: no such run, or a folder that is none.
     """
-    folder = find_run(name)
+    run = _open(name, lang)
+    missing = write_reports(run, lang, detail=detail, focus=focus)
+    if "report.html" not in missing:
+        print(text(lang, "cli.report", path=run.path / "report.html"))
+        if open_report:
+            open_in_browser(run.path / "report.html", lang)
+    return 1 if missing or run.problems else 0
+
+
+def _open(name: str | None, lang: Language) -> RunFolder:
+    """The run `name`; what is wrong with it is told on stderr."""
     try:
-        missing = write_reports(folder, lang, detail=detail, focus=focus)
+        run = RunFolder.open(find_run(name))
     except RunFolderError as error:
         raise CommandError("run_folder", reason=error) from None
-    if "report.html" not in missing:
-        print(text(lang, "cli.report", path=folder / "report.html"))
-        if open_report:
-            open_in_browser(folder / "report.html", lang)
-    return 1 if missing else 0
+    tell_problems(run, lang)
+    if run.manifest.get("status") == "running":
+        tell(lang, "unfinished")
+    return run

@@ -137,6 +137,8 @@ class _Reader:
                         corrupt.append(number)
                     else:
                         torn = True
+            if not (good or corrupt or torn):
+                self.problems.append(f"{name} is empty: what it recorded is lost")
         except OSError as error:
             self.problems.append(f"{name} cannot be read: {error}")
         if corrupt and not good:
