@@ -69,7 +69,7 @@ def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
         "log-prefill": _code("text", boxes[4]),
         "log-decode": _code("text", last_box),
         "log-rest": _code("text", rest),
-        "tree-startup": _code("text", _subtree(tree, "LLM.__init__", 24)),
+        "tree-startup": _code("text", _subtree(tree, "LLM.__init__", 33)),
         "tree-step": _code("text", _subtree(tree, "EngineCore.step_fn", 60)),
         "sequence": _code("mermaid", (folder / "sequence.mmd").read_text(encoding="utf-8")),
         "steps": _code("text", steps),
