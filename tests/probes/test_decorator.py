@@ -1,5 +1,8 @@
 """`@tracellm.probe`: names, attributes, and mistakes in both."""
 
+import asyncio
+import threading
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,12 @@ from tests.probes.tracing import outline, record
 from tracellm import probe
 from tracellm.probes.decorator import own_problems
 from tracellm.trace import names
+
+
+class Level(IntEnum):
+    """A number with a name."""
+
+    HIGH = 2
 
 
 def test_a_name_and_attributes(tmp_path: Path):
@@ -110,9 +119,93 @@ def test_a_mistake_in_attributes(tmp_path: Path):
     assert results == [5, 5]
     assert len(trace.named("test_a_mistake_in_attributes.find")) == 2
     [problem] = own_problems
-    assert problem.endswith(
-        "test_a_mistake_in_attributes.<locals>.find stopped: its capture raised IndexError: tuple index out of range"
-    )
+    assert problem.what.endswith("test_a_mistake_in_attributes.<locals>.find stopped: its capture raised IndexError")
+    assert problem.message == "tuple index out of range"
+
+
+def test_constants_of_any_kind(tmp_path: Path):
+    """Constant attributes are copied plain too, whatever they are, and the recording is whole."""
+
+    class Silent:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    @probe(attributes={"none": None, "dict": {"a": 1}, "silent": Silent(), 5: Level.HIGH})  # type: ignore[dict-item]
+    def find() -> None: ...
+
+    [span] = record(tmp_path, find).named("test_constants_of_any_kind.find")
+    told = {name: span.attributes[name] for name in ("none", "dict", "silent", "5")}
+    assert told == {"none": "None", "dict": "{'a': 1}", "silent": "Silent", "5": 2}
+
+
+def test_names_that_are_taken(tmp_path: Path):
+    """An attribute cannot have a name of tracellm's own, and does not replace what a standard name says."""
+    with pytest.raises(ValueError, match=r"'tracellm\.level': choose a name of your own"):
+        probe(attributes={"tracellm.level": "deep"})(print)
+
+    @probe(attributes={names.CODE_LINE: -1})
+    def find() -> None: ...
+
+    @probe(attributes=lambda args, kwargs, result: {"tracellm.step.index": 1})
+    def seek() -> None: ...
+
+    trace = record(tmp_path, lambda: (find(), seek()))
+    assert [span.attributes[names.CODE_LINE] > 0 for span in trace.spans[1:]] == [True, True]
+    assert [problem.message for problem in own_problems] == [
+        "an attribute of @tracellm.probe cannot be called 'tracellm.step.index': choose a name of your own"
+    ]
+
+
+def test_the_users_line(tmp_path: Path):
+    """The line that made a call is told, also when it came through a library's code or by a thread's."""
+
+    @probe
+    def find() -> None: ...
+
+    @probe
+    async def seek() -> None: ...
+
+    def run() -> None:
+        find()
+        asyncio.run(seek())
+        thread = threading.Thread(target=find)
+        thread.start()
+        thread.join()
+
+    told = [
+        (span.attributes.get(names.CALLER_FILE, "none").rpartition("/")[2], span.attributes.get(names.CALLER_TEXT))
+        for span in record(tmp_path, run).spans[1:]
+    ]
+    assert told == [("test_decorator.py", "find()"), ("test_decorator.py", "asyncio.run(seek())"), ("none", None)]
+
+
+def test_a_call_that_raised_tells_its_arguments(tmp_path: Path):
+    """What a function was given is told when it raises as well, with its constant attributes."""
+
+    @probe(attributes={"stage": "search"})
+    def find(limit: int) -> None:
+        raise ValueError("none")
+
+    [span] = record(tmp_path, lambda: find(3)).named("test_a_call_that_raised_tells_its_arguments.find")
+    assert (span.error, span.attributes[names.ARGUMENTS]) == ("ValueError: none", ["limit=3"])
+    assert span.attributes["stage"] == "search"
+    assert names.RESULT not in span.attributes
+
+
+def test_nothing_of_a_users_text_is_kept_without_text(tmp_path: Path):
+    """Without text the texts of one's own attributes go, numbers stay, and so do not the messages of mistakes."""
+
+    @probe(attributes={"stage": "secret", "number": 3})
+    def find() -> None: ...
+
+    @probe(attributes=lambda args, kwargs, result: {"x": kwargs["secret"]})
+    def seek() -> None: ...
+
+    trace = record(tmp_path, lambda: (find(), seek()), text=False)
+    assert [span.attributes["number"] for span in trace.spans if "number" in span.attributes] == [3]
+    manifest = (tmp_path / "run.json").read_text()
+    assert "its capture raised KeyError" in manifest
+    assert not any("secret" in file.read_text() for file in tmp_path.rglob("*.json*"))
 
 
 def test_what_cannot_be_probed():

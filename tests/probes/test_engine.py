@@ -351,11 +351,17 @@ def test_a_refused_request(tmp_path: Path, qwen2_checkpoint: Path):
 
 
 def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
-    """The client that is not there yet: the decision is told all the same."""
+    """The client that is not there yet: the user's line, what was passed and the decision are told all the same."""
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
     with Recording(tmp_path), pytest.raises(ValueError, match="SyncMPClient"):
         LLM(str(qwen2_checkpoint))
-    [span] = RunFolder.open(tmp_path).trace.named("EngineCoreClient.make_client")
+    trace = RunFolder.open(tmp_path).trace
+    [made] = trace.named("LLM.__init__")
+    assert made.attributes[names.CALLER_TEXT] == "LLM(str(qwen2_checkpoint))"
+    assert made.attributes[names.ARGUMENTS] == [f"model={qwen2_checkpoint}"]
+    [init] = trace.named("LLMEngine.from_engine_args")
+    assert init.attributes[names.ARGUMENTS] == ["engine_args=EngineArgs"]
+    [span] = trace.named("EngineCoreClient.make_client")
     assert span.error is not None
     assert span.attributes[names.CLIENT_MULTIPROCESS] is True
     assert span.attributes[names.CLIENT_CHOICE] == "SyncMPClient"

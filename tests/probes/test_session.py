@@ -15,7 +15,7 @@ import pytest
 from tests.probes.tracing import outline, record
 from tracellm import probe
 from tracellm.probes.session import Recording
-from tracellm.trace import names
+from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
 
@@ -141,6 +141,23 @@ def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     [problem] = recording.stats["problems"]
     assert problem.endswith("cannot be written (No space left on device): part of this run is not recorded")
+
+
+def test_a_call_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One call with an attribute that no file can hold is told; what was recorded besides is written."""
+
+    @probe
+    def wrong() -> None: ...
+
+    monkeypatch.setitem(vars(otlp), "_name", lambda name: 1 / 0 if name.endswith("wrong") else f'"{name}"')
+    with Recording(tmp_path, catalog=()) as recording:
+        work()
+        wrong()
+        work()
+    assert recording.stats["problems"] == [
+        "a call of test_a_call_that_cannot_be_written.wrong cannot be written: ZeroDivisionError"
+    ]
+    assert [span.name for span in read(tmp_path).trace.spans] == ["python", "work", "work"]
 
 
 def test_the_script_failed(tmp_path: Path):

@@ -71,10 +71,13 @@ class Builder:
         given = self._given.pop(call, None)
         if facts is not None and probe.attributes is not None:
             try:
-                told = probe.attributes(facts)
-                attributes.update(_without_texts(told) if probe.users_texts and not self._text else told)
+                attributes.update(probe.attributes(facts))
             except Exception as mistake:
                 probe.disable("attributes", mistake)
+        if facts is not None and probe.users_attributes is not None:
+            users = probe.users_attributes(facts)
+            for name, value in (users if self._text else _without_texts(users)).items():
+                attributes.setdefault(name, value)
         if error is not None:
             self._fail(span, error)
         if given is not None or probe.gives is not None or probe.observe is not None:

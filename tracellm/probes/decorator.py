@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from tracellm.probes.brief import arguments_and_result, receiver_of
-from tracellm.probes.spec import Probe, code_constants
+from tracellm.probes.caller import caller, caller_attributes
+from tracellm.probes.spec import Mistake, Probe, code_constants
 from tracellm.probes.wrap import wrap
 
 __all__ = ["own_problems", "probe"]
@@ -26,8 +27,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 OwnAttributes = Mapping[str, Any] | Callable[[tuple[Any, ...], dict[str, Any], Any], Mapping[str, Any]]
 
 _LONGEST_TEXT = 16_384
+_SCALARS = (bool, int, float, str)
 
-own_problems: list[str] = []
+own_problems: list[Mistake] = []
 """Mistakes of the attributes functions that users wrote; a recording takes them over when it ends."""
 
 
@@ -52,10 +54,12 @@ def probe(
         function: what to record; left out when the decorator is given arguments.
         name: the span's name; by default that of the function, with its class.
         attributes: what the span carries besides: a mapping, or `attributes(args, kwargs, result)` that returns one and
-            is called when a call ends well. By default the arguments and the result in short, without any text.
+            is called when a call ends well. By default the arguments and the result in short, without any text. Names
+            that begin with `tracellm.` are taken.
 
     Raises:
         TypeError: what is decorated is not a function.
+        ValueError: `attributes` has a name that begins with `tracellm.`.
     """
     if function is None:
         return functools.partial(_probe, name=name, attributes=attributes)
@@ -86,27 +90,46 @@ def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None
     )
     if callable(attributes):
         own = attributes
-        made.capture = lambda args, kwargs, result: {
-            str(key): _plain(value) for key, value in own(args, kwargs, result).items()
-        }
-        made.attributes = lambda facts: facts
-        made.users_texts = made.timed = True
+        made.capture = lambda args, kwargs, result: (caller(), _plain_all(own(args, kwargs, result)))
+        made.attributes = lambda facts: caller_attributes(facts[0])
+        made.users_attributes = lambda facts: facts[1]
+        made.timed = True
     else:
-        made.capture, in_short = arguments_and_result(function, receiver)
-        constants = dict(attributes or {})
-        made.attributes = lambda facts: {**in_short(facts), **constants}
+        in_short, written = arguments_and_result(function, receiver)
+        constants = _plain_all(attributes or {})
+        made.capture = lambda args, kwargs, result: (caller(), in_short(args, kwargs, result))
+        made.attributes = lambda facts: {**caller_attributes(facts[0]), **written(facts[1])}
+        made.users_attributes = lambda facts: constants
+        made.even_if_raises = True
     return made
+
+
+def _plain_all(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's attributes as OpenTelemetry can hold them.
+
+    Raises:
+        ValueError: one has a name that means something else to tracellm.
+    """
+    plain = {str(name): _plain(value) for name, value in attributes.items()}
+    for name in plain:
+        if name.startswith("tracellm."):
+            raise ValueError(f"an attribute of @tracellm.probe cannot be called {name!r}: choose a name of your own")
+    return plain
 
 
 def _plain(value: Any) -> Any:
     """A copy that OpenTelemetry can hold: a scalar, a list of scalars of one type, else the value as text."""
-    if isinstance(value, bool | int | float | str):
-        return value
+    for kind in _SCALARS:
+        if isinstance(value, kind):
+            return kind(value)
     if isinstance(value, list | tuple) and value:
         kind = type(value[0])
-        if kind in (bool, int, float, str) and all(type(item) is kind for item in value):
+        if kind in _SCALARS and all(type(item) is kind for item in value):
             return list(value)
-    return str(value)[:_LONGEST_TEXT]
+    try:
+        return str(value)[:_LONGEST_TEXT]
+    except Exception:  # of the value's own class
+        return type(value).__name__
 
 
 def _module(function: Any) -> str:

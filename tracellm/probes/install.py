@@ -12,7 +12,7 @@ from typing import Any
 
 from tracellm.probes.brief import arguments_and_result, receiver_of
 from tracellm.probes.import_hook import ImportHook
-from tracellm.probes.spec import Entry, Probe, Receiver, code_constants
+from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants
 from tracellm.probes.wrap import wrap
 from tracellm.trace import names
 from tracellm.trace.names import LEVELS, Level
@@ -28,7 +28,7 @@ class Installation:
         missing: targets that were looked for and not found.
     """
 
-    def __init__(self, entries: Iterable[Entry], detail: Level, problems: list[str]) -> None:
+    def __init__(self, entries: Iterable[Entry], detail: Level, problems: list[Mistake]) -> None:
         levels = LEVELS[: LEVELS.index(detail) + 1]
         self._by_module: dict[str, list[Entry]] = {}
         for entry in entries:
@@ -114,7 +114,7 @@ class Installation:
             gives=entry.gives,
             gives_to=entry.gives_to,
             observe=entry.observe,
-            even_if_raises=entry.even_if_raises,
+            even_if_raises=entry.even_if_raises or entry.capture is None,
             timed=timed,
             problems=self._problems,
         )

@@ -28,7 +28,7 @@ from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.decorator import own_problems
 from tracellm.probes.errors import Remembered, remember, without_probes
 from tracellm.probes.install import Installation
-from tracellm.probes.spec import Entry, Probe
+from tracellm.probes.spec import Entry, Mistake, Probe
 from tracellm.probes.state import next_call, state
 from tracellm.probes.wrap import wrap
 from tracellm.probes.writer import Writer
@@ -80,8 +80,8 @@ class Recording:
         self._listener = listener
         self._script = script
         self._name = process
-        self._problems: list[str] = []
-        self._installation = Installation(CATALOG if catalog is None else catalog, detail, self._problems)
+        self._mistakes: list[Mistake] = []
+        self._installation = Installation(CATALOG if catalog is None else catalog, detail, self._mistakes)
         self._is_child = False
         self._started = self._stopped = 0
         self._stats: dict[str, Any] | None = None
@@ -179,8 +179,11 @@ class Recording:
             "seconds": round(spent, 6),
             "share": round(spent / seconds, 6) if seconds else 0.0,
             "per_call_us": round(per_call * 1e6, 3),
-            "problems": [*self._problems, *own_problems, *self._writer.problems],
+            "problems": [*map(self._tell, (*self._mistakes, *own_problems)), *self._writer.problems],
         }
+
+    def _tell(self, mistake: Mistake) -> str:
+        return f"{mistake.what}: {mistake.message}" if mistake.message and self._text else mistake.what
 
     def _continue_in_child(self) -> None:
         """This process was forked from a recorded one: go on in a file of its own."""

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tracellm.probes.errors import remember
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.names import Level
@@ -19,7 +20,7 @@ from tracellm.trace.names import Level
 if TYPE_CHECKING:
     from tracellm.probes.ledger import Ledger
 
-__all__ = ["Attributes", "Capture", "Entry", "Gives", "Observe", "Probe", "Receiver", "code_constants"]
+__all__ = ["Attributes", "Capture", "Entry", "Gives", "Mistake", "Observe", "Probe", "Receiver", "code_constants"]
 
 Capture = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
 """`capture(args, kwargs, result)` inside the call: a plain copy of what is to be told, never a tensor."""
@@ -37,6 +38,13 @@ Observe = Callable[["Ledger", Span, Any, dict[str, Any]], None]
 """
 
 Receiver = Literal["self", "cls", ""]
+
+
+class Mistake(NamedTuple):
+    """A part of a probe that failed: which and how, and the exception's message, which may hold anybody's text."""
+
+    what: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class Probe:
         constants: attributes that are the same for every call.
         receiver: is the first argument the object or the class that the call belongs to?
         timed: how long `capture` takes is measured, at the cost of one more look at the clock.
-        users_texts: what `attributes` says was chosen by the user, and its texts may be anybody's.
+        users_attributes: of the same facts, what a user of `@tracellm.probe` wants told; its texts may be anybody's.
         problems: where mistakes of the probe are told; shared by all probes of a recording.
     """
 
@@ -98,8 +106,8 @@ class Probe:
     observe: Observe | None = None
     even_if_raises: bool = False
     timed: bool = False
-    users_texts: bool = False
-    problems: list[str] = field(default_factory=list)
+    users_attributes: Attributes | None = None
+    problems: list[Mistake] = field(default_factory=list)
 
     def owner(self, args: tuple[Any, ...]) -> type | None:
         """The class of the receiver of a call with these arguments."""
@@ -113,7 +121,8 @@ class Probe:
         if getattr(self, part) is not None:
             setattr(self, part, None)
             where = self.constants.get(names.CODE_FUNCTION, self.method)
-            self.problems.append(f"the probe of {where} stopped: its {part} raised {type(error).__name__}: {error}")
+            kind, message, _ = remember(error)
+            self.problems.append(Mistake(f"the probe of {where} stopped: its {part} raised {kind}", message))
 
 
 def code_constants(function: Callable[..., Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Writer:
         if not spans:
             return
         try:
-            line = otlp.encode(self._process, spans, self._version)
+            line = self._encoded(spans)
             if self._descriptor is None:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -93,6 +93,16 @@ class Writer:
             except Exception as error:
                 self._listener = None
                 self._tell(f"the live log stopped: {type(error).__name__}: {error}")
+
+    def _encoded(self, spans: list[Span]) -> bytes:
+        """The spans as lines of the file; one that cannot be written must not take the others with it."""
+        try:
+            return otlp.encode(self._process, spans, self._version)
+        except Exception as error:
+            if len(spans) > 1:
+                return b"".join(self._encoded([span]) for span in spans)
+            self._tell(f"a call of {spans[0].name} cannot be written: {type(error).__name__}")
+            return b""
 
     def _tell(self, problem: str) -> None:
         if problem not in self.problems:

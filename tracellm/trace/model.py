@@ -74,7 +74,8 @@ class Span:
     @property
     def lifeline(self) -> str:
         """Whose method it is: a lifeline of the sequence diagram."""
-        return self.attributes.get(names.LIFELINE) or self.name.rpartition(".")[0] or self.name
+        told = self.attributes.get(names.LIFELINE)
+        return (isinstance(told, str) and told) or self.name.rpartition(".")[0] or self.name
 
     @property
     def method(self) -> str:
@@ -84,7 +85,8 @@ class Span:
     @property
     def level(self) -> Level:
         """How deep in the engine the call sits; a user's own probe counts as `request`."""
-        return self.attributes.get(names.LEVEL, "request")
+        told = self.attributes.get(names.LEVEL)
+        return told if told in names.LEVELS else "request"
 
 
 class Trace:

@@ -7,7 +7,8 @@ ended. The life is a span of its own (`llm_request`), which the ledger puts toge
 from typing import Any
 
 from tracellm.probes.brief import brief, written
-from tracellm.probes.catalog.helpers import argument, called_by, caller, caller_attributes, plain
+from tracellm.probes.caller import caller, caller_attributes
+from tracellm.probes.catalog.helpers import argument, called_by, plain
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Capture, Entry
 from tracellm.trace import names

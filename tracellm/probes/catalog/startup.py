@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from tracellm.probes.brief import brief, write
-from tracellm.probes.catalog.helpers import argument, caller, caller_attributes, plain
+from tracellm.probes.caller import caller, caller_attributes
+from tracellm.probes.catalog.helpers import argument, plain
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -26,10 +27,8 @@ def _capture_llm(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> 
 
 def _llm(facts: Any) -> dict[str, Any]:
     where, arguments = facts
-    told = caller_attributes(where)
-    if arguments:
-        told[names.ARGUMENTS] = [f"{name}={value}" for name, value in arguments]
-    return told
+    told = [f"{name}={value}" for name, value in arguments]
+    return {**caller_attributes(where), **({names.ARGUMENTS: told} if told else {})}
 
 
 _SETTINGS = (
@@ -194,7 +193,14 @@ _LOADER = "tracellm.engine.model_loader.default_loader:DefaultModelLoader"
 _EXECUTOR = "tracellm.engine.executor.uniproc_executor:UniProcExecutor"
 
 ENTRIES = (
-    Entry("tracellm.engine.entrypoints.llm:LLM.__init__", "request", _capture_llm, _llm, phase="startup"),
+    Entry(
+        "tracellm.engine.entrypoints.llm:LLM.__init__",
+        "request",
+        _capture_llm,
+        _llm,
+        phase="startup",
+        even_if_raises=True,
+    ),
     *plain("request", "llm_engine", "LLMEngine.from_engine_args"),
     Entry("tracellm.engine.arg_utils:EngineArgs.create_engine_config", "request", _capture_config, _config),
     *plain("request", "arg_utils", "EngineArgs.create_model_config"),
