@@ -91,6 +91,19 @@ def test_the_newest_run_is_meant_where_none_is_named(
     assert command("show", "latest", "tree").out == tree
 
 
+def test_reporting_on_an_older_run_does_not_make_it_the_newest(
+    run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`latest` is the run that ended last, whichever was reported on last."""
+    monkeypatch.chdir(tmp_path)
+    for name, ended in (("older", 1_000), ("newer", 2_000)):
+        copy = shutil.copytree(run_folder, tmp_path / "tracellm-runs" / name)
+        os.utime(copy / "run.json", (ended, ended))
+    (tmp_path / "tracellm-runs" / "older" / "report.html").unlink()
+    assert command("report", "tracellm-runs/older").status == 0
+    assert "newer" in command("report").out
+
+
 def test_detail_and_focus_choose_what_is_drawn(run_folder: Path, command: Command) -> None:
     """--detail goes deeper or less deep, --focus keeps a class and its neighbours; one that is not there is told."""
     coarse = command("show", str(run_folder), "sequence", "--detail", "request").out
@@ -270,6 +283,17 @@ def test_a_script_that_changes_directory_changes_nothing(tmp_path: Path) -> None
     assert said.status == 0
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     assert said.err.splitlines()[-1].endswith(f"run{os.sep}report.html")
+
+
+def test_a_run_folder_that_is_lost_meanwhile_is_told(tmp_path: Path) -> None:
+    """Where there is no folder to write to at the end, lines say so, not a traceback; the status is the script's."""
+    (tmp_path / "script.py").write_text(
+        "import shutil\nshutil.rmtree('run')\nopen('run', 'w').close()\nraise SystemExit(3)\n"
+    )
+    said = run(tmp_path, "--quiet", "--out", "run", "script.py")
+    assert said.status == 3
+    assert said.err
+    assert all(line.startswith("tracellm: ") for line in said.err.splitlines())
 
 
 def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tracellm.probes.session import Recording
 from tracellm.report.console import Console
 from tracellm.report.texts import Language
 from tracellm.trace.names import Level
-from tracellm.trace.run_folder import RunFolder, write_manifest
+from tracellm.trace.run_folder import RunFolder, RunFolderError, write_manifest
 
 __all__ = ["Explanation", "explain"]
 
@@ -78,7 +78,11 @@ class Explanation:
             write_manifest(self.folder, self._manifest)
         except OSError as reason:
             tell(self.lang, "manifest", path=self._shown / "run.json", reason=reason.strerror)
-        run = RunFolder.open(self.folder)
+        try:
+            run = RunFolder.open(self.folder)
+        except RunFolderError as reason:  # the script has removed it
+            tell(self.lang, "run_folder", reason=reason)
+            return
         tell_problems(run, self.lang)
         failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self._shown)
         self._console.finish(self._manifest, None if "report.html" in failed else self._shown / "report.html")

@@ -74,10 +74,10 @@ def find_run(name: str | None) -> Path:
         CommandError: there is nothing of this name, or no run at all.
     """
     if name is None or (name == "latest" and not Path(name).exists()):
-        runs = [path.parent for path in DEFAULT_PARENT.glob("*/run.json")]
-        if not runs:
+        manifests = list(DEFAULT_PARENT.glob("*/run.json"))
+        if not manifests:
             raise CommandError("no_runs", folder=f"{DEFAULT_PARENT}{os.sep}")
-        return max(runs, key=lambda run: (run.stat().st_ctime_ns, run.name))
+        return max(manifests, key=lambda manifest: (manifest.stat().st_mtime_ns, manifest)).parent
     path = Path(name)
     if not path.exists():
         raise CommandError("run_missing", path=path)
