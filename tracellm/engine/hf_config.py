@@ -26,6 +26,7 @@ EMBEDDED_MODEL = "tiny"
 """The name of the model inside the package."""
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
 _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32": "float32", "bfloat16": "bfloat16"}
 
 
@@ -64,8 +65,9 @@ def get_config(model: str) -> PretrainedConfig:
 
     try:
         return AutoConfig.from_pretrained(directory)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelLoadError(f"The config.json of `{model}` cannot be used: {_first_line(error)}") from None
+    except Exception as error:  # transformers lets through whatever a wrong value leads to
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ModelLoadError(f"The config.json of `{model}` cannot be used: {reason}") from None
 
 
 def _check_config_file(directory: Path) -> None:
@@ -78,23 +80,34 @@ def _check_config_file(directory: Path) -> None:
         raise ModelLoadError(f"`{file}` is damaged: {_first_line(error)}. Download or save the model again.") from None
     if not isinstance(content, dict) or "model_type" not in content:
         raise ModelLoadError(f"`{file}` names no `model_type`, so it does not say what model this is.")
+    for name in _SIZES:
+        size = content.get(name)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            raise ModelLoadError(f"`{file}`: `{name}` must be a whole number, at least 1, but it is {size!r}.")
+    if not isinstance(content.get("architectures") or [], list):
+        raise ModelLoadError(f"`{file}`: `architectures` must be a list of names, got {content['architectures']!r}.")
 
 
 def get_generation_config(model: str) -> dict[str, Any]:
     """What generation_config.json sets: further end-of-sequence tokens, recommended sampling. Empty without the file.
 
     Raises:
-        ModelLoadError: the file is damaged.
+        ModelLoadError: the file is damaged, or its `eos_token_id` is neither a token id nor a list of them.
     """
     from transformers import GenerationConfig
 
     directory = local_folder(model)
-    if not (directory / "generation_config.json").is_file():
+    file = directory / "generation_config.json"
+    if not file.is_file():
         return {}
     try:
-        return GenerationConfig.from_pretrained(directory).to_diff_dict()
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"`{directory / 'generation_config.json'}` is damaged: {_first_line(error)}") from None
+        settings = GenerationConfig.from_pretrained(directory).to_diff_dict()
+    except Exception as error:  # transformers lets through whatever a wrong value leads to
+        raise ModelLoadError(f"`{file}` is damaged: {_first_line(error)}") from None
+    eos_ids = settings.get("eos_token_id")
+    if not all(isinstance(token, int) for token in (eos_ids if isinstance(eos_ids, list) else [eos_ids or 0])):
+        raise ModelLoadError(f"`{file}`: `eos_token_id` must be a token id or a list of them, but it is {eos_ids!r}.")
+    return settings
 
 
 def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dtype:

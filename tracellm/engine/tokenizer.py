@@ -31,7 +31,8 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
             from transformers import PreTrainedTokenizerFast
 
             return PreTrainedTokenizerFast.from_pretrained(folder)
-        if not (folder / "vocab.json").is_file():  # transformers would go on with an empty vocabulary
+        if not all((folder / name).is_file() for name in ("vocab.json", "merges.txt")):
+            # transformers would go on with an empty vocabulary
             raise FileNotFoundError("there is no tokenizer.json, nor vocab.json with merges.txt.")
         from transformers import AutoTokenizer
 

@@ -99,7 +99,9 @@ def _readable(path: Path) -> Iterator[None]:
     """Says which file it was when one cannot be read."""
     try:
         yield
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
+        raise ModelLoadError(f"The weight file {path} cannot be read: {error}.") from error
+    except SafetensorError as error:
         with open(path, "rb") as file:
             is_pointer = file.read(64).startswith(b"version https://git-lfs")
         reason = "it is a Git LFS pointer, not the weights: run `git lfs pull`" if is_pointer else f"{error}"

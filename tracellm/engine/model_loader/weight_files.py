@@ -60,7 +60,10 @@ def find_weight_files(model: str) -> WeightFiles:
 
 def _names_in_index(index: Path) -> list[str]:
     try:
-        return sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("a file's name is no string")
+        return names
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelLoadError(
             f"{index} is damaged: it is not a JSON object with a `weight_map` of tensors to files."

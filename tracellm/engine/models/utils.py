@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from tracellm.engine.config import VllmConfig
@@ -14,6 +15,8 @@ from tracellm.engine.errors import ModelLoadError
 from tracellm.engine.layers.linear import MergedColumnParallelLinear
 
 __all__ = ["CausalLM", "load_parameters"]
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class CausalLM(nn.Module):
@@ -39,7 +42,7 @@ class CausalLM(nn.Module):
         """Fill the parameters from a checkpoint's (name, tensor) pairs; the number of tensors that were used.
 
         Raises:
-            ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind.
+            ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind, or not finite.
         """
 
 
@@ -50,7 +53,7 @@ def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], igno
     itself.
 
     Raises:
-        ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind.
+        ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind, or not finite.
     """
     targets = _targets(model)
     count = len(targets)
@@ -66,12 +69,17 @@ def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], igno
                 f"The checkpoint's tensor {name} has the shape {list(tensor.shape)}, "
                 f"but config.json asks for {list(target.shape)}."
             )
-        if not tensor.is_floating_point():
+        if tensor.dtype not in _DTYPES:
             raise ModelLoadError(
-                f"The checkpoint's tensor {name} holds {tensor.dtype}, not floating-point numbers: "
+                f"The checkpoint's tensor {name} holds {tensor.dtype}, not numbers of 16 bits or more: "
                 "quantized checkpoints are not supported."
             )
         target.copy_(tensor)
+        if not all(extreme.isfinite() for extreme in target.aminmax()):  # NaN anywhere makes both extremes NaN
+            raise ModelLoadError(
+                f"The checkpoint's tensor {name} holds NaN or infinity in {target.dtype}: it is damaged, or its "
+                "numbers are beyond this dtype's range (then try dtype='bfloat16' or 'float32')."
+            )
     if unexpected:
         raise ModelLoadError(
             f"The checkpoint holds {_some(unexpected)} that {type(model).__name__} does not have: "
