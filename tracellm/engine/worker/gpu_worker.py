@@ -8,6 +8,7 @@ initialization, LoRA, sleeping, profiling, warm-up.
 import torch
 
 from tracellm.engine.config import VllmConfig
+from tracellm.engine.errors import EngineError
 from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig
 from tracellm.engine.model_runner_output import ModelRunnerOutput
 from tracellm.engine.sched.output import SchedulerOutput
@@ -27,10 +28,23 @@ class Worker:
         self.device = vllm_config.device_config.device
 
     def init_device(self) -> None:
-        """Take the device, and make the model runner for it."""
+        """Take the device, and make the model runner for it.
+
+        Raises:
+            EngineError: the memory cannot hold the inputs of the largest possible step.
+        """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        self.model_runner = GPUModelRunner(self.vllm_config, self.device)
+        try:
+            self.model_runner = GPUModelRunner(self.vllm_config, self.device)
+        except (MemoryError, RuntimeError) as error:  # NumPy's, PyTorch's
+            if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
+                raise
+            step = self.vllm_config.scheduler_config
+            raise EngineError(
+                f"There is no memory for the inputs of a step of max_num_batched_tokens={step.max_num_batched_tokens} "
+                f"and max_num_seqs={step.max_num_seqs} (max_model_len={step.max_model_len}): lower them."
+            ) from error
 
     def load_model(self) -> None:
         """See `GPUModelRunner.load_model`."""

@@ -31,10 +31,10 @@ def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAtt
     never more than half of the memory that is free. Memory is taken from the system only as blocks are written.
 
     Raises:
-        EngineError: the variable is not a positive number.
+        EngineError: the variable is not a positive number, or more than the machine has.
     """
     if (space := os.environ.get("TRACELLM_CPU_KVCACHE_SPACE")) is not None:
-        return _gib(space)
+        return _checked(space)
     limit = min(_CPU_DEFAULT, _free_cpu_memory() // 2)
     if vllm_config.cache_config.num_gpu_blocks_override is not None:
         return limit
@@ -43,7 +43,7 @@ def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAtt
     return min(limit, num_blocks * sum(spec.page_size_bytes for spec in kv_cache_spec.values()))
 
 
-def _gib(value: str) -> int:
+def _checked(value: str) -> int:
     try:
         num_bytes = int(float(value) * _GIB)
     except (ValueError, OverflowError):
@@ -52,7 +52,16 @@ def _gib(value: str) -> int:
         raise EngineError(
             f"TRACELLM_CPU_KVCACHE_SPACE must be a number of GiB above 0, for instance 2, but it is {value!r}."
         )
+    if num_bytes > (total := _total_cpu_memory()):
+        raise EngineError(
+            f"TRACELLM_CPU_KVCACHE_SPACE is {value} GiB, more than this machine's memory ({total / _GIB:.1f} GiB). "
+            "Lower it."
+        )
     return num_bytes
+
+
+def _total_cpu_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _free_cpu_memory() -> int:
@@ -62,7 +71,7 @@ def _free_cpu_memory() -> int:
             fields = dict(line.split(":", 1) for line in file)
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        return _total_cpu_memory() // 2
 
 
 def profile_cuda(model_runner: GPUModelRunner, device: torch.device, gpu_memory_utilization: float) -> int:
