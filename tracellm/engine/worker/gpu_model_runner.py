@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.config import VllmConfig
+from tracellm.engine.errors import EngineError
 from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig
 from tracellm.engine.layers.attention import Attention
 from tracellm.engine.layers.forward_context import set_forward_context
@@ -245,8 +246,18 @@ class GPUModelRunner:
     def _bookkeeping_sync(
         self, sampler_output: SamplerOutput, sampling_rows: list[int], logits: Tensor
     ) -> ModelRunnerOutput:
-        """Wait for the sampled tokens, and note them as the requests' next inputs."""
+        """Wait for the sampled tokens, and note them as the requests' next inputs.
+
+        Raises:
+            EngineError: the logits are no numbers (NaN), so the tokens mean nothing. vLLM does not check.
+        """
         batch = self.input_batch
+        if logits.isnan().any():
+            raise EngineError(
+                f"The model computed NaN instead of scores, in {self.model_config.dtype}: on the way a number grew "
+                "beyond the dtype's range. Try another dtype (bfloat16 or float32); "
+                "if it stays, the checkpoint is damaged."
+            )
         sampled_token_ids: list[list[int]] = [[] for _ in batch.req_ids]
         for row, token_ids in zip(sampling_rows, sampler_output.sampled_token_ids.tolist(), strict=True):
             sampled_token_ids[row] = token_ids
