@@ -2,14 +2,18 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import change_config
 from tracellm import LLM, SamplingParams
 from tracellm.engine.errors import EngineError, InvalidRequestError, ModelLoadError
+from tracellm.engine.model_loader import default_loader
 
 GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 
@@ -54,6 +58,7 @@ def is_idle(llm: LLM) -> bool:
         (3, "got int 3"),
         (b"Hello", "got bytes b'Hello'. Decode bytes"),
         ([1, 2], r'got list \[1, 2\]. Write token ids as \{"prompt_token_ids"'),
+        (7, r'got int 7. Write token ids as \{"prompt_token_ids"'),
         ("half \ud83d", "half a surrogate pair"),
     ],
 )
@@ -85,6 +90,7 @@ def test_a_single_prompt_needs_no_number(llm):
         ([GREEDY], "2 prompts and 1 sampling parameters"),
         ([GREEDY, {"temperature": 0}], r"prompts\[1\]: Sampling parameters must be a SamplingParams, got dict"),
         ({"temperature": 0}, "must be a SamplingParams, got dict"),
+        ("x", "must be a SamplingParams, got str"),
         (SamplingParams(stop_token_ids=[5, 9999]), r"`stop_token_ids` must be below 320.*\[9999\]"),
     ],
 )
@@ -149,6 +155,11 @@ def test_a_failing_step_leaves_the_engine_usable(llm, monkeypatch):
         ({"enable_prefix_caching": "yes"}, "`enable_prefix_caching` must be True or False"),
         ({"model": ""}, "`model` must be a directory or a hub id, got ''"),
         ({"model": None}, "`model` must be a directory or a hub id, got None"),
+        ({"tokenizer": ""}, "`tokenizer` must be a directory or a hub id, got ''"),
+        ({"tokenizer": 3}, "`tokenizer` must be a directory or a hub id, got 3"),
+        ({"tokenizer": b"x"}, "`tokenizer` must be a directory or a hub id, got b'x'"),
+        ({"max_num_batched_tokens": 10**15}, "no memory for .*max_num_batched_tokens=1000000000000000.*lower"),
+        ({"generation_config": "vllm"}, "does not have `generation_config`.*only 'auto'"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(qwen2_checkpoint, arguments, message):
@@ -175,6 +186,133 @@ def test_a_length_that_the_memory_cannot_hold_says_what_would_fit(qwen2_checkpoi
         LLM(str(qwen2_checkpoint), dtype="float32")
     fits = int(str(error.value).split("Set max_model_len to ")[1].split()[0])
     assert LLM(str(qwen2_checkpoint), dtype="float32", max_model_len=fits).generate("a", GREEDY)
+
+
+def test_more_kv_cache_than_the_machine_has_is_refused(qwen2_checkpoint, monkeypatch):
+    """The variable is named, with what the machine has."""
+    monkeypatch.setenv("TRACELLM_CPU_KVCACHE_SPACE", "1000000")
+    with pytest.raises(EngineError, match=r"TRACELLM_CPU_KVCACHE_SPACE is 1000000 GiB, more than .* GiB\). Lower it"):
+        LLM(str(qwen2_checkpoint))
+
+
+def test_two_calls_at_once_are_refused(llm):
+    """A second call while the first runs says so, and takes nothing away from the first; afterwards both work."""
+    refusals = []
+
+    class Bar:
+        def update(self, n: int) -> None:
+            with pytest.raises(EngineError, match="generating already"):
+                llm.generate("b", GREEDY)
+            thread = threading.Thread(target=self.generate)
+            thread.start()
+            thread.join()
+
+        def generate(self) -> None:
+            try:
+                llm.generate("b", GREEDY)
+            except EngineError as error:
+                refusals.append(error)
+
+        def close(self) -> None:
+            pass
+
+    expected = llm.generate("a", GREEDY)[0].outputs[0].token_ids
+    outputs = llm.generate("a", GREEDY, use_tqdm=lambda **kwargs: Bar())
+    assert len(refusals) == GREEDY.max_tokens
+    assert [output.outputs[0].token_ids for output in outputs] == [expected]
+    assert is_idle(llm)
+    assert len(llm.generate("b", GREEDY)) == 1
+
+
+def test_a_bar_that_is_none(llm):
+    """What is no bar is refused before anything runs."""
+    with pytest.raises(InvalidRequestError, match=r"`use_tqdm` must be True, False or a function.*'yes'"):
+        llm.generate("a", GREEDY, use_tqdm="yes")
+    assert is_idle(llm)
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("half \ud83d", {}, "The prompt is not valid text: half a surrogate pair"),
+        ("x", {"chat_template": "{{ 1 / 0 }}"}, "does not take this conversation: division by zero"),
+        ("x", {"chat_template": 3}, "`chat_template` must be a Jinja template as a string, got 3"),
+        ("x", {"chat_template_kwargs": 3}, "`chat_template_kwargs` must be a dict"),
+        (None, {}, r"messages\[0\] needs a `content`"),
+    ],
+)
+def test_a_bad_chat_is_refused(llm, content, arguments, message):
+    """Text, template or variables that cannot be; nothing is left behind."""
+    with pytest.raises(InvalidRequestError, match=f"^(The chat template )?{message}"):
+        llm.chat([{"role": "user", "content": content}], GREEDY, **arguments)
+    assert is_idle(llm)
+
+
+def test_of_several_conversations_the_bad_one_is_named(llm):
+    """The message counts the conversations, then the messages."""
+    good, bad = {"role": "user", "content": "x"}, {"role": "user"}
+    with pytest.raises(InvalidRequestError, match=r"^conversations\[1\]: messages\[1\] needs a `content`"):
+        llm.chat([[good], [good, bad]], GREEDY)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_weights_that_are_no_numbers(qwen2_checkpoint, tmp_path, value):
+    """A tensor with NaN or infinity in it is named when the model is loaded."""
+    name = "model.layers.0.self_attn.q_proj.weight"
+    folder = copy(qwen2_checkpoint, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name][3, 5] = float(value)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=f"tensor {name} holds NaN or infinity in torch.bfloat16"):
+        LLM(str(folder))
+
+
+def test_a_model_that_computes_nan_is_not_believed(qwen2_checkpoint, tmp_path):
+    """When numbers outgrow the dtype on the way, the step says so instead of making up tokens."""
+    folder = copy(qwen2_checkpoint, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.mlp.down_proj.weight"].mul_(1e4)
+    tensors["model.layers.0.mlp.up_proj.weight"].mul_(1e4)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    llm = LLM(str(folder), dtype="float16")
+    with pytest.raises(EngineError, match=r"computed NaN instead of scores, in torch\.float16.*Try another dtype"):
+        llm.generate(["a", "b"], GREEDY)
+    assert is_idle(llm)
+    assert len(LLM(str(folder), dtype="float32").generate(["a", "b"], GREEDY)) == 2
+
+
+def test_a_weight_file_that_may_not_be_read(qwen2_checkpoint, monkeypatch):
+    """Another error than damage is told as it is."""
+
+    def refuse(path, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(default_loader, "safe_open", refuse)
+    with pytest.raises(ModelLoadError, match=r"model\.safetensors cannot be read: .*Permission denied"):
+        LLM(str(qwen2_checkpoint))
+
+
+def test_a_weight_file_of_eight_bits(qwen2_checkpoint, tmp_path):
+    """8-bit floats mean little without their scales: refused like other quantized weights."""
+    folder = copy(qwen2_checkpoint, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=f"{name} holds torch.float8_e4m3fn"):
+        LLM(str(folder))
+
+
+def test_a_recommendation_that_is_out_of_range(qwen2_checkpoint, tmp_path):
+    """What generation_config.json recommends is checked when it is used, and the message says whose value it is."""
+    folder = copy(qwen2_checkpoint, tmp_path)
+    (folder / "generation_config.json").write_text('{"temperature": -3}')
+    llm = LLM(str(folder))
+    with pytest.raises(
+        EngineError, match=r"(?s)generation_config.json of .*`temperature` must be.*got -3.*give `sampl"
+    ):
+        llm.generate("a")
+    assert len(llm.generate("a", GREEDY)) == 1
 
 
 def copy(folder: Path, target: Path) -> Path:
@@ -211,6 +349,10 @@ def test_a_model_that_is_a_file(qwen2_checkpoint):
         ("config.json", "[]", "names no `model_type`"),
         ("config.json", '{"model_type": "no-such-type", "architectures": ["Qwen2ForCausalLM"]}', "cannot be used"),
         ("generation_config.json", "{", "generation_config.json` is damaged"),
+        ("generation_config.json", "[]", "generation_config.json` is damaged"),
+        ("generation_config.json", '{"eos_token_id": "x"}', "`eos_token_id` must be a token id or a list of them.*'x'"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "index.json is damaged"),
+        ("model.safetensors", "", "model.safetensors is damaged or cut short"),
         ("tokenizer.json", "{", "The tokenizer of .* cannot be loaded"),
         ("tokenizer.json", None, "The tokenizer of .* cannot be loaded"),
         ("model.safetensors", None, "no weights"),
@@ -224,6 +366,36 @@ def test_missing_and_damaged_files(qwen2_checkpoint, tmp_path, file, content, me
     else:
         (folder / file).write_text(content)
     with pytest.raises(ModelLoadError, match=message):
+        LLM(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_attention_heads": 0}, "`num_attention_heads` must be a whole number, at least 1, but it is 0"),
+        ({"hidden_size": "64"}, "`hidden_size` must be a whole number, at least 1, but it is '64'"),
+        ({"vocab_size": -1}, "`vocab_size` must be"),
+        ({"max_position_embeddings": 0}, "`max_position_embeddings` must be"),
+        ({"architectures": "Qwen2ForCausalLM"}, "`architectures` must be a list of names, got 'Qwen2ForCausalLM'"),
+        ({"num_hidden_layers": 4}, "cannot be used: .*num_hidden_layers"),
+        ({"rms_norm_eps": "a"}, "cannot be used: .*rms_norm_eps"),
+        ({"dtype": "bogus"}, "cannot be used: .*bogus"),
+    ],
+)
+def test_a_config_that_cannot_be(qwen2_checkpoint, tmp_path, changes, message):
+    """Values that no model has: the message names the entry."""
+    folder = copy(qwen2_checkpoint, tmp_path)
+    change_config(folder, **changes)
+    with pytest.raises(ModelLoadError, match=message):
+        LLM(str(folder))
+
+
+def test_a_vocabulary_without_its_merges(qwen2_checkpoint, tmp_path):
+    """The older layout of a tokenizer is two files; the message names both."""
+    folder = copy(qwen2_checkpoint, tmp_path)
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text('{"a": 0}')
+    with pytest.raises(ModelLoadError, match=r"no tokenizer\.json, nor vocab.json with merges.txt"):
         LLM(str(folder))
 
 

@@ -136,3 +136,9 @@ def test_they_travel_as_bytes(params):
     received = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=EngineCoreRequest)
     assert received == request
     assert received.sampling_params.all_stop_token_ids == params.all_stop_token_ids
+
+
+def test_parameters_go_by_name():
+    """A value without a name is refused: in vLLM the first would be `n`, which few would guess."""
+    with pytest.raises(EngineError, match=r"by name, as in SamplingParams\(temperature=0\); got 0.5"):
+        SamplingParams(0.5)  # type: ignore[call-arg]

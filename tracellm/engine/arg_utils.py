@@ -50,13 +50,18 @@ _RULES = (
 )
 
 NOT_HERE: dict[str, tuple[Any, ...]] = {
+    "allowed_local_media_path": ("",),
+    "allowed_media_domains": (None,),
     "async_scheduling": (False,),
     "compilation_config": (None, 0, {}),
+    "convert": ("auto", "none"),
     "cpu_offload_gb": (0,),
     "data_parallel_size": (1,),
     "disable_custom_all_reduce": (False, True),
     "distributed_executor_backend": (None, "uni"),
     "enable_lora": (False,),
+    "enable_sleep_mode": (False,),
+    "generation_config": ("auto",),
     "hf_overrides": (None, {}),
     "hf_token": (None,),
     "kv_cache_dtype": ("auto",),
@@ -65,13 +70,18 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "limit_mm_per_prompt": (None, {}),
     "load_format": ("auto", "safetensors"),
     "logits_processors": (None, []),
+    "mm_processor_kwargs": (None, {}),
+    "override_generation_config": (None, {}),
+    "override_pooler_config": (None,),
     "pipeline_parallel_size": (1,),
+    "pooler_config": (None,),
     "quantization": (None,),
     "revision": (None,),
     "runner": ("auto", "generate"),
     "scheduling_policy": ("fcfs",),
     "skip_tokenizer_init": (False,),
     "speculative_config": (None,),
+    "structured_outputs_config": (None, {}),
     "swap_space": (0, 4),
     "tensor_parallel_size": (1,),
     "tokenizer_mode": ("auto",),
@@ -106,6 +116,13 @@ class EngineArgs:
             raise EngineError(
                 f"LLM: `model` must be a directory or a hub id, got {self.model!r}; "
                 f"leave it out for the embedded one, `{hf.EMBEDDED_MODEL}`."
+            )
+        if self.tokenizer is not None and (
+            not isinstance(self.tokenizer, (str, os.PathLike)) or not str(self.tokenizer).strip()
+        ):
+            raise EngineError(
+                f"LLM: `tokenizer` must be a directory or a hub id, got {self.tokenizer!r}; "
+                "leave it out for the one that lies with the model."
             )
         verify("LLM", self, _RULES)
 
@@ -183,7 +200,7 @@ class EngineArgs:
         if tokens < seqs:
             raise EngineError(
                 f"LLM: `max_num_batched_tokens` must be at least `max_num_seqs`, so that each of {seqs} running "
-                f"requests can get its one token in a step; got {tokens}."
+                f"requests can get its one token in a step; got {tokens}. Raise it, or lower `max_num_seqs`."
             )
         if tokens < max_model_len and not self.enable_chunked_prefill:
             raise EngineError(

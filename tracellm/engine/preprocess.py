@@ -16,7 +16,7 @@ from tracellm.engine.errors import InvalidRequestError, did_you_mean
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["InputPreprocessor", "PromptType", "TokenInputs", "get_prompt_text"]
+__all__ = ["InputPreprocessor", "PromptType", "TokenInputs", "get_prompt_text", "tokenize"]
 
 PromptType: TypeAlias = str | Mapping[str, Any]
 
@@ -63,7 +63,9 @@ class InputPreprocessor:
             hint = ""
             if isinstance(prompt, bytes):
                 hint = " Decode bytes to text first."
-            elif isinstance(prompt, (list, tuple)) and prompt and all(isinstance(item, int) for item in prompt):
+            elif isinstance(prompt, int) or (
+                isinstance(prompt, (list, tuple)) and prompt and all(isinstance(item, int) for item in prompt)
+            ):
                 hint = ' Write token ids as {"prompt_token_ids": [...]}.'
             raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.{hint}")
         for key in prompt:
@@ -93,14 +95,23 @@ class InputPreprocessor:
         return TokenInputs(prompt_token_ids=list(token_ids))
 
     def _tokenize_prompt(self, text: str) -> list[int]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequestError(
-                f"The prompt is not valid text: half a surrogate pair ({text[error.start]!a}), position {error.start}. "
-                'Read it with encoding="utf-8", or with errors="replace".'
-            ) from None
-        return self.tokenizer.encode(text, verbose=False)
+        return tokenize(self.tokenizer, text)
+
+
+def tokenize(tokenizer: PreTrainedTokenizerFast, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    """Text to token ids; with `add_special_tokens` among them those that the tokenizer puts around every text.
+
+    Raises:
+        InvalidRequestError: the string cannot be encoded as UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"The prompt is not valid text: half a surrogate pair ({text[error.start]!a}), position {error.start}. "
+            'Read it with encoding="utf-8", or with errors="replace".'
+        ) from None
+    return tokenizer.encode(text, add_special_tokens=add_special_tokens, verbose=False)
 
 
 def _describe(value: object) -> str:

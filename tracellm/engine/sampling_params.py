@@ -130,6 +130,10 @@ class SamplingParams:
 
     def __new__(cls, *args: object, **kwargs: object) -> "SamplingParams":
         """Refuse unknown names before `__init__` does, with what is accepted."""
+        if args:
+            raise EngineError(
+                f"SamplingParams takes its parameters by name, as in SamplingParams(temperature=0); got {args[0]!r}."
+            )
         known = [f.name for f in fields(cls) if f.init]
         for name in kwargs:
             if name not in known:

@@ -77,16 +77,16 @@ def apply_hf_chat_template(
     Raises:
         InvalidRequestError: there is no template, or it refuses the conversation.
     """
+    if chat_template is not None and not isinstance(chat_template, str):
+        raise InvalidRequestError(f"`chat_template` must be a Jinja template as a string, got {chat_template!r}.")
     if chat_template is None and not tokenizer.chat_template:
         raise InvalidRequestError(
             f"The tokenizer of `{tokenizer.name_or_path}` has no chat template: this model may not be made for chat. "
             "Give one as chat(..., chat_template=...), or use generate with a plain prompt."
         )
-    from jinja2.exceptions import TemplateError
-
     try:
         return tokenizer.apply_chat_template(
             conversation, chat_template=chat_template, tokenize=False, **template_arguments
         )
-    except (TemplateError, ValueError, TypeError) as error:
+    except Exception as error:  # a template is a program: it can fail in any way
         raise InvalidRequestError(f"The chat template does not take this conversation: {error}") from None

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.arg_utils import EngineArgs
@@ -26,12 +28,12 @@ from tracellm.engine.entrypoints.chat_utils import (
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
 from tracellm.engine.entrypoints.progress import ProgressBar, progress_bar
-from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.errors import EngineError, InvalidRequestError
 from tracellm.engine.hf_config import EMBEDDED_MODEL
 from tracellm.engine.llm_engine import LLMEngine
 from tracellm.engine.messages import EngineCoreRequest
 from tracellm.engine.outputs import RequestOutput
-from tracellm.engine.preprocess import PromptType, get_prompt_text
+from tracellm.engine.preprocess import PromptType, get_prompt_text, tokenize
 from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
@@ -107,13 +109,18 @@ class LLM:
         self.model_config = self.llm_engine.model_config
         self.processor = self.llm_engine.processor
         self.request_counter = itertools.count()
+        self._generating = threading.Lock()
 
     def get_tokenizer(self) -> PreTrainedTokenizerFast:
         """The model's tokenizer."""
         return self.llm_engine.get_tokenizer()
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """The sampling that the model's makers recommend in generation_config.json; vLLM's defaults for the rest."""
+        """The sampling that the model's makers recommend in generation_config.json; vLLM's defaults for the rest.
+
+        Raises:
+            EngineError: that file recommends a value that is out of range.
+        """
         for name, neutral in (("repetition_penalty", 1.0), ("min_p", 0.0)):
             value = self.model_config.generation_config.get(name)
             if value is not None and value != neutral:
@@ -122,7 +129,13 @@ class LLM:
                     "and therefore left out.",
                     stacklevel=3,
                 )
-        return SamplingParams(**self.model_config.get_diff_sampling_param())
+        try:
+            return SamplingParams(**self.model_config.get_diff_sampling_param())
+        except EngineError as error:
+            raise EngineError(
+                f"The generation_config.json of `{self.model_config.model}` recommends what cannot be: {error} "
+                "Correct it, or give `sampling_params`."
+            ) from None
 
     def generate(
         self,
@@ -145,13 +158,28 @@ class LLM:
         Raises:
             InvalidRequestError: a prompt or parameter cannot be served; the message says which. None of the prompts has
                 been run, and the LLM can be used again.
+            EngineError: another call of this LLM has not returned yet, or a step computed no valid numbers.
             KeyboardInterrupt: Ctrl-C; unfinished requests are given up, and the LLM can be used again.
         """
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
-        with deferred_interrupts() as interrupts:
+        with deferred_interrupts() as interrupts, self._alone():
             self._validate_and_add_requests(prompts, sampling_params, interrupts)
             return self._run_engine(use_tqdm=use_tqdm, interrupts=interrupts)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One call at a time: two would take each other's outputs out of the engine. vLLM does not check."""
+        if not self._generating.acquire(blocking=False):
+            raise EngineError(
+                "This LLM is generating already: an earlier call of generate or chat, in another thread or in a "
+                "progress bar's function, has not returned. Give all prompts in one call (they run together), call one "
+                "after the other, or make a second LLM."
+            )
+        try:
+            yield
+        finally:
+            self._generating.release()
 
     def chat(
         self,
@@ -183,18 +211,25 @@ class LLM:
             InvalidRequestError: as for `generate`; or there is no chat template, or it refuses the messages.
         """
         tokenizer = self.get_tokenizer()
-        prompts: list[PromptType] = []
-        for conversation in split_conversations(messages):
-            text = apply_hf_chat_template(
-                tokenizer,
-                parse_chat_messages(conversation),
-                chat_template,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                **(chat_template_kwargs or {}),
+        if not isinstance(chat_template_kwargs or {}, Mapping):
+            raise InvalidRequestError(
+                f"`chat_template_kwargs` must be a dict of variables, got {chat_template_kwargs!r}."
             )
-            # The template writes the special tokens itself.
-            token_ids = tokenizer.encode(text, add_special_tokens=False, verbose=False)
+        conversations = split_conversations(messages)
+        several = not isinstance(messages[0], Mapping)
+        prompts: list[PromptType] = []
+        for index, conversation in enumerate(conversations):
+            with _named(f"conversations[{index}]" if several else ""):
+                text = apply_hf_chat_template(
+                    tokenizer,
+                    parse_chat_messages(conversation),
+                    chat_template,
+                    add_generation_prompt=add_generation_prompt,
+                    continue_final_message=continue_final_message,
+                    **(chat_template_kwargs or {}),
+                )
+                # The template writes the special tokens itself.
+                token_ids = tokenize(tokenizer, text, add_special_tokens=False)
             prompts.append({"prompt": text, "prompt_token_ids": token_ids})
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
@@ -211,22 +246,17 @@ class LLM:
                 f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
             )
         batch: list[Any] = [prompts] if one else list(prompts)
-        if isinstance(params, SamplingParams) or not isinstance(params, Sequence):
-            params = [params] * len(batch)
-        elif len(params) != len(batch):
+        each: Sequence[Any] = params if isinstance(params, (list, tuple)) else [params] * len(batch)
+        if len(each) != len(batch):
             raise InvalidRequestError(
-                f"There are {len(batch)} prompts and {len(params)} sampling parameters: "
+                f"There are {len(batch)} prompts and {len(each)} sampling parameters: "
                 "give one SamplingParams for all, or one for each prompt."
             )
         added: list[str] = []
         try:
-            for index, (prompt, its_params) in enumerate(zip(batch, params, strict=True)):
-                try:
+            for index, (prompt, its_params) in enumerate(zip(batch, each, strict=True)):
+                with _named("" if one else f"prompts[{index}]"):
                     added.append(self._add_request(prompt, its_params))
-                except InvalidRequestError as error:
-                    if one:
-                        raise
-                    raise InvalidRequestError(f"prompts[{index}]: {error}") from None
                 interrupts.check()
         except BaseException:
             self.llm_engine.abort_request(added)
@@ -268,3 +298,14 @@ class LLM:
         """Drop all requests. A step may have been cut short, so nothing that is cached can be relied on."""
         self.llm_engine.abort_request(list(self.llm_engine.output_processor.request_states))
         self.llm_engine.reset_prefix_cache()
+
+
+@contextmanager
+def _named(which: str) -> Iterator[None]:
+    """Refusals inside the `with` block begin with `which`, a place in the batch; empty when there is only one."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if not which:
+            raise
+        raise InvalidRequestError(f"{which}: {error}") from None

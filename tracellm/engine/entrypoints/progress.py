@@ -6,6 +6,8 @@ vLLM: vllm/entrypoints/llm.py::LLM._run_engine, which always shows it.
 from collections.abc import Callable
 from typing import Protocol
 
+from tracellm.engine.errors import InvalidRequestError
+
 __all__ = ["ProgressBar", "progress_bar"]
 
 _DELAY = 1.0  # seconds
@@ -22,7 +24,13 @@ class ProgressBar(Protocol):
 
 
 def progress_bar(use_tqdm: bool | Callable[..., ProgressBar], total: int) -> ProgressBar | None:
-    """A bar for `total` requests: tqdm's, the user's own (a function that makes one), or none."""
+    """A bar for `total` requests: tqdm's, the user's own (a function that makes one), or none.
+
+    Raises:
+        InvalidRequestError: `use_tqdm` is none of these.
+    """
+    if use_tqdm not in (True, False) and not callable(use_tqdm):
+        raise InvalidRequestError(f"`use_tqdm` must be True, False or a function that makes a bar, got {use_tqdm!r}.")
     if use_tqdm is False:
         return None
     if callable(use_tqdm):
