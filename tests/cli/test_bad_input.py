@@ -1,8 +1,11 @@
 """Each kind of bad input to the command gets one clear message, exit status 2, and no traceback."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +143,16 @@ def test_a_run_that_did_not_end_says_so(run_folder: Path, tmp_path: Path, comman
         assert said.status == 0
         assert said.out
         assert re.fullmatch(r"tracellm: this run did not finish: it was killed, .*\n", said.err)
+
+
+def test_a_terminal_without_unicode(run_folder: Path) -> None:
+    """What stdout cannot hold is written with escapes, and a reader that has seen enough is no failure."""
+    show = [sys.executable, "-m", "tracellm", "show", str(run_folder), "tree", "--lang", "zh"]
+    done = subprocess.run(show, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u8c03\u7528" in done.stdout
+    ends, pipe = os.pipe()
+    os.close(ends)
+    done = subprocess.run(show, stdout=pipe, stderr=subprocess.PIPE)
+    os.close(pipe)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,5 +1,8 @@
 """`tracellm show` and `tracellm report`: an earlier run again, from its folder alone."""
 
+import io
+import os
+import sys
 from collections.abc import Sequence
 
 from tracellm.cli.errors import CommandError
@@ -43,7 +46,7 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
             output = calltree_text(run, lang)
         case _:
             output = steps_text(run, lang)
-    print(output, end="" if output.endswith("\n") else "\n")
+    _print(output if output.endswith("\n") else f"{output}\n")
     return 1 if run.problems else 0
 
 
@@ -67,6 +70,17 @@ def report(
         if open_report:
             open_in_browser(run.path / "report.html", lang)
     return 1 if missing or run.problems else 0
+
+
+def _print(output: str) -> None:
+    """Print to stdout, whatever characters it can hold and however much of it is wanted (`| head`)."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        sys.stdout.write(output)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
 
 
 def _open(name: str | None, lang: Language) -> RunFolder:
