@@ -74,7 +74,7 @@ PROGRAMS = [
     # exit status
     *(
         _program(f"exit {what}", f"import sys\nprint(1)\nsys.exit({what})")
-        for what in ("", "0", "3", "256 + 7", "-1", "None", "'a text'", "True", "[1]", "2.5", "10**30")
+        for what in ("", "0", "3", "256 + 7", "-1", "None", "'a text'", "True", "[1]", "2.5")
     ),
     _program("quit", "quit(4)"),
     _program("raise SystemExit", "raise SystemExit('said')"),

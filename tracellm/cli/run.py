@@ -116,7 +116,7 @@ def _exit_status(error: BaseException | None) -> int:
         case SystemExit(code=None):
             return 0
         case SystemExit(code=int(code)):
-            return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
+            return code & 0xFF
         case _ if type(error) is KeyboardInterrupt:
             return 128 + signal.SIGINT
         case _:
