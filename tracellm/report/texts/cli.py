@@ -136,5 +136,5 @@ RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的�
     "cli.error.render": "未能写出 {file}：{reason}。{recorded}",
     "cli.error.manifest": "无法写完 {path}：{reason}。已记录的内容仍在",
     "cli.error.problem": "记录有损坏：{problem}",
-    "cli.error.unfinished": "这次运行没有结束：它被杀死了，或者还在运行。已记录的内容都在这里",
+    "cli.error.unfinished": "这次运行没有结束：它被强行终止了，或者还在运行。已记录的内容都在这里",
 }

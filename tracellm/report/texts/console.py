@@ -59,7 +59,7 @@ ZH = {
     "console.step.more": "……另有 {n:,} 个",
     "console.step.budget": "本步 {tokens:,} 个 token（上限 {budget:,}）；KV 块在用 {used:,} 个（共 {total:,}）",
     "console.step.logits": "logits {shape}",
-    "console.step.no_text": "一个 token（录制时未保留文本）",
+    "console.step.no_text": "一个 token（记录时未保留文本）",
     "console.step.no_token": "没有新 token：提示词尚未算完",
     "console.run": "第 {first} 步：{kind}，{requests:,} 个请求，{tokens:,} 个 token，{time}",
     "console.runs": "第 {first}-{last} 步：{kind}，{requests:,} 个请求，{tokens:,} 个 token，每步 {time}",

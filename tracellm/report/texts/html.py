@@ -60,8 +60,8 @@ EN = {
     "html.calls.own": "Own",
     "html.steps": "Engine steps",
     "html.steps.short": "Steps",
-    "html.steps.lead": "Each step schedules, runs the model once, and processes its outputs. Steps alike share a row. "
-    "Below a token stands how probable the model held it to be.",
+    "html.steps.lead": "Each step schedules, runs the model once, and processes its outputs. Steps that are alike share "
+    "a row. Below each token is the probability that the model gave it.",
     "html.steps.none": "No engine step was recorded.",
     "html.steps.column.index": "Step",
     "html.steps.column.kind": "Kind",
@@ -122,7 +122,7 @@ ZH = {
     "html.request.tokens": "提示词 {prompt:,} 个 token，生成 {output:,} 个",
     "html.request.ended": "结束原因：{why}",
     "html.request.unfinished": "未完成",
-    "html.no_text": "这次运行录制时未保留文本（--no-text）：其中没有提示词、输出和 token 的内容。",
+    "html.no_text": "这次运行记录时未保留文本（--no-text）：其中没有提示词、输出和 token 的内容。",
     "html.prompt": "提示词",
     "html.output": "输出",
     "html.characters_more": "……另有 {n:,} 个字符",
@@ -136,7 +136,7 @@ ZH = {
     "html.copied": "已复制",
     "html.calls": "调用树",
     "html.calls.short": "调用树",
-    "html.calls.lead": "从脚本的那一行直到内核。展开一个调用，可以看到它调用了什么；重复的工作已折叠，时间为合计。"
+    "html.calls.lead": "从脚本的那一行直到 kernel。展开一个调用，可以看到它调用了什么；重复的工作已折叠，时间为合计。"
     "横条是调用在所属的步（或脚本那一行）用时中的占比，深色是自身部分。",
     "html.calls.none": "没有记录到任何调用。",
     "html.calls.like": "与第 {index} 步的调用相同",
@@ -170,5 +170,5 @@ ZH = {
     "html.probes": "装了 {installed:,} 个探针，记录了 {calls:,} 次调用。"
     "记录本身用了 {time}，占运行时间的 {share}：每次调用 {each}。",
     "html.missing": "{n:,} 个探针没有找到对象",
-    "html.footer": "由 tracellm {version} 根据运行文件夹 {folder} 生成",
+    "html.footer": "由 tracellm {version} 根据运行目录 {folder} 生成",
 }
