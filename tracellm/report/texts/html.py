@@ -60,8 +60,8 @@ EN = {
     "html.calls.own": "Own",
     "html.steps": "Engine steps",
     "html.steps.short": "Steps",
-    "html.steps.lead": "Each step schedules, runs the model once, and processes its outputs. Steps that are alike share "
-    "a row. Below each token is the probability that the model gave it.",
+    "html.steps.lead": "Each step schedules, runs the model once, and processes its outputs. Steps that are alike "
+    "share a row. Below each token is the probability that the model gave it.",
     "html.steps.none": "No engine step was recorded.",
     "html.steps.column.index": "Step",
     "html.steps.column.kind": "Kind",
