@@ -271,7 +271,8 @@ def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
         assert {name: row.num_tokens for name, row in rows.items()} == seen["scheduled"]
         assert {name: rows[name].num_computed for name in step.new} == dict(seen["new"])
         assert {name: rows[name].num_computed for name in step.resumed} == dict(seen["resumed"])
-        assert {name: list(row.new_blocks) for name, row in rows.items() if row.new_blocks} == {
+        blocks = {name: [*row.cached_blocks, *row.new_blocks] for name, row in rows.items()}
+        assert {name: ids for name, ids in blocks.items() if ids} == {
             name: blocks for name, blocks in seen["blocks"].items() if blocks
         }
         assert (list(step.running), list(step.waiting)) == (seen["running"], seen["waiting"])
@@ -334,7 +335,21 @@ def test_chat(tmp_path: Path, qwen2_checkpoint: Path):
     assert request.attributes[names.REQUEST_PROMPT] == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     [chat] = trace.named("LLM.chat")
     assert chat.attributes[names.CALLER_TEXT].startswith("llm.chat(")
+    [generate] = trace.named("LLM.generate")  # called by chat, not by the user's line
+    assert names.CALLER_TEXT not in generate.attributes
     assert chat.attributes[names.ARGUMENTS] == ["messages=list of 1", "sampling_params=SamplingParams"]
+
+
+def test_cached_blocks_are_not_new(tmp_path: Path, qwen2_checkpoint: Path):
+    """A prompt that comes again shares its full blocks: they are told as hits, and only the others as new."""
+    with Recording(tmp_path, script="script.py"):
+        llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32, block_size=16)
+        for _ in range(2):
+            params = SamplingParams(max_tokens=1, temperature=0)
+            llm.generate({"prompt_token_ids": list(range(5, 45))}, params, use_tqdm=False)
+    first, second = (step.requests[0] for step in steps(RunFolder.open(tmp_path).trace))
+    assert (first.prefix_hit_tokens, first.cached_blocks, len(first.new_blocks)) == (0, (), 3)
+    assert (second.prefix_hit_tokens, second.cached_blocks, len(second.new_blocks)) == (32, first.new_blocks[:2], 1)
 
 
 def test_a_refused_request(tmp_path: Path, qwen2_checkpoint: Path):

@@ -161,7 +161,7 @@ def test_requests_that_are_added_alike_are_a_loop():
     [loop] = [
         loop
         for loop in loops(diagram.items)
-        if ("LLMEngine", "EngineCore", "add_request") in arrows(diagram, loop.items)
+        if ("InprocClient", "EngineCore", "add_request") in arrows(diagram, loop.items)
     ]
     assert loop.text == "10 times"
     assert is_within(

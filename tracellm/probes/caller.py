@@ -13,6 +13,7 @@ from tracellm.trace import names
 
 __all__ = ["caller", "caller_attributes"]
 
+_PROBES = str(Path(__file__).parent) + os.sep
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
 
@@ -23,17 +24,23 @@ with suppress(OSError):
 
 
 @cache
-def _is_machinery(file: str) -> bool:
+def _belongs_to(file: str) -> str:
+    """Whose code a file holds: the `probes`, the rest of `tracellm`, a `library`, or the `user`."""
+    if file.startswith(_OURS):
+        return "probes" if file.startswith(_PROBES) else "tracellm"
     packaged = "site-packages" in file or "dist-packages" in file
-    return packaged or file.startswith((_OURS, *_LIBRARIES, "<frozen"))
+    return "library" if packaged or file.startswith((*_LIBRARIES, "<frozen")) else "user"
 
 
 def caller() -> tuple[str, int] | None:
-    """File and line of the user's call that led here: the innermost frame that is neither ours nor a library's."""
+    """File and line of the user's call that is being recorded; None when it was the engine that called."""
     frame = sys._getframe(1)
     while frame is not None:
-        if not _is_machinery(frame.f_code.co_filename):
+        owner = _belongs_to(frame.f_code.co_filename)
+        if owner == "user":
             return frame.f_code.co_filename, frame.f_lineno
+        if owner == "tracellm":
+            return None
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

@@ -49,11 +49,16 @@ def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
 
 
 def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """What the scheduler changed: who joined, came back, was preempted, was held and why."""
+    """What the scheduler changed: who joined, came back, was preempted, found tokens in the cache, was held and why."""
     said = []
     for key in ("new", "resumed", "preempted"):
         if ids := getattr(step, key):
             said.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
+    hits = [request for request in step.requests if request.prefix_hit_tokens]
+    if hits:
+        names = name_requests((request.request_id for request in hits), lang)
+        tokens = sum(request.prefix_hit_tokens for request in hits)
+        said.append(text(lang, "step.prefix_hit", names=names, tokens=tokens))
     if before is None or _held(step) != _held(before):
         groups: dict[str, list[str]] = {}
         for held in step.held:

@@ -132,6 +132,9 @@ STEP_PHASES = _define("tracellm.step.phases", "str[]", "prefill or decode, for e
 STEP_CACHED = _define(
     "tracellm.step.prefix_hit_tokens", "int[]", "tokens of each that the prefix cache gave in this step"
 )
+STEP_CACHED_BLOCKS = _define(
+    "tracellm.step.prefix_hit_block_ids", "str[]", "blocks of each that came from the prefix cache, as ranges"
+)
 STEP_NEW_BLOCKS = _define(
     "tracellm.step.new_block_ids", "str[]", "blocks given to each in this step, as ranges: `3-5,9`"
 )

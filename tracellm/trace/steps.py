@@ -26,8 +26,8 @@ class ScheduledRequest:
     """What one request got in a step.
 
     `num_computed` tokens were done before the step and `num_tokens` are computed in it; of those done, the prefix cache
-    gave `prefix_hit_tokens` in this step. `new_blocks` are the ids of the KV blocks added, `phase` is prefill or
-    decode.
+    gave `prefix_hit_tokens` in this step, in the blocks `cached_blocks`. `new_blocks` are the ids of the KV blocks that
+    were free and are its own now, after those; `phase` is prefill or decode.
     """
 
     request_id: str
@@ -36,6 +36,7 @@ class ScheduledRequest:
     phase: str
     prefix_hit_tokens: int
     new_blocks: tuple[int, ...]
+    cached_blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ def _at(values: Sequence[_T], index: int, otherwise: _T) -> _T:
 def _requests(facts: _Facts) -> list[ScheduledRequest]:
     tokens, computed = facts.integers(names.STEP_TOKENS), facts.integers(names.STEP_COMPUTED)
     phases, cached = facts.texts(names.STEP_PHASES), facts.integers(names.STEP_CACHED)
-    blocks = facts.texts(names.STEP_NEW_BLOCKS)
+    blocks, cached_blocks = facts.texts(names.STEP_NEW_BLOCKS), facts.texts(names.STEP_CACHED_BLOCKS)
     return [
         ScheduledRequest(
             request_id=request,
@@ -160,6 +161,7 @@ def _requests(facts: _Facts) -> list[ScheduledRequest]:
             phase=_at(phases, i, ""),
             prefix_hit_tokens=_at(cached, i, 0),
             new_blocks=parse_ranges(_at(blocks, i, "")),
+            cached_blocks=parse_ranges(_at(cached_blocks, i, "")),
         )
         for i, request in enumerate(facts.texts(names.STEP_REQUESTS))
     ]

@@ -45,6 +45,7 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
         "running": [request.request_id for request in scheduler.running],
         "waiting": [request.request_id for request in scheduler.waiting],
         "budget": scheduler.max_num_scheduled_tokens,
+        "block_size": scheduler.kv_cache_manager.coordinator.block_size,
         "free": pool.free_block_queue.num_free_blocks,
         "total": pool.num_gpu_blocks - 1,
     }
@@ -118,14 +119,18 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     new, resumed = [request_id for request_id, *_ in facts["new"]], facts["resumed"]
     from_cache = {*new, *resumed}
     ids = [request_id for request_id, _ in facts["tokens"]]
+    # Of a request that begins, what is computed came from the prefix cache, in whole blocks at the front of its table.
+    hits = [rows[request_id][0] if request_id in from_cache else 0 for request_id in ids]
+    tables = [(rows[request_id][1], hit // facts["block_size"]) for request_id, hit in zip(ids, hits, strict=True)]
     phases = ["decode" if rows[request_id][2] else "prefill" for request_id in ids]
     told[names.STEP_KIND] = "mixed" if len(set(phases)) > 1 else phases[0] if phases else "empty"
     told[names.STEP_REQUESTS] = ids
     told[names.STEP_TOKENS] = [tokens for _, tokens in facts["tokens"]]
     told[names.STEP_COMPUTED] = [rows[request_id][0] for request_id in ids]
     told[names.STEP_PHASES] = phases
-    told[names.STEP_CACHED] = [rows[request_id][0] if request_id in from_cache else 0 for request_id in ids]
-    told[names.STEP_NEW_BLOCKS] = [format_ranges(rows[request_id][1]) for request_id in ids]
+    told[names.STEP_CACHED] = hits
+    told[names.STEP_CACHED_BLOCKS] = [format_ranges(blocks[:cached]) for blocks, cached in tables]
+    told[names.STEP_NEW_BLOCKS] = [format_ranges(blocks[cached:]) for blocks, cached in tables]
     told[names.STEP_NEW] = new
     told[names.STEP_RESUMED] = [request_id for request_id in ids if request_id in resumed]
     told[names.STEP_PREEMPTED] = [request_id for request_id, code, _ in facts["held"] if code == "preempted"]

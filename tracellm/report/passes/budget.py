@@ -52,6 +52,7 @@ OTHER_CHAINS = frozenset({
     "EngineCore._initialize_kv_caches",
     "Scheduler.__init__",
     "LLMEngine.add_request",
+    "InprocClient.add_request",
     "Processor.process_inputs",
     "EngineCore.add_request",
     "Scheduler.add_request",
