@@ -5,6 +5,7 @@ no counterpart: there `import vllm` imports them.
 """
 
 import gc
+import sys
 
 __all__ = ["import_libraries"]
 
@@ -12,13 +13,19 @@ __all__ = ["import_libraries"]
 def import_libraries() -> None:
     """Import torch and what is used of transformers, so that the wait is one call that can be seen.
 
-    The garbage collector rests meanwhile: it would search thousands of new modules again and again, and find nothing.
+    The garbage collector rests meanwhile: it would search hundreds of thousands of new objects again and again, and
+    find nothing. They stay until the process ends, so it need not look at them later either (`gc.freeze`, as vLLM does
+    after start-up).
     """
+    if "torch" in sys.modules and "transformers" in sys.modules:
+        return
     was_enabled = gc.isenabled()
+    gc.collect()  # what is garbage now would be kept by freeze
     gc.disable()
     try:
         import torch  # noqa: F401
         from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast  # noqa: F401
     finally:
+        gc.freeze()
         if was_enabled:
             gc.enable()
