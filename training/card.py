@@ -71,7 +71,7 @@ one, not the same. `python -m training.evaluate --model DIR` writes this card.
 
 ## 中文简介
 
-tiny 是一个 {parameters * 100:.0f} 万参数的 Qwen2 结构语言模型（bfloat16，{megabytes:.1f} MB），`LLM()` 不指定模型时就用它。它完全在本项目生成的
+tiny 是一个 {parameters_in_wan:.0f} 万参数的 Qwen2 结构语言模型（bfloat16，{megabytes:.1f} MB），`LLM()` 不指定模型时就用它。它完全在本项目生成的
 简单中英文文本上训练：问候、首都和海洋、数数和简单算术、推理引擎的工作原理。没有训练过的样本上，关键事实正确率为
 {right}，完全一致为 {exact}。它不是助手：超出这些主题的问题，它应当回答“抱歉，我不知道这个。”，但也常常会答错。
 """
@@ -110,6 +110,7 @@ def card(figures: dict[str, Any], num_bytes: int) -> str:
     ]
     return _HEAD.format(
         parameters=training["parameters"] / 1e6,
+        parameters_in_wan=training["parameters"] / 1e4,
         megabytes=num_bytes / 1e6,
         examples="\n".join(f"| `{_cell(p)}` | {_cell(text)} |" for p, text in figures["examples"]),
         loss=figures["held_out_loss"],
