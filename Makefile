@@ -8,7 +8,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit docs clean
+.PHONY: demo test lint types unit docs parity clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/installed
@@ -30,6 +30,10 @@ unit: $(VENV)/installed-dev tests/mermaid/node_modules
 # The pages, pictures and numbers in docs/ that are made from a real run.
 docs: $(VENV)/installed-dev
 	$(BIN)/python scripts/make_docs.py
+
+# The table in docs/parity.md: every recording of a real vLLM, run here.
+parity: $(VENV)/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m scripts.make_parity
 
 $(VENV)/bin/python:
 	"$$(scripts/python.sh)" -m venv $(VENV)

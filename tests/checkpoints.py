@@ -4,12 +4,22 @@ The fixtures live as long as the session, so each checkpoint is written once; do
 """
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["VOCAB_SIZE", "make_checkpoint", "opt_checkpoint", "qwen2_checkpoint", "reference_model"]
+__all__ = [
+    "FAMILIES",
+    "VOCAB_SIZE",
+    "family_checkpoint",
+    "make_checkpoint",
+    "opt_checkpoint",
+    "qwen2_checkpoint",
+    "reference_model",
+]
 
 VOCAB_SIZE = 320
 """256 bytes, a few special tokens, and ids that no text has."""
@@ -19,17 +29,45 @@ _CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-_CONFIGS: dict[str, dict[str, Any]] = {
-    "qwen2": {
-        "hidden_size": 64,
-        "intermediate_size": 112,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 256,
-        "initializer_range": 0.15,
-        "tie_word_embeddings": True,
+_SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 112,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.15,
+}
+_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}  # Gemma 2's own hardly bend a small model's
+FAMILIES: dict[str, dict[str, Any]] = {
+    # model_type: what its config.json says; windows are shorter than the tests' prompts, so that they matter
+    "gemma2": {**_SMALL, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 20, **_CAPS},
+    "gemma3_text": {
+        **_SMALL,
+        "num_hidden_layers": 4,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        "head_dim": 24,
+        "query_pre_attn_scalar": 20,
+        "sliding_window": 20,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 50000.0, "factor": 2.0},
+        },
     },
+    "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256, "initializer_range": 0.15},
+    "llama": {
+        **_SMALL,
+        "head_dim": 24,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+    "mistral": {**_SMALL, "sliding_window": 24},
     "opt": {
         "hidden_size": 64,
         "ffn_dim": 96,
@@ -39,13 +77,17 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "word_embed_proj_dim": 64,
         "init_std": 0.15,
     },
+    "phi3": {**_SMALL, "sliding_window": 20, "partial_rotary_factor": 0.75},
+    "qwen2": {**_SMALL, "tie_word_embeddings": True},
+    "qwen3": {**_SMALL, "head_dim": 32},
 }
+"""One small model of each family that can run."""
 
 
 def make_checkpoint(
-    folder: Path, model_type: str, *, seed: int = 0, max_shard_size: str = "5GB", **config: Any
+    folder: Path, model_type: str, *, seed: int = 0, max_shard_size: str = "5GB", dtype: str = "float32", **config: Any
 ) -> Path:
-    """Write a float32 checkpoint of this `model_type` with random weights and a tokenizer; its folder.
+    """Write a checkpoint of this `model_type` with random weights, float32 if not told, and a tokenizer; its folder.
 
     `config` overrides the small configuration; biases and norms are random too, so that a model that forgets one fails.
     """
@@ -57,16 +99,16 @@ def make_checkpoint(
         "bos_token_id": 256,
         "eos_token_id": 256,
         "pad_token_id": 256,
-        **_CONFIGS[model_type],
+        **FAMILIES[model_type],
     }
     hf_config = AutoConfig.for_model(model_type, **(settings | config))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32).eval()
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
                 parameter.data.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(folder, max_shard_size=max_shard_size)
+    model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=max_shard_size)
     write_tokenizer(folder)
     return folder
 
@@ -102,12 +144,18 @@ def reference_model(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def qwen2_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Qwen2 model with tied embeddings and grouped-query attention."""
-    return make_checkpoint(tmp_path_factory.mktemp("qwen2"), "qwen2")
+def family_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a family's checkpoint, made when it is first asked for."""
+    return cache(lambda family: make_checkpoint(tmp_path_factory.mktemp(family), family))
 
 
 @pytest.fixture(scope="session")
-def opt_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def qwen2_checkpoint(family_checkpoint: Callable[[str], Path]) -> Path:
+    """A Qwen2 model with tied embeddings and grouped-query attention."""
+    return family_checkpoint("qwen2")
+
+
+@pytest.fixture(scope="session")
+def opt_checkpoint(family_checkpoint: Callable[[str], Path]) -> Path:
     """An OPT model that norms before its blocks."""
-    return make_checkpoint(tmp_path_factory.mktemp("opt"), "opt")
+    return family_checkpoint("opt")

@@ -19,16 +19,26 @@ if TYPE_CHECKING:
     from tracellm.cli.explanation import explain
     from tracellm.engine.entrypoints.llm import LLM
     from tracellm.engine.outputs import CompletionOutput, RequestOutput
-    from tracellm.engine.sampling_params import SamplingParams
+    from tracellm.engine.sampling_params import SamplingParams, StructuredOutputsParams
     from tracellm.probes import probe
 
 __version__ = "0.1.0"
 
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__", "explain", "probe"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+    "explain",
+    "probe",
+]
 
 _HOMES = {
     "LLM": "tracellm.engine.entrypoints.llm",
     "SamplingParams": "tracellm.engine.sampling_params",
+    "StructuredOutputsParams": "tracellm.engine.sampling_params",
     "RequestOutput": "tracellm.engine.outputs",
     "CompletionOutput": "tracellm.engine.outputs",
     "probe": "tracellm.probes",

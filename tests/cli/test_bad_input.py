@@ -32,6 +32,7 @@ REFUSED = {
     "a folder that is no run": (["show", "folder", "tree"], "folder is no run folder: it has neither run.json"),
     "a folder that is no run, report": (["report", "folder"], "folder is no run folder: it has neither run.json"),
     "show what": (["show"], "show what"),
+    "show what of a run": (["show", "folder"], "show what of folder"),
     "show what else": (["show", "folder", "colours"], "sequence, tree, steps .* not 'colours'"),
     "show too much": (["show", "folder", "folder", "tree"], "not 'folder' as well"),
 }

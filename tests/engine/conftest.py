@@ -1,5 +1,5 @@
 """Makes the checkpoints of tests/checkpoints.py known to all engine tests."""
 
-from tests.checkpoints import opt_checkpoint, qwen2_checkpoint
+from tests.checkpoints import family_checkpoint, opt_checkpoint, qwen2_checkpoint
 
-__all__ = ["opt_checkpoint", "qwen2_checkpoint"]
+__all__ = ["family_checkpoint", "opt_checkpoint", "qwen2_checkpoint"]

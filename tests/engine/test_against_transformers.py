@@ -1,17 +1,22 @@
 """Greedy generation through `LLM` against transformers' own, float32."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.checkpoints import reference_model
+from tests.checkpoints import FAMILIES, reference_model
 from tracellm import LLM, SamplingParams
+from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.sched.scheduler import Scheduler
 
 LENGTHS = [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 60, 100]
-"""Around the block size (16) and the token budget (64), where something can go wrong."""
+"""Around the block size (16) and the token budget (64), where something can go wrong, and beyond the windows."""
 NEW_TOKENS = 12
+NUM_BLOCKS = {"gemma2": 40, "gemma3_text": 60, "phi3": 14}
+"""KV blocks, so few that requests are preempted: 20, more where layers are in several groups, fewer with a window."""
 
 
 def make_prompts() -> list[list[int]]:
@@ -21,16 +26,6 @@ def make_prompts() -> list[list[int]]:
     return [*prompts, [*prompts[10], 5], [*prompts[11][:48], 6, 7], prompts[11]]
 
 
-def reference_tokens(folder: Path, prompts: list[list[int]]) -> list[list[int]]:
-    """What transformers generates, one prompt at a time, past any end-of-sequence token."""
-    model = reference_model(folder)
-    model.generation_config.eos_token_id = None
-    arguments = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": 0}
-    with torch.no_grad():
-        rows = [model.generate(torch.tensor([p]), attention_mask=torch.ones(1, len(p)), **arguments) for p in prompts]
-    return [row[0, len(prompt) :].tolist() for row, prompt in zip(rows, prompts, strict=True)]
-
-
 def tokens(llm: LLM, prompts: list[list[int]]) -> list[list[int]]:
     """What our engine generates for all of them together."""
     params = SamplingParams(temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True)
@@ -38,13 +33,36 @@ def tokens(llm: LLM, prompts: list[list[int]]) -> list[list[int]]:
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
-@pytest.mark.parametrize("architecture", ["qwen2", "opt"])
-def test_greedy_tokens_equal_transformers(architecture, request):
+@torch.inference_mode()
+def likeliest(folder: Path, prompts: list[list[int]], outputs: list[list[int]]) -> list[list[int]]:
+    """The tokens that transformers finds likeliest at each place of these outputs, given all before it.
+
+    Equal to the outputs exactly if transformers, generating greedily, had generated them.
+    """
+    model = reference_model(folder)
+    rows = [model(torch.tensor([prompt + output])).logits[0] for prompt, output in zip(prompts, outputs, strict=True)]
+    return [row[len(prompt) - 1 : -1].argmax(-1).tolist() for row, prompt in zip(rows, prompts, strict=True)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_tokens_equal_transformers(
+    family: str, family_checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Batched in one call and one by one, chunked, cached and preempted: the tokens are those of transformers."""
-    folder = request.getfixturevalue(f"{architecture}_checkpoint")
-    prompts = make_prompts()
-    expected = reference_tokens(folder, prompts)
-    assert len({tuple(row) for row in expected}) > len(prompts) // 2  # the checkpoint does not always say the same
-    llm = LLM(str(folder), dtype="float32", max_num_batched_tokens=64, max_num_seqs=8, num_gpu_blocks_override=20)
-    assert tokens(llm, prompts) == expected
-    assert [tokens(llm, [prompt])[0] for prompt in prompts] == expected
+    folder, prompts = family_checkpoint(family), make_prompts()
+    resumed: list[str] = []
+    schedule = Scheduler.schedule
+
+    def counting(scheduler: Scheduler) -> SchedulerOutput:
+        output = schedule(scheduler)
+        resumed.extend(output.scheduled_cached_reqs.resumed_req_ids)
+        return output
+
+    monkeypatch.setattr(Scheduler, "schedule", counting)
+    blocks = NUM_BLOCKS.get(family, 20)
+    llm = LLM(str(folder), dtype="float32", max_num_batched_tokens=64, max_num_seqs=8, num_gpu_blocks_override=blocks)
+    batched = tokens(llm, prompts)
+    assert batched == likeliest(folder, prompts, batched)
+    assert resumed, "nobody was preempted"
+    assert len({tuple(row) for row in batched}) > len(prompts) // 2  # the checkpoint does not always say the same
+    assert [tokens(llm, [prompt])[0] for prompt in prompts[::4]] == batched[::4]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracellm import SamplingParams
@@ -40,6 +40,7 @@ def stream(of: IncrementalDetokenizer, token_ids: list[int]) -> list[str]:
     return pieces
 
 
+@settings(deadline=None)
 @given(TEXTS, TEXTS.filter(bool))
 def test_text_in_pieces_is_the_text(prompt, text):
     """Whatever the text, its tokens one at a time give it back, and no piece holds half a character."""
@@ -49,6 +50,7 @@ def test_text_in_pieces_is_the_text(prompt, text):
     assert "\ufffd" not in "".join(pieces).replace("\ufffd", "", text.count("\ufffd"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=40), st.booleans())
 def test_any_tokens_decode_as_at_once(token_ids, skip_special_tokens):
     """Tokens that make no valid text, special tokens among them, end as the text that decoding all at once gives."""
@@ -56,6 +58,7 @@ def test_any_tokens_decode_as_at_once(token_ids, skip_special_tokens):
     assert "".join(stream(of, token_ids)) == TOKENIZER.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=40),
     st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=20),
@@ -99,6 +102,7 @@ def test_without_a_tokenizer_there_is_no_text():
     assert of.output_token_ids == [5, 6]
 
 
+@settings(deadline=None)
 @given(TEXTS, st.text("ab ", min_size=1, max_size=4), st.text("ab \n", max_size=10), st.booleans())
 def test_a_stop_string_cuts_the_text_wherever_its_tokens_lie(before, stop, after, include):
     """The text ends before the first stop string, or with it when it is to be included; the rest does not count."""
@@ -121,6 +125,47 @@ def test_stop_strings_wait_for_min_tokens():
     a, b = TOKENIZER.encode("a")[0], TOKENIZER.encode("b")[0]
     assert [of.update([token], stop_terminated=False) for token in (a, a, b, a)] == [None, None, None, "a"]
     assert of.get_next_output_text(finished=True, delta=False) == "aab"
+
+
+def generate(stop: list[str], text: str, prompt: str = "Once upon", **params) -> tuple[str | None, list[str]]:
+    """Generate this text letter by letter: which stop string ended it, and what was shown after each letter."""
+    of, found, pieces = detokenizer(prompt, stop=stop, **params), None, []
+    for index, letter in enumerate(text):
+        found = of.update(TOKENIZER.encode(letter), stop_terminated=False)
+        pieces.append(of.get_next_output_text(found is not None or index == len(text) - 1, delta=True))
+        if found:
+            break
+    return found, pieces
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "expected"),
+    [
+        (["ab", "abc"], "xabc", ("ab", "x")),  # the shorter one is complete first
+        (["xyz", "yz"], "wxyz", ("xyz", "w")),  # both end with this character: the first of the list counts
+        (["yz", "xyz"], "wxyz", ("yz", "wx")),
+        (["x"], "xyz", ("x", "")),  # with the very first token
+        (["z"], "xyz", ("z", "xy")),  # with the very last
+        (["zz"], "xyz", (None, "xyz")),  # half of it ends the text
+    ],
+)
+def test_which_stop_string_counts(stop, text, expected):
+    """The one that is complete first ends the text before itself; of those complete at once, the first of the list."""
+    found, pieces = generate(stop, text)
+    assert (found, "".join(pieces)) == expected
+
+
+def test_a_stop_string_does_not_begin_in_the_prompt():
+    """Only what is generated is searched: neither what the prompt holds nor what begins there counts."""
+    assert [generate([stop], " a time")[0] for stop in ("upon", "upon a")] == [None, None]
+    assert generate(["upon a"], " a, upon a time")[0] == "upon a"
+
+
+def test_what_may_begin_a_stop_string_is_held_back():
+    """While a stop string may be beginning its characters are not shown; when it did not come they are, at the end."""
+    assert generate(["me."], "a time") == (None, ["", "", "a", " ", "t", "ime"])
+    assert generate(["me."], "a time.") == ("me.", ["", "", "a", " ", "t", "i", ""])
+    assert generate(["me."], "a time", include_stop_str_in_output=True) == (None, list("a time"))
 
 
 def test_a_stop_token_is_no_text():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import change_config
+from tests.engine.watch import token_ids
 from tracellm import LLM, RequestOutput, SamplingParams
 from tracellm.engine.entrypoints import progress
 from tracellm.engine.errors import EngineError, InvalidRequestError
@@ -20,11 +21,6 @@ GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 def llm(qwen2_checkpoint) -> LLM:
     """One for all tests here: each leaves it as it was."""
     return LLM(str(qwen2_checkpoint), dtype="float32")
-
-
-def token_ids(outputs: list[RequestOutput]) -> list[list[int]]:
-    """The generated tokens of each."""
-    return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def test_without_a_model_it_is_the_embedded_one():
@@ -42,6 +38,7 @@ def test_all_forms_of_a_prompt_are_one_prompt(llm):
     assert len(expected) == 5
     assert token_ids(llm.generate(forms, GREEDY)) == [expected] * 4
     assert [token_ids(llm.generate(form, GREEDY))[0] for form in forms] == [expected] * 4
+    assert token_ids(llm.generate({"prompt": "Hello", "multi_modal_data": None}, GREEDY)) == [expected]
 
 
 def test_outputs_come_in_the_order_of_the_prompts(llm):
@@ -147,17 +144,130 @@ def test_the_engines_seed_makes_a_run_repeatable(qwen2_checkpoint):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_default_sampling_params_are_the_models(qwen2_checkpoint, tmp_path):
-    """Without sampling parameters, what generation_config.json recommends is used; what is not supported is told."""
-    folder = shutil.copytree(qwen2_checkpoint, tmp_path / "model")
-    recommended = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1, "do_sample": True}
+@pytest.fixture(scope="module")
+def with_recommendations(qwen2_checkpoint, tmp_path_factory) -> Path:
+    """A checkpoint whose generation_config.json recommends sampling parameters."""
+    folder = Path(shutil.copytree(qwen2_checkpoint, tmp_path_factory.mktemp("recommending") / "model"))
+    recommended = {
+        **{"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1},
+        **{"max_new_tokens": 9, "do_sample": True, "eos_token_id": [256, 7]},
+    }
     (folder / "generation_config.json").write_text(json.dumps(recommended))
-    llm = LLM(str(folder))
-    with pytest.warns(UserWarning, match="repetition_penalty=1.1"):
-        params = llm.get_default_sampling_params()
-    assert (params.temperature, params.top_p, params.top_k, params.max_tokens) == (0.7, 0.8, 20, 16)
-    with pytest.warns(UserWarning, match="repetition_penalty"):
-        assert len(llm.generate("a")) == 1
+    return folder
+
+
+def test_default_sampling_params_are_the_models(with_recommendations):
+    """Without sampling parameters, what generation_config.json recommends is used."""
+    llm = LLM(str(with_recommendations))
+    assert llm.get_default_sampling_params() == SamplingParams(
+        temperature=0.7, top_p=0.8, top_k=20, min_p=0.05, repetition_penalty=1.1, max_tokens=9
+    )
+    assert 0 < len(llm.generate("a")[0].outputs[0].token_ids) <= 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"generation_config": "vllm"}, SamplingParams()),
+        ({"generation_config": "vllm", "override_generation_config": {"top_k": 3}}, SamplingParams(top_k=3)),
+        (
+            {"override_generation_config": {"temperature": 0.1, "max_new_tokens": 5}},
+            SamplingParams(temperature=0.1, top_p=0.8, top_k=20, min_p=0.05, repetition_penalty=1.1, max_tokens=5),
+        ),
+    ],
+)
+def test_recommendations_are_the_users_choice(with_recommendations, arguments, expected):
+    """They can be left out or overridden; the further end-of-sequence tokens of the file count all the same."""
+    llm = LLM(str(with_recommendations), **arguments)
+    assert llm.get_default_sampling_params() == expected
+    request = llm.processor.process_inputs("0", "a", SamplingParams())
+    assert request.sampling_params.stop_token_ids == [7]
+
+
+def test_recommendations_of_another_directory(qwen2_checkpoint, with_recommendations):
+    """`generation_config` may be a directory with such a file."""
+    llm = LLM(str(qwen2_checkpoint), generation_config=with_recommendations)
+    assert llm.get_default_sampling_params().top_k == 20
+    with pytest.raises(EngineError, match=r"has no generation_config\.json"):
+        LLM(str(qwen2_checkpoint), generation_config=str(with_recommendations.parent))
+
+
+def test_an_old_checkpoint_has_its_end_of_sequence_tokens_in_the_config(qwen2_checkpoint, tmp_path):
+    """Without generation_config.json, what config.json says of the end of sequence counts."""
+    folder = Path(shutil.copytree(qwen2_checkpoint, tmp_path / "model"))
+    (folder / "generation_config.json").unlink()
+    change_config(folder, eos_token_id=[256, 9])
+    request = LLM(str(folder)).processor.process_inputs("0", "a", SamplingParams())
+    assert request.sampling_params.stop_token_ids == [9]
+
+
+def test_the_config_can_be_overridden(qwen2_checkpoint):
+    """`hf_overrides` changes entries of config.json, or all of it by a function."""
+    assert LLM(str(qwen2_checkpoint), hf_overrides={"max_position_embeddings": 100}).model_config.max_model_len == 100
+
+    def shorten(config):
+        config.max_position_embeddings = 50
+        return config
+
+    assert LLM(str(qwen2_checkpoint), hf_overrides=shorten).model_config.max_model_len == 50
+
+
+def test_the_kv_cache_can_be_given_in_bytes(qwen2_checkpoint):
+    """`kv_cache_memory_bytes` is what the KV cache takes, down to a whole block."""
+    config = LLM(str(qwen2_checkpoint), dtype="float32", kv_cache_memory_bytes=10**6).llm_engine.vllm_config
+    model = config.model_config
+    layer = (
+        2 * config.cache_config.block_size * model.get_num_kv_heads() * model.get_head_size() * 4
+    )  # bytes of a block
+    assert config.cache_config.num_gpu_blocks == 10**6 // (layer * model.get_num_layers())
+
+
+def test_without_a_tokenizer(qwen2_checkpoint, llm):
+    """`skip_tokenizer_init` takes and gives tokens only; what needs text is refused by name."""
+    bare = LLM(str(qwen2_checkpoint), dtype="float32", skip_tokenizer_init=True)
+    prompt = {"prompt_token_ids": [3, 4, 5]}
+    output = bare.generate(prompt, GREEDY)[0]
+    assert token_ids([output]) == token_ids(llm.generate(prompt, GREEDY))
+    assert output.outputs[0].text == ""
+    for params in (SamplingParams(stop="x"), SamplingParams(bad_words=["x"])):
+        with pytest.raises(InvalidRequestError, match="need the tokenizer"):
+            bare.generate(prompt, params)
+    with pytest.raises(InvalidRequestError, match="prompt is text, but the LLM was made with skip_tokenizer_init"):
+        bare.generate("a", GREEDY)
+    with pytest.raises(EngineError, match="has no tokenizer"):
+        bare.chat([{"role": "user", "content": "Hello"}])
+
+
+def test_a_prompt_can_be_truncated(llm):
+    """`truncate_prompt_tokens` keeps the end of a text, and the prompt's text as it was; token ids stay, as in vLLM."""
+    text = "one two three"
+    ids = llm.get_tokenizer().encode(text)
+    output = llm.generate(text, SamplingParams(temperature=0, truncate_prompt_tokens=4))[0]
+    assert (output.prompt, output.prompt_token_ids) == (text, ids[-4:])
+    output = llm.generate({"prompt_token_ids": ids}, SamplingParams(temperature=0, truncate_prompt_tokens=4))[0]
+    assert output.prompt_token_ids == ids
+    assert llm.get_tokenizer().encode(text) == ids  # the tokenizer does not go on truncating
+
+
+def test_who_runs_first_can_be_said(qwen2_checkpoint):
+    """Under the `priority` policy the lowest numbers begin, in whatever order they came; under `fcfs` the first."""
+    prompts = ["a", "b", "c"]
+    for policy, expected in (("priority", ["1", "2", "0"]), ("fcfs", ["0", "1", "2"])):
+        llm = LLM(str(qwen2_checkpoint), scheduling_policy=policy, max_num_seqs=1)
+        finished: list[RequestOutput] = []
+        step = llm.llm_engine.step
+        llm.llm_engine.step = lambda step=step, finished=finished: finished.extend(new := step()) or new  # type: ignore
+        outputs = llm.generate(prompts, GREEDY, priority=[7, -1, 3])
+        assert [output.request_id for output in finished] == expected
+        assert [output.prompt for output in outputs] == prompts
+
+
+def test_the_prefix_cache_can_be_emptied(llm):
+    """After `reset_prefix_cache` nothing is taken from it."""
+    prompt = {"prompt_token_ids": [11] * 40}
+    assert [llm.generate(prompt, GREEDY)[0].num_cached_tokens for _ in range(2)] == [0, 32]
+    assert llm.reset_prefix_cache()
+    assert llm.generate(prompt, GREEDY)[0].num_cached_tokens == 0
 
 
 def test_the_prefix_cache_is_reported(llm):
@@ -177,65 +287,6 @@ def test_statistics_on_request(qwen2_checkpoint, llm):
     assert metrics.num_generation_tokens == 5
     assert metrics.first_token_latency > 0
     assert metrics.first_token_ts <= metrics.last_token_ts
-
-
-def test_chat_fills_in_the_template(llm):
-    """One conversation or several; the prompt is the filled-in template, tokenized without further special tokens."""
-    conversation = [{"role": "user", "content": "Hello"}]
-    in_parts = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
-    outputs = llm.chat([conversation, in_parts], GREEDY)
-    text = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    assert [output.prompt for output in outputs] == [text, text]
-    assert outputs[0].prompt_token_ids == llm.get_tokenizer().encode(text, add_special_tokens=False)
-    assert token_ids(llm.chat(conversation, GREEDY)) == token_ids(outputs[:1]) == token_ids(outputs[1:])
-
-
-def test_chat_options(llm):
-    """The answer's opening can be left out, the last message continued, and another template given."""
-    conversation = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Wel"}]
-    prompt = llm.chat(conversation, GREEDY, add_generation_prompt=False)[0].prompt
-    assert prompt is not None
-    assert prompt.endswith("Wel<|im_end|>\n")
-    prompt = llm.chat(conversation, GREEDY, add_generation_prompt=False, continue_final_message=True)[0].prompt
-    assert prompt is not None
-    assert prompt.endswith("assistant\nWel")
-    template = "{% for m in messages %}{{ m.content }}{{ mark }}{% endfor %}"
-    output = llm.chat(conversation, GREEDY, chat_template=template, chat_template_kwargs={"mark": "!"})[0]
-    assert output.prompt == "Hello!Wel!"
-
-
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
-        ("Hello", "A conversation is a list of messages"),
-        ([], "A conversation is a list of messages"),
-        ([[]], "The conversation is empty"),
-        ([{"role": "user"}], r"messages\[0\] needs a `content`"),
-        ([{"role": "user", "content": "a"}, {"content": "Hello"}], r"messages\[1\] needs a `role`"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "only text parts are supported"),
-    ],
-)
-def test_chat_refuses_what_is_no_conversation(llm, messages, message):
-    """Each mistake is named, with its place."""
-    with pytest.raises(InvalidRequestError, match=message):
-        llm.chat(messages, GREEDY)
-
-
-def test_chat_without_a_template_says_so(qwen2_checkpoint, tmp_path):
-    """A model without chat template says that it has none, and what to do."""
-    folder = shutil.copytree(qwen2_checkpoint, tmp_path / "model")
-    for file in folder.glob("chat_template*"):
-        file.unlink()
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "chat_template"}))
-    with pytest.raises(InvalidRequestError, match="no chat template"):
-        LLM(str(folder)).chat([{"role": "user", "content": "Hello"}])
-
-
-def test_a_template_that_refuses_is_a_refused_request(llm):
-    """What a template says in refusing a conversation is in the message."""
-    with pytest.raises(InvalidRequestError, match="only one question"):
-        llm.chat([{"role": "user", "content": "a"}], chat_template="{{ raise_exception('only one question') }}")
 
 
 def test_a_progress_bar_of_ones_own(llm):

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from tracellm import SamplingParams
 from tracellm.engine.errors import EngineError
 from tracellm.engine.messages import EngineCoreRequest
-from tracellm.engine.sampling_params import SamplingType
+from tracellm.engine.sampling_params import (
+    GuidedDecodingParams,
+    RequestOutputKind,
+    SamplingType,
+    StructuredOutputsParams,
+)
 
 
 def test_defaults_are_vllms():
@@ -17,6 +22,15 @@ def test_defaults_are_vllms():
     assert (params.temperature, params.top_p, params.top_k, params.seed) == (1.0, 1.0, 0, None)
     assert (params.max_tokens, params.min_tokens, params.stop, params.stop_token_ids) == (16, 0, [], [])
     assert (params.ignore_eos, params.detokenize, params.skip_special_tokens) == (False, True, True)
+    assert (params.n, params.min_p, params.logprobs, params.prompt_logprobs, params.bad_words) == (
+        1,
+        0.0,
+        None,
+        None,
+        [],
+    )
+    penalties = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty)
+    assert penalties == (0.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +58,40 @@ def test_defaults_are_vllms():
         ({"stop_token_ids": [-1]}, "`stop_token_ids` must be"),
         ({"stop_token_ids": 5}, "`stop_token_ids` must be"),
         ({"ignore_eos": 1}, "`ignore_eos` must be True or False, got 1"),
-        ({"temprature": 0}, "no parameter `temprature`. Did you mean `temperature`?.*It takes: temperature, top_p"),
+        (
+            {"temprature": 0},
+            "no parameter `temprature`. Did you mean `temperature`?.*It takes: n, .*temperature, top_p",
+        ),
         ({"use_beam_search": True}, "no parameter `use_beam_search`. It takes"),
-        ({"n": 2}, "`n=2` is not supported yet; leave it out"),
-        ({"presence_penalty": 0.5}, "`presence_penalty=0.5` is not supported yet"),
-        ({"logprobs": 0}, "`logprobs=0` is not supported yet"),
-        ({"min_p": 0.1}, "`min_p=0.1` is not supported yet"),
-        ({"bad_words": ["x"]}, "is not supported yet"),
+        ({"n": 0}, "`n` must be a whole number, at least 1, got 0"),
+        ({"n": True}, "`n` must be a whole number, at least 1, got True"),
+        ({"n": 2, "temperature": 0}, "`n` must be 1 for greedy sampling .*got 2. Raise `temperature`"),
+        ({"n": 3, "seed": 2**64 - 2}, f"`seed` must be at most {2**64 - 3} with `n=3`"),
+        ({"best_of": 2}, "`best_of=2` is not supported, as in vLLM V1: ask for as many outputs with `n`"),
+        ({"logits_processors": [print]}, "`logits_processors=.* are not supported, as in vLLM V1: use `logit_bias`"),
+        ({"presence_penalty": 2.1}, r"`presence_penalty` must be a number in \[-2, 2\].*got 2.1"),
+        ({"frequency_penalty": "1"}, "`frequency_penalty` must be .*got '1'"),
+        ({"repetition_penalty": 0}, "`repetition_penalty` must be a number above 0 .*got 0"),
+        ({"min_p": 1.5}, r"`min_p` must be a number in \[0, 1\].*got 1.5"),
+        ({"logprobs": -2}, "`logprobs` must be a whole number, at least 0, or -1 for the whole vocabulary.*got -2"),
+        ({"logprobs": False}, "`logprobs` must be .*got False"),
+        ({"prompt_logprobs": 1.5}, "`prompt_logprobs` must be .*got 1.5"),
+        ({"bad_words": "cat"}, "`bad_words` must be a list of strings.*got 'cat'"),
+        ({"bad_words": ["cat", " "]}, "`bad_words` must be .*none of them blank"),
+        ({"truncate_prompt_tokens": 0}, "`truncate_prompt_tokens` must be .*at least 1, or -1 .*got 0"),
+        ({"logit_bias": {"5": 1}}, "`logit_bias` must be a dict from token ids to numbers.*got"),
+        ({"logit_bias": {5: float("nan")}}, "`logit_bias` must be"),
+        ({"logit_bias": {5: float("inf")}}, "`logit_bias` must be"),
+        ({"logit_bias": [5]}, "`logit_bias` must be"),
+        ({"allowed_token_ids": 5}, "`allowed_token_ids` must be a list of token ids"),
+        ({"allowed_token_ids": [-1]}, "`allowed_token_ids` must be"),
+        ({"extra_args": {1: 2}}, "`extra_args` must be a dict with names as keys"),
+        ({"output_kind": "DELTA"}, "must be RequestOutputKind.CUMULATIVE, .DELTA or .FINAL_ONLY, got 'DELTA'"),
+        ({"structured_outputs": {"regex": "a"}}, "`structured_outputs` must be a StructuredOutputsParams"),
+        ({"guided_decoding": {"regex": "a"}}, "`guided_decoding` must be a GuidedDecodingParams, or None, got"),
+        ({"temperature": 10**400}, r"`temperature` must be a number, at least 0 and below 2\*\*127 .*got 1000"),
+        ({"repetition_penalty": 1e39}, r"`repetition_penalty` must be .*below 2\*\*127 .*got 1e\+39"),
+        ({"logit_bias": {5: -(10**400)}}, "`logit_bias` must be"),
     ],
 )
 def test_what_is_refused(arguments, message):
@@ -59,10 +100,14 @@ def test_what_is_refused(arguments, message):
         SamplingParams(**arguments)
 
 
+def test_a_bias_may_forbid_a_token():
+    """Minus infinity is a bias, as in vLLM."""
+    assert SamplingParams(logit_bias={5: float("-inf"), 6: -100}).logit_bias == {5: float("-inf"), 6: -100}
+
+
 def test_vllms_neutral_values_are_accepted():
-    """Parameters that are not here yet may be spelled out at their defaults."""
-    spelled_out = SamplingParams(n=1, presence_penalty=0, repetition_penalty=1.0, logprobs=None, bad_words=[])
-    assert repr(spelled_out) == repr(SamplingParams())
+    """What vLLM V1 refuses may be spelled out at its default."""
+    assert repr(SamplingParams(best_of=1, logits_processors=[], bad_words=[])) == repr(SamplingParams())
 
 
 @pytest.mark.parametrize(
@@ -81,10 +126,25 @@ def test_sampling_type(arguments, kind):
 
 
 def test_greedy_ignores_the_filters():
-    """At temperature 0 the filters are off; a tiny temperature is raised to what float16 can bear."""
-    greedy = SamplingParams(temperature=0, top_p=0.5, top_k=3)
-    assert (greedy.top_p, greedy.top_k) == (1.0, 0)
-    assert SamplingParams(temperature=0.0001).temperature == 0.01
+    """At temperature 0 the filters are off."""
+    greedy = SamplingParams(temperature=0, top_p=0.5, top_k=3, min_p=0.1)
+    assert (greedy.top_p, greedy.top_k, greedy.min_p) == (1.0, 0, 0.0)
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-6, 0.0099])
+def test_a_tiny_temperature_is_raised_and_told(temperature):
+    """Above 0 it is not greedy, but raised to what float16 can bear, as in vLLM; the warning is at the user's line."""
+    with pytest.warns(UserWarning, match=f"temperature={temperature} .*0.01 is used") as caught:
+        params = SamplingParams(temperature=temperature)
+    assert (params.temperature, params.sampling_type) == (0.01, SamplingType.RANDOM)
+    assert caught[0].filename == __file__
+
+
+def test_one_logprob_is_true():
+    """`True` asks for one; prompt log probabilities keep the prefix cache from being read, as it holds none."""
+    params = SamplingParams(logprobs=True, prompt_logprobs=True)
+    assert (params.logprobs, params.prompt_logprobs, params.skip_reading_prefix_cache) == (1, 1, True)
+    assert SamplingParams(prompt_logprobs=2, skip_reading_prefix_cache=False).skip_reading_prefix_cache is False
 
 
 def test_a_stop_string_is_a_list_of_one():
@@ -117,17 +177,108 @@ def test_a_clone_is_independent():
     assert original.all_stop_token_ids == {1}
 
 
+class Words:
+    """A tokenizer for which a word is one token, with the space before it, if it is not among those in two pieces."""
+
+    def __init__(self, *in_two: str) -> None:
+        self.in_two = in_two
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[str]:
+        """Strings stand for ids."""
+        assert not add_special_tokens
+        return [text[0], text[1:]] if text in self.in_two else [text] if text else []
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "words", "expected"),
+    [
+        (Words(), ["cat"], [["cat"], [" cat"]]),
+        (Words(), ["  cat"], [["cat"], [" cat"]]),
+        (Words(" cat"), ["cat"], [["cat"]]),
+        (Words("cat"), ["cat"], [["c", "at"]]),
+        (Words("cat", " cat"), ["cat"], [["c", "at"], [" ", "cat"]]),
+        (Words(), ["a", "b"], [["a"], [" a"], ["b"], [" b"]]),
+        (Words(), [], None),
+    ],
+)
+def test_bad_words_begin_a_text_or_follow_a_space(tokenizer, words, expected):
+    """Each word gives its tokens, and those with a space before it if these are as many and begin otherwise."""
+    params = SamplingParams(bad_words=words)
+    params.update_from_tokenizer(tokenizer)
+    assert params.bad_words_token_ids == expected
+
+
+def test_a_bad_word_without_tokens():
+    """A tokenizer may drop a character altogether: a word of these cannot be forbidden."""
+
+    class Nothing:
+        def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+            return []
+
+    with pytest.raises(EngineError, match="no token of 'x' in `bad_words`"):
+        SamplingParams(bad_words=["x"]).update_from_tokenizer(Nothing())
+
+
+def test_from_optional():
+    """For servers: `None` is the default, keys of biases may be strings, and biases are cut as in OpenAI's API."""
+    params = SamplingParams.from_optional(temperature=None, n=None, top_k=None, logit_bias={"7": 1000, 8: -1.5})
+    assert (params.temperature, params.n, params.top_k, params.logit_bias) == (1.0, 1, 0, {7: 100.0, 8: -1.5})
+    with pytest.raises(EngineError, match=r"`logit_bias` must map token ids to numbers, got \{'x': 1\}"):
+        SamplingParams.from_optional(logit_bias={"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"json": {}, "regex": "a"}, r"only one kind of constraint, got 2: json={}, regex='a'. Keep one"),
+        ({"json_object": False, "choice": ["a"]}, "only one kind of constraint, got 2"),
+        ({"jsn": {}}, "StructuredOutputsParams has no parameter `jsn`. Did you mean `json`?"),
+        ({"json": 5}, "`json` must be a JSON schema, as a dict or a string, or None, got 5"),
+        ({"choice": "ab"}, "`choice` must be a list of strings"),
+        ({"choice": [1]}, "`choice` must be a list of strings"),
+        ({"json_object": 1}, "`json_object` must be True or False, or None, got 1"),
+    ],
+)
+def test_constraints_that_cannot_be(arguments, message):
+    """Two at once, unknown names and wrong types are refused by name."""
+    with pytest.raises(EngineError, match=message):
+        StructuredOutputsParams(**arguments)
+
+
+def test_guided_decoding_is_the_older_name():
+    """Parameter and class of vLLM's older name work, and are said to be deprecated."""
+    with pytest.warns(DeprecationWarning, match="use StructuredOutputsParams") as caught:
+        guided = GuidedDecodingParams(regex="a+")
+    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="use structured_outputs") as caught:
+        params = SamplingParams(guided_decoding=guided)
+    assert caught[0].filename == __file__
+    assert params.structured_outputs is guided
+    assert params.guided_decoding is None
+
+
 @given(
     st.builds(
         SamplingParams,
-        temperature=st.floats(0, 5),
+        n=st.integers(1, 4),
+        temperature=st.floats(0.01, 5),
         top_p=st.floats(0.01, 1),
         top_k=st.integers(-1, 100),
-        seed=st.none() | st.integers(-(2**63), 2**63 - 1),
+        seed=st.none() | st.integers(-(2**63), 2**64 - 4),
         max_tokens=st.none() | st.integers(1, 100),
         stop=st.lists(st.text(min_size=1), max_size=3),
         stop_token_ids=st.lists(st.integers(0, 1000)),
         ignore_eos=st.booleans(),
+        bad_words=st.lists(st.text("abc", min_size=1), max_size=2),
+        logprobs=st.none() | st.integers(-1, 5),
+        logit_bias=st.none() | st.dictionaries(st.integers(0, 9), st.floats(-100, 100), max_size=3),
+        allowed_token_ids=st.none() | st.lists(st.integers(0, 9), max_size=3),
+        truncate_prompt_tokens=st.none() | st.just(-1) | st.integers(1, 9),
+        output_kind=st.sampled_from(RequestOutputKind),
+        structured_outputs=st.none()
+        | st.builds(StructuredOutputsParams, regex=st.text())
+        | st.builds(StructuredOutputsParams, json=st.just({"type": "object"}), disable_any_whitespace=st.booleans()),
+        extra_args=st.none() | st.just({"mine": [1, "a"]}),
     )
 )
 def test_they_travel_as_bytes(params):
@@ -141,4 +292,4 @@ def test_they_travel_as_bytes(params):
 def test_parameters_go_by_name():
     """A value without a name is refused: in vLLM the first would be `n`, which few would guess."""
     with pytest.raises(EngineError, match=r"by name, as in SamplingParams\(temperature=0\); got 0.5"):
-        SamplingParams(0.5)  # type: ignore[call-arg]
+        SamplingParams(0.5)  # type: ignore[call-arg, arg-type]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.checkpoints import qwen2_checkpoint
+from tests.checkpoints import family_checkpoint, qwen2_checkpoint
 from tracellm.probes.session import Recording
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
 
-__all__ = ["qwen2_checkpoint"]
+__all__ = ["family_checkpoint", "qwen2_checkpoint"]
 
 PROMPTS = ["A secret prompt, 秘密 of mine", "Another one"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tracellm.engine
-from tests.engine.sched.test_vllm_parity import SETTINGS, read_cases
+from tests.engine.parity.cases import scheduler_cases
 from tests.probes.conftest import PROMPTS, Run
 from tracellm import LLM, SamplingParams
 from tracellm.probes.catalog import CATALOG
@@ -161,6 +161,7 @@ def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
     assert told[names.LOAD_DEVICE][0] == "place_on_device"
     assert told[names.KV_NUM_BLOCKS] == ("_initialize_kv_caches", 32)
     assert told[names.KV_BLOCK_SIZE] == ("_initialize_kv_caches", 16)
+    assert told[names.KV_NUM_GROUPS] == ("_initialize_kv_caches", 1)
     # 3 layers, keys and values, 32 blocks of 16 tokens, 2 heads of 16 float32 numbers
     assert told[names.KV_BYTES] == ("_initialize_kv_caches", 3 * 2 * 32 * 16 * 2 * 16 * 4)
     assert told[names.KV_AVAILABLE][1] > 0
@@ -181,7 +182,7 @@ def test_the_users_line(engine_run: Run):
 def test_requests(engine_run: Run):
     """A request's life: parameters, text in and out, usage, why it ended, how many steps; linked to its submission."""
     spans = engine_run.trace.named("llm_request")
-    submitted = engine_run.trace.named("LLMEngine.add_request")
+    submitted = engine_run.trace.named("LLMEngine._add_request")
     for span, output, prompt, by in zip(spans, engine_run.outputs, PROMPTS, submitted, strict=True):
         tokens = len(prompt.encode())  # this tokenizer has one token a byte
         assert {name: value for name, value in span.attributes.items() if name.startswith("gen_ai.")} == {
@@ -248,25 +249,29 @@ def test_shapes(engine_run: Run):
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in read_cases() if case["seed"] in (12, 33, 48)], ids=lambda case: f"seed{case['seed']}"
+    "case",
+    [case for case in scheduler_cases() if case["name"] in ("seed12", "seed33", "seed48")],
+    ids=lambda case: case["name"],
 )
 def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
     """The steps read from a trace are those that a real vLLM's scheduler took, and the tokens are its tokens."""
-    settings = {name: case[name] for name in SETTINGS}
+    (batch,), (recorded,) = case["batches"], case["recorded"]
     with Recording(tmp_path, detail="step") as recording:
-        llm = LLM(str(MODEL), dtype="float32", num_gpu_blocks_override=settings.pop("num_gpu_blocks"), **settings)
+        llm = LLM(str(MODEL), dtype="float32", **case["settings"])
         outputs = llm.generate(
-            [{"prompt_token_ids": request["prompt_token_ids"]} for request in case["requests"]],
-            [SamplingParams(temperature=0, max_tokens=r["max_tokens"], ignore_eos=True) for r in case["requests"]],
+            [{"prompt_token_ids": request["prompt_token_ids"]} for request in batch["requests"]],
+            [SamplingParams(**request["params"]) for request in batch["requests"]],
             use_tqdm=False,
         )
     assert recording.stats["problems"] == []
     trace = RunFolder.open(tmp_path).trace
-    assert [output.outputs[0].token_ids for output in outputs] == case["outputs"]
+    assert [output.outputs[0].token_ids for output in outputs] == [
+        completion["token_ids"] for *_, (completion,) in recorded["outputs"]
+    ]
     told = steps(trace)
     assert [step.index for step in told] == list(range(1, len(told) + 1))
     ended: set[str] = set()
-    for step, seen in zip(told, case["steps"], strict=True):
+    for step, seen in zip(told, recorded["steps"], strict=True):
         rows = {request.request_id: request for request in step.requests}
         assert {name: row.num_tokens for name, row in rows.items()} == seen["scheduled"]
         assert {name: rows[name].num_computed for name in step.new} == dict(seen["new"])
@@ -277,14 +282,14 @@ def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
         }
         assert (list(step.running), list(step.waiting)) == (seen["running"], seen["waiting"])
         assert step.blocks_free == seen["free_blocks"]
-        assert step.blocks_total == case["num_gpu_blocks"] - 1
+        assert step.blocks_total == case["settings"]["num_gpu_blocks_override"] - 1
         assert {held.request_id for held in step.held} >= set(step.waiting)
         assert {sampled.request_id for sampled in step.sampled} <= set(rows)
         for row in rows.values():
             if row.phase == "decode":
                 assert row.num_tokens == 1
         ended |= set(step.finished)
-    assert ended == {str(index) for index in range(len(case["requests"]))}
+    assert ended == {str(index) for index in range(len(batch["requests"]))}
     lives = {span.attributes[names.REQUEST_ID]: span for span in trace.named("llm_request")}
     for name, life in lives.items():
         assert life.attributes[names.REQUEST_STEPS] == sum(any(r.request_id == name for r in s.requests) for s in told)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
+from tracellm.probes.install import _file_of
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Entry
 
@@ -108,6 +109,22 @@ def test_classes_and_inheritance(module: Any, tmp_path: Path):
         "script.py\n  Thing.inherited\n    helper\n  Thing.overridden\n    Thing.overridden\n"
         "  Thing.static\n  Thing.of_class\n  Other.overridden"
     )
+
+
+def test_functions_of_modules_go_by_their_file(module: Any, tmp_path: Path):
+    """A function that no class has is its file's; one whose file's name says nothing has the folder before it."""
+    trace = record(tmp_path, lambda: module.helper(1), [entry("helper")])
+    assert [span.lifeline for span in trace.named("helper")] == ["parts.py"]
+    assert _file_of("tracellm.engine.sched.utils") == "sched/utils.py"
+    assert _file_of("tracellm.engine.kv_cache.kv_cache_utils") == "kv_cache_utils.py"
+    assert _file_of("utils") == "utils.py"
+
+
+def test_a_method_whose_object_is_given_by_name(module: Any, tmp_path: Path):
+    """`Class.method(self=object)` is a call like any other."""
+    trace = record(tmp_path, lambda: module.Other.overridden(self=module.Other()), [entry("Other.overridden")])
+    [span] = [span for span in trace.spans if span.method == "overridden"]
+    assert span.error is None
 
 
 def test_what_is_missing_is_listed(module: Any, tmp_path: Path):

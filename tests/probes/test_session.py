@@ -1,5 +1,6 @@
 """A recording from start to end: nothing is lost, however the program ends, and what it cost is told."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tracellm import probe
+from tracellm.probes.clock import Ids
+from tracellm.probes.ledger import Ledger
 from tracellm.probes.session import Recording
+from tracellm.probes.state import state
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -176,7 +181,10 @@ def test_the_script_failed(tmp_path: Path):
 PROGRAM = """
 import os, sys, threading, time, signal, multiprocessing
 from tracellm import probe
+from tracellm.probes.clock import Ids
+from tracellm.probes.ledger import Ledger
 from tracellm.probes.session import Recording
+from tracellm.probes.state import state
 
 @probe
 def work(x=0): return x
@@ -242,3 +250,65 @@ def test_programs_that_fork(tmp_path: Path, fork: str):
         by_process[span.process.name].append(span.attributes[names.ARGUMENTS])
     assert by_process.pop("main") == [[f"x={i}"] for i in range(5)]
     assert list(by_process.values()) == [[["x=9"]]]
+
+
+def test_calls_that_outlive_the_recording_are_told(tmp_path: Path):
+    """A call in a thread that has not returned when the recording ends is in it, as one that has not ended."""
+    entered, leave = threading.Event(), threading.Event()
+
+    @probe
+    def waits() -> None:
+        work()
+        entered.set()
+        leave.wait()
+
+    thread = threading.Thread(target=waits)
+    with Recording(tmp_path, catalog=()):
+        thread.start()
+        entered.wait()
+    leave.set()
+    thread.join()
+    trace = read(tmp_path).trace
+    waiting = next(span for span in trace.spans if span.method == "waits")
+    assert waiting.open
+    assert [span.method for span in trace.children(waiting)] == ["work"]
+    assert not any(span.open for span in trace.spans if span is not waiting)
+
+
+def test_calls_that_have_ended_are_not_told_as_open(tmp_path: Path):
+    """However a call ends, nothing is kept of it as one under way."""
+
+    @probe
+    def fails() -> None:
+        raise ValueError
+
+    @probe
+    def yields() -> Iterator[int]:
+        yield 1
+
+    @probe
+    async def waits() -> None:
+        return None
+
+    with Recording(tmp_path, catalog=()):
+        work()
+        assert list(yields()) == [1]
+        asyncio.run(waits())
+        with pytest.raises(ValueError):
+            fails()
+        assert len(state.open) == 1  # the script itself
+    assert state.open == {}
+
+
+def test_requests_under_way_are_told_again_when_they_have_twice_the_tokens():
+    """What is written of a request before it ends stays in proportion to what it generates."""
+    ledger = Ledger(Ids.counting())
+    told = []
+    for tokens in range(100):
+        ledger.generated("0", "x" * tokens, tokens, at_ns=5)
+        told += [span.attributes.get(names.GEN_AI_OUTPUT_TOKENS, 0) for span in ledger.unfinished()]
+    assert told == [0, 1, 3, 7, 15, 31, 63]
+    ledger.ended("0", 9, "stop")
+    assert list(ledger.unfinished()) == []
+    [ended] = ledger.take_ended()
+    assert not ended.open

@@ -55,6 +55,28 @@ def test_a_recording_that_lost_what_encloses_its_calls():
     assert [row["title"] for row in tree_view(Trace(calls.spans), "en")] == [row[0] for row in rows[1:]]
 
 
+def test_a_result_that_has_no_room_is_cut_and_says_so():
+    """What came back is told as far as there is room, and ends in an ellipsis where there is not; widths hold."""
+    calls = Calls()
+    calls.leaf("Some.quite_long_name", result="a very long result, " * 3)
+    wide, narrow, none = (calltree(calls.trace(), width=width).splitlines()[1] for width in (120, 60, 36))
+    assert "→ a very long result, a very long result, a very long result," in wide
+    assert re.search(r"Some.quite_long_name → a very lo…  ", narrow)
+    assert "→" not in none
+    assert max(map(cell_len, (wide, narrow))) <= 120
+
+
+def test_calls_that_never_ended_say_so():
+    """A call that the recording's end cut short is told as not ended, in both languages, and is apart from others."""
+    calls = Calls()
+    calls.leaf("Some.call")
+    calls.leaf("Some.call")
+    calls.spans[-1].attributes[names.OPEN] = True
+    rows = [without_lines(row).split(" 1 µs")[0] for row in calltree(calls.trace()).splitlines()[1:]]
+    assert rows == ["Some.call", "Some.call (not ended)"]
+    assert "Some.call（未结束）" in calltree(calls.trace(), lang="zh")
+
+
 def test_repeated_layers_are_one_row_with_their_kernels_below():
     """Four layers in each of fifteen steps are one row that counts sixty, and so are the kernels."""
     rows = [without_lines(row) for row in calltree(hello(tokens=17)).splitlines()]

@@ -12,6 +12,8 @@ from rich.cells import cell_len
 from tests.conftest import Golden
 from tests.report.synthetic import HOSTILE, MANIFEST, a_run
 from tracellm.report.console import Console
+from tracellm.report.console.boxes import kv_rows
+from tracellm.report.facts import KVCache
 from tracellm.report.texts import LANGUAGES
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -173,3 +175,12 @@ def test_lines_stand_in_the_order_of_the_run():
     """What a step's line tells is complete before the next one's."""
     starts = [int(first) for first in re.findall(r"Steps? (\d+)", _say(a_run(decode_steps=30)))]
     assert all(before < after for before, after in pairwise(starts))
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_groups_of_layers_share_the_blocks(lang):
+    """A token takes a block in each group, so there is room for fewer tokens; one group needs no word."""
+    assert "65,520" in "".join(kv_rows(KVCache(4096, 16, 1, None, None), lang)[0].lines)
+    blocks, groups = kv_rows(KVCache(4096, 16, 6, None, None), lang)
+    assert "10,912" in "".join(blocks.lines)  # 4,095 // 6 * 16
+    assert "6" in "".join(groups.lines)

@@ -11,7 +11,9 @@ import tracellm.report.html
 from tests.report.synthetic import HOSTILE, a_run, a_run_folder
 from tracellm.report.html import report_html
 from tracellm.report.texts import LANGUAGES, text
+from tracellm.trace import names
 from tracellm.trace.model import Trace
+from tracellm.trace.problems import Problem
 from tracellm.trace.run_folder import RunFolder
 
 VOID = {"meta", "br", "img", "input", "link", "hr"}
@@ -64,7 +66,7 @@ def test_it_says_what_ran_and_what_came_out():
         "request 0 finished",
         "97.3%",
         "5,767,168 parameters on cpu, float32",
-        "268 MB of 3.2 GB available",
+        "268 MB of at most 3.2 GB",
         "max_model_len 1024",
         "torch 2.13.0",
         "84 probes were installed and recorded 1,204 calls",
@@ -104,8 +106,9 @@ def test_an_empty_and_a_damaged_folder_make_a_page(lang):
     manifest = {key: ["what", {"is": None}] for key in ("script", "argv", "started_at", "duration_s", "error", "probes",
                                                         "versions", "host", "options", "status")}  # fmt: skip
     for broken in ({}, manifest):
-        folder = RunFolder(Path("runs/broken"), broken, Trace([]), ["trace/main-1.jsonl: the last line is torn"])
-        assert "the last line is torn" in Page(report_html(folder, lang)).text
+        folder = RunFolder(Path("runs/broken"), broken, Trace([]), [Problem("trace_torn", file="trace/main-1.jsonl")])
+        said = {"en": "the last line is torn", "zh": "最后一行不完整"}[lang]
+        assert said in Page(report_html(folder, lang)).text
 
 
 def test_a_run_without_text_says_so_and_shows_no_empty_cells():
@@ -114,6 +117,33 @@ def test_a_run_without_text_says_so_and_shows_no_empty_cells():
     assert text("en", "html.no_text") in source
     assert "<dt>Prompt</dt>" not in source
     assert "97.3%" in source
+
+
+def test_it_does_not_tell_whose_machine_it_was():
+    """Neither the machine's name nor a folder above those that matter is on the page: it may be passed on."""
+    place = "/home/someone/work"
+    error = {"type": "ValueError", "message": "no", "file": f"{place}/sub/capital.py", "line": 3, "function": "f",
+             "traceback": f'File "{place}/sub/capital.py", line 3\nFile "/usr/lib/python3.11/json/decoder.py", line 2\n'
+                          'File "/srv/team/tools/x.py", line 1'}  # fmt: skip
+    folder = a_run_folder(a_run(), Path("/home/someone/work/tracellm-runs/one"), status="failed", error=error)
+    page = Page(report_html(folder))
+    for secret in ("someone", "box", "/srv", "/usr"):
+        assert secret not in page.text
+    assert "sub/capital.py:3, f" in page.text
+    for shown in ('"sub/capital.py"', '"…/json/decoder.py"', '"…/tools/x.py"', "…/tracellm/tiny", "run folder one"):
+        assert shown in page.text
+
+
+def test_it_shows_which_blocks_each_request_got():
+    """The steps name the KV blocks that a request was given, and those it found in the prefix cache, by their ids."""
+    spans = a_run()
+    first = next(span for span in spans if span.name == "EngineCore.step_fn")
+    first.attributes |= {
+        names.STEP_NEW_BLOCKS: ["7-9", "12"], names.STEP_CACHED_BLOCKS: ["", "3-4"], names.STEP_CACHED: [0, 32]
+    }  # fmt: skip
+    said = " ".join(Page(report_html(a_run_folder(spans))).text.split())
+    assert "0 new blocks 7-9" in said
+    assert "1 32 of the prompt from the prefix cache (blocks 3-4), new blocks 12" in said
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -222,7 +222,7 @@ def test_detail_draws_steps_with_the_same_calls_once():
     calls = arrows(diagram)
     assert calls.count(("LLM", "LLMEngine", "step")) == 80
     assert calls.count(("EngineCore", "Scheduler", "schedule")) < 10
-    assert "calls more are not drawn" in diagram.remark
+    assert "more calls are not drawn" in diagram.remark
 
 
 def test_focus_draws_only_what_goes_into_or_out_of_a_class(parse_mermaid: ParseMermaid):

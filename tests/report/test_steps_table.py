@@ -1,5 +1,6 @@
 """The table of steps: what ran in each, who waited and why, what came out."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.cells import cell_len
 from tests.conftest import Golden
 from tests.report.nasty import NASTY
 from tests.report.traces import Calls, hello, step_facts
+from tracellm.engine.sched.reasons import HeldCode, HeldReason
 from tracellm.report.steps import step_rows, steps_table
 from tracellm.trace import names
 from tracellm.trace.model import Trace
@@ -57,6 +59,68 @@ def test_alike_steps_share_a_row():
     assert [one.sampled for one in alike.requests()] == [" is is", " is is"]
 
 
+SAMPLING = {
+    names.STEP_SAMPLED: ["0", "1"],
+    names.STEP_SAMPLED_TEXTS: [" a", " b"],
+    names.STEP_SAMPLED_IDS: [5, 6],
+    names.STEP_SAMPLED_PROBS: [0.5, 0.25],
+    names.STEP_PROCESSORS: ["top_k top_p", ""],
+    names.STEP_LEFT: [3, 4096],
+    names.STEP_DRAWN_PROBS: [0.75, 0.25],
+    names.STEP_DRAWN_CANDIDATES: ['[[5, " a", 0.75], [7, " c", 0.25]]', "[]"],
+}
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"),
+    [("en", "chosen from 3 tokens after top_k, top_p"), ("zh", "经 top_k、top_p 处理后，从 3 个 token 中选出")],
+)
+def test_what_acted_on_the_logits_is_said(lang: str, said: str):
+    """A request's line names what acted on its logits and how many tokens that left; of others nothing is said."""
+    table = steps_table(trace_of(step_facts(1, ["0", "1"]) | SAMPLING), lang=lang).splitlines()
+    assert [said in line for line in table if line.startswith("    ")][:2] == [True, False]
+
+
+def test_of_several_steps_the_range_is_said():
+    """Steps that share a row tell the fewest and the most tokens that were left; without a count the names alone."""
+    two = trace_of(
+        step_facts(1, ["0", "1"]) | SAMPLING, step_facts(2, ["0", "1"]) | SAMPLING | {names.STEP_LEFT: [9, 1]}
+    )
+    assert "chosen from 3 to 9 tokens after top_k, top_p" in steps_table(two)
+    uncounted = {name: value for name, value in SAMPLING.items() if name != names.STEP_LEFT}
+    assert "1 token, after top_k, top_p →" in steps_table(trace_of(step_facts(1, ["0", "1"]) | uncounted))
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (HeldReason.token_budget(budget=64, left=3, wanted=20, given=3), ("20", "3", "64")),
+        (HeldReason.chunk_threshold(threshold=8, wanted=20, given=8), ("20", "8")),
+        (HeldReason.max_num_seqs(limit=4, running=4), ("max_num_seqs", "4")),
+        (HeldReason.no_free_blocks(needed=5, free=2), ("5", "2")),
+        (HeldReason.preempted(by="7", needed=2, free=1), ("7", "2", "1")),
+        (HeldReason.preempted(by="1", needed=2, free=1), ("own blocks|自己的块", "2", "1")),
+        (HeldReason.grammar(kind="json"), ("json",)),
+        (HeldReason.behind("7", HeldCode.GRAMMAR), ("7",)),
+    ],
+    ids=lambda value: value.code.value if isinstance(value, HeldReason) else "",
+)
+def test_every_reason_is_said_with_its_numbers(reason: HeldReason, said: tuple[str, ...], lang: str):
+    """Why a request was held is a sentence in both languages, with the numbers behind it, and no code."""
+    facts = step_facts(1, ["0"]) | {names.STEP_HELD: ["1"], names.STEP_HELD_REASONS: [reason.code.value]}
+    table = steps_table(trace_of(facts | {names.STEP_HELD_DETAILS: [reason.details()]}), lang=lang)
+    line = table.splitlines()[3]
+    assert all(re.search(number, line) for number in said)
+    assert "=" not in line
+
+
+def test_rows_of_several_steps_are_explained():
+    """That a row's numbers are those of all its steps is said below the table, where there is such a row."""
+    assert "A row of several steps" in steps_table(trace_of(*BUSY))
+    assert "A row of several steps" not in steps_table(trace_of(*BUSY[:3]))
+
+
 def test_a_row_tells_tokens_blocks_and_prefix_hits():
     """What one request got in a step is all there."""
     [_, request] = step_rows(trace_of(*BUSY))[2].requests()
@@ -96,3 +160,16 @@ def test_hostile_values_stay_on_their_line(text: str):
 def test_an_empty_trace_says_so():
     """No step is one sentence."""
     assert steps_table(Trace([])) == "No engine step was recorded.\n"
+
+
+def test_a_step_that_failed_says_of_what():
+    """In both languages, in one line; it is not folded together with the steps before it."""
+    calls = Calls()
+    for index in (1, 2):
+        calls.leaf("EngineCore.step_fn", **step_facts(index, ["0"]))
+    with pytest.raises(RuntimeError), calls("EngineCore.step_fn", **step_facts(3, ["0"])):
+        raise RuntimeError("no token is left\nfor request 0")
+    trace = calls.trace()
+    assert [len(row.steps) for row in step_rows(trace)] == [2, 1]
+    assert "the step failed: RuntimeError: no token is left" in " ".join(steps_table(trace).split())
+    assert "这一步失败了" in steps_table(trace, lang="zh")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tracellm.trace import otlp
+from tracellm.trace import names, otlp
 from tracellm.trace.model import Process, Span
 from tracellm.trace.run_folder import RunFolder, RunFolderError, write_manifest
 
@@ -57,6 +57,35 @@ def test_its_manifest_may_be_named(folder: Path):
     assert RunFolder.open(folder / "run.json").path == folder
 
 
+def unfinished(number: int, **attributes: str) -> Span:
+    """A span that was written before its call ended."""
+    told = span(number)
+    told.end_ns, told.attributes = told.start_ns, {names.OPEN: True, **attributes}
+    return told
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_call_that_ended_takes_the_place_of_what_was_told_of_it_before(folder: Path, late: bool):
+    """Of a span told while it was open and again when it had ended the latter counts, in whichever order they came."""
+    lines = [line(unfinished(4)), line(span(4))]
+    (folder / "trace" / "main-7.jsonl").write_bytes(b"".join(reversed(lines) if late else lines))
+    run = RunFolder.open(folder)
+    assert run.problems == []
+    assert [(one.open, one.end_ns) for one in run.trace.spans] == [(False, 14)]
+
+
+def test_a_call_that_never_ended_lasts_to_the_end_of_its_process(folder: Path):
+    """An open span ends with the last of its process; what was told of it last counts."""
+    (folder / "trace" / "main-7.jsonl").write_bytes(
+        line(unfinished(1, a="first")) + line(unfinished(1, a="second"), span(50))
+    )
+    (folder / "trace" / "child-8.jsonl").write_bytes(line(span(4, 2), span(90), pid=8))
+    run = RunFolder.open(folder)
+    assert run.problems == []
+    one = run.trace.by_id[f"{1:016x}"]
+    assert (one.open, one.end_ns, one.attributes["a"]) == (True, 60, "second")
+
+
 def test_a_torn_last_line(folder: Path):
     """A run that was killed while writing: the last line is noted and skipped, the rest is there."""
     file = folder / "trace" / "main-7.jsonl"
@@ -83,7 +112,7 @@ def test_many_corrupt_lines(folder: Path):
     file.write_bytes(file.read_bytes() + b"junk\n\n" * 50)
     [problem] = RunFolder.open(folder).problems
     assert problem.startswith("trace/main-7.jsonl: 50 corrupt lines skipped: 3, 5, 7,")
-    assert problem.endswith("41 and 30 more places")
+    assert problem.endswith("41, …")
 
 
 def test_a_file_that_is_no_trace(folder: Path):

@@ -18,6 +18,7 @@ from tracellm.cli.manifest import gpus, new_manifest
 from tracellm.cli.render import calltree_text, sequence_text, steps_text, tell, tell_problems, write_reports
 from tracellm.probes.session import Recording
 from tracellm.report.console import Console
+from tracellm.report.problems import problem_text
 from tracellm.report.texts import Language
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError, write_manifest
@@ -81,7 +82,7 @@ class Explanation:
         try:
             run = RunFolder.open(self.folder)
         except RunFolderError as reason:  # the script has removed it
-            tell(self.lang, "run_folder", reason=reason)
+            tell(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
             return
         tell_problems(run, self.lang)
         failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self._shown)

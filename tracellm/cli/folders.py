@@ -2,15 +2,20 @@
 
 import json
 import os
+import re
 from datetime import datetime
 from pathlib import Path
 
 from tracellm.cli.errors import CommandError
+from tracellm.report.quantities import clip
 
 __all__ = ["DEFAULT_PARENT", "find_run", "new_run_folder"]
 
 DEFAULT_PARENT = Path("tracellm-runs")
 """Where runs go that were not told otherwise, in the current directory."""
+
+_MOST_RUNS = 10
+"""How many runs a message lists."""
 
 _WRITTEN = ("run.json", "sequence.mmd", "calltree.txt", "report.html", "trace/*.jsonl")
 """What tracellm writes into a run folder, and removes when the folder is used again."""
@@ -68,17 +73,30 @@ def is_run_folder(path: Path) -> bool:
 
 
 def find_run(name: str | None) -> Path:
-    """The run folder `name`; without a name, or for `latest`, the newest in DEFAULT_PARENT.
+    """The run folder `name`, a path, or the name of a run in DEFAULT_PARENT or of a script that was run, whose newest
+    run is meant. Without a name, or for `latest`, it is the newest of all.
 
     Raises:
         CommandError: there is nothing of this name, or no run at all.
     """
-    if name is None or (name == "latest" and not Path(name).exists()):
-        manifests = list(DEFAULT_PARENT.glob("*/run.json"))
-        if not manifests:
-            raise CommandError("no_runs", folder=f"{DEFAULT_PARENT}{os.sep}")
-        return max(manifests, key=lambda manifest: (manifest.stat().st_mtime_ns, manifest)).parent
-    path = Path(name)
-    if not path.exists():
-        raise CommandError("run_missing", path=path)
-    return path
+    if name is not None and Path(name).exists():
+        return Path(name)
+    runs = _newest_first()
+    if not runs and (name is None or name == "latest"):
+        raise CommandError("no_runs", folder=f"{DEFAULT_PARENT}{os.sep}")
+    if name is None or name == "latest":
+        return runs[0]
+    wanted = name.removesuffix(".py")
+    for run in runs:
+        if name == run.name or re.fullmatch(rf"{re.escape(wanted)}-\d{{8}}-\d{{6}}(-\d+)?", run.name):
+            return run
+    if not runs:
+        raise CommandError("run_missing", path=name)
+    shown, more = clip([run.name for run in runs], _MOST_RUNS)
+    known = ", ".join([*shown, "…"] if more else shown)
+    raise CommandError("run_unknown", path=name, folder=f"{DEFAULT_PARENT}{os.sep}", known=known)
+
+
+def _newest_first() -> list[Path]:
+    manifests = [(file.stat().st_mtime_ns, file.parent) for file in DEFAULT_PARENT.glob("*/run.json")]
+    return [run for _, run in sorted(manifests, reverse=True)]

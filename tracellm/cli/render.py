@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.cli.errors import CommandError
+from tracellm.report.problems import problem_text
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
@@ -26,7 +27,7 @@ def tell(lang: Language, key: str, **values: Any) -> None:
 def tell_problems(run: RunFolder, lang: Language) -> None:
     """Say what is missing or damaged in a run folder, on stderr."""
     for problem in run.problems:
-        tell(lang, "problem", problem=problem)
+        tell(lang, "problem", problem=problem_text(problem, lang))
 
 
 def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:

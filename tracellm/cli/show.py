@@ -16,6 +16,7 @@ from tracellm.cli.render import (
     tell_problems,
     write_reports,
 )
+from tracellm.report.problems import problem_text
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
@@ -37,6 +38,8 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
     if len(name) > 1:
         raise CommandError("show_too_many", value=name[1])
     if part not in _PARTS:
+        if part and not name and (found := _known(part)):
+            raise CommandError("show_what_of", run=found)
         raise CommandError("show_what", value=part)
     run = _open(name[0] if name else None, lang)
     match part:
@@ -72,6 +75,14 @@ def report(
     return 1 if missing or run.problems else 0
 
 
+def _known(name: str) -> str | None:
+    """The run that `name` means, if there is one."""
+    try:
+        return str(find_run(name))
+    except CommandError:
+        return None
+
+
 def _print(output: str) -> None:
     """Print to stdout, whatever characters it can hold and however much of it is wanted (`| head`)."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -88,7 +99,7 @@ def _open(name: str | None, lang: Language) -> RunFolder:
     try:
         run = RunFolder.open(find_run(name))
     except RunFolderError as error:
-        raise CommandError("run_folder", reason=error) from None
+        raise CommandError("run_folder", reason=problem_text(error.problem, lang)) from None
     tell_problems(run, lang)
     if run.manifest.get("status") == "running":
         tell(lang, "unfinished")

@@ -16,9 +16,11 @@ Start-up, once:
 A request, from text to tokens:
 
  5. `LLM.generate` hands each prompt to `processor.py` `Processor.process_inputs`, which tokenizes it by
-    `preprocess.py`, refuses what cannot be served, and makes an `EngineCoreRequest` (`messages.py`).
+    `preprocess.py`, refuses what cannot be served, completes its `SamplingParams` (`sampling_params.py`), and makes an
+    `EngineCoreRequest` (`messages.py`).
  6. `LLMEngine.add_request` registers it twice: in the `OutputProcessor`, which will make its text, and through the
-    client in the engine core, where it becomes a `Request` (`request.py`) in the scheduler's waiting queue.
+    client in the engine core, where it becomes a `Request` (`request.py`) in the scheduler's waiting queue. With
+    `n > 1` it is n requests there, whose outputs come together again (`parallel_sampling.py`).
 
 The loop, once a step, until no request is left:
 
@@ -28,11 +30,13 @@ The loop, once a step, until no request is left:
     decision is a `SchedulerOutput` (`sched/output.py`), with a reason for each request that was held back.
  9. Phase 2, `_execute_model`: `UniProcExecutor.execute_model`, `Worker.execute_model`, `worker/gpu_model_runner.py`
     `GPUModelRunner.execute_model`: update the persistent batch, lay out the input tensors, run the model (`models/`,
-    `layers/`, `ops/`), compute logits, sample (`sample/`).
+    `layers/`, `ops/`), compute logits. Then, by the same way, `sample_tokens`: forbid what grammars do not allow
+    (`structured_output/`), pick a token for each request (`sample/`), note it.
 10. Phase 3, `_process_model_outputs`: `Scheduler.update_from_output` appends the tokens, finds who has finished, and
     frees their blocks.
 11. Back in `LLMEngine.step`: `output_processor.py` turns tokens into text (`detokenizer.py`), looks for stop strings,
-    and makes the `RequestOutput` (`outputs.py`) that `LLM.generate` returns.
+    adds log probabilities (`logprobs.py`) and times (`metrics/stats.py`) where they are wanted, and makes the
+    `RequestOutput` (`outputs.py`) that `LLM.generate` returns.
 """
 
 from importlib import import_module

@@ -1,38 +1,46 @@
 """From the arguments of `LLM(...)` to a `VllmConfig`: defaults, checks, and refusals that name the argument.
 
 vLLM: vllm/engine/arg_utils.py::EngineArgs, which has some hundred and fifty. Those that name a feature that tracellm
-does not have are known here too (`NOT_HERE`), so that a script written for vLLM is told which argument to drop.
+does not have are known too (`NOT_HERE` in not_here.py), so a script written for vLLM is told which argument to drop.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine import hf_config as hf
-from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from tracellm.engine.config import RECOMMENDED, CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
 from tracellm.engine.errors import EngineError, did_you_mean
 from tracellm.engine.libraries import import_libraries
-from tracellm.engine.validation import NUMBER, Rule, verify
+from tracellm.engine.not_here import NOT_HERE
+from tracellm.engine.validation import NUMBER, Rule, anything, verify
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["NOT_HERE", "EngineArgs"]
+__all__ = ["EngineArgs"]
 
-_NONE_IS_THE_DEFAULT = ("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill")
+_NONE_IS_THE_DEFAULT = (
+    *("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill"),
+    *("hf_overrides", "override_generation_config"),
+)
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
+_POLICIES = ("fcfs", "priority")
+_LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 _GIB = 1 << 30
-
-
-def _any(value: object) -> bool:
-    return True
 
 
 _RULES = (
     Rule("seed", int, lambda v: 0 <= v < 2**63, "a whole number, at least 0"),
-    Rule("max_model_len", int, lambda v: v >= 1, "a whole number of tokens, at least 1, or None"),
+    Rule(
+        "max_model_len",
+        int,
+        lambda v: v >= 2,
+        "a whole number of tokens, at least 2 (one of the prompt and one that is generated), or None",
+    ),
     Rule("gpu_memory_utilization", NUMBER, lambda v: 0 < v <= 1, "a share of the memory, in (0, 1]"),
     Rule("block_size", int, _BLOCK_SIZES.__contains__, f"one of {', '.join(map(str, _BLOCK_SIZES))} (tokens)"),
     Rule(
@@ -41,54 +49,34 @@ _RULES = (
         lambda v: v >= 2,
         "a number of blocks, at least 2 (one is the null block), or None",
     ),
+    Rule("kv_cache_memory_bytes", int, lambda v: v >= 1, "a whole number of bytes, at least 1, or None"),
     Rule("max_num_batched_tokens", int, lambda v: v >= 1, "a whole number of tokens, at least 1, or None"),
     Rule("max_num_seqs", int, lambda v: v >= 1, "a whole number of requests, at least 1, or None"),
-    Rule("enable_prefix_caching", bool, _any, "True or False"),
-    Rule("enable_chunked_prefill", bool, _any, "True or False"),
-    Rule("enforce_eager", bool, _any, "True or False"),
-    Rule("disable_log_stats", bool, _any, "True or False"),
+    Rule("enable_prefix_caching", bool, anything, "True or False"),
+    Rule("enable_chunked_prefill", bool, anything, "True or False"),
+    Rule("long_prefill_token_threshold", int, lambda v: v >= 0, "a whole number of tokens (0 sets no bound)"),
+    Rule("scheduling_policy", str, _POLICIES.__contains__, f"one of {', '.join(_POLICIES)}"),
+    Rule("disable_hybrid_kv_cache_manager", bool, anything, "True or False"),
+    Rule("max_logprobs", int, lambda v: v >= -1, "a whole number, at least 0, or -1 for no bound"),
+    Rule("logprobs_mode", str, _LOGPROBS_MODES.__contains__, f"one of {', '.join(_LOGPROBS_MODES)}"),
+    Rule("generation_config", (str, os.PathLike), lambda v: bool(str(v)), "`auto`, `vllm` or a directory"),
+    Rule(
+        "override_generation_config",
+        dict,
+        lambda v: v.keys() <= set(RECOMMENDED),
+        f"a dict with any of {', '.join(RECOMMENDED)}",
+    ),
+    Rule(
+        "hf_overrides",
+        object,
+        lambda v: isinstance(v, Mapping) or callable(v),
+        "a dict of entries of config.json, or a function",
+    ),
+    Rule("served_model_name", str, lambda v: bool(v.strip()), "a name, or None"),
+    Rule("skip_tokenizer_init", bool, anything, "True or False"),
+    Rule("enforce_eager", bool, anything, "True or False"),
+    Rule("disable_log_stats", bool, anything, "True or False"),
 )
-
-NOT_HERE: dict[str, tuple[Any, ...]] = {
-    "allowed_local_media_path": ("",),
-    "allowed_media_domains": (None,),
-    "async_scheduling": (False,),
-    "compilation_config": (None, 0, {}),
-    "convert": ("auto", "none"),
-    "cpu_offload_gb": (0,),
-    "data_parallel_size": (1,),
-    "disable_custom_all_reduce": (False, True),
-    "distributed_executor_backend": (None, "uni"),
-    "enable_lora": (False,),
-    "enable_sleep_mode": (False,),
-    "generation_config": ("auto",),
-    "hf_overrides": (None, {}),
-    "hf_token": (None,),
-    "kv_cache_dtype": ("auto",),
-    "kv_cache_memory_bytes": (None,),
-    "kv_transfer_config": (None,),
-    "limit_mm_per_prompt": (None, {}),
-    "load_format": ("auto", "safetensors"),
-    "logits_processors": (None, []),
-    "mm_processor_kwargs": (None, {}),
-    "override_generation_config": (None, {}),
-    "override_pooler_config": (None,),
-    "pipeline_parallel_size": (1,),
-    "pooler_config": (None,),
-    "quantization": (None,),
-    "revision": (None,),
-    "runner": ("auto", "generate"),
-    "scheduling_policy": ("fcfs",),
-    "skip_tokenizer_init": (False,),
-    "speculative_config": (None,),
-    "structured_outputs_config": (None, {}),
-    "swap_space": (0, 4),
-    "tensor_parallel_size": (1,),
-    "tokenizer_mode": ("auto",),
-    "tokenizer_revision": (None,),
-    "trust_remote_code": (False,),
-}
-"""Arguments of vLLM for what tracellm does not have, with the values that ask for nothing and so are accepted."""
 
 
 @dataclass(kw_only=True)
@@ -98,16 +86,28 @@ class EngineArgs:
     model: str | os.PathLike[str] = hf.EMBEDDED_MODEL
     tokenizer: str | os.PathLike[str] | None = None
     """Where the tokenizer is; `None`: with the model."""
+    skip_tokenizer_init: bool = False
+    served_model_name: str | None = None
+    """What the model is called in recordings; `None`: as `model` says."""
     dtype: str | torch.dtype = "auto"
+    hf_overrides: hf.HfOverrides = field(default_factory=dict)
+    generation_config: str | os.PathLike[str] = "auto"
+    override_generation_config: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.9
     block_size: int = 16
     num_gpu_blocks_override: int | None = None
+    kv_cache_memory_bytes: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    scheduling_policy: str = "fcfs"
+    disable_hybrid_kv_cache_manager: bool = False
+    max_logprobs: int = 20
+    logprobs_mode: str = "raw_logprobs"
     enforce_eager: bool = False
     disable_log_stats: bool = True
 
@@ -165,6 +165,7 @@ class EngineArgs:
                 block_size=self.block_size,
                 gpu_memory_utilization=self.gpu_memory_utilization,
                 num_gpu_blocks_override=self.num_gpu_blocks_override,
+                kv_cache_memory_bytes=self.kv_cache_memory_bytes,
                 enable_prefix_caching=self.enable_prefix_caching,
             ),
             scheduler_config=self._create_scheduler_config(model_config.max_model_len, device_config.device),
@@ -175,16 +176,26 @@ class EngineArgs:
         """The model's part of the settings."""
         model = hf.resolve_model(self.model)
         import_libraries()
-        hf_config = hf.get_config(model)
+        hf_config = hf.get_config(model, self.hf_overrides)
+        generation_config = str(self.generation_config)
         return ModelConfig(
             model=model,
             tokenizer=hf.resolve_model(self.tokenizer) if self.tokenizer is not None else model,
-            served_model_name=str(self.model),
+            served_model_name=self.served_model_name or str(self.model),
             dtype=hf.get_dtype(self.dtype, hf_config),
             seed=self.seed,
             max_model_len=hf.get_max_model_len(self.max_model_len, hf_config),
             hf_config=hf_config,
-            generation_config=hf.get_generation_config(model),
+            generation_config=generation_config,
+            generation_config_fields=(
+                hf.get_generation_config(model, hf_config)
+                if generation_config in ("auto", "vllm")
+                else hf.get_generation_config(hf.resolve_model(generation_config))
+            ),
+            override_generation_config=self.override_generation_config,
+            max_logprobs=self.max_logprobs,
+            logprobs_mode=self.logprobs_mode,
+            skip_tokenizer_init=self.skip_tokenizer_init,
             enforce_eager=self.enforce_eager,
         )
 
@@ -208,11 +219,16 @@ class EngineArgs:
                 f"({tokens}) must be at least `max_model_len` ({max_model_len}). Raise it, lower `max_model_len`, "
                 "or use enable_chunked_prefill=True."
             )
+        # Without both, vLLM drops the threshold; with prefix caching alone it still cuts prompts up.
+        bounded = self.enable_chunked_prefill or self.enable_prefix_caching
         return SchedulerConfig(
             max_num_batched_tokens=tokens,
             max_num_seqs=seqs,
             max_model_len=max_model_len,
             enable_chunked_prefill=self.enable_chunked_prefill,
+            long_prefill_token_threshold=self.long_prefill_token_threshold if bounded else 0,
+            policy=self.scheduling_policy,
+            disable_hybrid_kv_cache_manager=self.disable_hybrid_kv_cache_manager,
         )
 
     @staticmethod

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-__all__ = ["CacheConfig", "DeviceConfig", "ModelConfig", "SchedulerConfig", "VllmConfig"]
+__all__ = ["RECOMMENDED", "CacheConfig", "DeviceConfig", "ModelConfig", "SchedulerConfig", "VllmConfig"]
+
+RECOMMENDED = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p", "max_new_tokens")
+"""What a generation_config.json can recommend for sampling."""
 
 
 @dataclass
@@ -34,8 +37,18 @@ class ModelConfig:
     max_model_len: int
     """The most tokens of prompt and output together."""
     hf_config: PretrainedConfig
-    generation_config: dict[str, Any] = field(default_factory=dict)
-    """What generation_config.json says; empty without one."""
+    generation_config: str = "auto"
+    """Whose recommendations are the default sampling: `auto` (the model's), `vllm` (none), or those of a directory."""
+    generation_config_fields: dict[str, Any] = field(default_factory=dict)
+    """What that generation_config.json says; under `vllm` the model's, for its end-of-sequence tokens."""
+    override_generation_config: dict[str, Any] = field(default_factory=dict)
+    """What is recommended in place of the file's."""
+    max_logprobs: int = 20
+    """The most `logprobs` and `prompt_logprobs` that a request may ask for; -1 sets no bound."""
+    logprobs_mode: str = "raw_logprobs"
+    """What they are: `raw_` (before all processors) or `processed_` (what is sampled from), `logprobs` or `logits`."""
+    skip_tokenizer_init: bool = False
+    """No tokenizer: prompts are token ids, outputs have no text."""
     enforce_eager: bool = False
 
     def get_vocab_size(self) -> int:
@@ -62,13 +75,18 @@ class ModelConfig:
         """Width of one head."""
         return getattr(self.hf_config, "head_dim", None) or self.get_hidden_size() // self.get_num_attention_heads()
 
+    def try_get_generation_config(self) -> dict[str, Any]:
+        """What generation_config.json says, a copy; empty without one."""
+        return dict(self.generation_config_fields)
+
     def get_diff_sampling_param(self) -> dict[str, Any]:
         """The sampling parameters that the model's makers recommend, in generation_config.json.
 
         Transformers' `max_new_tokens` is the `max_tokens` here.
         """
-        names = ("temperature", "top_k", "top_p", "max_new_tokens")
-        found = {name: self.generation_config[name] for name in names if self.generation_config.get(name) is not None}
+        recommended = {} if self.generation_config == "vllm" else self.try_get_generation_config()
+        recommended |= self.override_generation_config
+        found = {name: recommended[name] for name in RECOMMENDED if recommended.get(name) is not None}
         if "max_new_tokens" in found:
             found["max_tokens"] = found.pop("max_new_tokens")
         return found
@@ -84,6 +102,8 @@ class CacheConfig:
     """The share of the device's memory that weights, activations and KV cache may take."""
     num_gpu_blocks_override: int | None = None
     """The number of blocks, whatever the memory would hold."""
+    kv_cache_memory_bytes: int | None = None
+    """The size of the KV cache, in place of a measured one."""
     enable_prefix_caching: bool = True
     num_gpu_blocks: int | None = None
     """The number of blocks, the null block among them; known once the memory was measured."""
@@ -104,11 +124,8 @@ class SchedulerConfig:
     """No piece of a prompt is longer than this; 0 sets no bound."""
     policy: str = "fcfs"
     """Who waits in front: `fcfs` (first come, first served) or `priority`."""
-
-    @property
-    def chunked_prefill_enabled(self) -> bool:
-        """The second name that vLLM 0.11.1 has for `enable_chunked_prefill`."""
-        return self.enable_chunked_prefill
+    disable_hybrid_kv_cache_manager: bool = False
+    """Should a model that mixes full attention and sliding windows keep all blocks in all layers?"""
 
 
 @dataclass

@@ -3,7 +3,7 @@
 A client (core_client.py) owns it and calls `step_fn` until no request is left.
 
 vLLM: vllm/v1/engine/core.py::EngineCore. Left out: its own process (EngineCoreProc), the batch queue of pipeline
-parallelism, structured outputs, LoRA, profiling, sleeping.
+parallelism, LoRA, profiling, sleeping.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tracellm.engine.kv_cache import kv_cache_utils
 from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest
 from tracellm.engine.request import Request, RequestStatus
 from tracellm.engine.sched.scheduler import Scheduler
+from tracellm.engine.structured_output.manager import StructuredOutputManager
 
 if TYPE_CHECKING:
     from tracellm.engine.executor.abstract import Executor
@@ -37,9 +38,10 @@ class EngineCore:
         self.vllm_config = vllm_config
         self.log_stats = log_stats
         self.model_executor = executor_class(vllm_config)  # loads the model
-        kv_cache_config = self._initialize_kv_caches(vllm_config)
-        self.model_executor.collective_rpc("initialize_cache", args=(kv_cache_config.num_blocks, 0))
-        self.scheduler = Scheduler(vllm_config, kv_cache_config)
+        self.kv_cache_config = self._initialize_kv_caches(vllm_config)
+        self.model_executor.collective_rpc("initialize_cache", args=(self.kv_cache_config.num_blocks, 0))
+        self.structured_output_manager = StructuredOutputManager(vllm_config)
+        self.scheduler = Scheduler(vllm_config, self.kv_cache_config, self.structured_output_manager, log_stats)
         cache_config = vllm_config.cache_config
         self.request_block_hasher = (
             kv_cache_utils.get_request_block_hasher(cache_config.block_size)
@@ -56,7 +58,7 @@ class EngineCore:
         return kv_cache_config
 
     def preprocess_add_request(self, request: EngineCoreRequest) -> Request:
-        """Make the scheduler's `Request`, with the hashes of its full blocks.
+        """Make the scheduler's `Request`, with the hashes of its full blocks; its grammar, if it needs one, is begun.
 
         Raises:
             InvalidRequestError: the whole KV cache is too small for it.
@@ -64,9 +66,12 @@ class EngineCore:
         max_tokens = request.sampling_params.max_tokens
         assert max_tokens is not None, "the Processor fills it in"
         kv_cache_utils.check_request_fits(
-            request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config
+            request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
         )
-        return Request.from_engine_core_request(request, self.request_block_hasher)
+        req = Request.from_engine_core_request(request, self.request_block_hasher)
+        if req.use_structured_output:
+            self.structured_output_manager.grammar_init(req)
+        return req
 
     def add_request(self, request: Request) -> None:
         """Put a request into the waiting queue."""
@@ -97,16 +102,23 @@ class EngineCore:
         return outputs, True
 
     def post_step(self, model_executed: bool) -> None:
-        """What a client calls after each step. Nothing is left to do here; vLLM passes on the draft tokens of
-        speculative decoding."""
+        """What a client calls after each step: when it had nothing to compute, because all requests wait for their
+        grammars, let one be finished. vLLM steps on; there this passes on the draft tokens of speculative decoding.
+        """
+        if not model_executed:
+            self.structured_output_manager.wait_for_a_grammar()
 
     def _schedule(self) -> SchedulerOutput:
         """Phase 1: which requests run, with how many tokens, in which KV blocks."""
         return self.scheduler.schedule()
 
     def _execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        """Phase 2: forward pass and sampling."""
-        return self.model_executor.execute_model(scheduler_output)
+        """Phase 2: forward pass, then sampling of what the grammars allow."""
+        model_output = self.model_executor.execute_model(scheduler_output)
+        if model_output is None:
+            grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
+            model_output = self.model_executor.sample_tokens(grammar_output)
+        return model_output
 
     def _process_model_outputs(
         self, scheduler_output: SchedulerOutput, model_output: ModelRunnerOutput

@@ -2,9 +2,10 @@
 
 A token is not a piece of text: one Chinese character or emoji may be spread over several, so its text appears only when
 its last byte does, and then never changes. When the generation ends in the middle of a character, what is there of it
-becomes U+FFFD, so that the whole text is what decoding all tokens at once gives.
+becomes U+FFFD, so that the whole text is what decoding all tokens at once gives; vLLM gives no text to such an end.
 
-vLLM: vllm/v1/engine/detokenizer.py. Left out: tokenizers written in Python.
+vLLM: vllm/v1/engine/detokenizer.py. Left out: SlowIncrementalDetokenizer, for tokenizers written in Python, which
+`get_tokenizer` does not load.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         self._last_output_text_offset = 0
 
         self.tokenizer = tokenizer.backend_tokenizer
+        self._added_tokens: dict[int, str] = {}  # those to be written without what the decoder puts between them
+        if not params.skip_special_tokens and not params.spaces_between_special_tokens:
+            added_tokens = self.tokenizer.get_added_tokens_decoder()
+            self._added_tokens = {token_id: token.content for token_id, token in added_tokens.items()}
+        self._after_added_token = False
         self._context = self._prompt_suffix(request.prompt_token_ids)  # what comes before the first generated token
         self._decoded: list[int] = []  # the generated tokens that take part in the text
         self._num_held_back = 0  # how many of them, at the end, have no text yet
@@ -110,6 +116,10 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         self._decoded.append(token_id)
         self._num_held_back += 1
         text = self._step(token_id)
+        added_token = self._added_tokens.get(token_id)
+        if added_token is not None and self._after_added_token:
+            text = added_token
+        self._after_added_token = added_token is not None
         if text is None:
             return ""
         self._num_held_back = 0
@@ -119,7 +129,8 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         try:
             return self.stream.step(self.tokenizer, token_id)
         except Exception as error:
-            # The stream gives up when later bytes change how earlier ones decode; go on from this token, as vLLM does.
+            # The stream gives up when bytes that make no character change how those before them decode (byte fallback
+            # does that). Go on from this token, as vLLM does: those bytes have no text.
             if "Invalid prefix" not in str(error):
                 raise
             self.stream = self._new_stream()
@@ -142,9 +153,10 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         """The text of the tokens at the end whose last character is unfinished."""
         if not self._num_held_back:
             return ""
-        before = self._decode(self._context + self._decoded[: -self._num_held_back])
+        shown, held_back = self._decoded[: -self._num_held_back], self._decoded[-self._num_held_back :]
         self._num_held_back = 0
-        return self._decode(self._context + self._decoded)[len(before) :]
+        before, text = self._decode(self._context + shown), self._decode(self._context + shown + held_back)
+        return text[len(before) :] if text.startswith(before) else self._decode(held_back)
 
     def _decode(self, token_ids: list[int]) -> str:
         return self.tokenizer.decode(token_ids, skip_special_tokens=self.skip_special_tokens)

@@ -10,7 +10,7 @@ vLLM raises bare `ValueError`s for the same mistakes; `EngineError` is one, so c
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["EngineError", "InvalidRequestError", "ModelLoadError", "did_you_mean"]
+__all__ = ["EngineError", "InvalidRequestError", "ModelLoadError", "did_you_mean", "first_line", "unknown_name"]
 
 
 class EngineError(ValueError):
@@ -33,3 +33,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     close = get_close_matches(name.lower(), list(known), n=1)
     return f" Did you mean `{close[0]}`?" if close else ""
+
+
+def unknown_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that `owner` does not have, with the one that was meant and all that there are.
+
+    >>> unknown_name("SamplingParams", "parameter", "temprature", ["temperature", "top_p"])
+    'SamplingParams has no parameter `temprature`. Did you mean `temperature`? It takes: temperature, top_p.'
+    """
+    known = list(known)
+    return f"{owner} has no {kind} `{name}`.{did_you_mean(name, known)} It takes: {', '.join(known)}."
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says first, without a full stop: a message of many lines is no part of another."""
+    return str(error).strip().partition("\n")[0].rstrip(".")

@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tracellm.engine.errors import EngineError, ModelLoadError
+from tracellm.engine.errors import EngineError, ModelLoadError, first_line
 from tracellm.engine.hub import local_folder
+from tracellm.engine.rope_config import get_rope_parameters
 
 if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-__all__ = ["EMBEDDED_MODEL", "get_config", "get_dtype", "get_generation_config", "get_max_model_len", "resolve_model"]
+__all__ = [
+    "EMBEDDED_MODEL",
+    "HfOverrides",
+    "get_config",
+    "get_dtype",
+    "get_generation_config",
+    "get_max_model_len",
+    "resolve_model",
+]
 
 EMBEDDED_MODEL = "tiny"
 """The name of the model inside the package."""
@@ -53,21 +63,38 @@ def resolve_model(name: str | PathLike[str]) -> str:
     return str(name)
 
 
-def get_config(model: str) -> PretrainedConfig:
-    """The checkpoint's config.json, completed with its architecture's defaults.
+HfOverrides: TypeAlias = "Mapping[str, Any] | Callable[[PretrainedConfig], PretrainedConfig]"
+"""What to change in config.json: entries, or a function that changes the whole."""
+
+
+def get_config(model: str, hf_overrides: HfOverrides | None = None) -> PretrainedConfig:
+    """The checkpoint's config.json, completed with its architecture's defaults, then changed by `hf_overrides`.
 
     Raises:
         ModelLoadError: it is missing, damaged, of an unknown kind, or the hub does not give it.
+        EngineError: a size in `hf_overrides` is none, or its function fails.
     """
     directory = local_folder(model)
     _check_config_file(directory)
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(directory)
+        config = AutoConfig.from_pretrained(directory)
     except Exception as error:  # transformers lets through whatever a wrong value leads to
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ModelLoadError(f"The config.json of `{model}` cannot be used: {reason}") from None
+        raise ModelLoadError(f"The config.json of `{model}` cannot be used: {_in_one_line(error)}") from None
+    return _override(config, hf_overrides) if hf_overrides else config
+
+
+def _override(config: PretrainedConfig, hf_overrides: HfOverrides) -> PretrainedConfig:
+    if isinstance(hf_overrides, Mapping) and (wrong := _wrong_size(hf_overrides)):
+        raise EngineError(f"LLM: `hf_overrides`: {wrong}.")
+    try:
+        if not isinstance(hf_overrides, Mapping):
+            return hf_overrides(config)
+        config.update(hf_overrides)
+        return config
+    except Exception as error:  # transformers lets through whatever a wrong value leads to
+        raise EngineError(f"LLM: `hf_overrides` cannot be used: {_in_one_line(error)}") from None
 
 
 def _check_config_file(directory: Path) -> None:
@@ -77,33 +104,45 @@ def _check_config_file(directory: Path) -> None:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise ModelLoadError(f"`{file}` is damaged: {_first_line(error)}. Download or save the model again.") from None
+        raise ModelLoadError(f"`{file}` is damaged: {first_line(error)}. Download or save the model again.") from None
     if not isinstance(content, dict) or "model_type" not in content:
         raise ModelLoadError(f"`{file}` names no `model_type`, so it does not say what model this is.")
-    for name in _SIZES:
-        size = content.get(name)
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-            raise ModelLoadError(f"`{file}`: `{name}` must be a whole number, at least 1, but it is {size!r}.")
+    if wrong := _wrong_size(content):
+        raise ModelLoadError(f"`{file}`: {wrong}.")
     if not isinstance(content.get("architectures") or [], list):
         raise ModelLoadError(f"`{file}`: `architectures` must be a list of names, got {content['architectures']!r}.")
 
 
-def get_generation_config(model: str) -> dict[str, Any]:
-    """What generation_config.json sets: further end-of-sequence tokens, recommended sampling. Empty without the file.
+def _wrong_size(content: Mapping[str, Any]) -> str:
+    """What is wrong with the first size that is none; empty when all are."""
+    for name in _SIZES:
+        size = content.get(name)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            return f"`{name}` must be a whole number, at least 1, but it is {size!r}"
+    return ""
+
+
+def get_generation_config(model: str, hf_config: PretrainedConfig | None = None) -> dict[str, Any]:
+    """What generation_config.json sets: further end-of-sequence tokens, recommended sampling.
+
+    Without the file it is what older checkpoints have of this in their config.json, `hf_config`.
 
     Raises:
-        ModelLoadError: the file is damaged, or its `eos_token_id` is neither a token id nor a list of them.
+        ModelLoadError: the file is damaged, or its `eos_token_id` is neither a token id nor a list of them; or it is
+            missing, and there is no `hf_config` to turn to.
     """
     from transformers import GenerationConfig
 
     directory = local_folder(model)
     file = directory / "generation_config.json"
     if not file.is_file():
-        return {}
+        if hf_config is None:
+            raise ModelLoadError(f"The directory `{directory}` has no generation_config.json.")
+        return GenerationConfig.from_model_config(hf_config).to_diff_dict()
     try:
         settings = GenerationConfig.from_pretrained(directory).to_diff_dict()
     except Exception as error:  # transformers lets through whatever a wrong value leads to
-        raise ModelLoadError(f"`{file}` is damaged: {_first_line(error)}") from None
+        raise ModelLoadError(f"`{file}` is damaged: {first_line(error)}") from None
     eos_ids = settings.get("eos_token_id")
     if not all(isinstance(token, int) for token in (eos_ids if isinstance(eos_ids, list) else [eos_ids or 0])):
         raise ModelLoadError(f"`{file}`: `eos_token_id` must be a token id or a list of them, but it is {eos_ids!r}.")
@@ -114,35 +153,56 @@ def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dt
     """In what the model computes. `auto` is the checkpoint's dtype, but bfloat16 for a float32 one, as in vLLM.
 
     Raises:
-        EngineError: not one of the accepted dtypes.
+        EngineError: not one of the accepted dtypes, or float16 for a model whose numbers grow beyond its range.
     """
     import torch
 
+    accepted = _accepted_dtypes(hf_config)
     if dtype == "auto":
         written = getattr(hf_config, "dtype", None) or getattr(hf_config, "torch_dtype", None)
         checkpoint = str(written).removeprefix("torch.")
-        return getattr(torch, checkpoint) if checkpoint in ("float16", "bfloat16") else torch.bfloat16
+        return getattr(torch, checkpoint) if checkpoint in accepted and checkpoint != "float32" else torch.bfloat16
     name = str(dtype).removeprefix("torch.").lower()
-    if name not in _DTYPES:
-        raise EngineError(f"LLM: `dtype` must be one of auto, {', '.join(_DTYPES)}, got {dtype!r}.")
-    return getattr(torch, _DTYPES[name])
+    if name not in accepted:
+        for_model = "" if name not in _DTYPES else f" for a model of the type `{hf_config.model_type}`"
+        raise EngineError(f"LLM: `dtype` must be one of auto, {', '.join(accepted)}{for_model}, got {dtype!r}.")
+    return getattr(torch, accepted[name])
+
+
+def _accepted_dtypes(hf_config: PretrainedConfig) -> dict[str, str]:
+    """The dtypes by the names that they may be given by; as in vLLM, Gemma 2 and 3 do without float16."""
+    if hf_config.model_type not in ("gemma2", "gemma3_text"):
+        return _DTYPES
+    return {name: dtype for name, dtype in _DTYPES.items() if dtype != "float16"}
 
 
 def get_max_model_len(max_model_len: int | None, hf_config: PretrainedConfig) -> int:
     """The most tokens of prompt and output together: what was asked for, or all that the model was made for.
 
+    A rotary embedding that is stretched (`linear`, `dynamic`, `yarn`) stretches the length too; in `llama3` and
+    `longrope` checkpoints `max_position_embeddings` is the stretched length already. A `longrope` model is given the
+    length before the stretch unless more is asked for, since it reads short texts better so.
+
+    vLLM: vllm/config/model.py::_get_and_verify_max_len.
+
     Raises:
+        ModelLoadError: config.json does not say its length, or says impossible things of its rotary embedding.
         EngineError: more than the model was made for.
     """
     limit = getattr(hf_config, "max_position_embeddings", None)
     if limit is None:
         raise ModelLoadError("The model's config.json has no `max_position_embeddings`, so its length is not known.")
+    default, why = limit, "the model's `max_position_embeddings`"
+    rope = get_rope_parameters(hf_config)
+    if rope.rope_type in ("linear", "dynamic", "yarn") and not hf_config.model_type.startswith("gemma3"):
+        default = limit = int(rope.original_max_position_embeddings * rope.factor)
+        why = f"{rope.original_max_position_embeddings} stretched by the rotary embedding `{rope.rope_type}`"
+    elif rope.rope_type == "longrope":
+        default = getattr(hf_config, "original_max_position_embeddings", limit)
     if max_model_len is not None and max_model_len > limit:
-        raise EngineError(
-            f"LLM: `max_model_len` must be at most {limit}, the model's `max_position_embeddings`, got {max_model_len}."
-        )
-    return max_model_len or limit
+        raise EngineError(f"LLM: `max_model_len` must be at most {limit}, {why}, got {max_model_len}.")
+    return max_model_len or default
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")
+def _in_one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -8,7 +8,7 @@ download directory of one's own.
 
 from pathlib import Path
 
-from tracellm.engine.errors import ModelLoadError
+from tracellm.engine.errors import ModelLoadError, first_line
 
 __all__ = ["local_folder"]
 
@@ -32,8 +32,7 @@ def local_folder(model: str, *, weights: bool = False) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=_SMALL_FILES + (_WEIGHTS if weights else [])))
     except Exception as error:  # the hub's client raises many kinds: offline, no such repository, no access, disk full
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ModelLoadError(
             f"There is no model `{model}`: it is no directory here, and the Hugging Face hub did not give it "
-            f"({reason}). Check the name and the network, or give the directory of a downloaded model."
+            f"({first_line(error)}). Check the name and the network, or give the directory of a downloaded model."
         ) from None

@@ -8,19 +8,24 @@ vLLM: vllm/v1/engine/llm_engine.py::LLMEngine. Left out: data parallelism, LoRA,
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from tracellm.engine import envs
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.core_client import EngineCoreClient
+from tracellm.engine.errors import EngineError, InvalidRequestError
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.messages import EngineCoreRequest
+from tracellm.engine.metrics.stats import IterationStats
 from tracellm.engine.output_processor import OutputProcessor
 from tracellm.engine.outputs import RequestOutput
+from tracellm.engine.parallel_sampling import ParentRequest
 from tracellm.engine.preprocess import PromptType, get_prompt_text
 from tracellm.engine.processor import Processor
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.tokenizer import get_tokenizer
+from tracellm.engine.validation import NUMBER, is_a
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -43,7 +48,8 @@ class LLMEngine:
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.log_stats = log_stats
-        self.tokenizer = get_tokenizer(self.model_config.tokenizer)
+        skip = self.model_config.skip_tokenizer_init
+        self.tokenizer = None if skip else get_tokenizer(self.model_config.tokenizer)
         self.processor = Processor(vllm_config, self.tokenizer)
         self.output_processor = OutputProcessor(self.tokenizer, log_stats)
         self.engine_core = EngineCoreClient.make_client(
@@ -80,15 +86,41 @@ class LLMEngine:
     ) -> None:
         """Queue a request: a prompt, or one that the `Processor` has made already (then `prompt_text` is its text).
 
+        With `n > 1` it is queued as n requests, whose outputs come together under its id (parallel_sampling.py).
+
         Raises:
             InvalidRequestError: the request cannot be served, or its id is in use; nothing of it is left behind.
         """
+        _verify_request(request_id, arrival_time, priority)
         if isinstance(prompt, EngineCoreRequest):
             request = prompt
         else:
             request = self.processor.process_inputs(request_id, prompt, params, arrival_time, priority)
             prompt_text = get_prompt_text(prompt)
-        self.output_processor.add_request(request, prompt_text)
+        if request.sampling_params.n == 1:
+            self._add_request(request, prompt_text)
+            return
+        parent_req = ParentRequest(request.request_id, request.sampling_params)
+        added: list[str] = []
+        try:
+            for index in range(parent_req.n):
+                child_request = copy(request)
+                child_request.request_id, child_request.sampling_params = parent_req.get_child_info(index)
+                self._add_request(child_request, prompt_text, parent_req, index)
+                added.append(child_request.request_id)
+        except BaseException:
+            parent_req.child_requests.intersection_update(added)
+            self.abort_request(added)
+            raise
+
+    def _add_request(
+        self,
+        request: EngineCoreRequest,
+        prompt_text: str | None,
+        parent_req: ParentRequest | None = None,
+        request_index: int = 0,
+    ) -> None:
+        self.output_processor.add_request(request, prompt_text, parent_req, request_index)
         try:
             self.engine_core.add_request(request)
         except BaseException:
@@ -96,14 +128,20 @@ class LLMEngine:
             raise
 
     def abort_request(self, request_ids: list[str]) -> None:
-        """Give requests up, in both halves of the engine."""
-        self.output_processor.abort_requests(request_ids)
-        self.engine_core.abort_requests(request_ids)
+        """Give requests up, in both halves of the engine; of one with `n > 1`, all of it. Unknown ids are passed over.
+
+        Raises:
+            InvalidRequestError: the ids are a string, not a list of them.
+        """
+        if isinstance(request_ids, str):
+            raise InvalidRequestError(f"abort_request takes a list of request ids, got {request_ids!r}.")
+        self.engine_core.abort_requests(self.output_processor.abort_requests(request_ids))
 
     def step(self) -> list[RequestOutput]:
         """Run one step of the engine core; the outputs that its requests' callers want to see."""
         outputs = self.engine_core.get_output()
-        processed = self.output_processor.process_outputs(outputs.outputs, outputs.timestamp)
+        iteration_stats = IterationStats() if self.log_stats else None
+        processed = self.output_processor.process_outputs(outputs.outputs, outputs.timestamp, iteration_stats)
         self.engine_core.abort_requests(processed.reqs_to_abort)  # a stop string ended them
         return processed.request_outputs
 
@@ -116,9 +154,26 @@ class LLMEngine:
         return self.output_processor.has_unfinished_requests()
 
     def get_tokenizer(self) -> PreTrainedTokenizerFast:
-        """The model's tokenizer."""
+        """The model's tokenizer.
+
+        Raises:
+            EngineError: there is none, under `skip_tokenizer_init`.
+        """
+        if self.tokenizer is None:
+            raise EngineError("This LLM has no tokenizer: it was made with skip_tokenizer_init=True.")
         return self.tokenizer
 
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""
         return self.engine_core.reset_prefix_cache()
+
+
+def _verify_request(request_id: object, arrival_time: object, priority: object) -> None:
+    """Refuse what the scheduler could not put in order later, with all its requests."""
+    for name, value, accepted, right in (
+        ("request_id", request_id, "a string", isinstance(request_id, str)),
+        ("arrival_time", arrival_time, "seconds, or None", arrival_time is None or is_a(arrival_time, NUMBER)),
+        ("priority", priority, "a whole number", is_a(priority, int)),
+    ):
+        if not right:
+            raise InvalidRequestError(f"add_request: `{name}` must be {accepted}, got {value!r}.")

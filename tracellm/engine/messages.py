@@ -1,9 +1,9 @@
 """What the front half of the engine and the engine core say to each other.
 
 `EngineCoreRequest` goes in (LLMEngine -> client -> EngineCore), `EngineCoreOutputs` come out of every step. They are
-msgspec structs of plain values, because between two processes they travel as bytes.
+msgspec structs of plain values and arrays, because between two processes they travel as bytes.
 
-vLLM: vllm/v1/engine/__init__.py. Left out: multimodal features, LoRA, pooling, log probabilities, statistics.
+vLLM: vllm/v1/engine/__init__.py. Left out: multimodal features, LoRA, pooling, the scheduler's statistics.
 """
 
 import enum
@@ -11,9 +11,17 @@ import time
 
 import msgspec
 
+from tracellm.engine.model_runner_output import LogprobsLists, LogprobsTensors
 from tracellm.engine.sampling_params import SamplingParams
 
-__all__ = ["EngineCoreOutput", "EngineCoreOutputs", "EngineCoreRequest", "FinishReason"]
+__all__ = [
+    "EngineCoreEvent",
+    "EngineCoreEventType",
+    "EngineCoreOutput",
+    "EngineCoreOutputs",
+    "EngineCoreRequest",
+    "FinishReason",
+]
 
 
 class FinishReason(enum.IntEnum):
@@ -46,14 +54,44 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True):
     """Lower runs earlier; counts only under the `priority` scheduling policy."""
 
 
+class EngineCoreEventType(enum.IntEnum):
+    """What happened to a request in the scheduler."""
+
+    QUEUED = 1
+    """It entered the waiting queue."""
+    SCHEDULED = 2
+    """It left the waiting queue and runs; again after each preemption."""
+    PREEMPTED = 3
+    """It lost its blocks, and waits again."""
+
+
+class EngineCoreEvent(msgspec.Struct):
+    """One such happening; recorded under `disable_log_stats=False`."""
+
+    type: EngineCoreEventType
+    timestamp: float
+    """On the engine core's monotonic clock, in seconds: to be compared with times from the same process only."""
+
+    @classmethod
+    def new_event(cls, event_type: EngineCoreEventType, timestamp: float | None = None) -> "EngineCoreEvent":
+        """An event that happened at `timestamp`, or now."""
+        return cls(event_type, time.monotonic() if timestamp is None else timestamp)
+
+
 class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     """What one step brought for one request."""
 
     request_id: str
     new_token_ids: list[int]
+    new_logprobs: LogprobsLists | None = None
+    """Of the new tokens, one row for each; `None` when the request asked for none."""
+    new_prompt_logprobs_tensors: LogprobsTensors | None = None
+    """Of the prompt's tokens from the second on; comes once, with the first new token."""
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The stop token or stop string that ended it; `None` for the end-of-sequence token and for other reasons."""
+    events: list[EngineCoreEvent] | None = None
+    """What happened to the request since its last output; `None` when nothing did, or nobody keeps statistics."""
     num_cached_tokens: int = 0
     """How many prompt tokens the prefix cache supplied."""
 

@@ -1,17 +1,67 @@
-"""What a step gives back: the tokens that were sampled, from the model runner to the scheduler.
+"""What a step gives back, from the model runner to the scheduler: the sampled tokens, and how likely they were.
 
-vLLM: vllm/v1/outputs.py. Left out: log probabilities, draft tokens, pooling; added: `logits_shape`.
+In a request's life: the end of every step. The sampler makes a `SamplerOutput`, still on the device; the model runner
+brings it to the host and makes a `ModelRunnerOutput` of it.
+
+vLLM: vllm/v1/outputs.py. Left out: draft tokens (and with them `cu_num_generated_tokens`), pooling, KV connectors,
+asynchronous outputs; added: `logits_shape`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
-__all__ = ["EMPTY_MODEL_RUNNER_OUTPUT", "ModelRunnerOutput", "SamplerOutput"]
+__all__ = ["EMPTY_MODEL_RUNNER_OUTPUT", "LogprobsLists", "LogprobsTensors", "ModelRunnerOutput", "SamplerOutput"]
+
+
+class LogprobsLists(NamedTuple):
+    """Log probabilities on the host: for each of P positions the chosen token's, then those of the K likeliest tokens.
+
+    The chosen token is in column 0 even if it is among the likeliest, too.
+    """
+
+    logprob_token_ids: np.ndarray
+    """int32 [P, K + 1]."""
+    logprobs: np.ndarray
+    """float32 [P, K + 1]."""
+    sampled_token_ranks: np.ndarray
+    """int64 [P]: how many tokens are at least as likely as the chosen one; 1 for the likeliest."""
+
+    def slice(self, start_req_idx: int, end_req_idx: int) -> LogprobsLists:
+        """The positions from `start_req_idx` up to, not including, `end_req_idx`."""
+        return LogprobsLists(*(array[start_req_idx:end_req_idx] for array in self))
+
+
+class LogprobsTensors(NamedTuple):
+    """The same as tensors."""
+
+    logprob_token_ids: Tensor
+    """int32 [P, K + 1]."""
+    logprobs: Tensor
+    """float32 [P, K + 1]."""
+    selected_token_ranks: Tensor
+    """int64 [P]."""
+
+    def tolists(self) -> LogprobsLists:
+        """Bring them to the host."""
+        return LogprobsLists(*(tensor.cpu().numpy() for tensor in self))
+
+    @staticmethod
+    def empty_cpu(num_positions: int, num_tokens_per_position: int) -> LogprobsTensors:
+        """On the host, yet to be filled: `num_tokens_per_position` is K + 1."""
+        import torch
+
+        shape = (num_positions, num_tokens_per_position)
+        return LogprobsTensors(
+            torch.empty(shape, dtype=torch.int32),
+            torch.empty(shape, dtype=torch.float32),
+            torch.empty(num_positions, dtype=torch.int64),
+        )
 
 
 @dataclass
@@ -19,7 +69,9 @@ class SamplerOutput:
     """The sampler's result, still on the device."""
 
     sampled_token_ids: Tensor
-    """int64 [N, 1]: one token for each row of the logits."""
+    """int64 [N, 1]: one token for each row of the logits; -1 for a row in which every token is forbidden."""
+    logprobs_tensors: LogprobsTensors | None
+    """N positions; None if no row asked for log probabilities."""
 
 
 @dataclass
@@ -31,9 +83,16 @@ class ModelRunnerOutput:
     """Where each request is in `req_ids`."""
     sampled_token_ids: list[list[int]]
     """For each request its new token; none while its prompt is not complete."""
+    logprobs: LogprobsLists | None
+    """Position i is that of the new token of `req_ids[i]`, with as many likeliest tokens as the request that asked for
+    the most. None if no request asked."""
+    prompt_logprobs_dict: dict[str, LogprobsTensors]
+    """For requests that asked and whose prompt this step completed: a position for each prompt token but the first."""
     logits_shape: tuple[int, int]
-    """Requests that sampled, vocabulary. Row k belongs to the k-th request that has a new token."""
+    """Requests, vocabulary."""
 
 
-EMPTY_MODEL_RUNNER_OUTPUT = ModelRunnerOutput(req_ids=[], req_id_to_index={}, sampled_token_ids=[], logits_shape=(0, 0))
+EMPTY_MODEL_RUNNER_OUTPUT = ModelRunnerOutput(
+    req_ids=[], req_id_to_index={}, sampled_token_ids=[], logprobs=None, prompt_logprobs_dict={}, logits_shape=(0, 0)
+)
 """The result of a step that scheduled no tokens."""

@@ -1,61 +1,116 @@
 """What `LLM.generate` returns: one `RequestOutput` for each prompt, in the order of the prompts.
 
-vLLM: vllm/outputs.py. Left out: log probabilities, pooling, LoRA, encoder prompts, `n > 1`.
+vLLM: vllm/outputs.py. Left out: pooling. What tracellm does not have (LoRA, encoders, images, KV transfer) is there
+under vLLM's names, and `None`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
 
-__all__ = ["CompletionOutput", "RequestOutput", "RequestStateStats"]
+from collections.abc import MutableSequence, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracellm.engine.logprobs import PromptLogprobs, SampleLogprobs
+    from tracellm.engine.metrics.stats import RequestStateStats
+
+__all__ = ["CompletionOutput", "RequestOutput"]
 
 
-@dataclass
+@dataclass(repr=False)
 class CompletionOutput:
-    """The generated continuation of one prompt."""
+    """One generated continuation of a prompt.
+
+    vLLM: vllm/outputs.py::CompletionOutput.
+    """
 
     index: int
-    """Its place among the request's outputs; 0, as there is one."""
+    """Its place among the request's `n` continuations."""
     text: str
     token_ids: Sequence[int]
     """The generated tokens, the end-of-sequence token among them when it was generated."""
+    cumulative_logprob: float | None = None
+    """The sum of the generated tokens' log probabilities; `None` unless `logprobs` were asked for."""
+    logprobs: SampleLogprobs | None = None
+    """For each generated token, by token id, its own log probability and those of the likeliest tokens."""
     finish_reason: str | None = None
     """`stop`, `length` or `abort`; `None` while it still runs."""
     stop_reason: int | str | None = None
     """The stop string or stop token that ended it; `None` for the end-of-sequence token and other reasons."""
+    lora_request: None = None
 
     def finished(self) -> bool:
         """Has the generation ended?"""
         return self.finish_reason is not None
 
-
-@dataclass
-class RequestStateStats:
-    """When things happened to a request; collected under `disable_log_stats=False`.
-
-    vLLM: vllm/v1/metrics/stats.py::RequestStateStats. Left out: what only the engine core sees.
-    """
-
-    arrival_time: float
-    """Seconds since 1970."""
-    first_token_latency: float = 0.0
-    """Seconds from arrival to the first token."""
-    first_token_ts: float = 0.0
-    """When the step that brought the first token ended, on the monotonic clock, in seconds."""
-    last_token_ts: float = 0.0
-    num_generation_tokens: int = 0
+    def __repr__(self) -> str:
+        return (
+            f"CompletionOutput(index={self.index}, text={self.text!r}, token_ids={self.token_ids}, "
+            f"cumulative_logprob={self.cumulative_logprob}, logprobs={self.logprobs}, "
+            f"finish_reason={self.finish_reason}, stop_reason={self.stop_reason})"
+        )
 
 
-@dataclass
+@dataclass(repr=False)
 class RequestOutput:
-    """A request with what was generated for it."""
+    """A request with what was generated for it.
+
+    vLLM: vllm/outputs.py::RequestOutput, where two of them are equal only when they are the same object.
+    """
 
     request_id: str
     prompt: str | None
     """The prompt's text; `None` when it was given as token ids."""
-    prompt_token_ids: list[int]
+    prompt_token_ids: list[int] | None
+    prompt_logprobs: PromptLogprobs | None
+    """For each token of the prompt, as `CompletionOutput.logprobs`, `None` for the first; `None` unless asked for."""
     outputs: list[CompletionOutput]
+    """The `n` continuations, as far as they have something to say."""
     finished: bool
+    metrics: RequestStateStats | None = None
+    """When things happened to it; `None` unless `disable_log_stats=False`."""
+    lora_request: None = None
+    encoder_prompt: None = None
+    encoder_prompt_token_ids: None = None
     num_cached_tokens: int | None = None
     """How many of the prompt's tokens came from the prefix cache."""
-    metrics: RequestStateStats | None = None
-    """`None` unless `disable_log_stats=False`."""
+    multi_modal_placeholders: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    kv_transfer_params: None = field(default=None, kw_only=True)
+
+    def add(self, next_output: RequestOutput, aggregate: bool) -> None:
+        """Merge a later output of the same request into this one.
+
+        Args:
+            next_output: the later one.
+            aggregate: its continuations are what was added (DELTA); else they are all so far, and replace these.
+        """
+        self.finished |= next_output.finished
+        by_index = {completion.index: place for place, completion in enumerate(self.outputs)}
+        for new in next_output.outputs:
+            place = by_index.get(new.index)
+            if place is None:
+                self.outputs.append(new)
+            elif aggregate:
+                _extend(self.outputs[place], new)
+            else:
+                self.outputs[place] = new
+
+    def __repr__(self) -> str:
+        names = ["prompt_logprobs", "outputs", "finished", "metrics", "lora_request", "num_cached_tokens"]
+        names = ["prompt", "prompt_token_ids", "encoder_prompt", "encoder_prompt_token_ids", *names]
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in [*names, "multi_modal_placeholders"])
+        return f"RequestOutput(request_id={self.request_id}, {fields})"
+
+
+def _extend(completion: CompletionOutput, new: CompletionOutput) -> None:
+    """Add to a continuation what came after it."""
+    completion.text += new.text
+    if not isinstance(completion.token_ids, MutableSequence):
+        completion.token_ids = list(completion.token_ids)
+    completion.token_ids.extend(new.token_ids)
+    if new.logprobs:
+        assert completion.logprobs is not None, "a request has log probabilities from its first output on"
+        completion.logprobs.extend(new.logprobs)
+    completion.cumulative_logprob = new.cumulative_logprob
+    completion.finish_reason = new.finish_reason
+    completion.stop_reason = new.stop_reason

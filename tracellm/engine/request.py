@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tracellm.engine.messages import EngineCoreRequest, FinishReason
+from tracellm.engine.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreRequest, FinishReason
 from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.structured_output.request import StructuredOutputRequest
 
 if TYPE_CHECKING:
     from tracellm.engine.kv_cache.kv_cache_block import BlockHash
@@ -23,10 +24,12 @@ __all__ = ["Request", "RequestStatus"]
 class RequestStatus(enum.IntEnum):
     """Where a request stands; everything after PREEMPTED is an end.
 
-    vLLM: vllm/v1/request.py::RequestStatus. Left out: waiting for a grammar or for a remote KV cache, FINISHED_IGNORED.
+    vLLM: vllm/v1/request.py::RequestStatus. Left out: waiting for a remote KV cache, FINISHED_IGNORED.
     """
 
     WAITING = enum.auto()
+    WAITING_FOR_FSM = enum.auto()
+    """Its grammar is being compiled (structured outputs; vLLM calls a grammar a finite-state machine here)."""
     RUNNING = enum.auto()
     PREEMPTED = enum.auto()
     """It ran, lost its blocks to another request, and waits to be computed again."""
@@ -60,8 +63,8 @@ class Request:
 
     Compared by identity; `<` is the order of the priority policy.
 
-    vLLM: vllm/v1/request.py::Request. Left out: multimodal inputs, prompt embeddings, pooling, LoRA, structured output,
-    speculative tokens, KV transfer, events and statistics.
+    vLLM: vllm/v1/request.py::Request. Left out: multimodal inputs, prompt embeddings, pooling, LoRA, speculative
+    tokens, KV transfer.
     """
 
     def __init__(
@@ -84,8 +87,14 @@ class Request:
         self.eos_token_id = eos_token_id
         self.arrival_time = time.time() if arrival_time is None else arrival_time
 
-        self.status = RequestStatus.WAITING
+        # Log probabilities of the prompt need the logits at all its positions, so none may come from the cache.
+        self.skip_reading_prefix_cache = bool(sampling_params.skip_reading_prefix_cache)
+
+        self.structured_output_request = StructuredOutputRequest.from_sampling_params(sampling_params)
+        """Its constraint and grammar; None when the output may be anything."""
+        self.status = RequestStatus.WAITING_FOR_FSM if self.use_structured_output else RequestStatus.WAITING
         self.stop_reason: int | str | None = None
+        self.events: list[EngineCoreEvent] = []
 
         self.prompt_token_ids = prompt_token_ids
         self.num_prompt_tokens = len(prompt_token_ids)
@@ -126,6 +135,11 @@ class Request:
         )
 
     @property
+    def use_structured_output(self) -> bool:
+        """Is the output constrained?"""
+        return self.structured_output_request is not None
+
+    @property
     def output_token_ids(self) -> Sequence[int]:
         """The generated tokens; to be extended by `append_output_token_ids` only."""
         return self._output_token_ids
@@ -155,6 +169,15 @@ class Request:
             self._all_token_ids.extend(token_ids)
         if self._block_hasher is not None:
             self.block_hashes.extend(self._block_hasher(self))
+
+    def record_event(self, event_type: EngineCoreEventType, timestamp: float | None = None) -> None:
+        """Note what happened, at `timestamp` on the monotonic clock or now."""
+        self.events.append(EngineCoreEvent.new_event(event_type, timestamp))
+
+    def take_events(self) -> list[EngineCoreEvent] | None:
+        """What happened since the last call; None when nothing did."""
+        events, self.events = self.events, []
+        return events or None
 
     def is_finished(self) -> bool:
         """Has it ended?"""

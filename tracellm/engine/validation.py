@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tracellm.engine.errors import EngineError
 
-__all__ = ["NUMBER", "Rule", "all_are", "verify"]
+__all__ = ["NUMBER", "Rule", "all_are", "anything", "is_a", "verify"]
 
 NUMBER = (int, float)
 
@@ -22,9 +22,19 @@ class Rule(NamedTuple):
     accepted: str
 
 
+def anything(value: object) -> bool:
+    """The range of a value whose type says enough."""
+    return True
+
+
+def is_a(value: object, kind: type | tuple[type, ...]) -> bool:
+    """Is it of this type? As `isinstance`, but `True` is no number."""
+    return isinstance(value, kind) and (not isinstance(value, bool) or kind is bool)
+
+
 def all_are(kind: type, in_range: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """A range for lists: every item is of this type and in this range."""
-    return lambda values: all(isinstance(v, kind) and not isinstance(v, bool) and in_range(v) for v in values)
+    return lambda values: all(is_a(v, kind) and in_range(v) for v in values)
 
 
 def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:
@@ -37,5 +47,5 @@ def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:
         value = getattr(values, name)
         if value is None and accepted.endswith("or None"):
             continue
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool) or not in_range(value):
+        if not is_a(value, kind) or not in_range(value):
             raise EngineError(f"{owner}: `{name}` must be {accepted}, got {value!r}.")

@@ -1,7 +1,8 @@
 """Records become spans: names, ids, times, attributes, and the facts that one call tells of another.
 
 All of it runs in the writer's thread. Calls are built in the order they ended, so a call's children come before it;
-what a child gives to a call around it waits here until that call ends.
+what a child gives to a call around it waits here until that call ends. Of calls and requests that have not ended yet
+there are spans too, marked as such: whoever reads them keeps them only if no other came after them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import Remembered, stack_trace
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Record
+from tracellm.probes.state import Open, Record
 from tracellm.trace import names
 from tracellm.trace.model import Event, Span
 
@@ -38,6 +39,7 @@ class Builder:
         self._origins = [(root, ids.first_span - root)]
         self._fixed: dict[tuple[Probe, Any], tuple[str, dict[str, Any]]] = {}
         self._given: dict[int, list[tuple[str, dict[str, Any]]]] = {}
+        self._told_open: set[int] = set()
         self.calls = 0
         self.capture_ns = 0
 
@@ -46,6 +48,7 @@ class Builder:
         self._origins.append((first_call, Ids().first_span - first_call))
         self.ledger = Ledger(self._ids)
         self._given.clear()
+        self._told_open.clear()
         self.calls = self.capture_ns = 0
 
     def build(self, record: Record) -> Iterator[Span]:
@@ -53,21 +56,9 @@ class Builder:
         probe, call, parent, thread, owner, start, end, captured, facts, error = record
         self.calls += 1
         self.capture_ns += captured - end
-        name, fixed = self._fixed.get((probe, owner)) or self._fix(probe, owner)
-        attributes = fixed.copy()
-        if thread is not None:
-            attributes[names.THREAD_NAME] = thread
-        span = Span(
-            name=name,
-            trace_id=self._trace_id,
-            span_id=self._span_id(call),
-            parent_span_id=None
-            if call == self._root
-            else self._span_id(parent if parent >= self._root else self._root),
-            start_ns=self._clock.wall(start),
-            end_ns=self._clock.wall(end),
-            attributes=attributes,
-        )
+        self._told_open.discard(call)
+        span = self._span(probe, call, parent, thread, owner, start, end)
+        attributes = span.attributes
         given = self._given.pop(call, None)
         if facts is not None and probe.attributes is not None:
             try:
@@ -86,6 +77,17 @@ class Builder:
         for ended in self.ledger.take_ended():
             yield self._publish(ended)
 
+    def unfinished(self, calls: Mapping[int, Open]) -> Iterator[Span]:
+        """Spans without an end of these calls, once each, and of the requests under way."""
+        for call, (probe, parent, thread, owner, start) in calls.items():
+            if call not in self._told_open:
+                self._told_open.add(call)
+                span = self._span(probe, call, parent, thread, owner, start, start)
+                span.attributes[names.OPEN] = True
+                yield span
+        for life in self.ledger.unfinished():
+            yield self._publish(life)
+
     def close(self, end: int) -> Iterator[Span]:
         """The spans of requests that never ended."""
         self.ledger.close(self._clock.wall(end))
@@ -93,6 +95,25 @@ class Builder:
             yield self._publish(ended)
 
     # -- parts of a span ----------------------------------------------------------------------------------------------
+
+    def _span(
+        self, probe: Probe, call: int, parent: int, thread: str | None, owner: type | None, start: int, end: int
+    ) -> Span:
+        name, fixed = self._fixed.get((probe, owner)) or self._fix(probe, owner)
+        attributes = fixed.copy()
+        if thread is not None:
+            attributes[names.THREAD_NAME] = thread
+        return Span(
+            name=name,
+            trace_id=self._trace_id,
+            span_id=self._span_id(call),
+            parent_span_id=None
+            if call == self._root
+            else self._span_id(parent if parent >= self._root else self._root),
+            start_ns=self._clock.wall(start),
+            end_ns=self._clock.wall(end),
+            attributes=attributes,
+        )
 
     def _fix(self, probe: Probe, owner: type | None) -> tuple[str, dict[str, Any]]:
         """Name and attributes that all calls of this probe on this class share."""

@@ -100,7 +100,7 @@ class Installation:
         constants = code_constants(function)
         if entry.phase is not None:
             constants[names.PHASE] = entry.phase
-        home = owner.__name__ if in_class else function.__module__.rpartition(".")[2]
+        home = owner.__name__ if in_class else _file_of(function.__module__)
         return Probe(
             method=name,
             level=entry.level,
@@ -118,6 +118,17 @@ class Installation:
             timed=timed,
             problems=self._problems,
         )
+
+
+_SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")
+"""Names of modules that are told apart by their folders only."""
+
+
+def _file_of(module_name: str) -> str:
+    """Whose function it is that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
+    folder, _, name = module_name.rpartition(".")
+    file = f"{name}.py"
+    return f"{folder.rpartition('.')[2]}/{file}" if name in _SAYS_NOTHING and folder else file
 
 
 def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:

@@ -4,17 +4,14 @@ Probes of the catalog tell the ledger what they see (`Entry.observe`); the ledge
 knows, above all a request's life from its submission to its last token. It runs off the hot path only.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from tracellm.probes.clock import Ids
 from tracellm.trace import names
 from tracellm.trace.model import Link, Span
 
-__all__ = ["REQUEST_SPAN", "Ledger"]
-
-REQUEST_SPAN = "llm_request"
-"""The name of the span that is a request's life."""
+__all__ = ["Ledger"]
 
 
 @dataclass(slots=True)
@@ -24,6 +21,8 @@ class _Life:
     steps: int = 0
     text: str = ""
     num_tokens: int = 0
+    told_tokens: int = -1  # how many of its tokens the recording has already
+    engine_end: tuple[int, str] | None = None  # when and why the engine was done with it
 
 
 @dataclass(slots=True)
@@ -42,6 +41,7 @@ class Ledger:
     model: str | None = None
     steps: int = 0
     _requests: int = 0
+    _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _lives: dict[str, _Life] = field(default_factory=dict)
     _ended: list[Span] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Ledger:
         if life is None:
             number = self.ids.first_request + self._requests & (1 << 64) - 1
             self._requests += 1
-            span = Span(REQUEST_SPAN, self.ids.trace(), f"{number:016x}", None, start_ns, start_ns)
+            span = Span(names.REQUEST_SPAN, self.ids.trace(), f"{number:016x}", None, start_ns, start_ns)
             span.attributes = {names.LIFELINE: "request", names.LEVEL: "request", names.REQUEST_ID: request_id}
             span.attributes[names.GEN_AI_RESPONSE_ID] = request_id
             if self.model is not None:
@@ -73,6 +73,19 @@ class Ledger:
         self._lives[request_id].steps += 1
         step.links.append(Link(span.trace_id, span.span_id, {names.REQUEST_ID: request_id}))
 
+    def adopt(self, parent_id: str, index: int, child_id: str) -> None:
+        """Request `parent_id` has several outputs, and `child_id` makes the one at `index`."""
+        self._children[parent_id, index] = child_id
+
+    def request_of(self, request_id: str, index: int) -> str:
+        """The request that makes the output at `index` of what its caller knows as `request_id`."""
+        return self._children.get((request_id, index), request_id)
+
+    def engine_ended(self, request_id: str, end_ns: int, reason: str) -> None:
+        """The engine is done with a request; its caller may be given its output later, with those of others."""
+        if (life := self._lives.get(request_id)) is not None and life.engine_end is None:
+            life.engine_end = end_ns, reason
+
     def is_open(self, request_id: str) -> bool:
         """Has this request begun, and not ended?"""
         return request_id in self._lives
@@ -88,23 +101,40 @@ class Ledger:
         """A request's life is over; `reason` is None for one that the recording's end cuts short."""
         self.request(request_id, end_ns)
         life = self._lives.pop(request_id)
-        life.span.end_ns = max(end_ns, life.span.start_ns)
-        told = life.span.attributes
-        if life.steps:
-            told[names.REQUEST_STEPS] = life.steps
-        if life.num_tokens:
-            told[names.REQUEST_OUTPUT] = life.text
-            told[names.GEN_AI_OUTPUT_TOKENS] = life.num_tokens
+        end_ns, reason = life.engine_end or (end_ns, reason)
+        span = _so_far(life, end_ns)
+        if (parent := span.attributes.get(names.REQUEST_PARENT)) is not None:
+            self._children.pop((parent, span.attributes[names.REQUEST_INDEX]), None)
         if reason is not None:
-            told[names.GEN_AI_FINISH_REASONS] = [reason]
-        self._ended.append(life.span)
+            span.attributes[names.GEN_AI_FINISH_REASONS] = [reason]
+        self._ended.append(span)
 
     def take_ended(self) -> list[Span]:
         """The lives that ended since the last time this was asked."""
         ended, self._ended = self._ended, []
         return ended
 
+    def unfinished(self) -> Iterator[Span]:
+        """The lives under way, as far as they are known; each again only when it has twice as many tokens as before."""
+        for life in self._lives.values():
+            if life.num_tokens > 2 * life.told_tokens:
+                life.told_tokens = life.num_tokens
+                span = _so_far(life, life.span.start_ns)
+                span.attributes[names.OPEN] = True
+                yield span
+
     def close(self, end_ns: int) -> None:
         """The recording is over: so is, as far as it knows, every life."""
         for request_id in list(self._lives):
             self.ended(request_id, end_ns, None)
+
+
+def _so_far(life: _Life, end_ns: int) -> Span:
+    """The span of a life up to a moment."""
+    told = dict(life.span.attributes)
+    if life.steps:
+        told[names.REQUEST_STEPS] = life.steps
+    if life.num_tokens:
+        told[names.REQUEST_OUTPUT] = life.text
+        told[names.GEN_AI_OUTPUT_TOKENS] = life.num_tokens
+    return replace(life.span, end_ns=max(end_ns, life.span.start_ns), attributes=told)

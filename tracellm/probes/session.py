@@ -110,6 +110,7 @@ class Recording:
         (self._folder / TRACE_FOLDER).mkdir(parents=True, exist_ok=True)
         own_problems.clear()
         self._root = next_call()
+        self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
         self._builder = Builder(self._clock, self._ids, self._root, self._text)
         self._begin_writing()
         _active = self
@@ -118,6 +119,7 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock = self._clock.now
+        state.open = {self._root: (self._script_probe, 0, None, None, self._started)}
         state.append = self._writer.buffer.append
 
     def stop(self, error: BaseException | None = None) -> None:
@@ -137,6 +139,7 @@ class Recording:
         if error is not None:
             without_probes(error)
         failed = None if error is None or _ended_well(error) else remember(error)
+        state.open.pop(self._root, None)
         self._writer.stop(lambda: self._last_spans(ended, failed))
         self._stats = self._cost(seconds)
 
@@ -164,9 +167,8 @@ class Recording:
     def _last_spans(self, ended: int, error: Remembered | None) -> Iterator[Span]:
         yield from self._builder.close(ended)
         if not self._is_child:
-            script = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
             yield from self._builder.build(
-                (script, self._root, 0, None, None, self._started, ended, ended, None, error)
+                (self._script_probe, self._root, 0, None, None, self._started, ended, ended, None, error)
             )
 
     def _cost(self, seconds: float) -> dict[str, Any]:
@@ -193,6 +195,7 @@ class Recording:
         self._name = "child" if process is None else process.current_process().name
         self._listener = None
         self._builder.continue_in_child(next_call())
+        state.open = {}
         self._begin_writing()
         state.append = self._writer.buffer.append
         if util is not None:  # its children end without running what atexit knows

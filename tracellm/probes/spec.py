@@ -109,6 +109,11 @@ class Probe:
     users_attributes: Attributes | None = None
     problems: list[Mistake] = field(default_factory=list)
 
+    @property
+    def lasting(self) -> bool:
+        """Whether its calls are few and may last, so that one under way is worth noting."""
+        return self.level in ("request", "step")
+
     def owner(self, args: tuple[Any, ...]) -> type | None:
         """The class of the receiver of a call with these arguments."""
         if not self.receiver or not args:

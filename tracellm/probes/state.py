@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Place", "Record", "arrive", "get_ident", "here", "next_call", "state"]
+__all__ = ["Open", "Place", "Record", "arrive", "get_ident", "here", "next_call", "state"]
 
 Record = tuple[Any, int, int, "str | None", "type | None", int, int, int, Any, Any]
 """`(probe, call, parent call, thread name, receiver's class, start, end, end of capture, facts, error)`.
@@ -21,14 +21,19 @@ probe's `capture` returned, `error` what `tracellm.probes.errors.remember` did, 
 """
 
 
+Open = tuple[Any, int, "str | None", "type | None", int]
+"""`(probe, parent call, thread name, receiver's class, start)` of a call that has not ended."""
+
+
 class _State:
     """Read by every probed call, changed when a recording starts and stops."""
 
-    __slots__ = ("append", "clock")
+    __slots__ = ("append", "clock", "open")
 
     def __init__(self) -> None:
         self.append: Callable[[Record], None] | None = None  # None: nothing is being recorded
         self.clock: Callable[[], int] = int
+        self.open: dict[int, Open] = {}  # calls under way that may last, by their number
 
 
 state = _State()

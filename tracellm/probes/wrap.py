@@ -37,6 +37,7 @@ def wrap(function: Function, probe: Probe) -> Function:
 
 def _function(function: Function, probe: Probe) -> Function:
     of_instance, of_class, timed = probe.receiver == "self", probe.receiver == "cls", probe.timed
+    lasting = probe.lasting
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         append = state.append
@@ -47,30 +48,36 @@ def _function(function: Function, probe: Probe) -> Function:
             place = arrive()
         parent = place.call
         call = next_call()
+        owner = None
+        if args:
+            owner = args[0].__class__ if of_instance else args[0] if of_class else None
         clock = state.clock
         start = clock()
         try:  # an interrupt may strike at any call, and must not leave `call` behind as the current one
             place.call = call
+            if lasting:
+                state.open[call] = (probe, parent, place.thread_name, owner, start)
             result = function(*args, **kwargs)
             end = clock()
             place.call = parent
         except BaseException as error:
             end = clock()
             place.call = parent
-            _failed(append, probe, call, parent, place, start, end, args, kwargs, error)
+            _ended(append, probe, call, parent, place, start, end, args, kwargs, None, error)
             raise
-        owner = args[0].__class__ if of_instance else args[0] if of_class else None
         capture = probe.capture
         if capture is None:
             append((probe, call, parent, place.thread_name, owner, start, end, end, None, None))
-            return result
-        try:
-            facts = capture(args, kwargs, result)
-        except Exception as error:
-            facts = None
-            probe.disable("capture", error)
-        captured = clock() if timed else end
-        append((probe, call, parent, place.thread_name, owner, start, end, captured, facts, None))
+        else:
+            try:
+                facts = capture(args, kwargs, result)
+            except Exception as error:
+                facts = None
+                probe.disable("capture", error)
+            captured = clock() if timed else end
+            append((probe, call, parent, place.thread_name, owner, start, end, captured, facts, None))
+        if lasting:
+            state.open.pop(call, None)
         return result
 
     return wrapper
@@ -87,6 +94,7 @@ def _coroutine(function: Function, probe: Probe) -> Function:
         parent = place.call
         call = next_call()
         start = state.clock()
+        _began(probe, call, parent, place, start, args)
         try:
             _move(Place(call, call, place.thread, place.thread_name))
             result = await function(*args, **kwargs)
@@ -95,7 +103,7 @@ def _coroutine(function: Function, probe: Probe) -> Function:
         except BaseException as error:
             end = state.clock()
             _move(place)
-            _failed(append, probe, call, parent, place, start, end, args, kwargs, error)
+            _ended(append, probe, call, parent, place, start, end, args, kwargs, None, error)
             raise
         _ended(append, probe, call, parent, place, start, end, args, kwargs, result)
         return result
@@ -113,6 +121,7 @@ def _generator(function: Function, probe: Probe) -> Function:
         parent = place.call
         call = next_call()
         start = state.clock()
+        _began(probe, call, parent, place, start, args)
         resume, value = generator.send, None
         try:
             while True:
@@ -129,10 +138,10 @@ def _generator(function: Function, probe: Probe) -> Function:
                 except BaseException as error:
                     resume, value = generator.throw, error
         except GeneratorExit:
-            _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None)
+            _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs)
             raise
         except BaseException as error:
-            _failed(append, probe, call, parent, place, start, state.clock(), args, kwargs, error)
+            _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None, error)
             raise
         _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, result)
         return result
@@ -164,6 +173,8 @@ def _async_generator(function: Function, probe: Probe) -> Function:
         parent = place.call
         call = next_call() if append is not None else 0
         start = state.clock()
+        if append is not None:
+            _began(probe, call, parent, place, start, args)
         resume, value = generator.asend, None
         try:
             while True:
@@ -180,14 +191,14 @@ def _async_generator(function: Function, probe: Probe) -> Function:
                     resume, value = generator.athrow, error
         except GeneratorExit:
             if append is not None:
-                _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None)
+                _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs)
             raise
         except BaseException as error:
             if append is not None:
-                _failed(append, probe, call, parent, place, start, state.clock(), args, kwargs, error)
+                _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None, error)
             raise
         if append is not None:
-            _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None)
+            _ended(append, probe, call, parent, place, start, state.clock(), args, kwargs)
 
     return wrapper
 
@@ -204,6 +215,12 @@ async def _within_async(call: int, function: Function, *args: Any) -> Any:
         _move(outer)
 
 
+def _began(probe: Probe, call: int, parent: int, place: Place, start: int, args: tuple[Any, ...]) -> None:
+    """Note a call that may last, so that it is known of should it never end."""
+    if probe.lasting:
+        state.open[call] = (probe, parent, place.thread_name, probe.owner(args), start)
+
+
 def _ended(
     append: Callable[[Any], None],
     probe: Probe,
@@ -214,34 +231,17 @@ def _ended(
     end: int,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    result: Any,
+    result: Any = None,
+    error: BaseException | None = None,
 ) -> None:
+    """Append the record of a call that returned `result`, or that `error` left."""
     facts = None
-    if probe.capture is not None:
+    if probe.capture is not None and (error is None or probe.even_if_raises):
         try:
             facts = probe.capture(args, kwargs, result)
-        except Exception as error:
-            probe.disable("capture", error)
-    captured = state.clock() if probe.timed else end
-    append((probe, call, parent, place.thread_name, probe.owner(args), start, end, captured, facts, None))
-
-
-def _failed(
-    append: Callable[[Any], None],
-    probe: Probe,
-    call: int,
-    parent: int,
-    place: Place,
-    start: int,
-    end: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: BaseException,
-) -> None:
-    facts = None
-    if probe.capture is not None and probe.even_if_raises:
-        try:
-            facts = probe.capture(args, kwargs, None)
         except Exception as mistake:
             probe.disable("capture", mistake)
-    append((probe, call, parent, place.thread_name, probe.owner(args), start, end, end, facts, remember(error)))
+    captured = state.clock() if probe.timed and error is None else end
+    remembered = None if error is None else remember(error)
+    append((probe, call, parent, place.thread_name, probe.owner(args), start, end, captured, facts, remembered))
+    state.open.pop(call, None)

@@ -2,18 +2,18 @@
 
 Every probed call of every thread appends to one list; appending and cutting off its front are each a single operation
 that no other thread can interrupt, so nothing is locked and nothing is dropped. The order in the list is the order in
-which calls ended. The file is written a whole line at a time, so that a run that is killed loses what it did in the
-last moment and no more.
+which calls ended. The file is written a whole line at a time, and calls that last are told of before they end, so that
+a run that is killed loses what it did in the last moment and no more.
 """
 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from tracellm.probes.build import Builder
-from tracellm.probes.state import Record
+from tracellm.probes.state import Record, state
 from tracellm.trace import otlp
 from tracellm.trace.model import Process, Span
 
@@ -27,7 +27,7 @@ _PAUSE_SECONDS = 0.0005
 class Writer:
     """Owns the buffer, the thread and the file of one process.
 
-    `listener` is called in the writer's thread with each span, in the order in which they end.
+    `listener` is called in the writer's thread with each span that has ended, in the order in which they end.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Writer:
         self._builder = builder
         self._listener = listener
         self._version = version
+        self._under_way: Collection[int] = ()  # calls that had not ended when this was last looked at
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracellm-writer", daemon=True)
 
@@ -54,6 +55,7 @@ class Writer:
         self._thread.join()
         self._drain(pause=False)
         self._write(last())
+        self._write(self._builder.unfinished(state.open), live=False)  # in threads that outlive the recording
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -61,6 +63,10 @@ class Writer:
     def _run(self) -> None:
         while not self._stopping.wait(FLUSH_SECONDS):
             self._drain(pause=True)
+            under_way = state.open.copy()  # in one piece: a dict's copy cannot be interrupted by a probed call
+            lasting = {call: one for call, one in under_way.items() if call in self._under_way}
+            self._write(self._builder.unfinished(lasting), live=False)
+            self._under_way = under_way.keys()
 
     def _drain(self, pause: bool) -> None:
         """Build and write what is in the buffer now; what comes meanwhile waits for the next time."""
@@ -73,7 +79,7 @@ class Writer:
             if pause and not self._stopping.is_set():
                 time.sleep(_PAUSE_SECONDS)
 
-    def _write(self, spans: Iterable[Span]) -> None:
+    def _write(self, spans: Iterable[Span], live: bool = True) -> None:
         spans = list(spans)
         if not spans:
             return
@@ -86,7 +92,7 @@ class Writer:
                 line = line[os.write(self._descriptor, line) :]
         except OSError as error:
             self._tell(f"{self._file} cannot be written ({error.strerror}): part of this run is not recorded")
-        if self._listener is not None:
+        if self._listener is not None and live:
             try:
                 for span in spans:
                     self._listener(span)

@@ -11,18 +11,16 @@ Total is the time of all the calls that a row stands for, own the part of it tha
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 
 from tracellm.report.passes.condense import condense
-from tracellm.report.passes.lines import under_lines
-from tracellm.report.passes.step_groups import group_steps
+from tracellm.report.passes.folded import folded
 from tracellm.report.texts import text
-from tracellm.report.titles import caller_line, error, result, steps_name, steps_title, time
-from tracellm.report.visible import visible
-from tracellm.trace.fold import fold
+from tracellm.report.titles import call_name, caller_line, error, result, steps_name, steps_title, time
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import Node, bottom_up, call_tree, raised_here, walk
+from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
 
@@ -32,6 +30,9 @@ MOST_STEP_GROUPS = 40
 _LONGEST_RESULT = 60
 _LONGEST_ERROR = 200
 """Characters."""
+
+_LEAST_RESULT = len(" → list…")
+"""Columns that a result needs: of less nothing could be read."""
 
 _MOST_MORE = 4
 """Calls that a group of steps may have besides those of another, and still not be written out."""
@@ -53,11 +54,13 @@ class Row:
     """None where a row stands for no calls of its own: a line of the script, a group of steps."""
 
 
+@lru_cache(maxsize=1)
 def folded_tree(trace: Trace) -> list[Node]:
-    """The call tree with the user's lines, alike steps and all that repeats folded: what `calltree` writes."""
-    grouped = group_steps(trace)
-    roots = bottom_up(call_tree(trace), lambda siblings: fold(under_lines(grouped(siblings))))
-    return list(written_out(condense(roots, MOST_STEP_GROUPS)))
+    """The call tree with the user's lines, alike steps and all that repeats folded: what `calltree` writes.
+
+    Made once for a trace, which several reports show: not to be changed.
+    """
+    return list(written_out(condense(folded(trace), MOST_STEP_GROUPS)))
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
@@ -72,9 +75,8 @@ def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
 
 def _cells(row: Row, room: int) -> list[str]:
     title = row.lines + row.title
-    # What came back is told where there is room for all of it.
-    if row.returned and cell_len(whole := f"{title} → {row.returned}") <= room:
-        title = whole
+    if row.returned and cell_len(title) + _LEAST_RESULT <= room:
+        title = _cut(f"{title} → {row.returned}", room)
     times = ["" if ns is None else time(ns) for ns in (row.total_ns, row.own_ns)]
     return [title, f"×{row.count:,}" if row.count > 1 else "", *times]
 
@@ -84,10 +86,14 @@ def _columns(cells: list[str], room: int) -> str:
     first, *numbers = cells
     if not any(numbers):
         room += sum(_NUMBERS)
-    if cell_len(first) > room:
-        first = set_cell_size(first, room - 1).rstrip() + "…"
+    first = _cut(first, room)
     padded = (" " * max(most - cell_len(number), 1) + number for number, most in zip(numbers, _NUMBERS, strict=True))
     return (set_cell_size(first, room) + "".join(padded)).rstrip()
+
+
+def _cut(line: str, room: int) -> str:
+    """The line, or as much of it as has room, and an ellipsis."""
+    return line if cell_len(line) <= room else set_cell_size(line, room - 1).rstrip() + "…"
 
 
 def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
@@ -151,4 +157,4 @@ def _title(node: Node, lang: str) -> str:
         return caller_line(node)
     if node.kind == "steps":
         return steps_title(node.steps, lang)
-    return f"✗ {visible(node.span.name)}" if node.failed else visible(node.span.name)
+    return f"✗ {call_name(node, lang)}" if node.failed else call_name(node, lang)

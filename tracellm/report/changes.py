@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tracellm.report.quantities import clip
 from tracellm.report.texts import text, texts
-from tracellm.report.visible import visible
+from tracellm.report.visible import shorten, visible
 from tracellm.trace.steps import Step
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _MOST_NAMES = 6
+_LONGEST_ERROR = 160  # characters
 
 
 def alike(step: Step, before: Step) -> bool:
@@ -36,7 +37,7 @@ def alike(step: Step, before: Step) -> bool:
 
 
 def _changed(step: Step) -> bool:
-    return bool(step.new or step.resumed or step.preempted or step.finished)
+    return bool(step.new or step.resumed or step.preempted or step.finished or step.span.error)
 
 
 def _held(step: Step) -> list[tuple[str, str]]:
@@ -62,21 +63,25 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
     if before is None or _held(step) != _held(before):
         groups: dict[str, list[str]] = {}
         for held in step.held:
-            groups.setdefault(held_reason(held.reason, held.details, lang), []).append(held.request_id)
+            why = held_reason(held.reason, held.details, lang, held.request_id)
+            groups.setdefault(why, []).append(held.request_id)
         for why, ids in groups.items():
             said.append(text(lang, "step.held", names=name_requests(ids, lang), why=why))
     return said
 
 
 def endings(step: Step, lang: str) -> list[str]:
-    """Who ended with the step, and why."""
+    """Who ended with the step, and why; last, what the step itself failed of."""
     ended: dict[str, list[str]] = {}
     for request, reason in step.finished.items():
         ended.setdefault(reason, []).append(request)
-    return [
+    said = [
         text(lang, "step.finished", names=name_requests(ids, lang), why=finish_reason(reason, lang))
         for reason, ids in ended.items()
     ]
+    if step.span.error is not None:
+        said.append(text(lang, "step.failed", error=shorten(visible(step.span.error), _LONGEST_ERROR)))
+    return said
 
 
 def name_requests(ids: Iterable[str], lang: str) -> str:
@@ -89,11 +94,13 @@ def name_requests(ids: Iterable[str], lang: str) -> str:
     return text(lang, "step.name" if len(everyone) == 1 else "step.names", names=names)
 
 
-def held_reason(code: str, details: str, lang: str) -> str:
+def held_reason(code: str, details: str, lang: str, request_id: str = "") -> str:
     """Why a request was held, in words with the numbers behind it; a code that has no words here is given as it is."""
     values = {name: visible(value) for name, value in re.findall(r"(\w+)=(\S+)", details)}
     if (cause := f"held.cause.{values.get('cause')}") in texts(lang):
         values["cause"] = text(lang, cause)
+    if code == "preempted" and values.get("by") == visible(request_id):
+        code = "preempted_itself"
     try:
         return text(lang, f"held.{code}", **values)
     except KeyError:

@@ -8,25 +8,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import steps
 
 __all__ = [
-    "REQUEST_SPAN",
     "ClientChoice",
     "KVCache",
     "LoadStage",
     "ModelLoad",
     "RequestFacts",
+    "RequestTimes",
     "client_choice",
     "engine_config",
     "kv_cache",
     "model_load",
+    "request_times",
     "requests",
     "tells_of_startup",
 ]
-
-REQUEST_SPAN = "llm_request"
-"""The name of the span that is a request's life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +63,25 @@ class ModelLoad:
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """The KV cache: its blocks (the null block among them), tokens in a block, bytes in all and bytes there were."""
+    """The KV cache: its blocks (the null block among them), tokens in a block, bytes in all and bytes there were.
+
+    A token takes place in a block of each of the `num_groups` groups of layers.
+    """
 
     num_blocks: int
     block_size: int
+    num_groups: int
     bytes: int | None
     available_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """One request's life. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs."""
+    """One request's life. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs.
+
+    `parent` is the request that this one makes the output `index` of, if that asked for several. `params` are those
+    that were not left at their defaults, and the two that every reader asks for: max_tokens and temperature.
+    """
 
     id: str
     prompt: str | None
@@ -87,6 +94,23 @@ class RequestFacts:
     steps: int | None
     params: tuple[tuple[str, str], ...]
     error: str | None
+    parent: str | None = None
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """How long a request was where, in seconds; None where it did not get that far.
+
+    The same as vLLM's metrics of a request: `queued` until the step that first computed some of it began; `prefill`
+    until the step that brought its first token ended; `decode` until that of its last one did. `first_token` is the
+    time from its submission to its first token.
+    """
+
+    queued: float | None
+    prefill: float | None
+    decode: float | None
+    first_token: float | None
 
 
 def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
@@ -157,7 +181,8 @@ def kv_cache(spans: Iterable[Span]) -> KVCache | None:
     blocks, size = _int(found.get(names.KV_NUM_BLOCKS)), _int(found.get(names.KV_BLOCK_SIZE))
     if blocks is None or size is None:
         return None
-    return KVCache(blocks, size, _int(found.get(names.KV_BYTES)), _int(found.get(names.KV_AVAILABLE)))
+    groups = _int(found.get(names.KV_NUM_GROUPS)) or 1
+    return KVCache(blocks, size, groups, _int(found.get(names.KV_BYTES)), _int(found.get(names.KV_AVAILABLE)))
 
 
 def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
@@ -180,7 +205,50 @@ _PARAMETERS = (
 
 def requests(spans: Iterable[Span]) -> list[RequestFacts]:
     """Every request, in the order they were submitted."""
-    return [_request(span) for span in spans if span.name == REQUEST_SPAN]
+    return [_request(span) for span in spans if span.name == names.REQUEST_SPAN]
+
+
+def request_times(trace: Trace) -> dict[str, RequestTimes]:
+    """How long each request was queued, in prefill and in decode, by its id; as its steps tell it."""
+    lives = {str(span.attributes.get(names.REQUEST_ID, "")): span for span in trace.named(names.REQUEST_SPAN)}
+    began: dict[str, int] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for step in steps(trace):
+        for request in step.requests:
+            began.setdefault(request.request_id, step.span.start_ns)
+        for sampled in step.sampled:
+            first.setdefault(sampled.request_id, step.span.end_ns)
+            last[sampled.request_id] = step.span.end_ns
+
+    def between(start: int | None, end: int | None) -> float | None:
+        return None if start is None or end is None else max(0, end - start) / 1e9
+
+    return {
+        id: RequestTimes(
+            queued=between(life.start_ns, began.get(id)),
+            prefill=between(began.get(id), first.get(id)),
+            decode=between(first.get(id), last.get(id)),
+            first_token=between(life.start_ns, first.get(id)),
+        )
+        for id, life in lives.items()
+    }
+
+
+def _params(span: Span) -> tuple[tuple[str, str], ...]:
+    told = {name.rpartition(".")[2]: str(span.attributes[name]) for name in _PARAMETERS if name in span.attributes}
+    if names.REQUEST_PARAMS in span.attributes:
+        told = {name: value for name, value in told.items() if name in ("max_tokens", "temperature")}
+        if n := span.attributes.get(names.GEN_AI_CHOICES):
+            told["n"] = str(n)
+        for listed in (names.REQUEST_PARAMS, names.REQUEST_TEXT_PARAMS):
+            told |= {
+                name: value
+                for name, _, value in (str(one).partition("=") for one in _list(span.attributes.get(listed)))
+            }
+    if priority := span.attributes.get(names.REQUEST_PRIORITY):
+        told["priority"] = str(priority)
+    return tuple(told.items())
 
 
 def _request(span: Span) -> RequestFacts:
@@ -196,8 +264,10 @@ def _request(span: Span) -> RequestFacts:
         finish_reason=str(reasons[0]) if reasons else None,
         seconds=span.duration_ns / 1e9,
         steps=_int(get(names.REQUEST_STEPS)),
-        params=tuple((name.rpartition(".")[2], str(get(name))) for name in _PARAMETERS if name in span.attributes),
+        params=_params(span),
         error=span.error,
+        parent=_text(get(names.REQUEST_PARENT)),
+        index=_int(get(names.REQUEST_INDEX)) or 0,
     )
 
 

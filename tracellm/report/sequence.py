@@ -5,20 +5,19 @@ The diagram is made by the passes in `tracellm.report.passes`; here they are put
 
 from collections.abc import Collection
 from difflib import get_close_matches
+from functools import lru_cache
 
 from tracellm.report.diagram import Diagram
 from tracellm.report.mermaid import to_mermaid
 from tracellm.report.passes.budget import Choice, choose, everything
 from tracellm.report.passes.condense import condense
+from tracellm.report.passes.folded import fold_all, folded
 from tracellm.report.passes.layout import lay_out
-from tracellm.report.passes.lines import under_lines
 from tracellm.report.passes.select import down_to, hide, lifelines, on_focus
-from tracellm.report.passes.step_groups import group_steps
 from tracellm.report.texts import text
-from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
 from tracellm.trace.names import LEVELS, Level
-from tracellm.trace.tree import Node, bottom_up, call_tree
+from tracellm.trace.tree import Node, call_tree
 
 __all__ = ["LIMIT", "sequence", "sequence_diagram"]
 
@@ -47,16 +46,24 @@ def sequence(
     Raises:
         ValueError: `detail` is not a level, or `focus` names a lifeline that the trace does not have.
     """
-    roots = call_tree(trace)
-    if focus:
-        _check_focus(focus, lifelines(roots))
-        roots = hide(roots, on_focus(roots, focus))
-    if detail is not None:
-        if detail not in LEVELS:
-            raise ValueError(f"no level of detail {detail!r}: choose one of {', '.join(LEVELS)}")
-        roots = hide(roots, down_to(detail))
-    grouped = group_steps(trace)
-    roots = bottom_up(roots, lambda siblings: fold(under_lines(grouped(siblings))))
+    return _sequence(trace, detail, tuple(focus), limit, lang)
+
+
+@lru_cache(maxsize=1)
+def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None, lang: str) -> Diagram:
+    """Made once for a trace, which is written as Mermaid and drawn on the page."""
+    if detail is None and not focus:
+        roots = folded(trace)
+    else:
+        roots = call_tree(trace)
+        if focus:
+            _check_focus(focus, lifelines(roots))
+            roots = hide(roots, on_focus(roots, focus))
+        if detail is not None:
+            if detail not in LEVELS:
+                raise ValueError(f"no level of detail {detail!r}: choose one of {', '.join(LEVELS)}")
+            roots = hide(roots, down_to(detail))
+        roots = fold_all(trace, roots)
     if detail is not None or focus or limit is None:
         return _draw(roots, everything(roots), "diagram.repeated_steps", lang)
     roots = condense(roots, max(4, limit // 6))

@@ -6,6 +6,7 @@ Steps in which nothing changed share a row.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
 
@@ -16,9 +17,9 @@ from tracellm.report.titles import step_kind, time
 from tracellm.report.visible import shorten, visible
 from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
-from tracellm.trace.steps import Step, steps
+from tracellm.trace.steps import Sampled, ScheduledRequest, Step, steps
 
-__all__ = ["RequestInSteps", "StepRow", "step_rows", "steps_table"]
+__all__ = ["RequestInSteps", "StepRow", "blocks_of", "drawn_from", "step_rows", "steps_table"]
 
 _MOST_REQUESTS = 8
 _LONGEST_TEXT = 60
@@ -26,13 +27,20 @@ _LONGEST_TEXT = 60
 
 @dataclass(frozen=True, slots=True)
 class RequestInSteps:
-    """What one request did in a row's steps. `sampled` is the text it got, None in a recording without text."""
+    """What one request did in a row's steps: the blocks that were free before, and those that the prefix cache had.
+
+    `sampled` is the text it got, None in a recording without text.
+    """
 
     request_id: str
     num_tokens: int
     prefix_hit_tokens: int
     new_blocks: tuple[int, ...]
+    cached_blocks: tuple[int, ...]
     sampled: str | None
+    processors: tuple[str, ...]
+    tokens_left: tuple[int, int] | None
+    """The fewest and the most tokens that the processors of its logits left to draw from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class StepRow:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens computed, of all steps and requests."""
+        """Tokens computed, of all the steps and requests."""
         return sum(step.num_tokens for step in self.steps)
 
     @property
@@ -70,22 +78,26 @@ class StepRow:
     def requests(self) -> list[RequestInSteps]:
         """The requests that were scheduled, in the batch's order."""
         texts: dict[str, str] = {}
+        drawn: dict[str, list[Sampled]] = {}
         for step in self.steps:
             for sampled in step.sampled:
+                drawn.setdefault(sampled.request_id, []).append(sampled)
                 if sampled.text is not None:
                     texts[sampled.request_id] = texts.get(sampled.request_id, "") + sampled.text
-        parts: dict[str, list[tuple[int, int, tuple[int, ...]]]] = {}
+        parts: dict[str, list[ScheduledRequest]] = {}
         for step in self.steps:
             for one in step.requests:
-                part = one.num_tokens, one.prefix_hit_tokens, one.new_blocks
-                parts.setdefault(one.request_id, []).append(part)
+                parts.setdefault(one.request_id, []).append(one)
         return [
             RequestInSteps(
                 request_id=id,
-                num_tokens=sum(tokens for tokens, _, _ in got),
-                prefix_hit_tokens=sum(hit for _, hit, _ in got),
-                new_blocks=tuple(block for _, _, blocks in got for block in blocks),
+                num_tokens=sum(one.num_tokens for one in got),
+                prefix_hit_tokens=sum(one.prefix_hit_tokens for one in got),
+                new_blocks=tuple(block for one in got for block in one.new_blocks),
+                cached_blocks=tuple(block for one in got for block in one.cached_blocks),
                 sampled=texts.get(id),
+                processors=tuple(dict.fromkeys(name for one in drawn.get(id, ()) for name in one.processors)),
+                tokens_left=_range(one.tokens_left for one in drawn.get(id, ())),
             )
             for id, got in parts.items()
         ]
@@ -119,6 +131,8 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     for row, cells in zip(rows, table[1:], strict=True):
         lines.append(_aligned(cells, widths))
         lines += [_cut(f"    {line}", width) for line in _below(row, lang)]
+    if any(len(row.steps) > 1 for row in rows):
+        lines += ["", *wrap(text(lang, "steps.several"), width if lang == "en" else width // 2)]
     return "\n".join(lines) + "\n"
 
 
@@ -144,14 +158,41 @@ def _below(row: StepRow, lang: str) -> Iterable[str]:
     yield from changes(row.steps[0], lang, row.before)
 
 
-def _request(one: RequestInSteps, lang: str) -> str:
-    said = [text(lang, "common.tokens", n=one.num_tokens)]
+def blocks_of(one: RequestInSteps, lang: str) -> list[str]:
+    """Which KV blocks a request got, by their ids: those from the prefix cache, and new ones."""
+    said = []
     if one.prefix_hit_tokens:
-        said.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens))
+        cached = format_ranges(one.cached_blocks)
+        said.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens, blocks=cached))
     if one.new_blocks:
         said.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
+    return said
+
+
+def _request(one: RequestInSteps, lang: str) -> str:
+    said = [text(lang, "common.tokens", n=one.num_tokens), *blocks_of(one, lang)]
+    if how := drawn_from(one.processors, one.tokens_left, lang):
+        said.append(how)
     line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(said)}"
     return line if one.sampled is None else f'{line} → "{shorten(visible(one.sampled), _LONGEST_TEXT)}"'
+
+
+def _range(numbers: Iterable[int | None]) -> tuple[int, int] | None:
+    known = [number for number in numbers if number is not None]
+    return (min(known), max(known)) if known else None
+
+
+def drawn_from(processors: Iterable[str], tokens_left: tuple[int, int] | None, lang: str) -> str:
+    """What acted on the logits and how many tokens that left: `chosen from 5 tokens after top_k`; empty for nothing."""
+    names = text(lang, "step.comma").join(map(visible, processors))
+    if not names:
+        return ""
+    if tokens_left is None:
+        return text(lang, "steps.after", names=names)
+    fewest, most = tokens_left
+    if fewest == most:
+        return text(lang, "steps.drawn", names=names, n=most)
+    return text(lang, "steps.drawn_range", names=names, fewest=fewest, most=most)
 
 
 def _cut(line: str, width: int) -> str:

@@ -17,6 +17,7 @@ from tracellm.trace.tree import Node
 
 __all__ = [
     "arguments",
+    "call_name",
     "caller_line",
     "error",
     "error_class",
@@ -69,6 +70,12 @@ def error_class(span: Span) -> str:
 def script_of(span: Span) -> bool:
     """Whether this is the span of a whole program, named after its script."""
     return span.attributes.get(names.LIFELINE) == span.name
+
+
+def call_name(node: Node, lang: str) -> str:
+    """The name of a `call` node's calls, and whether they are known to have ended."""
+    name = visible(node.span.name)
+    return text(lang, "calltree.open", name=name) if node.open else name
 
 
 def caller_line(node: Node) -> str:

@@ -1,5 +1,6 @@
 """The recording as plain data: spans, processes and links; how they are written, read, folded and compared.
 
 - `names.py`: every attribute a span may carry; `model.py`: spans and the trace that holds them;
-- `otlp.py`: the file form; `run_folder.py`: a run on disk; `steps.py`: the engine's steps, read from their spans.
+- `otlp.py`: the file form; `run_folder.py`: a run on disk, `problems.py`: what may be wrong with
+  it; `steps.py`: the engine's steps, read from their spans.
 """

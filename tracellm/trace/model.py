@@ -72,6 +72,11 @@ class Span:
         return self.end_ns - self.start_ns
 
     @property
+    def open(self) -> bool:
+        """Whether the recording ended before this did: then `end_ns` is the last moment that is known of."""
+        return self.attributes.get(names.OPEN) is True
+
+    @property
     def lifeline(self) -> str:
         """Whose method it is: a lifeline of the sequence diagram."""
         told = self.attributes.get(names.LIFELINE)

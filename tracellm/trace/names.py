@@ -13,13 +13,17 @@ vLLM has a small counterpart for its own tracing: `vllm/tracing.py::SpanAttribut
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ATTRIBUTES", "LEVELS", "PRIVATE", "Attribute", "Level"]
+__all__ = ["ATTRIBUTES", "LEVELS", "PRIVATE", "REQUEST_SPAN", "Attribute", "Level"]
 
 Level = Literal["request", "step", "layer", "kernel"]
 """How deep in the engine a call sits: once a request, once a step, once a layer of the model, once an operation."""
 
 LEVELS: tuple[Level, ...] = ("request", "step", "layer", "kernel")
 """The levels from the coarsest to the finest; a recording or a drawing "to level X" holds X and all before it."""
+
+
+REQUEST_SPAN = "llm_request"
+"""The name of a span that is a request's life, from its submission to its end: a root of its own, and no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ THREAD_NAME = _define("thread.name", "str", "the thread it ran in, when that is 
 LIFELINE = _define("tracellm.lifeline", "str", "whose method it is: the receiver's class, or the module of a function")
 LEVEL = _define("tracellm.level", "str", "request, step, layer or kernel")
 PHASE = _define("tracellm.phase", "str", "startup or generation: set on the spans that open such a phase")
+OPEN = _define("tracellm.open", "bool", "true when the recording ended before the call, or the request, did")
 CALLER_FILE = _define("tracellm.caller.file", "str", "the file of the user's line that made the call")
 CALLER_LINE = _define("tracellm.caller.line", "int", "the number of that line, from 1")
 CALLER_TEXT = _define("tracellm.caller.text", "str", "that line as it is written", private=True)
@@ -82,6 +87,18 @@ REQUEST_OUTPUT = _define("tracellm.request.output", "str", "the generated text",
 REQUEST_PROMPT_TOKENS = _define(
     "tracellm.request.prompt_token_ids", "int[]", "the prompt's token ids (the first 512)", private=True
 )
+REQUEST_PARENT = _define("tracellm.request.parent", "str", "with n > 1: the request that this is one output of")
+REQUEST_INDEX = _define("tracellm.request.index", "int", "with n > 1: which of its outputs, from 0")
+REQUEST_PRIORITY = _define("tracellm.request.priority", "int", "under the priority policy: lower goes first")
+REQUEST_PARAMS = _define(
+    "tracellm.request.params", "str[]", "the sampling parameters that differ from their defaults, each as `name=value`"
+)
+REQUEST_TEXT_PARAMS = _define(
+    "tracellm.request.text_params",
+    "str[]",
+    "those of them whose values are texts, as `name=value`: stop, bad_words, structured_outputs",
+    private=True,
+)
 REQUEST_STEPS = _define("tracellm.request.steps", "int", "in how many engine steps the request took part")
 GEN_AI_OPERATION = _define("gen_ai.operation.name", "str", "text_completion or chat")
 GEN_AI_MODEL = _define("gen_ai.request.model", "str", "the model that was asked for")
@@ -90,6 +107,7 @@ GEN_AI_MAX_TOKENS = _define("gen_ai.request.max_tokens", "int", "the most tokens
 GEN_AI_TEMPERATURE = _define("gen_ai.request.temperature", "float", "0 is greedy")
 GEN_AI_TOP_P = _define("gen_ai.request.top_p", "float", "nucleus sampling: the probability mass kept")
 GEN_AI_TOP_K = _define("gen_ai.request.top_k", "int", "how many candidates are kept; 0 keeps all")
+GEN_AI_CHOICES = _define("gen_ai.request.choice.count", "int", "n: how many outputs were asked for, when not one")
 GEN_AI_SEED = _define("gen_ai.request.seed", "int", "the request's own random seed")
 GEN_AI_STOP = _define("gen_ai.request.stop_sequences", "str[]", "texts that end the generation", private=True)
 GEN_AI_INPUT_TOKENS = _define("gen_ai.usage.input_tokens", "int", "tokens in the prompt")
@@ -117,6 +135,9 @@ LOAD_DTYPE = _define("tracellm.load.dtype", "str", "the dtype the model computes
 LOAD_DEVICE = _define("tracellm.load.device", "str", "where the weights are: cpu, cuda:0")
 KV_NUM_BLOCKS = _define("tracellm.kv_cache.num_blocks", "int", "blocks in the KV cache, the null block among them")
 KV_BLOCK_SIZE = _define("tracellm.kv_cache.block_size", "int", "tokens that one block holds")
+KV_NUM_GROUPS = _define(
+    "tracellm.kv_cache.num_groups", "int", "groups of layers, each of which takes blocks of its own for a token"
+)
 KV_BYTES = _define("tracellm.kv_cache.bytes", "int", "bytes of the whole KV cache")
 KV_AVAILABLE = _define("tracellm.kv_cache.available_bytes", "int", "bytes that were there for it")
 
@@ -164,12 +185,28 @@ STEP_SAMPLED_TEXTS = _define("tracellm.step.sampled.texts", "str[]", "the text o
 STEP_SAMPLED_PROBS = _define(
     "tracellm.step.sampled.probabilities",
     "float[]",
-    "how probable each was (softmax of the logits, before temperature)",
+    "how probable the model found each (softmax of the logits, of what its grammar allows, before all processors)",
 )
 STEP_CANDIDATES = _define(
     "tracellm.step.sampled.candidates",
     "str[]",
     "for each of them the five likeliest tokens, as JSON `[[id, text, probability], ...]`",
+    private=True,
+)
+
+STEP_PROCESSORS = _define(
+    "tracellm.step.sampled.processors",
+    "str[]",
+    "what acted on the logits of each before its token was drawn, as `top_k top_p`, named as the sampling parameters",
+)
+STEP_LEFT = _define("tracellm.step.sampled.tokens_left", "int[]", "how many tokens each could still be drawn from then")
+STEP_DRAWN_PROBS = _define(
+    "tracellm.step.sampled.drawn_probabilities", "float[]", "how probable the drawn token was among those"
+)
+STEP_DRAWN_CANDIDATES = _define(
+    "tracellm.step.sampled.drawn_candidates",
+    "str[]",
+    "the five likeliest of those, as JSON `[[id, text, probability], ...]`",
     private=True,
 )
 

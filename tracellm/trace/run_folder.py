@@ -6,12 +6,13 @@ what can be read is read, and what could not is told in `problems`, by file and 
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tracellm.trace import otlp
 from tracellm.trace.model import Process, Span, Trace
+from tracellm.trace.problems import Problem
 from tracellm.trace.ranges import format_ranges
 
 __all__ = ["MANIFEST", "SCHEMA", "TRACE_FOLDER", "RunFolder", "RunFolderError", "write_manifest"]
@@ -26,7 +27,11 @@ _NAMED_LINES = 20  # so many corrupt lines (or runs of them) are told by number
 
 
 class RunFolderError(Exception):
-    """What was given is no run folder; the message says what is wrong, and is meant to be shown as it is."""
+    """What was given is no run folder; `problem` says what is wrong, and is meant to be shown as it is."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 class RunFolder:
@@ -36,10 +41,10 @@ class RunFolder:
         path: the folder.
         manifest: run.json; empty when it could not be read.
         trace: all spans of all processes.
-        problems: what could not be read, a sentence each.
+        problems: what could not be read.
     """
 
-    def __init__(self, path: Path, manifest: dict[str, Any], trace: Trace, problems: list[str]) -> None:
+    def __init__(self, path: Path, manifest: dict[str, Any], trace: Trace, problems: list[Problem]) -> None:
         self.path = path
         self.manifest = manifest
         self.trace = trace
@@ -53,11 +58,11 @@ class RunFolder:
             RunFolderError: there is no such folder, or it is no run folder.
         """
         folder = _folder(Path(path))
-        problems: list[str] = []
+        problems: list[Problem] = []
         manifest = _read_manifest(folder / MANIFEST, problems)
         files = sorted((folder / TRACE_FOLDER).glob("*.jsonl"))
         if not files:
-            problems.append(f"{TRACE_FOLDER}/ holds no .jsonl file: nothing was recorded, or it was removed")
+            problems.append(Problem("trace_missing"))
         reader = _Reader(problems)
         for file in files:
             reader.read(file)
@@ -76,44 +81,38 @@ def _folder(path: Path) -> Path:
         if path.name == MANIFEST and path.is_file():
             path = path.parent
         if not path.exists():
-            raise RunFolderError(
-                f"{path}: there is no such folder. Give the run folder that `tracellm run --explain` left."
-            )
+            raise RunFolderError(Problem("no_such_folder", path=path))
         if not path.is_dir():
-            raise RunFolderError(
-                f"{path} is a file, not a run folder. Give the folder that holds {MANIFEST} and {TRACE_FOLDER}/."
-            )
+            raise RunFolderError(Problem("not_a_folder", path=path))
         if not (path / MANIFEST).is_file() and not any((path / TRACE_FOLDER).glob("*.jsonl")):
-            raise RunFolderError(f"{path} is no run folder: it has neither {MANIFEST} nor {TRACE_FOLDER}/*.jsonl.")
+            raise RunFolderError(Problem("no_run_folder", path=path))
     except (OSError, ValueError) as error:  # no permission, or a name that no file can have
-        raise RunFolderError(f"{path} cannot be read: {error}") from None
+        raise RunFolderError(Problem("unreadable", path=path, reason=error)) from None
     return path
 
 
-def _read_manifest(file: Path, problems: list[str]) -> dict[str, Any]:
+def _read_manifest(file: Path, problems: list[Problem]) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_bytes())
     except FileNotFoundError:
-        problems.append(f"{MANIFEST} is missing: what was run, and with which options, is not known")
+        problems.append(Problem("manifest_missing"))
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{MANIFEST} is damaged ({error}): what was run, and with which options, is not known")
+        problems.append(Problem("manifest_damaged", reason=error))
         return {}
     if not isinstance(manifest, dict):
-        problems.append(f"{MANIFEST} is damaged (a JSON object was expected): what was run is not known")
+        problems.append(Problem("manifest_no_object"))
         return {}
     schema = manifest.get("schema")
     if schema != SCHEMA:
-        problems.append(
-            f"{MANIFEST} has schema {schema!r}, and this version of tracellm knows {SCHEMA}; some of it may be misread"
-        )
+        problems.append(Problem("manifest_schema", schema=repr(schema), known=SCHEMA))
     return manifest
 
 
 class _Reader:
     """Reads trace files one after the other and collects what they hold."""
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[Problem]) -> None:
         self.spans: list[Span] = []
         self.problems = problems
         self._processes: dict[str, Process] = {}
@@ -138,15 +137,16 @@ class _Reader:
                     else:
                         torn = True
             if not (good or corrupt or torn):
-                self.problems.append(f"{name} is empty: what it recorded is lost")
+                self.problems.append(Problem("trace_empty", file=name))
         except OSError as error:
-            self.problems.append(f"{name} cannot be read: {error}")
+            self.problems.append(Problem("trace_unreadable", file=name, reason=error))
         if corrupt and not good:
-            self.problems.append(f"{name} is no trace: none of its {len(corrupt)} lines is an OTLP JSON document")
+            self.problems.append(Problem("trace_none", file=name, count=len(corrupt)))
         elif corrupt:
-            self.problems.append(f"{name}: {len(corrupt)} corrupt {_plural(corrupt)} skipped: {_numbers(corrupt)}")
+            code = "trace_corrupt_line" if len(corrupt) == 1 else "trace_corrupt_lines"
+            self.problems.append(Problem(code, file=name, count=len(corrupt), lines=_numbers(corrupt)))
         if torn:
-            self.problems.append(f"{name}: the last line is torn (the process ended while writing it) and was skipped")
+            self.problems.append(Problem("trace_torn", file=name))
 
     def _take(self, line: bytes) -> None:
         for process, spans in otlp.decode(line):
@@ -164,25 +164,34 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _plural(lines: list[int]) -> str:
-    return "line" if len(lines) == 1 else "lines"
+def _let_last(spans: Collection[Span]) -> None:
+    """What never ended lasted at least until the last that its process told of."""
+    last: dict[int, int] = {}
+    for span in spans:
+        last[id(span.process)] = max(last.get(id(span.process), 0), span.end_ns)
+    for span in spans:
+        if span.open:
+            span.end_ns = last[id(span.process)]
 
 
 def _numbers(lines: list[int]) -> str:
     runs = format_ranges(lines).split(",")
-    more = f" and {len(runs) - _NAMED_LINES} more places" if len(runs) > _NAMED_LINES else ""
-    return ", ".join(runs[:_NAMED_LINES]) + more
+    return ", ".join([*runs[:_NAMED_LINES], "…"] if len(runs) > _NAMED_LINES else runs)
 
 
-def _untangle(spans: Iterable[Span], problems: list[str]) -> list[Span]:
+def _untangle(spans: Iterable[Span], problems: list[Problem]) -> list[Span]:
     """Spans whose ids are unique and whose parents form no circle: what a tree can be made of."""
     by_id: dict[str, Span] = {}
     repeated = 0
     for span in spans:
-        if by_id.setdefault(span.span_id, span) is not span:
+        known = by_id.setdefault(span.span_id, span)
+        if known.open:
+            by_id[span.span_id] = span
+        elif not (known is span or span.open):
             repeated += 1
+    _let_last(by_id.values())
     if repeated:
-        problems.append(f"{repeated} spans have the id of another span and were skipped")
+        problems.append(Problem("spans_repeated", count=repeated))
     settled: set[str] = set()
     circles = 0
     for span in by_id.values():
@@ -197,5 +206,5 @@ def _untangle(spans: Iterable[Span], problems: list[str]) -> list[Span]:
             current = by_id.get(current.parent_span_id) if current.parent_span_id else None
         settled |= path
     if circles:
-        problems.append(f"{circles} spans were their own ancestors and count as roots")
+        problems.append(Problem("spans_circular", count=circles))
     return list(by_id.values())

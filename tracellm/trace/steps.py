@@ -8,6 +8,7 @@ damaged trace lacks is empty or zero here.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tracellm.trace import names
@@ -50,13 +51,21 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The token a request got. Candidates are `(token id, text, probability)`; none in a recording without text."""
+    """The token a request got. Candidates are `(token id, text, probability)`; none in a recording without text.
+
+    `probability` and `candidates` are the model's. `processors` acted on the logits before the token was drawn, and
+    left `tokens_left` to draw from: `drawn_probability` and `drawn_candidates` are of those.
+    """
 
     request_id: str
     token_id: int | None
     text: str | None
     probability: float | None
     candidates: list[tuple[int, str, float]]
+    processors: tuple[str, ...] = ()
+    tokens_left: int | None = None
+    drawn_probability: float | None = None
+    drawn_candidates: tuple[tuple[int, str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +96,14 @@ class Step:
 
 
 def steps(trace: Trace) -> list[Step]:
-    """The steps of a trace, in the order they ran."""
-    return [read_step(span) for span in trace.named(STEP_SPAN)]
+    """The steps of a trace that ended, in the order they ran."""
+    return list(_steps(trace))
+
+
+@lru_cache(maxsize=1)
+def _steps(trace: Trace) -> tuple[Step, ...]:
+    """Several reports of a trace ask for them."""
+    return tuple(read_step(span) for span in trace.named(STEP_SPAN) if not span.open)
 
 
 def read_step(span: Span) -> Step:
@@ -178,6 +193,8 @@ def _held(facts: _Facts) -> list[Held]:
 def _sampled(facts: _Facts) -> list[Sampled]:
     ids, texts = facts.integers(names.STEP_SAMPLED_IDS), facts.texts(names.STEP_SAMPLED_TEXTS)
     probabilities, candidates = facts.floats(names.STEP_SAMPLED_PROBS), facts.texts(names.STEP_CANDIDATES)
+    processors, left = facts.texts(names.STEP_PROCESSORS), facts.integers(names.STEP_LEFT)
+    drawn, drawn_candidates = facts.floats(names.STEP_DRAWN_PROBS), facts.texts(names.STEP_DRAWN_CANDIDATES)
     return [
         Sampled(
             request_id=request,
@@ -185,6 +202,10 @@ def _sampled(facts: _Facts) -> list[Sampled]:
             text=texts[i] if i < len(texts) else None,
             probability=probabilities[i] if i < len(probabilities) else None,
             candidates=_candidates(_at(candidates, i, "[]")),
+            processors=tuple(_at(processors, i, "").split()),
+            tokens_left=left[i] if i < len(left) else None,
+            drawn_probability=drawn[i] if i < len(drawn) else None,
+            drawn_candidates=tuple(_candidates(_at(drawn_candidates, i, "[]"))),
         )
         for i, request in enumerate(facts.texts(names.STEP_SAMPLED))
     ]

@@ -13,10 +13,7 @@ from tracellm.trace.model import Span, Trace
 from tracellm.trace.names import Level
 from tracellm.trace.steps import Step
 
-__all__ = ["DEEPEST", "REQUEST_SPAN", "Node", "bottom_up", "call_tree", "calls_below", "check", "raised_here", "walk"]
-
-REQUEST_SPAN = "llm_request"
-"""The name of a request's life, which is a root of its own and no call."""
+__all__ = ["DEEPEST", "Node", "bottom_up", "call_tree", "calls_below", "check", "raised_here", "walk"]
 
 DEEPEST = 100
 """Calls nested deeper than this, as by a user's recursive function, are counted into the node at this depth."""
@@ -59,6 +56,11 @@ class Node:
         """An exception left these calls."""
         return bool(self.spans) and self.spans[0].error is not None
 
+    @property
+    def open(self) -> bool:
+        """The recording ended before these calls did."""
+        return bool(self.spans) and self.spans[0].open
+
 
 def calls_below(node: Node) -> Iterator[Node]:
     """The calls that a node made itself, also those that stand below lines, steps and repeats."""
@@ -97,7 +99,7 @@ def bottom_up(nodes: Iterable[Node], change: Callable[[list[Node]], list[Node]])
 
 def call_tree(trace: Trace) -> list[Node]:
     """The calls of a trace: a node for each span, except requests' lives, under the node that called it."""
-    return [_under(trace, root) for root in trace.roots if root.name != REQUEST_SPAN]
+    return [_under(trace, root) for root in trace.roots if root.name != names.REQUEST_SPAN]
 
 
 def _under(trace: Trace, root: Span) -> Node:
@@ -117,7 +119,7 @@ def _under(trace: Trace, root: Span) -> Node:
 
 def _key(span: Span) -> Hashable:
     caller = span.attributes.get(names.CALLER_FILE), span.attributes.get(names.CALLER_LINE)
-    return span.lifeline, span.name, span.error is not None, caller
+    return span.lifeline, span.name, (span.error is not None, span.open), caller
 
 
 def _own_ns(trace: Trace, span: Span) -> int:

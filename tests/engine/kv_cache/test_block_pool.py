@@ -3,7 +3,12 @@
 import pytest
 
 from tracellm.engine.kv_cache.block_pool import BlockPool
-from tracellm.engine.kv_cache.kv_cache_block import BlockHash, KVCacheBlock
+from tracellm.engine.kv_cache.kv_cache_block import (
+    BlockHash,
+    KVCacheBlock,
+    get_block_hash,
+    make_block_hash_with_group_id,
+)
 
 A, B, C = BlockHash(b"a"), BlockHash(b"b"), BlockHash(b"c")
 
@@ -11,7 +16,7 @@ A, B, C = BlockHash(b"a"), BlockHash(b"b"), BlockHash(b"c")
 def cached(pool: BlockPool, *hashes: BlockHash) -> list[KVCacheBlock]:
     """New blocks with these contents."""
     blocks = pool.get_new_blocks(len(hashes))
-    pool.cache_full_blocks(blocks, hashes, 0, len(hashes))
+    pool.cache_full_blocks(blocks, hashes, 0, len(hashes), kv_cache_group_id=0)
     return blocks
 
 
@@ -29,10 +34,10 @@ def test_freed_content_can_be_found_until_its_block_is_used_anew():
     pool = BlockPool(3)
     first, second = cached(pool, A, B)
     pool.free_blocks([second, first])
-    assert pool.get_cached_block(A) is first
+    assert pool.get_cached_block(A, [0]) == [first]
     assert pool.get_new_blocks(1) == [second]
-    assert pool.get_cached_block(B) is None
-    assert pool.get_cached_block(A) is first
+    assert pool.get_cached_block(B, [0]) is None
+    assert pool.get_cached_block(A, [0]) == [first]
     assert second.block_hash is None
     assert len(pool.cached_block_hash_to_block) == 1
 
@@ -56,10 +61,10 @@ def test_equal_blocks_are_both_kept():
     """Of two blocks with the same content the older is found, and the younger when that one is gone."""
     pool = BlockPool(3)
     (old,), (young,) = cached(pool, A), cached(pool, A)
-    assert pool.get_cached_block(A) is old
+    assert pool.get_cached_block(A, [0]) == [old]
     pool.free_blocks([old])
     assert pool.get_new_blocks(1) == [old]
-    assert pool.get_cached_block(A) is young
+    assert pool.get_cached_block(A, [0]) == [young]
     assert len(pool.cached_block_hash_to_block) == 1
 
 
@@ -67,8 +72,30 @@ def test_only_blocks_that_are_newly_full_are_cached():
     """Blocks before `num_cached_blocks` and from `num_full_blocks` on are left alone."""
     pool = BlockPool(4)
     blocks = pool.get_new_blocks(3)
-    pool.cache_full_blocks(blocks, [A, B, C], 1, 2)
-    assert [block.block_hash for block in blocks] == [None, B, None]
+    pool.cache_full_blocks(blocks, [A, B, C], 1, 2, kv_cache_group_id=0)
+    assert [block.block_hash for block in blocks] == [None, make_block_hash_with_group_id(B, 0), None]
+
+
+def test_groups_with_the_same_tokens_have_blocks_of_their_own():
+    """The same tokens in two groups are two blocks; a search through both finds them together or not at all."""
+    pool = BlockPool(4)
+    first, second = pool.get_new_blocks(2)
+    pool.cache_full_blocks([first], [A], 0, 1, kv_cache_group_id=0)
+    assert pool.get_cached_block(A, [1]) is None
+    assert pool.get_cached_block(A, [0, 1]) is None
+    pool.cache_full_blocks([second], [A], 0, 1, kv_cache_group_id=1)
+    assert pool.get_cached_block(A, [0, 1]) == [first, second]
+    assert second.block_hash is not None
+    assert get_block_hash(second.block_hash) == A
+
+
+def test_the_null_block_is_neither_counted_nor_freed():
+    """Touched and freed like the others, block 0 stays out of the free queue."""
+    pool = BlockPool(4)
+    pool.touch([pool.null_block, pool.null_block])
+    pool.free_blocks([pool.null_block])
+    assert pool.null_block.ref_cnt == 0
+    assert [block.block_id for block in pool.free_block_queue.get_all_free_blocks()] == [1, 2, 3]
 
 
 def test_reset_forgets_everything_unless_a_block_is_in_use():
@@ -76,10 +103,10 @@ def test_reset_forgets_everything_unless_a_block_is_in_use():
     pool = BlockPool(4)
     blocks = cached(pool, A, B)
     assert not pool.reset_prefix_cache()
-    assert pool.get_cached_block(A) is not None
+    assert pool.get_cached_block(A, [0]) is not None
     pool.free_blocks(blocks)
     assert pool.reset_prefix_cache()
-    assert pool.get_cached_block(A) is None
+    assert pool.get_cached_block(A, [0]) is None
     assert len(pool.cached_block_hash_to_block) == 0
     assert all(block.block_hash is None for block in pool.blocks)
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.engine.sched.harness import make_config, make_request, make_spec
+from tests.engine.sched.harness import make_config, make_kv_cache_config, make_request, make_spec
 from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.kv_cache.kv_cache_interface import KVCacheGroupSpec
 from tracellm.engine.kv_cache.kv_cache_utils import (
     check_enough_kv_cache_memory,
     check_request_fits,
@@ -17,6 +18,7 @@ from tracellm.engine.kv_cache.kv_cache_utils import (
 
 MIB = 1024 * 1024
 SPEC = {f"layers.{i}": make_spec() for i in range(4)}
+GROUPS = [KVCacheGroupSpec(list(SPEC), make_spec())]
 BYTES_PER_BLOCK = 4 * 2 * 16 * 2 * 8 * 4  # layers, key and value, tokens, heads, head size, float32
 
 
@@ -87,8 +89,8 @@ def test_too_little_memory_is_refused_with_the_longest_length_that_fits():
     ) as error:
         get_kv_cache_config(make_config(), SPEC, 17 * BYTES_PER_BLOCK - 1)
     assert f"{17 * BYTES_PER_BLOCK / MIB:.2f} MiB" in str(error.value)
-    check_enough_kv_cache_memory(make_config(), SPEC, 17 * BYTES_PER_BLOCK)
-    check_enough_kv_cache_memory(make_config(max_model_len=240), SPEC, 17 * BYTES_PER_BLOCK - 1)
+    check_enough_kv_cache_memory(make_config(), GROUPS, 17 * BYTES_PER_BLOCK)
+    check_enough_kv_cache_memory(make_config(max_model_len=240), GROUPS, 17 * BYTES_PER_BLOCK - 1)
 
 
 @pytest.mark.parametrize(
@@ -112,14 +114,33 @@ def test_layers_that_differ_are_refused():
 
 def test_a_request_that_can_never_fit_is_refused_with_the_numbers():
     """With 3 usable blocks of 16, 49 tokens are the most: 48 slots, since nothing is computed from the last token."""
-    config = make_config(num_gpu_blocks=4)
-    check_request_fits("a", 40, 9, config)
+    config, kv_cache = make_config(), make_kv_cache_config(4)
+    check_request_fits("a", 40, 9, config, kv_cache)
     with pytest.raises(
         InvalidRequestError, match=r"Request a can never run .*needs 4 KV blocks .* has 3 .* at most 49"
     ):
-        check_request_fits("a", 40, 10, config)
+        check_request_fits("a", 40, 10, config, kv_cache)
 
 
 def test_a_request_is_held_against_max_model_len_too():
     """No request grows beyond max_model_len, so a larger max_tokens does not count."""
-    check_request_fits("a", 10, 10_000, make_config(num_gpu_blocks=17, max_model_len=256))
+    check_request_fits("a", 10, 10_000, make_config(max_model_len=256), make_kv_cache_config(17))
+
+
+def test_a_window_lets_longer_requests_fit():
+    """A window of 20 and steps of 30 tokens: never more than 5 blocks, however long; fewer where a prompt is short."""
+    config = make_config(max_num_batched_tokens=30)
+    check_request_fits("a", 200, 50, config, make_kv_cache_config(6, windows=(20,)))
+    with pytest.raises(InvalidRequestError, match=r"needs 10 KV blocks .* has 5 .* at most 33"):
+        check_request_fits("a", 50, 50, config, make_kv_cache_config(6, windows=(None, 20)))
+    check_request_fits("a", 2, 200, config, make_kv_cache_config(4, windows=(20,)))
+    with pytest.raises(InvalidRequestError, match=r"needs 4 KV blocks .* has 3 "):
+        check_request_fits("a", 60, 200, config, make_kv_cache_config(4, windows=(20,)))
+
+
+def test_small_chunks_let_longer_requests_fit():
+    """A prompt cut at `long_prefill_token_threshold` leaves the window step by step, and needs no more than it."""
+    windows = make_kv_cache_config(4, windows=(20,))
+    check_request_fits("a", 200, 1, make_config(long_prefill_token_threshold=4), windows)
+    with pytest.raises(InvalidRequestError, match=r"needs 13 KV blocks .* has 3 "):
+        check_request_fits("a", 200, 1, make_config(), windows)

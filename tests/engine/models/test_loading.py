@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.checkpoints import change_config, make_checkpoint
+from tests.checkpoints import FAMILIES, change_config, make_checkpoint
 from tests.engine.worker.driver import make_config
 from tracellm.engine.errors import ModelLoadError
 from tracellm.engine.model_loader import DefaultModelLoader
@@ -86,10 +86,31 @@ def test_sharded_checkpoint_equals_a_single_file(sharded: Path, folder: Path) ->
         assert torch.equal(tensor, state[name]), name
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_loads_from_shards_of_sixteen_bits(
+    family: str, dtype: str, family_checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A checkpoint in several files of 16 bits loads, in float32, to the numbers that it holds."""
+    folder = make_checkpoint(tmp_path, family, max_shard_size="100KB", dtype=dtype)
+    assert len(find_weight_files(str(folder)).files) > 2
+    expected = load(family_checkpoint(family)).to(getattr(torch, dtype)).float().state_dict()
+    for name, tensor in load(folder).state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
 def test_shards_without_an_index_load_too(sharded: Path, folder: Path) -> None:
     """The shards' own names say what there is when the index is gone."""
     (sharded / "model.safetensors.index.json").unlink()
     assert torch.equal(load(sharded).model.norm.weight, load(folder).model.norm.weight)
+
+
+def test_the_same_weights_in_another_form_are_not_read(folder: Path, sharded: Path) -> None:
+    """Mistral's checkpoints hold a second copy of their weights, under other names, which is left alone."""
+    for one, files in ((folder, 1), (sharded, len(list(sharded.glob("*.safetensors"))))):
+        save_file({"tok_embeddings.weight": torch.zeros(2, 2)}, one / "consolidated.safetensors")
+        assert len(find_weight_files(str(one)).files) == files
+        load(one)
 
 
 @pytest.mark.parametrize("with_index", [True, False])
@@ -194,9 +215,9 @@ def test_quantized_checkpoint_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_act": "gelu"}, "gelu"),
-        ({"use_sliding_window": True}, "use_sliding_window"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}, "yarn"),
+        ({"hidden_act": "gelu"}, r"`hidden_act` to 'gelu'; models of the type `qwen2` run here with 'silu' only"),
+        ({"is_causal": False}, r"`is_causal` to False"),
+        ({"layer_types": ["full_attention", "linear_attention", "full_attention"]}, r"`linear_attention` for layer 1"),
     ],
 )
 def test_unsupported_settings_are_refused(folder: Path, changes: dict[str, object], message: str) -> None:
@@ -222,6 +243,36 @@ def test_hub_id_offline_gives_one_message() -> None:
     """A hub id that is not in the local cache, without the network, is refused with what to check."""
     with pytest.raises(ModelLoadError, match=r"nobody/no-such-model.*Check the name and the network"):
         find_weight_files("nobody/no-such-model")
+
+
+def test_gpt2_checkpoint_of_the_bare_model(family_checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    """GPT-2 checkpoints without the leading `transformer.`, and with the causal masks of the oldest, load as well."""
+    folder = Path(shutil.copytree(family_checkpoint("gpt2"), tmp_path / "gpt2"))
+    expected = load(folder).state_dict()
+    tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
+    masks = {"h.0.attn.bias": torch.ones(1, 1, 256, 256), "h.0.attn.masked_bias": torch.tensor(-1e4)}
+    save_file(tensors | masks, folder / WEIGHTS)
+    for name, tensor in load(folder).state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("gpt2", {"activation_function": "relu"}, "`activation_function` to 'relu'.* with 'gelu_new' only"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "`scale_attn_by_inverse_layer_idx` to True"),
+        ("gemma2", {"hidden_activation": "silu"}, "`hidden_activation` to 'silu'"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "`use_bidirectional_attention`"),
+    ],
+)
+def test_what_other_families_do_not_do_is_refused(
+    family: str, changes: dict[str, object], message: str, family_checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Settings that GPT-2 and Gemma have and that are not computed here are named, never ignored."""
+    folder = Path(shutil.copytree(family_checkpoint(family), tmp_path / family))
+    change_config(folder, **changes)
+    with pytest.raises(ModelLoadError, match=message):
+        load(folder)
 
 
 def test_opt_checkpoint_without_leading_model(opt_checkpoint: Path, tmp_path: Path) -> None:

@@ -38,6 +38,25 @@ def test_fused_add_rms_norm() -> None:
     assert torch.equal(residual, residual_before)
 
 
+def test_gemma_rms_norm() -> None:
+    """1 is added to the weight, and nothing is rounded before the product; heads [T, H, D] are normed one by one."""
+    x, weight = torch.randn(5, 3, 32) * 3, torch.randn(32)
+    wide = x.double()
+    expected = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * (1 + weight.double())
+    torch.testing.assert_close(ops.gemma_rms_norm(x, weight, 1e-6).double(), expected, atol=1e-6, rtol=1e-5)
+    narrow, weight = x.bfloat16(), weight.bfloat16()
+    exact = ops.gemma_rms_norm(narrow.float(), weight.float(), 1e-6)
+    assert torch.equal(ops.gemma_rms_norm(narrow, weight, 1e-6), exact.bfloat16())
+
+
+def test_gelu_tanh_and_mul() -> None:
+    """The tanh approximation of gelu of the first half, times the second."""
+    x = torch.randn(5, 32)
+    gate, up = x[:, :16].double(), x[:, 16:].double()
+    gelu = 0.5 * gate * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
+    torch.testing.assert_close(ops.gelu_tanh_and_mul(x).double(), gelu * up, atol=1e-6, rtol=1e-6)
+
+
 def test_silu_and_mul() -> None:
     """silu of the first half times the second."""
     x = torch.randn(5, 32)

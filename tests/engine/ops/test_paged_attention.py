@@ -10,16 +10,28 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tracellm.engine.ops import AttentionMetadata, ops
+from tracellm.engine.ops.torch_ops import plan_attention
 
 HEAD_SIZE = 16
 
 
 class Batch:
-    """Sequences of given (query length, length), their blocks anywhere in a paged cache that is NaN everywhere else."""
+    """Sequences of given (query length, length), their blocks anywhere in a paged cache that is NaN everywhere else.
+
+    Blocks before the window of a sequence's first query are taken back, as the KV cache does: the table says 0 there.
+    """
 
     def __init__(
-        self, lengths: list[tuple[int, int]], *, heads: tuple[int, int], block_size: int, seed: int = 0
+        self,
+        lengths: list[tuple[int, int]],
+        *,
+        heads: tuple[int, int],
+        block_size: int,
+        window: int | None = None,
+        cap: float | None = None,
+        seed: int = 0,
     ) -> None:
+        self.window, self.cap = window, cap
         rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
         self.lengths, (num_heads, num_kv_heads) = lengths, heads
         counts = [-(-length // block_size) for _, length in lengths]
@@ -42,6 +54,11 @@ class Batch:
             before = length - query_len  # what earlier steps have written
             self.cache[0].flatten(0, 1)[where[:before].long()] = key[:before]
             self.cache[1].flatten(0, 1)[where[:before].long()] = value[:before]
+        if window is not None:
+            for row, (query_len, length) in enumerate(lengths):
+                skipped = max(0, length - query_len - window + 1) // block_size
+                self.cache[:, table[row, :skipped].long()] = torch.nan
+                table[row, :skipped] = 0
         query_lens = [query_len for query_len, _ in lengths]
         self.metadata = AttentionMetadata(
             query_start_loc=torch.tensor([0, *query_lens]).cumsum(0).int(),
@@ -58,17 +75,28 @@ class Batch:
         new_values = torch.cat([value[-q:] for (q, _), value in zip(self.lengths, self.values, strict=True)])
         key_cache, value_cache = self.cache.unbind(0)
         ops.reshape_and_cache(new_keys, new_values, key_cache, value_cache, self.metadata.slot_mapping)
-        return ops.paged_attention(self.query, key_cache, value_cache, self.metadata, HEAD_SIZE**-0.5)
+        return ops.paged_attention(
+            self.query,
+            key_cache,
+            value_cache,
+            self.metadata,
+            HEAD_SIZE**-0.5,
+            sliding_window=self.window,
+            logits_soft_cap=self.cap,
+        )
 
     def expected(self) -> Iterator[Tensor]:
         """For each query its attention in float64, straight from the definition."""
         token = 0
         for (query_len, length), key, value in zip(self.lengths, self.keys, self.values, strict=True):
             for position in range(length - query_len, length):
+                seen = slice(0 if self.window is None else max(0, position + 1 - self.window), position + 1)
                 for head in range(self.query.shape[1]):
                     kv_head = head * key.shape[1] // self.query.shape[1]
-                    scores = key[: position + 1, kv_head].double() @ self.query[token, head].double() * HEAD_SIZE**-0.5
-                    yield scores.softmax(0) @ value[: position + 1, kv_head].double()
+                    scores = key[seen, kv_head].double() @ self.query[token, head].double() * HEAD_SIZE**-0.5
+                    if self.cap is not None:
+                        scores = torch.tanh(scores / self.cap) * self.cap
+                    yield scores.softmax(0) @ value[seen, kv_head].double()
                 token += 1
 
 
@@ -96,16 +124,42 @@ def test_every_kind_of_batch(lengths: list[tuple[int, int]], heads: tuple[int, i
     check(Batch(lengths, heads=heads, block_size=4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 12), st.integers(0, 25)), min_size=1, max_size=6),
     heads=st.sampled_from([(2, 2), (4, 2), (3, 1)]),
     block_size=st.sampled_from([1, 2, 4, 16]),
+    window=st.none() | st.integers(1, 40),
+    cap=st.none() | st.sampled_from([0.5, 50.0]),
     seed=st.integers(0, 10),
 )
-def test_any_batch(lengths: list[tuple[int, int]], heads: tuple[int, int], block_size: int, seed: int) -> None:
-    """Whatever the lengths, the heads and the order of the blocks, the result is the definition's."""
-    check(Batch([(query, query + prefix) for query, prefix in lengths], heads=heads, block_size=block_size, seed=seed))
+def test_any_batch(
+    lengths: list[tuple[int, int]],
+    heads: tuple[int, int],
+    block_size: int,
+    window: int | None,
+    cap: float | None,
+    seed: int,
+) -> None:
+    """Whatever the lengths, heads, order of the blocks, window and cap, the result is the definition's."""
+    whole = [(query, query + prefix) for query, prefix in lengths]
+    check(Batch(whole, heads=heads, block_size=block_size, window=window, cap=cap, seed=seed))
+
+
+@pytest.mark.parametrize("window", [1, 3, 4, 5, 8, 19, 33, 1000])
+@pytest.mark.parametrize("cap", [None, 1.0], ids=["plain", "capped"])
+def test_sliding_window(window: int, cap: float | None) -> None:
+    """A window below, at and above the length of a block, of a chunk and of the context hides just what it should."""
+    check(Batch([(1, 12), (6, 6), (1, 33), (4, 19), (1, 2)], heads=(4, 2), block_size=4, window=window, cap=cap))
+
+
+def test_a_window_is_not_read_past() -> None:
+    """Decoding gathers as many keys as the widest window holds, however long the sequences are."""
+    batch = Batch([(1, 400), (1, 30), (1, 3)], heads=(2, 1), block_size=4, window=7)
+    (group,) = plan_attention(batch.metadata, 4, 7)
+    assert group.slots.shape == (3, 7)
+    assert plan_attention(batch.metadata, 4, 7)[0] is group, "worked out once a step"
+    assert plan_attention(batch.metadata, 4)[0].slots.shape == (3, 400), "no window: another plan"
 
 
 def test_a_sequence_does_not_depend_on_its_neighbours() -> None:
@@ -136,10 +190,11 @@ def test_writing_touches_only_the_slots_named() -> None:
     assert torch.equal(now[1, batch.metadata.slot_mapping], torch.cat([batch.values[0][-5:], batch.values[1][-1:]]))
 
 
+@pytest.mark.parametrize("cap", [None, 2.0], ids=["plain", "capped"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype: torch.dtype) -> None:
+def test_half_precision(dtype: torch.dtype, cap: float | None) -> None:
     """In 16 bits the result has that dtype and comes near."""
-    batch = Batch([(1, 12), (6, 10)], heads=(4, 2), block_size=4)
+    batch = Batch([(1, 12), (6, 10)], heads=(4, 2), block_size=4, window=5, cap=cap)
     expected = torch.stack(list(batch.expected())).view(batch.query.shape)
     batch.query, batch.cache = batch.query.to(dtype), batch.cache.to(dtype)
     batch.keys, batch.values = ([x.to(dtype) for x in side] for side in (batch.keys, batch.values))

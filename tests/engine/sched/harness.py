@@ -6,7 +6,13 @@ from types import SimpleNamespace
 import torch
 
 from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
-from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from tracellm.engine.kv_cache.kv_cache_interface import (
+    AttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    SlidingWindowSpec,
+)
 from tracellm.engine.kv_cache.kv_cache_utils import get_request_block_hasher
 from tracellm.engine.messages import EngineCoreOutputs
 from tracellm.engine.model_runner_output import ModelRunnerOutput
@@ -14,11 +20,14 @@ from tracellm.engine.request import Request
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.sched.output import SchedulerOutput
 from tracellm.engine.sched.scheduler import Scheduler
+from tracellm.engine.structured_output.manager import StructuredOutputManager
 
 
-def make_spec(block_size: int = 16) -> FullAttentionSpec:
-    """A layer that stores 128 bytes of every token."""
-    return FullAttentionSpec(block_size=block_size, num_kv_heads=2, head_size=8, dtype=torch.float32)
+def make_spec(block_size: int = 16, sliding_window: int | None = None) -> AttentionSpec:
+    """A layer that stores 128 bytes of a token."""
+    if sliding_window is None:
+        return FullAttentionSpec(block_size, num_kv_heads=2, head_size=8, dtype=torch.float32)
+    return SlidingWindowSpec(block_size, 2, 8, torch.float32, sliding_window)
 
 
 def make_config(
@@ -63,21 +72,23 @@ def make_config(
     )
 
 
-def make_kv_cache_config(num_blocks: int = 100, block_size: int = 16) -> KVCacheConfig:
-    """A cache of so many blocks for one layer."""
-    return KVCacheConfig(
-        num_blocks=num_blocks,
-        kv_cache_tensors=[],
-        kv_cache_groups=[KVCacheGroupSpec(["layers.0"], make_spec(block_size))],
-    )
+def make_kv_cache_config(
+    num_blocks: int = 100, block_size: int = 16, windows: Sequence[int | None] = (None,)
+) -> KVCacheConfig:
+    """A cache of so many blocks, with a group of one layer for each sliding window, None being full attention."""
+    groups = [
+        KVCacheGroupSpec([f"layers.{index}"], make_spec(block_size, window)) for index, window in enumerate(windows)
+    ]
+    return KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
 
 
-def make_scheduler(**settings) -> Scheduler:
-    """A scheduler under the settings of `make_config`."""
+def make_scheduler(*, windows: Sequence[int | None] = (None,), **settings) -> Scheduler:
+    """A scheduler under the settings of `make_config`, over a KV cache with a group for each window."""
     config = make_config(**settings)
     cache = config.cache_config
     assert cache.num_gpu_blocks is not None
-    return Scheduler(config, make_kv_cache_config(cache.num_gpu_blocks, cache.block_size))
+    kv_cache_config = make_kv_cache_config(cache.num_gpu_blocks, cache.block_size, windows)
+    return Scheduler(config, kv_cache_config, StructuredOutputManager(config))
 
 
 def make_request(
@@ -119,7 +130,9 @@ def sample(
         req_ids=req_ids,
         req_id_to_index={req_id: index for index, req_id in enumerate(req_ids)},
         sampled_token_ids=sampled,
-        logits_shape=(sum(map(len, sampled)), 8),
+        logprobs=None,
+        prompt_logprobs_dict={},
+        logits_shape=(len(sampled), 8),
     )
 
 

@@ -156,7 +156,7 @@ def test_tokens_after_the_end_are_dropped():
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 5, max_tokens=9, eos_token_id=1))
     output = scheduler.schedule()
-    result = ModelRunnerOutput(["a"], {"a": 0}, [[5, 1, 6]], (1, 8))
+    result = ModelRunnerOutput(["a"], {"a": 0}, [[5, 1, 6]], None, {}, (1, 8))
     (out,) = scheduler.update_from_output(output, result)[0].outputs
     assert out.new_token_ids == [5, 1]
     assert out.finish_reason is FinishReason.STOP
@@ -204,3 +204,17 @@ def test_what_a_preempted_request_had_been_given_goes_to_those_behind():
     assert run_step(scheduler)[0].num_scheduled_tokens == {"low": 1, "high": 16, "long": 15}
     # All 5 blocks are in use. "low" gets its token, then "high" needs a block: of the 32 tokens, "long" can have 31.
     assert run_step(scheduler)[0].num_scheduled_tokens == {"high": 1, "long": 31}
+
+
+def test_workers_are_sent_all_tokens_of_a_request_that_paused_for_a_step():
+    """A running request that got nothing in a step is told of anew in the next, though it was not preempted."""
+    scheduler = make_scheduler(num_gpu_blocks=5, policy="priority")
+    scheduler.add_request(make_request("low", 31, priority=5))
+    run_step(scheduler)
+    scheduler.add_request(make_request("high", 30, priority=1))
+    run_step(scheduler)
+    assert run_step(scheduler)[0].num_scheduled_tokens == {}  # `low` gave up its own blocks, `high` stood behind it
+    output, _ = run_step(scheduler)
+    request = scheduler.requests["high"]
+    assert output.scheduled_cached_reqs.all_token_ids == {"high": list(request.all_token_ids)[:-1]}
+    assert request.num_preemptions == 0

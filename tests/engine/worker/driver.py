@@ -14,6 +14,7 @@ from transformers import AutoConfig
 
 from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
 from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.hf_config import get_max_model_len
 from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
 from tracellm.engine.model_runner_output import ModelRunnerOutput
 from tracellm.engine.sampling_params import SamplingParams
@@ -21,11 +22,16 @@ from tracellm.engine.sched.output import CachedRequestData, NewRequestData, Sche
 
 
 def make_config(
-    model: Path, *, block_size: int = 4, dtype: torch.dtype = torch.float32, **scheduler: Any
+    model: Path,
+    *,
+    block_size: int = 4,
+    dtype: torch.dtype = torch.float32,
+    max_model_len: int | None = None,
+    **scheduler: Any,
 ) -> VllmConfig:
     """A configuration on the CPU for a checkpoint."""
     hf_config = AutoConfig.from_pretrained(model)
-    max_model_len = hf_config.max_position_embeddings
+    max_model_len = get_max_model_len(max_model_len, hf_config)
     limits = {"max_num_batched_tokens": 512, "max_num_seqs": 32, "max_model_len": max_model_len, **scheduler}
     return VllmConfig(
         ModelConfig(
@@ -40,6 +46,12 @@ def make_config(
 def start_executor(config: VllmConfig, num_blocks: int = 512) -> Executor:
     """A started executor with a KV cache of this many blocks."""
     executor = Executor.get_class(config)(config)
+    make_kv_cache(executor, num_blocks)
+    return executor
+
+
+def make_kv_cache(executor: Executor, num_blocks: int) -> None:
+    """Let the worker make its KV cache and its batch."""
     (specs,) = executor.get_kv_cache_specs()
     spec = next(iter(specs.values()))
     executor.initialize_from_config(
@@ -51,7 +63,6 @@ def start_executor(config: VllmConfig, num_blocks: int = 512) -> Executor:
             )
         ]
     )
-    return executor
 
 
 def runner_of(executor: Executor) -> Any:
@@ -170,6 +181,8 @@ class Driver:
                 not_scheduled={},
             )
         )
+        if output is None:
+            output = self.executor.sample_tokens(None)
         self.finished = set()
         assert set(output.req_ids) == set(plan)
         assert runner_of(self.executor).kv_caches[0][:, self.free].isnan().all(), "a block that nobody owns was written"

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.worker.block_table import BlockTable
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
@@ -17,7 +18,7 @@ CPU = torch.device("cpu")
 
 def make_batch(max_num_reqs: int = 8) -> InputBatch:
     """An empty batch."""
-    return InputBatch(max_num_reqs, MAX_LEN, 64, BLOCK_SIZE, VOCAB, CPU)
+    return InputBatch(max_num_reqs, MAX_LEN, 64, [BLOCK_SIZE, BLOCK_SIZE], VOCAB, CPU)
 
 
 def make_request(req_id: str, rng: random.Random) -> CachedRequestState:
@@ -31,10 +32,19 @@ def make_request(req_id: str, rng: random.Random) -> CachedRequestState:
         top_p=rng.choice([1.0, 0.5]),
         seed=seed,
         max_tokens=None,
+        frequency_penalty=rng.choice([0.0, 0.0, 0.5]),
+        presence_penalty=rng.choice([0.0, 0.0, -1.0]),
+        repetition_penalty=rng.choice([1.0, 1.0, 1.5]),
+        min_p=rng.choice([0.0, 0.2]),
         min_tokens=rng.choice([0, 4]),
         stop_token_ids=[5, 10**6],
+        logit_bias=rng.choice([None, {3: 1.0, 9: -2.0}]),
+        allowed_token_ids=rng.choice([None, None, [1, 2, 30]]),
+        logprobs=rng.choice([None, None, 0, 3, -1]),
     )
-    blocks = rng.sample(range(1, 1000), -(-len(prompt + output) // BLOCK_SIZE))
+    params._bad_words_token_ids = rng.choice([None, [[4], [1, 2]]])
+    count = -(-len(prompt + output) // BLOCK_SIZE)
+    blocks = rng.sample(range(1, 1000), count), rng.sample(range(1, 1000), count)  # of two KV cache groups
     generator = torch.Generator() if seed is not None else None
     return CachedRequestState(req_id, prompt, params, generator, blocks, rng.randrange(len(prompt)), output)
 
@@ -51,18 +61,62 @@ def check(batch: InputBatch, requests: dict[str, CachedRequestState]) -> None:
         assert batch.num_tokens[row] == len(tokens)
         assert batch.token_ids_cpu[row, : len(tokens)].tolist() == tokens
         assert batch.num_computed_tokens_cpu[row] == request.num_computed_tokens
-        count = batch.block_table.num_blocks_per_row[row]
-        assert batch.block_table.block_table.np[row, :count].tolist() == request.block_ids
+        for table, blocks in zip(batch.block_table.block_tables, request.block_ids, strict=True):
+            assert table.block_table.np[row, : table.num_blocks_per_row[row]].tolist() == blocks
         greedy = params.temperature == 0
         assert (metadata.temperature is None or metadata.temperature[row] == 0) == greedy
         assert metadata.temperature is None or metadata.temperature[row] == params.temperature
         assert (1.0 if metadata.top_p is None else metadata.top_p[row]) == params.top_p
         assert (VOCAB if metadata.top_k is None else metadata.top_k[row]) == (7 if params.top_k == 7 else VOCAB)
         assert metadata.generators.get(row) is request.generator
-        assert metadata.min_tokens.get(row) == ((4, {5}) if params.min_tokens else None)
         assert metadata.output_token_ids[row] is request.output_token_ids
+        assert metadata.bad_words_token_ids.get(row) == params.bad_words_token_ids
+        allowed = params.allowed_token_ids or range(VOCAB)
+        mask = metadata.allowed_token_ids_mask
+        assert mask is None or set(mask[row].logical_not().nonzero()[:, 0].tolist()) == set(allowed)
+        assert mask is not None or not params.allowed_token_ids
+        check_penalties(metadata, row, request)
+    wanted = [r.sampling_params.logprobs for r in requests.values() if r.sampling_params.logprobs is not None]
+    assert metadata.max_num_logprobs == max((VOCAB if w == -1 else w for w in wanted), default=None)
+    assert metadata.no_penalties == (not any(is_penalized(r.sampling_params) for r in requests.values()))
+    check_logitsprocs(metadata, [requests[req_id] for req_id in batch.req_ids])
     assert metadata.all_greedy == all(r.sampling_params.temperature == 0 for r in requests.values())
     assert metadata.all_random == all(r.sampling_params.temperature > 0 for r in requests.values())
+
+
+def is_penalized(params: SamplingParams) -> bool:
+    """Does it have a penalty that changes anything?"""
+    return (params.frequency_penalty, params.presence_penalty, params.repetition_penalty) != (0, 0, 1)
+
+
+def check_penalties(metadata: SamplingMetadata, row: int, request: CachedRequestState) -> None:
+    """The row has its penalties and its prompt, or no row has a penalty."""
+    if metadata.prompt_token_ids is None:
+        assert not is_penalized(request.sampling_params)
+        return
+    prompt = metadata.prompt_token_ids[row].tolist()
+    assert [token for token in prompt if token != VOCAB] == request.prompt_token_ids
+    for name in ("frequency", "presence", "repetition"):
+        column = getattr(metadata, f"{name}_penalties")
+        assert column[row] == getattr(request.sampling_params, f"{name}_penalty")
+
+
+def check_logitsprocs(metadata: SamplingMetadata, rows: list[CachedRequestState]) -> None:
+    """On logits of 0, the processors leave -inf, biases, and tokens above the smallest probability where asked."""
+    logits, cold = torch.zeros(len(rows), VOCAB), torch.zeros(len(rows), VOCAB)
+    cold[:, 7] = 10.0
+    for processor in metadata.logitsprocs.non_argmax_invariant:
+        processor.apply(logits)
+    for processor in metadata.logitsprocs.argmax_invariant:
+        processor.apply(cold)
+    for row, request in enumerate(rows):
+        params, expected = request.sampling_params, torch.zeros(VOCAB)
+        for token, bias in (params.logit_bias or {}).items():
+            expected[token] += bias
+        if len(request.output_token_ids) < params.min_tokens:
+            expected[5] = -torch.inf
+        assert torch.equal(logits[row], expected)
+        assert bool((cold[row] == 0).any()) == (not params.min_p)
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,10 +141,12 @@ def test_the_batch_holds_what_the_requests_hold(seed: int) -> None:
         for row, req_id in enumerate(batch.req_ids):
             if rng.random() < 0.5 and requests[req_id].num_tokens < MAX_LEN:
                 batch.append_token(row, rng.randrange(VOCAB))
-            if rng.random() < 0.3 and len(requests[req_id].block_ids) < MAX_LEN // BLOCK_SIZE:
-                block = rng.randint(1, 999)
-                requests[req_id].block_ids.append(block)
-                batch.block_table.append_row([block], row)
+            if rng.random() < 0.3 and len(requests[req_id].block_ids[0]) < MAX_LEN // BLOCK_SIZE:
+                new_blocks = [rng.randint(1, 999)], [rng.randint(1, 999)]
+                for blocks, new in zip(requests[req_id].block_ids, new_blocks, strict=True):
+                    blocks.extend(new)
+                batch.block_table.append_row(new_blocks, row)
+        batch.refresh_metadata()
         check(batch, requests)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from tests.checkpoints import VOCAB_SIZE
 from tests.engine.worker.driver import Driver, Job, make_config, record_hidden_states, runner_of, start_executor
+from tracellm.engine.errors import EngineError
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.sched.output import CachedRequestData, SchedulerOutput
@@ -27,15 +28,15 @@ def job(name: str, length: int = 10, **params: Any) -> Job:
 
 
 def test_incomplete_prompts_get_no_token(executor: Executor) -> None:
-    """A request gets its first token in the step that completes its prompt; the logits have rows for such ones only."""
+    """A request gets its first token in the step that completes its prompt, though the logits have its row before."""
     driver = Driver(executor)
     long, short = job("long-1", 12), job("short-1", 3)
     output = driver.step({"long-1": 5}, [long])
     assert output.sampled_token_ids == [[]]
-    assert output.logits_shape == (0, VOCAB_SIZE)
+    assert output.logits_shape == (1, VOCAB_SIZE)
     output = driver.step({"short-1": 3, "long-1": 5}, [long, short])
     assert [len(output.sampled_token_ids[output.req_id_to_index[name]]) for name in ("long-1", "short-1")] == [0, 1]
-    assert output.logits_shape == (1, VOCAB_SIZE)
+    assert output.logits_shape == (2, VOCAB_SIZE)
     output = driver.step({"short-1": 1, "long-1": 2}, [long, short])
     assert output.logits_shape == (2, VOCAB_SIZE)
     assert [output.req_id_to_index[name] for name in output.req_ids] == [0, 1]
@@ -121,6 +122,7 @@ def test_ended_requests_are_forgotten(executor: Executor) -> None:
     driver.run([job("ended")])
     nothing = SchedulerOutput([], CachedRequestData([], set(), [], {}, [], [], []), {}, 0, [0], {"ended"}, {})
     output = executor.execute_model(nothing)
+    assert output is not None, "there is nothing to sample"
     assert output.req_ids == []
     runner = runner_of(executor)
     assert "ended" not in runner.requests
@@ -135,6 +137,30 @@ def test_min_tokens_holds_back_the_stop_token(executor: Executor) -> None:
     held.req_id = "held"
     Driver(executor).run([held])
     assert free.output[0] not in held.output[:2]
+
+
+def test_a_request_that_forbids_every_token_is_told_so(qwen2_checkpoint: Path) -> None:
+    """The error names the request and what can forbid tokens, instead of a forbidden token coming out."""
+    driver = Driver(start_executor(make_config(qwen2_checkpoint)))
+    stuck = job("stuck", 6, allowed_token_ids=[7], min_tokens=1, stop_token_ids=[7])
+    free = job("free-too", 3)
+    driver.step({"stuck": 5, "free-too": 3}, [stuck, free])
+    with pytest.raises(EngineError, match=r"Request 'stuck': no token is left .*`allowed_token_ids`.*`min_tokens`"):
+        driver.step({"stuck": 1, "free-too": 1}, [stuck, free])
+
+
+def test_incomplete_prompts_leave_their_generator_alone(executor: Executor) -> None:
+    """A seeded request gets the same first token whether its prompt came whole or in pieces, with others or alone."""
+    tokens = set()
+    for chunks in ([12], [5, 7], [1, 10, 1]):
+        driver = Driver(executor)
+        request = job(f"seeded-{chunks}", temperature=1.5, seed=4)
+        request.prompt = list(range(12))
+        other = job(f"other-{chunks}", temperature=1.5, seed=4, max_tokens=9)
+        for chunk in chunks:
+            driver.step({request.req_id: chunk, other.req_id: 1 if other.computed else 10}, [request, other])
+        tokens.add(request.output[0])
+    assert len(tokens) == 1
 
 
 def test_a_request_of_the_longest_length(executor: Executor) -> None:

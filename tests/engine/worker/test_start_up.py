@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.worker.driver import make_config, runner_of, start_executor
+from tests.engine.worker.driver import make_config, make_kv_cache, runner_of, start_executor
 from tracellm.engine.errors import EngineError
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.executor.uniproc_executor import UniProcExecutor
@@ -74,3 +74,12 @@ def test_initialize_cache_notes_the_number_of_blocks(executor: Executor) -> None
     """The worker writes the number of blocks into the configuration."""
     executor.collective_rpc("initialize_cache", args=(123, 0))
     assert executor.vllm_config.cache_config.num_gpu_blocks == 123
+
+
+def test_a_batch_too_large_for_the_memory_names_the_settings(qwen2_checkpoint: Path) -> None:
+    """The batch is made with the KV cache: when there is no memory for its rows, the message says what to lower."""
+    config = make_config(qwen2_checkpoint)
+    executor = Executor.get_class(config)(config)
+    config.model_config.max_model_len = 10**15
+    with pytest.raises(EngineError, match=r"no memory for the inputs of a step.*max_num_seqs=32 .*lower them"):
+        make_kv_cache(executor, num_blocks=7)

@@ -1,10 +1,12 @@
 """From the messages of a conversation to a prompt: the tokenizer's chat template is filled in.
 
-vLLM: vllm/entrypoints/chat_utils.py. Left out: images and other media, tools, the templates that vLLM brings along.
+vLLM: vllm/entrypoints/chat_utils.py. Left out: images and other media, the templates that vLLM brings along, and
+finding out from a template which form of content it takes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ __all__ = ["Message", "apply_hf_chat_template", "parse_chat_messages", "split_co
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`."""
+
+_CONTENT_FORMATS = ("auto", "string", "openai")
 
 
 def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[list[Message]]:
@@ -36,39 +40,78 @@ def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]
     )
 
 
-def parse_chat_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """Check a conversation; contents in parts become one text.
+def parse_chat_messages(messages: list[Message], content_format: str = "auto") -> list[dict[str, Any]]:
+    """Check a conversation, and give all contents one form: a text, or under `openai` a list of text parts.
+
+    An assistant's message may have `tool_calls` instead of a content; their arguments become dicts.
 
     Raises:
         InvalidRequestError: names the message that is not right.
     """
+    if content_format not in _CONTENT_FORMATS:
+        raise InvalidRequestError(
+            f"`chat_template_content_format` must be one of {', '.join(_CONTENT_FORMATS)}, got {content_format!r}."
+        )
     if not messages:
         raise InvalidRequestError("The conversation is empty: it needs at least one message.")
-    return [_parse_message(index, message) for index, message in enumerate(messages)]
+    return [_parse_message(f"messages[{index}]", message, content_format) for index, message in enumerate(messages)]
 
 
-def _parse_message(index: int, message: Message) -> dict[str, Any]:
-    where = f"messages[{index}]"
+def _parse_message(where: str, message: Message, content_format: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise InvalidRequestError(f"{where} must have `role` and `content`, got {type(message).__name__}.")
-    role, content = message.get("role"), message.get("content")
+    role = message.get("role")
     if not isinstance(role, str) or not role:
         raise InvalidRequestError(f"{where} needs a `role`, such as system, user or assistant; got {role!r}.")
-    if isinstance(content, (list, tuple)):
-        parts = []
-        for part in content:
-            if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise InvalidRequestError(f"{where}: only text parts are supported, got {str(part)[:60]}.")
-            parts.append(part["text"])
-        content = "\n".join(parts)
-    if not isinstance(content, str):
+    parsed: dict[str, Any] = {**message, "role": role}
+    if tool_calls := message.get("tool_calls"):
+        parsed["tool_calls"] = _parse_tool_calls(where, tool_calls)
+    texts = _parse_content(where, message.get("content"), optional=bool(tool_calls))
+    if content_format == "openai":
+        parsed["content"] = [{"type": "text", "text": text} for text in texts]
+    else:
+        parsed["content"] = "\n".join(texts)
+    return parsed
+
+
+def _parse_content(where: str, content: object, *, optional: bool) -> list[str]:
+    """The texts of a content, which is one text or has several in parts."""
+    if isinstance(content, str):
+        return [content]
+    if content is None and optional:
+        return []
+    if not isinstance(content, (list, tuple)):
         raise InvalidRequestError(f"{where} needs a `content` that is text, got {type(content).__name__}.")
-    return {**message, "role": role, "content": content}
+    for part in content:
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise InvalidRequestError(f"{where}: only text parts are supported, got {str(part)[:60]}.")
+    return [part["text"] for part in content]
+
+
+def _parse_tool_calls(where: str, tool_calls: object) -> list[dict[str, Any]]:
+    """Templates want the arguments as a dict, where OpenAI's API has JSON in a string."""
+    parsed = []
+    for index, call in enumerate(tool_calls if isinstance(tool_calls, (list, tuple)) else [tool_calls]):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        arguments = function.get("arguments") if isinstance(function, Mapping) else None
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments or "{}")
+            except ValueError:
+                arguments = None
+        if not isinstance(function, Mapping) or not isinstance(arguments, Mapping):
+            raise InvalidRequestError(
+                f"{where}: tool_calls[{index}] must have a `function` with `name` and `arguments` (JSON), "
+                f"got {str(call)[:60]}."
+            )
+        parsed.append({**call, "function": {**function, "arguments": dict(arguments)}})
+    return parsed
 
 
 def apply_hf_chat_template(
     tokenizer: PreTrainedTokenizerFast,
     conversation: list[dict[str, Any]],
+    /,
     chat_template: str | None,
     **template_arguments: Any,
 ) -> str:

@@ -1,7 +1,7 @@
 """The executor's interface: what the engine core asks of those who run the model.
 
-At start-up: load the model, ask for the KV cache's shape and the memory, hand out the cache. In a request's life: one
-`execute_model` a step.
+At start-up: load the model, ask for the KV cache's shape and the memory, hand out the cache. In a request's life: in
+every step `execute_model`, then `sample_tokens`.
 
 vLLM: vllm/v1/executor/abstract.py::Executor. Left out: futures, profiling, sleeping, LoRA, executors of several
 processes.
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracellm.engine.config import VllmConfig
-    from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig
+    from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
     from tracellm.engine.model_runner_output import ModelRunnerOutput
-    from tracellm.engine.sched.output import SchedulerOutput
+    from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 
 __all__ = ["Executor"]
 
@@ -50,7 +50,7 @@ class Executor(ABC):
     ) -> list[Any]:
         """Call a method of every worker; their results."""
 
-    def get_kv_cache_specs(self) -> list[dict[str, FullAttentionSpec]]:
+    def get_kv_cache_specs(self) -> list[dict[str, AttentionSpec]]:
         """For each worker, the shape of each attention layer's KV cache, by the layer's name."""
         return self.collective_rpc("get_kv_cache_spec")
 
@@ -63,5 +63,9 @@ class Executor(ABC):
         self.collective_rpc("initialize_from_config", args=(kv_cache_configs,))
 
     @abstractmethod
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        """Run one step and sample; the result of the first worker."""
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        """Compute one step; None, the result of the first worker, says that `sample_tokens` must follow."""
+
+    @abstractmethod
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+        """Sample from what `execute_model` computed; the result of the first worker."""

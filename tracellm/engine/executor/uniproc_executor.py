@@ -13,7 +13,7 @@ from tracellm.engine.worker.worker_base import WorkerWrapperBase
 
 if TYPE_CHECKING:
     from tracellm.engine.model_runner_output import ModelRunnerOutput
-    from tracellm.engine.sched.output import SchedulerOutput
+    from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 
 __all__ = ["UniProcExecutor"]
 
@@ -35,7 +35,12 @@ class UniProcExecutor(Executor):
         """Call a method of the worker; a list with its one result."""
         return [getattr(self.driver_worker, method)(*args, **(kwargs or {}))]
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        """Run one step and sample."""
-        output: ModelRunnerOutput = self.collective_rpc("execute_model", args=(scheduler_output,))[0]
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        """Compute one step, as far as the logits."""
+        output: ModelRunnerOutput | None = self.collective_rpc("execute_model", args=(scheduler_output,))[0]
+        return output
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+        """Sample from these logits."""
+        output: ModelRunnerOutput = self.collective_rpc("sample_tokens", args=(grammar_output,))[0]
         return output

@@ -8,7 +8,13 @@ vLLM: vllm/v1/core/block_pool.py.
 
 from collections.abc import Iterable, Sequence
 
-from tracellm.engine.kv_cache.kv_cache_block import BlockHash, FreeKVCacheBlockQueue, KVCacheBlock
+from tracellm.engine.kv_cache.kv_cache_block import (
+    BlockHash,
+    BlockHashWithGroupId,
+    FreeKVCacheBlockQueue,
+    KVCacheBlock,
+    make_block_hash_with_group_id,
+)
 
 __all__ = ["BlockHashToBlockMap", "BlockPool"]
 
@@ -23,18 +29,18 @@ class BlockHashToBlockMap:
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[BlockHash, dict[int, KVCacheBlock]] = {}
+        self._blocks: dict[BlockHashWithGroupId, dict[int, KVCacheBlock]] = {}
 
-    def get_one_block(self, block_hash: BlockHash) -> KVCacheBlock | None:
+    def get_one_block(self, block_hash: BlockHashWithGroupId) -> KVCacheBlock | None:
         """The block that has been cached longest under this hash, or None."""
         blocks = self._blocks.get(block_hash)
         return next(iter(blocks.values())) if blocks else None
 
-    def insert(self, block_hash: BlockHash, block: KVCacheBlock) -> None:
+    def insert(self, block_hash: BlockHashWithGroupId, block: KVCacheBlock) -> None:
         """Make `block` findable under `block_hash`."""
         self._blocks.setdefault(block_hash, {})[block.block_id] = block
 
-    def pop(self, block_hash: BlockHash, block_id: int) -> None:
+    def pop(self, block_hash: BlockHashWithGroupId, block_id: int) -> None:
         """Make this one block unfindable."""
         blocks = self._blocks[block_hash]
         del blocks[block_id]
@@ -51,7 +57,7 @@ class BlockPool:
     A block is *used* (`ref_cnt` > 0) or in the free queue. A full block may also be *cached*: found by its hash, by any
     number of requests at once. A free block stays cached until it is handed out again: that is the eviction.
 
-    vLLM: vllm/v1/core/block_pool.py::BlockPool. Left out: KV cache events, block groups.
+    vLLM: vllm/v1/core/block_pool.py::BlockPool. Left out: KV cache events.
     """
 
     def __init__(self, num_gpu_blocks: int) -> None:
@@ -59,12 +65,21 @@ class BlockPool:
         self.blocks = [KVCacheBlock(block_id) for block_id in range(num_gpu_blocks)]
         self.free_block_queue = FreeKVCacheBlockQueue(self.blocks)
         self.cached_block_hash_to_block = BlockHashToBlockMap()
-        # Block 0 is never handed out: it stands for "no block" in the workers' tables, which are padded with zeros.
+        # Block 0 is never handed out: it stands for "no block" where a sliding window has moved on, and in the workers'
+        # tables, which are padded with zeros.
         (self.null_block,) = self.free_block_queue.popleft_n(1)
+        self.null_block.is_null = True
 
-    def get_cached_block(self, block_hash: BlockHash) -> KVCacheBlock | None:
-        """A block with this content, used or free; None if there is none."""
-        return self.cached_block_hash_to_block.get_one_block(block_hash)
+    def get_cached_block(self, block_hash: BlockHash, kv_cache_group_ids: Sequence[int]) -> list[KVCacheBlock] | None:
+        """For each of these groups a block with these tokens, used or free; None if any of them has none."""
+        blocks = []
+        for group_id in kv_cache_group_ids:
+            name = make_block_hash_with_group_id(block_hash, group_id)
+            block = self.cached_block_hash_to_block.get_one_block(name)
+            if block is None:
+                return None
+            blocks.append(block)
+        return blocks
 
     def cache_full_blocks(
         self,
@@ -72,20 +87,22 @@ class BlockPool:
         block_hashes: Sequence[BlockHash],
         num_cached_blocks: int,
         num_full_blocks: int,
+        kv_cache_group_id: int,
     ) -> None:
         """Make a request's newly filled blocks findable.
 
         Args:
-            blocks: all blocks of the request.
+            blocks: all blocks of the request in one group.
             block_hashes: the hashes of its full blocks, at least `num_full_blocks`.
             num_cached_blocks: how many of them are cached already.
             num_full_blocks: how many shall be cached afterwards.
+            kv_cache_group_id: the group.
         """
         for index in range(num_cached_blocks, num_full_blocks):
-            block, block_hash = blocks[index], block_hashes[index]
+            block = blocks[index]
             assert block.block_hash is None, f"{block} is cached already"
-            block.block_hash = block_hash
-            self.cached_block_hash_to_block.insert(block_hash, block)
+            block.block_hash = make_block_hash_with_group_id(block_hashes[index], kv_cache_group_id)
+            self.cached_block_hash_to_block.insert(block.block_hash, block)
 
     def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]:
         """Take blocks from the front of the free queue; what they had cached is evicted.
@@ -112,6 +129,8 @@ class BlockPool:
     def touch(self, blocks: Iterable[KVCacheBlock]) -> None:
         """One more request uses these cached blocks; those that were free leave the free queue."""
         for block in blocks:
+            if block.is_null:
+                continue
             if block.ref_cnt == 0:
                 self.free_block_queue.remove(block)
             block.ref_cnt += 1
@@ -120,6 +139,8 @@ class BlockPool:
         """One request less uses these blocks; those without any user become free, the first to be evicted first."""
         freed = []
         for block in ordered_blocks:
+            if block.is_null:
+                continue
             block.ref_cnt -= 1
             if block.ref_cnt == 0:
                 freed.append(block)

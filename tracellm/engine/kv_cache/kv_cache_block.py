@@ -10,25 +10,46 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NewType
 
-__all__ = ["BlockHash", "FreeKVCacheBlockQueue", "KVCacheBlock"]
+__all__ = [
+    "BlockHash",
+    "BlockHashWithGroupId",
+    "FreeKVCacheBlockQueue",
+    "KVCacheBlock",
+    "get_block_hash",
+    "make_block_hash_with_group_id",
+]
 
 BlockHash = NewType("BlockHash", bytes)
-"""The name of a full block's content: a digest over its tokens and over all tokens before them."""
+"""The name of a full block's tokens: a digest over them and over all tokens before them."""
+
+BlockHashWithGroupId = NewType("BlockHashWithGroupId", bytes)
+"""The name of a full block's content: its tokens, and the KV cache group whose layers have keys and values in it."""
+
+
+def make_block_hash_with_group_id(block_hash: BlockHash, group_id: int) -> BlockHashWithGroupId:
+    """Name the block that holds these tokens for this group."""
+    return BlockHashWithGroupId(block_hash + group_id.to_bytes(4, "big"))
+
+
+def get_block_hash(block_hash: BlockHashWithGroupId) -> BlockHash:
+    """The name of the tokens alone."""
+    return BlockHash(block_hash[:-4])
 
 
 @dataclass(eq=False, slots=True)
 class KVCacheBlock:
     """What the engine knows of one block. Compared by identity.
 
-    vLLM: vllm/v1/core/kv_cache_utils.py::KVCacheBlock. Left out: the group id packed into the
-    hash (there is one group), `is_null` (`BlockPool.null_block` is never handed out, so nobody has to ask).
+    vLLM: vllm/v1/core/kv_cache_utils.py::KVCacheBlock.
     """
 
     block_id: int
     """Its place in the workers' tensors, 0 to `num_blocks - 1`."""
     ref_cnt: int = 0
     """How many requests use it. At 0 it lies in the free queue, its content still there until someone takes it."""
-    block_hash: BlockHash | None = None
+    is_null: bool = False
+    """It is `BlockPool.null_block`, which stands for no block: its users are not counted, it is never free."""
+    block_hash: BlockHashWithGroupId | None = None
     """Set while the block is full and can be found by its content."""
     prev_free_block: "KVCacheBlock | None" = None
     next_free_block: "KVCacheBlock | None" = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, overload
 
 from tracellm.engine.kv_cache.kv_cache_block import KVCacheBlock
-from tracellm.engine.kv_cache.kv_cache_coordinator import UnitaryKVCacheCoordinator
+from tracellm.engine.kv_cache.kv_cache_coordinator import get_kv_cache_coordinator
 from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
 from tracellm.engine.request import Request
 
@@ -26,7 +26,7 @@ class KVCacheBlocks:
     """
 
     blocks: tuple[Sequence[KVCacheBlock], ...]
-    """`blocks[i][j]` is the j-th block of the i-th KV cache group; there is one group here."""
+    """`blocks[i][j]` is the j-th block of the i-th KV cache group."""
 
     @overload
     def get_block_ids(self, allow_none: Literal[False] = False) -> tuple[list[int], ...]: ...
@@ -50,10 +50,11 @@ class KVCacheManager:
 
     def __init__(self, kv_cache_config: KVCacheConfig, enable_caching: bool) -> None:
         self.enable_caching = enable_caching
-        self.coordinator = UnitaryKVCacheCoordinator(kv_cache_config, enable_caching)
+        self.coordinator = get_kv_cache_coordinator(kv_cache_config, enable_caching)
+        self.num_kv_cache_groups = len(kv_cache_config.kv_cache_groups)
         self.block_pool = self.coordinator.block_pool
         # Most decode steps need no new block: they share this one object.
-        self.empty_kv_cache_blocks = KVCacheBlocks(((),))
+        self.empty_kv_cache_blocks = KVCacheBlocks(((),) * self.num_kv_cache_groups)
 
     @property
     def usage(self) -> float:
@@ -66,7 +67,7 @@ class KVCacheManager:
         Its last token is never among them: computing it is what gives the logits. Since only whole blocks are shared, a
         request that is cached completely recomputes its last block.
         """
-        if not self.enable_caching:
+        if not self.enable_caching or request.skip_reading_prefix_cache:
             return self.empty_kv_cache_blocks, 0
         computed_blocks, num_computed_tokens = self.coordinator.find_longest_cache_hit(
             request.block_hashes, request.num_tokens - 1
@@ -90,7 +91,7 @@ class KVCacheManager:
 
         Returns:
             The newly allocated blocks (possibly none, without the cached ones); None if too few blocks are free, and
-            then nothing has changed.
+            then nothing has changed, but that blocks which no token to come will see have been given back.
 
         Raises:
             ValueError: `num_new_tokens` is 0.
@@ -98,6 +99,8 @@ class KVCacheManager:
         if num_new_tokens == 0:
             raise ValueError("num_new_tokens must be greater than 0")
         computed_blocks = (new_computed_blocks or self.empty_kv_cache_blocks).blocks
+        # Even for a request that is then refused: the others have more room.
+        self.coordinator.remove_skipped_blocks(request.request_id, request.num_computed_tokens)
         # | computed | found cached | new |   of these the last is to be computed in this step
         num_tokens = request.num_computed_tokens + num_new_computed_tokens + num_new_tokens
 
@@ -106,8 +109,9 @@ class KVCacheManager:
             return None
 
         # First of all, so that the found blocks cannot be evicted by the new ones.
-        self.block_pool.touch(computed_blocks[0])
-        if computed_blocks[0]:
+        for group in computed_blocks:
+            self.block_pool.touch(group)
+        if any(computed_blocks):
             self.coordinator.save_new_computed_blocks(request.request_id, computed_blocks)
         new_blocks = self.coordinator.allocate_new_blocks(request.request_id, num_tokens)
         if self.enable_caching:

@@ -4,22 +4,26 @@ The hashes are computed when a request arrives and whenever it grows (`Request.b
 start-up.
 
 vLLM: vllm/v1/core/kv_cache_utils.py. Its `KVCacheBlock` and `FreeKVCacheBlockQueue` are in `kv_cache_block.py` here.
-Left out: hashes of multimodal inputs, LoRA names and cache salts, groups of layers of different kinds, several workers.
+The groups of layers are in `kv_cache_groups.py`. Left out: hashes of multimodal inputs, LoRA names and cache salts,
+several workers.
 """
 
 import hashlib
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.errors import EngineError, InvalidRequestError
 from tracellm.engine.kv_cache.kv_cache_block import BlockHash
-from tracellm.engine.kv_cache.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    KVCacheTensor,
+from tracellm.engine.kv_cache.kv_cache_groups import (
+    get_bytes_per_block,
+    get_kv_cache_groups,
+    get_kv_cache_tensors,
+    get_max_num_blocks,
+    get_num_blocks_alone,
 )
+from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from tracellm.engine.request import Request
 
 __all__ = [
@@ -72,36 +76,30 @@ def get_request_block_hasher(block_size: int) -> Callable[[Request], list[BlockH
     return request_block_hasher
 
 
-def _cdiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def _bytes_per_block(kv_cache_spec: dict[str, FullAttentionSpec]) -> int:
-    """Bytes of one block in all layers together."""
-    return sum(spec.page_size_bytes for spec in kv_cache_spec.values())
-
-
-def _block_size(kv_cache_spec: dict[str, FullAttentionSpec]) -> int:
-    return next(iter(kv_cache_spec.values())).block_size
-
-
 def _memory_setting(vllm_config: VllmConfig) -> str:
     """What decides how much memory there is for the KV cache."""
+    if vllm_config.cache_config.kv_cache_memory_bytes is not None:
+        return "kv_cache_memory_bytes"
     on_cpu = vllm_config.device_config.device.type == "cpu"
     return "TRACELLM_CPU_KVCACHE_SPACE (in GiB)" if on_cpu else "gpu_memory_utilization"
 
 
-def estimate_max_model_len(kv_cache_spec: dict[str, FullAttentionSpec], available_memory: int) -> int:
+def _longest_request(groups: list[KVCacheGroupSpec], num_blocks: int, vllm_config: VllmConfig) -> int:
+    """The longest request, in tokens, that never holds more than `num_blocks` blocks; at most `max_model_len`."""
+    lengths = range(1, vllm_config.model_config.max_model_len + 1)
+    return bisect_right(lengths, num_blocks, key=lambda length: get_max_num_blocks(groups, length, vllm_config))
+
+
+def estimate_max_model_len(vllm_config: VllmConfig, groups: list[KVCacheGroupSpec], available_memory: int) -> int:
     """The longest request, in tokens, that the memory (bytes) can hold; 0 if it cannot hold any.
 
-    vLLM: vllm/v1/core/kv_cache_utils.py::estimate_max_model_len, which searches and does not count the null block.
+    vLLM: vllm/v1/core/kv_cache_utils.py::estimate_max_model_len, which does not count the null block.
     """
-    num_blocks = available_memory // _bytes_per_block(kv_cache_spec)
-    return max(num_blocks - 1, 0) * _block_size(kv_cache_spec)
+    return _longest_request(groups, available_memory // get_bytes_per_block(groups) - 1, vllm_config)
 
 
 def check_enough_kv_cache_memory(
-    vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAttentionSpec], available_memory: int
+    vllm_config: VllmConfig, groups: list[KVCacheGroupSpec], available_memory: int
 ) -> None:
     """Check that the memory holds at least one request of the longest length allowed.
 
@@ -110,29 +108,29 @@ def check_enough_kv_cache_memory(
 
     Args:
         vllm_config: for `max_model_len`.
-        kv_cache_spec: what each layer stores, by the layer's name.
+        groups: the layers.
         available_memory: bytes.
 
     Raises:
         EngineError: it does not; the message names the largest `max_model_len` that would fit.
     """
     max_model_len = vllm_config.model_config.max_model_len
-    num_blocks = _cdiv(max_model_len, _block_size(kv_cache_spec)) + 1
-    needed_memory = num_blocks * _bytes_per_block(kv_cache_spec)
+    num_blocks = get_max_num_blocks(groups, max_model_len, vllm_config) + 1
+    needed_memory = num_blocks * get_bytes_per_block(groups)
     if needed_memory <= available_memory:
         return
-    largest = estimate_max_model_len(kv_cache_spec, available_memory)
+    largest = estimate_max_model_len(vllm_config, groups, available_memory)
     advice = f"Set max_model_len to {largest} or less, or raise" if largest else "Raise"
     advice = f"{advice} {_memory_setting(vllm_config)}."
     raise EngineError(
         f"The KV cache cannot hold one request of max_model_len={max_model_len} tokens: that takes {num_blocks} blocks "
-        f"of {_block_size(kv_cache_spec)} tokens (one of them the null block), {needed_memory / _MIB:.2f} MiB, and "
-        f"{max(available_memory, 0) / _MIB:.2f} MiB are available. {advice}"
+        f"of {groups[0].kv_cache_spec.block_size} tokens (one of them the null block), {needed_memory / _MIB:.2f} MiB, "
+        f"and {max(available_memory, 0) / _MIB:.2f} MiB are available. {advice}"
     )
 
 
 def get_kv_cache_config(
-    vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAttentionSpec], available_memory: int
+    vllm_config: VllmConfig, kv_cache_spec: dict[str, AttentionSpec], available_memory: int
 ) -> KVCacheConfig:
     """Divide the memory into blocks: as many as fit, or `num_gpu_blocks_override`.
 
@@ -147,18 +145,13 @@ def get_kv_cache_config(
         available_memory: bytes.
 
     Raises:
-        EngineError: the memory is too small, the override is, or the layers differ in what they store.
+        EngineError: the memory is too small, the override is, or the layers cannot be grouped.
     """
-    specs = list(kv_cache_spec.values())
-    if any(spec != specs[0] for spec in specs):
-        raise EngineError(
-            "The model's attention layers store keys and values of different shapes, and tracellm runs only models "
-            f"whose layers are alike: {', '.join(f'{name}: {spec}' for name, spec in kv_cache_spec.items())}."
-        )
-    bytes_per_block = _bytes_per_block(kv_cache_spec)
+    groups = get_kv_cache_groups(vllm_config, kv_cache_spec)
+    bytes_per_block = get_bytes_per_block(groups)
     num_blocks = vllm_config.cache_config.num_gpu_blocks_override
     if num_blocks is None:
-        check_enough_kv_cache_memory(vllm_config, kv_cache_spec, available_memory)
+        check_enough_kv_cache_memory(vllm_config, groups, available_memory)
         num_blocks = available_memory // bytes_per_block
     elif num_blocks < 2:
         raise EngineError(
@@ -171,18 +164,13 @@ def get_kv_cache_config(
             f"and {max(available_memory, 0) / _MIB:.2f} MiB are available. Give a smaller number (at most "
             f"{max(available_memory, 0) // bytes_per_block}) or raise {_memory_setting(vllm_config)}."
         )
-    return KVCacheConfig(
-        num_blocks=num_blocks,
-        kv_cache_tensors=[
-            KVCacheTensor(size=spec.page_size_bytes * num_blocks, shared_by=[name])
-            for name, spec in kv_cache_spec.items()
-        ],
-        kv_cache_groups=[KVCacheGroupSpec(list(kv_cache_spec), specs[0])],
-    )
+    return KVCacheConfig(num_blocks, get_kv_cache_tensors(groups, num_blocks), groups)
 
 
-def check_request_fits(request_id: str, num_prompt_tokens: int, max_tokens: int, vllm_config: VllmConfig) -> None:
-    """Check that the whole KV cache is enough for one request.
+def check_request_fits(
+    request_id: str, num_prompt_tokens: int, max_tokens: int, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig
+) -> None:
+    """Check that the whole KV cache is enough for one request that runs alone.
 
     A request that needs more would be preempted and resumed for ever. The last token it generates needs no room:
     nothing is computed from it.
@@ -191,19 +179,20 @@ def check_request_fits(request_id: str, num_prompt_tokens: int, max_tokens: int,
         request_id: for the message.
         num_prompt_tokens: length of its prompt.
         max_tokens: the most tokens it may generate.
-        vllm_config: with `cache_config.num_gpu_blocks` known.
+        vllm_config: for `max_model_len` and what a step may compute.
+        kv_cache_config: the blocks, and the groups that each need some.
 
     Raises:
         InvalidRequestError: it needs more blocks than there are.
     """
-    block_size, num_gpu_blocks = vllm_config.cache_config.block_size, vllm_config.cache_config.num_gpu_blocks
-    assert num_gpu_blocks is not None, "the number of blocks is known once EngineCore has measured the memory"
+    groups, num_gpu_blocks = kv_cache_config.kv_cache_groups, kv_cache_config.num_blocks
     num_tokens = min(num_prompt_tokens + max_tokens, vllm_config.model_config.max_model_len) - 1
-    needed, usable = _cdiv(num_tokens, block_size), num_gpu_blocks - 1
+    needed, usable = get_num_blocks_alone(groups, num_prompt_tokens, num_tokens, vllm_config), num_gpu_blocks - 1
     if needed > usable:
         raise InvalidRequestError(
             f"Request {request_id} can never run to its end: with a prompt of {num_prompt_tokens} tokens and "
-            f"max_tokens={max_tokens} it needs {needed} KV blocks of {block_size} tokens; the KV cache has {usable} "
-            f"(num_gpu_blocks={num_gpu_blocks}, less the null block). Shorten the prompt or lower max_tokens, so that "
-            f"both together are at most {usable * block_size + 1}, or give the KV cache more blocks."
+            f"max_tokens={max_tokens} it needs {needed} KV blocks of {groups[0].kv_cache_spec.block_size} tokens; the "
+            f"KV cache has {usable} (num_gpu_blocks={num_gpu_blocks}, less the null block). Shorten the prompt or "
+            f"lower max_tokens, so that both together are at most {_longest_request(groups, usable, vllm_config) + 1}, "
+            "or give the KV cache more blocks."
         )

@@ -1,10 +1,13 @@
-"""The activation of a gated feed-forward block. vLLM: vllm/model_executor/layers/activation.py::SiluAndMul."""
+"""The activations of gated feed-forward blocks.
+
+vLLM: vllm/model_executor/layers/activation.py::SiluAndMul and ::GeluAndMul.
+"""
 
 from torch import Tensor, nn
 
 from tracellm.engine.ops import ops
 
-__all__ = ["SiluAndMul"]
+__all__ = ["GeluAndMul", "SiluAndMul"]
 
 
 class SiluAndMul(nn.Module):
@@ -13,3 +16,11 @@ class SiluAndMul(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x [T, 2n] holds gate and up side by side; the result is [T, n]."""
         return ops.silu_and_mul(x)
+
+
+class GeluAndMul(nn.Module):
+    """`gelu(gate) * up`, the gelu by its tanh approximation (`gelu_pytorch_tanh`)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [T, 2n] holds gate and up side by side; the result is [T, n]."""
+        return ops.gelu_tanh_and_mul(x)

@@ -4,7 +4,7 @@ The model runner sets it around the forward pass, the attention layers read it; 
 and positions only. vLLM: vllm/forward_context.py. Left out: data parallelism, CUDA graphs, micro-batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -12,12 +12,15 @@ from tracellm.engine.ops import AttentionMetadata
 
 __all__ = ["get_attention_metadata", "set_forward_context"]
 
-_attention_metadata: ContextVar[AttentionMetadata | None] = ContextVar("attention_metadata", default=None)
+_attention_metadata: ContextVar[Mapping[str, AttentionMetadata] | None] = ContextVar("attention_metadata", default=None)
 
 
 @contextmanager
-def set_forward_context(metadata: AttentionMetadata | None) -> Iterator[None]:
-    """Within the `with` block, `metadata` describes the batch; None is a trial run without a KV cache."""
+def set_forward_context(metadata: Mapping[str, AttentionMetadata] | None) -> Iterator[None]:
+    """Within the `with` block, `metadata` describes the batch, for each attention layer by its name.
+
+    Layers of one KV cache group have the same metadata. None is a trial run without a KV cache.
+    """
     token = _attention_metadata.set(metadata)
     try:
         yield
@@ -25,6 +28,7 @@ def set_forward_context(metadata: AttentionMetadata | None) -> Iterator[None]:
         _attention_metadata.reset(token)
 
 
-def get_attention_metadata() -> AttentionMetadata | None:
-    """The batch of the forward pass that is under way."""
-    return _attention_metadata.get()
+def get_attention_metadata(layer_name: str) -> AttentionMetadata | None:
+    """The batch of the forward pass that is under way, as this layer finds it in its KV cache."""
+    metadata = _attention_metadata.get()
+    return None if metadata is None else metadata[layer_name]

@@ -1,6 +1,6 @@
 """Root-mean-square norm, alone or together with the residual connection before it.
 
-vLLM: vllm/model_executor/layers/layernorm.py::RMSNorm.
+vLLM: vllm/model_executor/layers/layernorm.py::RMSNorm and ::GemmaRMSNorm.
 """
 
 from typing import overload
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tracellm.engine.ops import ops
 
-__all__ = ["RMSNorm"]
+__all__ = ["GemmaRMSNorm", "RMSNorm"]
 
 
 class RMSNorm(nn.Module):
@@ -30,3 +30,18 @@ class RMSNorm(nn.Module):
         if residual is None:
             return ops.rms_norm(x, self.weight, self.variance_epsilon)
         return ops.fused_add_rms_norm(x, residual, self.weight, self.variance_epsilon)
+
+
+class GemmaRMSNorm(RMSNorm):
+    """`x / rms(x) * (1 + weight)`: a weight of zero leaves the normed x as it is."""
+
+    @overload
+    def forward(self, x: Tensor) -> Tensor: ...
+    @overload
+    def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]: ...
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """See `RMSNorm.forward`."""
+        if residual is None:
+            return ops.gemma_rms_norm(x, self.weight, self.variance_epsilon)
+        residual = x + residual
+        return ops.gemma_rms_norm(residual, self.weight, self.variance_epsilon), residual

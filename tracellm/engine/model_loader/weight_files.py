@@ -14,6 +14,7 @@ from tracellm.engine.hub import local_folder
 
 __all__ = ["WeightFiles", "find_weight_files"]
 
+_SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -33,6 +34,9 @@ class WeightFiles:
 def find_weight_files(model: str) -> WeightFiles:
     """The safetensors files of a model, every one of a sharded checkpoint among them.
 
+    Those that an index lists; without one `model.safetensors`; without that all there are. Other files beside these are
+    the same weights once more (Mistral's `consolidated.safetensors`) or something else.
+
     Raises:
         ModelLoadError: no config.json, no weights, pickled weights only, or a shard that is missing.
     """
@@ -40,7 +44,12 @@ def find_weight_files(model: str) -> WeightFiles:
     if not (folder / "config.json").is_file():
         raise ModelLoadError(f"{folder} holds no config.json: it is not a model directory in Hugging Face format.")
     index = folder / _INDEX
-    names = _names_in_index(index) if index.is_file() else sorted(path.name for path in folder.glob("*.safetensors"))
+    if index.is_file():
+        names = _names_in_index(index)
+    elif (folder / _SINGLE).is_file():
+        names = [_SINGLE]
+    else:
+        names = sorted(path.name for path in folder.glob("*.safetensors"))
     if not names:
         pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
         if pickles:

@@ -14,11 +14,10 @@ from torch.nn import functional as F
 from transformers import OPTConfig
 
 from tracellm.engine.config import VllmConfig
-from tracellm.engine.errors import ModelLoadError
 from tracellm.engine.layers.attention import Attention
 from tracellm.engine.layers.linear import QKVParallelLinear, ReplicatedLinear
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.models.utils import CausalLM, load_parameters
+from tracellm.engine.models.utils import CausalLM, check_config, load_parameters
 
 __all__ = [
     "OPTAttention",
@@ -149,10 +148,7 @@ class OPTForCausalLM(CausalLM):
     def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config, prefix)
         config = vllm_config.model_config.hf_config
-        if config.activation_function != "relu":
-            raise ModelLoadError(
-                f"config.json asks for the activation `{config.activation_function}`; OPT runs here with `relu` only."
-            )
+        check_config(config, activation_function="relu")
         self.model = OPTModel(vllm_config, prefix=f"{prefix}model")
         self.lm_head = ParallelLMHead(
             config.vocab_size,

@@ -3,7 +3,10 @@
 In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
 tokens that sample. The file reads from the inside out; the other models are built the same way.
 
-vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline and tensor parallelism, quantization, sliding windows.
+Where config.json asks for a sliding window in some layers (`use_sliding_window`, `max_window_layers`), these have it,
+as in transformers; vLLM 0.11.1 refuses such a model.
+
+vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline and tensor parallelism, quantization.
 """
 
 from collections.abc import Iterable
@@ -13,14 +16,13 @@ from torch import Tensor, nn
 from transformers import Qwen2Config
 
 from tracellm.engine.config import VllmConfig
-from tracellm.engine.errors import ModelLoadError
 from tracellm.engine.layers.activation import SiluAndMul
 from tracellm.engine.layers.attention import Attention
 from tracellm.engine.layers.layernorm import RMSNorm
 from tracellm.engine.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, ReplicatedLinear
 from tracellm.engine.layers.rotary_embedding import RotaryEmbedding, get_rope
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.models.utils import CausalLM, load_parameters
+from tracellm.engine.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
 
 __all__ = ["Qwen2Attention", "Qwen2DecoderLayer", "Qwen2ForCausalLM", "Qwen2MLP", "Qwen2Model"]
 
@@ -51,7 +53,14 @@ class Qwen2Attention(nn.Module):
         self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=True)
         self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=False)
         self.rotary_emb = rotary_emb
-        self.attn = Attention(num_heads, head_size, head_size**-0.5, num_kv_heads, prefix=f"{prefix}.attn")
+        self.attn = Attention(
+            num_heads,
+            head_size,
+            head_size**-0.5,
+            num_kv_heads,
+            prefix=f"{prefix}.attn",
+            sliding_window=get_sliding_window(config, prefix),
+        )
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
@@ -64,9 +73,11 @@ class Qwen2Attention(nn.Module):
 class Qwen2DecoderLayer(nn.Module):
     """Attention, then the feed-forward block; each reads the norm of the residual stream and adds to the stream."""
 
+    attention_cls: ClassVar[type[nn.Module]] = Qwen2Attention
+
     def __init__(self, config: Qwen2Config, rotary_emb: RotaryEmbedding, prefix: str) -> None:
         super().__init__()
-        self.self_attn = Qwen2Attention(config, rotary_emb, prefix=f"{prefix}.self_attn")
+        self.self_attn = self.attention_cls(config, rotary_emb, prefix=f"{prefix}.self_attn")
         self.mlp = Qwen2MLP(config.hidden_size, config.intermediate_size)
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
@@ -86,14 +97,15 @@ class Qwen2DecoderLayer(nn.Module):
 class Qwen2Model(nn.Module):
     """Embedding, all decoder layers, the last norm."""
 
+    layer_cls: ClassVar = Qwen2DecoderLayer
+
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
         config = vllm_config.model_config.hf_config
         self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
         rotary_emb = get_rope(config, vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len)
         self.layers = nn.ModuleList(
-            Qwen2DecoderLayer(config, rotary_emb, prefix=f"{prefix}.layers.{i}")
-            for i in range(config.num_hidden_layers)
+            self.layer_cls(config, rotary_emb, prefix=f"{prefix}.layers.{i}") for i in range(config.num_hidden_layers)
         )
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
@@ -113,6 +125,8 @@ class Qwen2Model(nn.Module):
 class Qwen2ForCausalLM(CausalLM):
     """The model with its output layer."""
 
+    model_cls: ClassVar = Qwen2Model
+
     packed_modules_mapping: ClassVar = {
         "qkv_proj": ["q_proj", "k_proj", "v_proj"],
         "gate_up_proj": ["gate_proj", "up_proj"],
@@ -121,15 +135,8 @@ class Qwen2ForCausalLM(CausalLM):
     def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config, prefix)
         config = vllm_config.model_config.hf_config
-        if config.hidden_act != "silu":
-            raise ModelLoadError(
-                f"config.json asks for the activation `{config.hidden_act}`; Qwen2 runs here with `silu` only."
-            )
-        if config.use_sliding_window:
-            raise ModelLoadError(
-                "config.json asks for sliding-window attention (`use_sliding_window`), which is not supported."
-            )
-        self.model = Qwen2Model(vllm_config, prefix=f"{prefix}model")
+        check_config(config, hidden_act="silu", is_causal=True)
+        self.model = self.model_cls(vllm_config, prefix=f"{prefix}model")
         self.lm_head = ParallelLMHead(
             config.vocab_size, config.hidden_size, self.model.embed_tokens if config.tie_word_embeddings else None
         )

@@ -1,6 +1,6 @@
 """Which architectures can run, and the class of each.
 
-To add one: write models/<family>.py after qwen2.py, add a line here, and a checkpoint to tests/checkpoints.py.
+To add one: docs/adding-a-model.md.
 
 vLLM: vllm/model_executor/models/registry.py. Left out: multimodal and pooling models, models from other packages.
 """
@@ -17,8 +17,15 @@ __all__ = ["get_supported_archs", "resolve_model_cls"]
 
 _MODELS = {
     # architecture in config.json: module in tracellm.engine.models
+    "GPT2LMHeadModel": "gpt2",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
     "OPTForCausalLM": "opt",
+    "Phi3ForCausalLM": "phi3",
     "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
 }
 
 

@@ -1,11 +1,12 @@
-"""What every model shares: its interface, and the filling of its parameters from a checkpoint's tensors.
+"""What every model shares: its interface, the reading of config.json, and the filling of its parameters.
 
-vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py::AutoWeightsLoader.
+vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py (`AutoWeightsLoader`, `extract_layer_index`).
 """
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from tracellm.engine.config import VllmConfig
 from tracellm.engine.errors import ModelLoadError
 from tracellm.engine.layers.linear import MergedColumnParallelLinear
 
-__all__ = ["CausalLM", "load_parameters"]
+__all__ = ["CausalLM", "check_config", "get_sliding_window", "load_parameters"]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -44,6 +45,42 @@ class CausalLM(nn.Module):
         Raises:
             ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind, or not finite.
         """
+
+
+def check_config(hf_config: Any, **supported: Any) -> None:
+    """Refuse a config.json that sets one of these to another value than the one that the model's code is written for.
+
+    Raises:
+        ModelLoadError: names the setting, its value, and the one that would do.
+    """
+    for name, value in supported.items():
+        if (found := getattr(hf_config, name, value)) != value:
+            raise ModelLoadError(
+                f"config.json sets `{name}` to {found!r}; models of the type `{hf_config.model_type}` "
+                f"run here with {value!r} only."
+            )
+
+
+def get_sliding_window(hf_config: Any, prefix: str) -> int | None:
+    """How many tokens the layer of this name (`model.layers.3.self_attn`) sees, its own among them; None: all of them.
+
+    `layer_types` in config.json says which layers have the window; without it all do if there is a `sliding_window`.
+
+    Raises:
+        ModelLoadError: the layer is of a type that is not supported.
+    """
+    window = getattr(hf_config, "sliding_window", None)
+    layer_types = getattr(hf_config, "layer_types", None)
+    if layer_types is None:
+        return window
+    index = int(re.findall(r"\.layers\.(\d+)", prefix)[0])
+    layer_type = layer_types[index]
+    if layer_type not in ("full_attention", "sliding_attention"):
+        raise ModelLoadError(
+            f"config.json's `layer_types` says `{layer_type}` for layer {index}; "
+            "`full_attention` and `sliding_attention` are supported."
+        )
+    return window if layer_type == "sliding_attention" else None
 
 
 def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], ignore: tuple[str, ...] = ()) -> int:

@@ -8,7 +8,8 @@ activation) and vllm/v1/attention/backends/flash_attn.py (`FlashAttentionMetadat
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -37,6 +38,8 @@ class AttentionMetadata:
     """R numbers: tokens of each sequence in this step; known on the host, so that nobody waits for the device."""
     seq_lens_cpu: list[int]
     """R numbers: `seq_lens` on the host."""
+    plans: dict[int | None, Any] = field(default_factory=dict)
+    """By sliding window: what an implementation of `Ops` works out once a step and not once a layer."""
 
 
 class Ops(ABC):
@@ -54,6 +57,13 @@ class Ops(ABC):
         """Add, then norm: `(rms_norm(x + residual), x + residual)`. Shapes: x and residual [T, n], weight [n]."""
 
     @abstractmethod
+    def gemma_rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        """`x / rms(x) * (1 + weight)` over the last dimension, all in float32; the result in x's dtype.
+
+        Shapes: x [..., n], weight [n].
+        """
+
+    @abstractmethod
     def rotary_embedding(
         self, positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -68,6 +78,10 @@ class Ops(ABC):
         """`silu(gate) * up` where x [T, 2n] holds the gate in its first half and up in its second; [T, n]."""
 
     @abstractmethod
+    def gelu_tanh_and_mul(self, x: Tensor) -> Tensor:
+        """`gelu(gate) * up`, the gelu by its tanh approximation; x [T, 2n] as in `silu_and_mul`, the result [T, n]."""
+
+    @abstractmethod
     def reshape_and_cache(
         self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
     ) -> None:
@@ -78,12 +92,30 @@ class Ops(ABC):
 
     @abstractmethod
     def paged_attention(
-        self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
+        self,
+        query: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+        metadata: AttentionMetadata,
+        scale: float,
+        *,
+        sliding_window: int | None = None,
+        logits_soft_cap: float | None = None,
     ) -> Tensor:
         """Causal attention: a query over its own sequence's tokens up to its position, read from the paged cache.
 
         Query head h reads key/value head h // (H / K). Slots that no sequence of the step owns are never read, nor
-        those of a sequence's last block beyond its length.
+        those of a sequence's last block beyond its length, nor tokens before the window of a sequence's first query:
+        their entries in the block table may be anything.
 
         Shapes: query [T, H, D], key_cache and value_cache [blocks, block_size, K, D]; the result [T, H, D].
+
+        Args:
+            query: of the step's tokens.
+            key_cache: of one layer.
+            value_cache: of one layer.
+            metadata: which tokens belong to which sequence, and where its keys and values are.
+            scale: multiplies the scores.
+            sliding_window: a query at position p sees p and the `sliding_window - 1` positions before it; None: all.
+            logits_soft_cap: bends the scores into (-cap, cap), `cap * tanh(score / cap)`; None: leaves them alone.
         """

@@ -1,12 +1,16 @@
 """How each row of the logits wants to be sampled: the requests' sampling parameters side by side.
 
-vLLM: vllm/v1/sample/metadata.py::SamplingMetadata. Left out: penalties, log probabilities, grammars.
+`InputBatch` makes it when requests come, go or move; while the batch stays the same, so does this.
+
+vLLM: vllm/v1/sample/metadata.py::SamplingMetadata. Left out: draft tokens.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from tracellm.engine.sample.logits_processor import LogitsProcessors
 
 __all__ = ["SamplingMetadata"]
 
@@ -25,12 +29,31 @@ class SamplingMetadata:
     """int64 [N]; the vocabulary's size keeps all tokens."""
     generators: dict[int, torch.Generator]
     """The generators of the rows that have a seed; the other rows share the sampler's."""
-    min_tokens: dict[int, tuple[int, set[int]]]
-    """For rows that may not stop yet: the least number of output tokens, and the tokens forbidden until then."""
+    max_num_logprobs: int | None
+    """The most log probabilities that a row wants beside its sampled token's; None: no row wants any."""
+    prompt_token_ids: Tensor | None
+    """int64 [N, longest prompt], filled up with the vocabulary's size. None: no row has a penalty."""
+    frequency_penalties: Tensor | None
+    """float32 [N]; 0 changes nothing."""
+    presence_penalties: Tensor | None
+    """float32 [N]; 0 changes nothing."""
+    repetition_penalties: Tensor | None
+    """float32 [N]; 1 changes nothing."""
     output_token_ids: list[list[int]]
     """What each row has generated so far; the requests' own lists, which grow."""
+    allowed_token_ids_mask: Tensor | None
+    """bool [N, vocabulary]: True where a token is forbidden."""
+    bad_words_token_ids: dict[int, list[list[int]]]
+    """For the rows that have any, the token sequences that must not appear."""
+    logitsprocs: LogitsProcessors
+    """Minimum tokens, logit bias, min-p."""
 
     @property
     def all_greedy(self) -> bool:
         """Every row is greedy."""
         return self.temperature is None
+
+    @property
+    def no_penalties(self) -> bool:
+        """No row has a presence, frequency or repetition penalty."""
+        return self.prompt_token_ids is None

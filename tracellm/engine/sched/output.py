@@ -6,13 +6,19 @@ keeps the rest.
 vLLM: vllm/v1/core/sched/output.py.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracellm.engine.request import Request
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.sched.reasons import HeldReason
 
-__all__ = ["CachedRequestData", "NewRequestData", "SchedulerOutput"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["CachedRequestData", "GrammarOutput", "NewRequestData", "SchedulerOutput"]
 
 
 @dataclass(slots=True)
@@ -26,12 +32,12 @@ class NewRequestData:
     prompt_token_ids: list[int]
     sampling_params: SamplingParams
     block_ids: tuple[list[int], ...]
-    """All its blocks, one list for each KV cache group (there is one)."""
+    """All its blocks, one list for each KV cache group."""
     num_computed_tokens: int
     """Tokens that the prefix cache supplied."""
 
     @classmethod
-    def from_request(cls, request: Request, block_ids: tuple[list[int], ...]) -> "NewRequestData":
+    def from_request(cls, request: Request, block_ids: tuple[list[int], ...]) -> NewRequestData:
         """What the runner needs to know of `request`."""
         return cls(
             req_id=request.request_id,
@@ -73,8 +79,8 @@ class CachedRequestData:
 class SchedulerOutput:
     """One step: who computes how many tokens, into which blocks; and who does not, and why.
 
-    vLLM: vllm/v1/core/sched/output.py::SchedulerOutput. Left out: speculative tokens, encoder inputs, structured
-    output, connectors. Added: `not_scheduled`.
+    vLLM: vllm/v1/core/sched/output.py::SchedulerOutput. Left out: speculative tokens, encoder inputs,
+    connectors. Added: `not_scheduled`.
     """
 
     scheduled_new_reqs: list[NewRequestData]
@@ -88,3 +94,16 @@ class SchedulerOutput:
     """Requests that ended since the last step: the workers forget them."""
     not_scheduled: dict[str, HeldReason]
     """Every request that got nothing, or less than it wanted, and why."""
+
+
+@dataclass(slots=True)
+class GrammarOutput:
+    """Which tokens the grammars of the step's constrained requests allow.
+
+    vLLM: vllm/v1/core/sched/output.py::GrammarOutput.
+    """
+
+    structured_output_request_ids: list[str]
+    """The scheduled requests that are constrained, also those whose prompt is not complete after this step."""
+    grammar_bitmask: np.ndarray
+    """int32 [requests, words]: bit j of word i stands for token 32 * i + j; 1 is allowed. Row by row as the ids."""

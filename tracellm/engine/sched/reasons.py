@@ -25,6 +25,8 @@ class HeldCode(StrEnum):
     """Too few KV blocks are free to begin it, and nobody is preempted to begin a request."""
     PREEMPTED = "preempted"
     """It ran, and its KV blocks were taken so that another request could go on (or it was itself the last in line)."""
+    GRAMMAR = "grammar"
+    """Its output is constrained, and the grammar for that is still being compiled; others overtake."""
     BEHIND = "behind"
     """A request before it in the queue could not be scheduled, and nobody overtakes."""
 
@@ -70,6 +72,11 @@ class HeldReason:
     def preempted(cls, by: str, needed: int, free: int) -> "HeldReason":
         """Request `by` (this one itself, if none was behind it) needed `needed` blocks when `free` were free."""
         return cls(HeldCode.PREEMPTED, {"by": by, "needed": needed, "free": free})
+
+    @classmethod
+    def grammar(cls, kind: str) -> "HeldReason":
+        """Its constraint is of this kind: json, regex, choice, ..."""
+        return cls(HeldCode.GRAMMAR, {"kind": kind})
 
     @classmethod
     def behind(cls, request_id: str, cause: HeldCode) -> "HeldReason":

@@ -9,38 +9,21 @@ vLLM: vllm/v1/core/sched/scheduler.py.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
 from tracellm.engine.kv_cache.kv_cache_manager import KVCacheBlocks, KVCacheManager
-from tracellm.engine.messages import EngineCoreOutput, EngineCoreOutputs
+from tracellm.engine.messages import EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs
 from tracellm.engine.model_runner_output import ModelRunnerOutput
 from tracellm.engine.request import Request, RequestStatus
-from tracellm.engine.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
+from tracellm.engine.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
 from tracellm.engine.sched.request_queue import SchedulingPolicy, create_request_queue
+from tracellm.engine.sched.step import Step
 from tracellm.engine.sched.utils import check_stop
+from tracellm.engine.structured_output.manager import StructuredOutputManager
 
 __all__ = ["Scheduler"]
-
-
-@dataclass(slots=True)
-class _Step:
-    """What has been decided so far for the step being scheduled."""
-
-    token_budget: int
-    """Tokens still to give away."""
-    new_reqs: list[Request] = field(default_factory=list)
-    resumed_reqs: list[Request] = field(default_factory=list)
-    running_reqs: list[Request] = field(default_factory=list)
-    preempted_reqs: list[Request] = field(default_factory=list)
-    num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
-    new_blocks: dict[str, KVCacheBlocks] = field(default_factory=dict)
-    """All blocks of a new or resumed request; those added to a running one."""
-    not_scheduled: dict[str, HeldReason] = field(default_factory=dict)
-    blocked_req: Request | None = None
-    """The waiting request that found too few free blocks."""
 
 
 class Scheduler:
@@ -50,11 +33,19 @@ class Scheduler:
     waiting ones. When a running request finds no free block, the last one in line is preempted: it loses its blocks,
     goes back to the front of the waiting queue and is computed anew later. In a step that preempted, nobody new begins.
 
-    vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, encoder inputs, LoRA, structured
-    output, KV connectors, pipeline parallelism, asynchronous scheduling, statistics. Added: the reasons.
+    vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, encoder inputs, LoRA, KV
+    connectors, pipeline parallelism, asynchronous scheduling, statistics. Added: the reasons.
     """
 
-    def __init__(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> None:
+    def __init__(
+        self,
+        vllm_config: VllmConfig,
+        kv_cache_config: KVCacheConfig,
+        structured_output_manager: StructuredOutputManager,
+        log_stats: bool = False,
+    ) -> None:
+        self.structured_output_manager = structured_output_manager
+        self.log_stats = log_stats  # whether requests note when they are queued, scheduled, preempted
         self.scheduler_config = vllm_config.scheduler_config
         self.max_num_running_reqs = self.scheduler_config.max_num_seqs
         self.max_num_scheduled_tokens = self.scheduler_config.max_num_batched_tokens
@@ -74,14 +65,14 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. All that it decides counts as computed from now on (`_update_after_schedule`)."""
-        step = _Step(token_budget=self.max_num_scheduled_tokens)
+        step = Step(token_budget=self.max_num_scheduled_tokens)
         self._schedule_running(step)
         if not step.preempted_reqs:
             self._schedule_waiting(step)
         if self.waiting:
             self._explain_waiting(step)
 
-        num_common_prefix_blocks = [0]
+        num_common_prefix_blocks = [0] * self.kv_cache_manager.num_kv_cache_groups
         if self.running:
             num_common_prefix_blocks = self.kv_cache_manager.get_num_common_prefix_blocks(self.running[0].request_id)
         scheduler_output = SchedulerOutput(
@@ -99,7 +90,7 @@ class Scheduler:
         self._update_after_schedule(scheduler_output)
         return scheduler_output
 
-    def _schedule_running(self, step: _Step) -> None:
+    def _schedule_running(self, step: Step) -> None:
         """Let the running requests go on, preempting from the end of the line when blocks run out."""
         index = 0
         while index < len(self.running) and step.token_budget > 0:
@@ -133,7 +124,7 @@ class Scheduler:
     def _chunk(self, wanted: int) -> int:
         return min(wanted, self.scheduler_config.long_prefill_token_threshold or wanted)
 
-    def _limit(self, step: _Step, request: Request, wanted: int) -> int:
+    def _limit(self, step: Step, request: Request, wanted: int) -> int:
         """How many of the wanted tokens it can get: no more than a chunk, and than the budget has left."""
         given = self._chunk(wanted)
         if given > step.token_budget:
@@ -145,7 +136,7 @@ class Scheduler:
             step.not_scheduled[request.request_id] = HeldReason.chunk_threshold(given, wanted, given)
         return given
 
-    def _preempt(self, step: _Step, request: Request, num_new_tokens: int) -> Request:
+    def _preempt(self, step: Step, request: Request, num_new_tokens: int) -> Request:
         """Take the blocks of the last request in line, for `request`, which may be that last one itself."""
         if self.policy is SchedulingPolicy.PRIORITY:
             preempted = max(self.running, key=lambda r: (r.priority, r.arrival_time))
@@ -166,20 +157,32 @@ class Scheduler:
         preempted.status = RequestStatus.PREEMPTED
         preempted.num_computed_tokens = 0
         preempted.num_preemptions += 1
+        if self.log_stats:
+            preempted.record_event(EngineCoreEventType.PREEMPTED, step.timestamp)
         self.waiting.prepend_request(preempted)
         step.preempted_reqs.append(preempted)
         return preempted
 
-    def _schedule_waiting(self, step: _Step) -> None:
-        """Begin (or resume) waiting requests, in the order of the queue, as long as there is room for the first."""
+    def _schedule_waiting(self, step: Step) -> None:
+        """Begin (or resume) waiting requests, in the order of the queue, as long as there is room for the first.
+
+        Some are passed over: as in vLLM, those passed over in one step come back in reverse order.
+        """
         skipped = create_request_queue(self.policy)
         while self.waiting and step.token_budget > 0 and len(self.running) < self.max_num_running_reqs:
             request = self.waiting.peek_request()
+            if request.status is RequestStatus.WAITING_FOR_FSM:
+                assert request.structured_output_request is not None
+                if request.structured_output_request.grammar is None:
+                    kind, _ = request.structured_output_request.structured_output_key
+                    step.not_scheduled[request.request_id] = HeldReason.grammar(kind)
+                    skipped.prepend_request(self.waiting.pop_request())
+                    continue
+                request.status = RequestStatus.WAITING
             computed_blocks, num_computed_tokens = self.kv_cache_manager.get_computed_blocks(request)
             wanted = request.num_tokens - num_computed_tokens
             if not self.scheduler_config.enable_chunked_prefill and self._chunk(wanted) > step.token_budget:
-                # The prompt must be computed in one go: let shorter ones pass. As in vLLM, those skipped in one step
-                # come back in reverse order.
+                # The prompt must be computed in one go: let shorter ones pass.
                 step.not_scheduled[request.request_id] = HeldReason.token_budget(
                     self.max_num_scheduled_tokens, step.token_budget, wanted, given=0
                 )
@@ -199,6 +202,8 @@ class Scheduler:
 
             self.waiting.pop_request()
             self.running.append(request)
+            if self.log_stats:
+                request.record_event(EngineCoreEventType.SCHEDULED, step.timestamp)
             (step.new_reqs if request.status is RequestStatus.WAITING else step.resumed_reqs).append(request)
             step.new_blocks[request.request_id] = self.kv_cache_manager.get_blocks(request.request_id)
             step.num_scheduled_tokens[request.request_id] = num_new_tokens
@@ -210,20 +215,23 @@ class Scheduler:
         if skipped:
             self.waiting.prepend_requests(skipped)
 
-    def _explain_waiting(self, step: _Step) -> None:
+    def _explain_waiting(self, step: Step) -> None:
         """Say why those still wait that have not been told yet."""
+        untold = [request for request in self.waiting if request.request_id not in step.not_scheduled]
+        if not untold:
+            return
         if step.preempted_reqs:
             reason = HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
         elif step.token_budget == 0:
-            first = self.waiting.peek_request()
-            step.not_scheduled.setdefault(first.request_id, self._no_budget(first))
+            first = untold.pop(0)
+            step.not_scheduled[first.request_id] = self._no_budget(first)
             reason = HeldReason.behind(first.request_id, HeldCode.TOKEN_BUDGET)
         elif step.blocked_req is not None:
             reason = HeldReason.behind(step.blocked_req.request_id, HeldCode.NO_FREE_BLOCKS)
         else:
             reason = HeldReason.max_num_seqs(self.max_num_running_reqs, len(self.running))
-        for request in self.waiting:
-            step.not_scheduled.setdefault(request.request_id, reason)
+        for request in untold:
+            step.not_scheduled[request.request_id] = reason
 
     def _no_budget(self, request: Request) -> HeldReason:
         wanted = request.num_tokens - request.num_computed_tokens
@@ -255,6 +263,17 @@ class Scheduler:
         self.prev_step_scheduled_req_ids = set(scheduler_output.num_scheduled_tokens)
         self.finished_req_ids = set()  # a new set: the old one is in the output
 
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
+        """Which tokens the constrained requests of this step may be given; None when there are none."""
+        request_ids = [
+            request_id
+            for request_id in scheduler_output.num_scheduled_tokens
+            if request_id in self.requests and self.requests[request_id].use_structured_output
+        ]
+        if not request_ids:
+            return None
+        return GrammarOutput(request_ids, self.structured_output_manager.grammar_bitmask(self.requests, request_ids))
+
     # -- after the step -----------------------------------------------------------------------------------------------
 
     def update_from_output(
@@ -284,12 +303,20 @@ class Scheduler:
             if stopped:
                 self._free_request(request)
                 stopped_reqs.add(request)
+            if self.structured_output_manager.should_advance(request):
+                self.structured_output_manager.accept_tokens(request, new_token_ids)
+            new_logprobs = None
+            if model_runner_output.logprobs is not None and request.sampling_params.logprobs is not None:
+                new_logprobs = model_runner_output.logprobs.slice(index, index + 1)
             outputs.setdefault(request.client_index, []).append(
                 EngineCoreOutput(
                     request_id=request_id,
                     new_token_ids=new_token_ids,
+                    new_logprobs=new_logprobs,
+                    new_prompt_logprobs_tensors=model_runner_output.prompt_logprobs_dict.get(request_id),
                     finish_reason=request.get_finished_reason() if stopped else None,
                     stop_reason=request.stop_reason,
+                    events=request.take_events(),
                     num_cached_tokens=request.num_cached_tokens,
                 )
             )
@@ -311,6 +338,8 @@ class Scheduler:
         """Queue a request."""
         self.requests[request.request_id] = request
         self.waiting.add_request(request)
+        if self.log_stats:
+            request.record_event(EngineCoreEventType.QUEUED)
 
     def finish_requests(self, request_ids: str | Iterable[str], finished_status: RequestStatus) -> None:
         """End requests from outside: the client went away, or found a stop string.

@@ -1,8 +1,10 @@
 """Which KV blocks each request of the batch owns, row by row, and from that the slot that each token is written to.
 
-Kept between steps: a step sends only the blocks that are new. vLLM: vllm/v1/worker/block_table.py::BlockTable. Left
-out: several KV cache groups, context parallelism.
+Kept between steps: a step sends only the blocks that are new. vLLM: vllm/v1/worker/block_table.py. Left out: context
+parallelism.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,11 +12,17 @@ from torch import Tensor
 
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 
-__all__ = ["BlockTable"]
+__all__ = ["BlockTable", "MultiGroupBlockTable"]
 
 
 class BlockTable:
-    """Row i lists the blocks of the request in row i of the batch, in the order of its tokens."""
+    """Row i lists the blocks of the request in row i of the batch, in the order of its tokens.
+
+    Tokens that have left a sliding window keep their place in the row: their blocks are other requests' by now, or the
+    null block, and nobody reads them.
+
+    vLLM: vllm/v1/worker/block_table.py::BlockTable.
+    """
 
     def __init__(
         self,
@@ -59,3 +67,47 @@ class BlockTable:
     def commit_slot_mapping(self, num_tokens: int) -> Tensor:
         """Send the slots of the step's tokens to the device; int64 [num_tokens]."""
         return self.slot_mapping.copy_to_gpu(num_tokens)
+
+
+class MultiGroupBlockTable:
+    """One block table for each KV cache group; a request's blocks come as a tuple with one list for each.
+
+    vLLM: vllm/v1/worker/block_table.py::MultiGroupBlockTable.
+    """
+
+    def __init__(
+        self,
+        block_sizes: Sequence[int],
+        max_num_reqs: int,
+        max_model_len: int,
+        max_num_batched_tokens: int,
+        device: torch.device,
+    ) -> None:
+        """`block_sizes` has the tokens in a block of each group."""
+        self.block_tables = [
+            BlockTable(block_size, max_num_reqs, -(-max_model_len // block_size), max_num_batched_tokens, device)
+            for block_size in block_sizes
+        ]
+
+    def __getitem__(self, group: int) -> BlockTable:
+        return self.block_tables[group]
+
+    def append_row(self, block_ids: tuple[list[int], ...], row: int) -> None:
+        """The request in `row` got further blocks."""
+        for table, blocks in zip(self.block_tables, block_ids, strict=True):
+            table.append_row(blocks, row)
+
+    def add_row(self, block_ids: tuple[list[int], ...], row: int) -> None:
+        """`row` is another request's now, which owns these blocks."""
+        for table, blocks in zip(self.block_tables, block_ids, strict=True):
+            table.add_row(blocks, row)
+
+    def move_row(self, source: int, target: int) -> None:
+        """The request in row `source` is in row `target` from now on."""
+        for table in self.block_tables:
+            table.move_row(source, target)
+
+    def compute_slot_mapping(self, rows: np.ndarray, positions: np.ndarray) -> None:
+        """Work out the slots of T tokens, token t being at positions[t] of the request in rows[t]."""
+        for table in self.block_tables:
+            table.compute_slot_mapping(rows, positions)

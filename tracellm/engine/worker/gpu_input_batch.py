@@ -3,7 +3,7 @@
 `CachedRequestState` is all about one request and lives until it ends. `InputBatch` holds the requests of the current
 step side by side, one row each, in arrays from which a step's inputs are gathered without a loop over tokens.
 
-vLLM: vllm/v1/worker/gpu_input_batch.py. Left out: LoRA, pooling, multimodal inputs, penalties, speculative tokens.
+vLLM: vllm/v1/worker/gpu_input_batch.py. Left out: LoRA, pooling, multimodal inputs, speculative tokens.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from tracellm.engine.sample.logits_processor import BatchUpdate, LogitsProcessors
 from tracellm.engine.sample.metadata import SamplingMetadata
-from tracellm.engine.sampling_params import SamplingParams, SamplingType
-from tracellm.engine.worker.block_table import BlockTable
+from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.worker.block_table import MultiGroupBlockTable
 
 __all__ = ["CachedRequestState", "InputBatch"]
 
@@ -28,7 +30,8 @@ class CachedRequestState:
     sampling_params: SamplingParams
     generator: torch.Generator | None
     """Its own random numbers, if it has a seed."""
-    block_ids: list[int]
+    block_ids: tuple[list[int], ...]
+    """Its blocks, one list for each KV cache group."""
     num_computed_tokens: int
     """Tokens whose keys and values are in the KV cache."""
     output_token_ids: list[int] = field(default_factory=list)
@@ -47,10 +50,11 @@ class InputBatch:
         max_num_reqs: int,
         max_model_len: int,
         max_num_batched_tokens: int,
-        block_size: int,
+        block_sizes: Sequence[int],
         vocab_size: int,
         device: torch.device,
     ) -> None:
+        """`block_sizes` has the tokens in a block of each KV cache group."""
         self.device = device
         self.vocab_size = vocab_size
         self.req_ids: list[str] = []
@@ -62,15 +66,13 @@ class InputBatch:
         """Prompt and output tokens of each row."""
         self.num_tokens = np.zeros(max_num_reqs, dtype=np.int32)
         self.num_computed_tokens_cpu = np.zeros(max_num_reqs, dtype=np.int32)
-        self.block_table = BlockTable(
-            block_size, max_num_reqs, -(-max_model_len // block_size), max_num_batched_tokens, device
+        self.block_table = MultiGroupBlockTable(
+            block_sizes, max_num_reqs, max_model_len, max_num_batched_tokens, device
         )
 
-        self.temperature = np.zeros(max_num_reqs, dtype=np.float32)
-        self.top_p = np.ones(max_num_reqs, dtype=np.float32)
-        self.top_k = np.zeros(max_num_reqs, dtype=np.int64)
         self._requests: list[CachedRequestState] = []
-        self.sampling_metadata = self.make_sampling_metadata([])
+        self.logitsprocs = LogitsProcessors(vocab_size, device)
+        self.sampling_metadata = self._make_sampling_metadata()
         """Of all rows, as of the last `refresh_metadata`."""
         self._changed = False
 
@@ -97,12 +99,6 @@ class InputBatch:
         self.num_tokens[row] = request.num_tokens
         self.num_computed_tokens_cpu[row] = request.num_computed_tokens
         self.block_table.add_row(request.block_ids, row)
-
-        params = request.sampling_params
-        greedy = params.sampling_type == SamplingType.GREEDY
-        self.temperature[row] = 0.0 if greedy else params.temperature
-        self.top_p[row] = params.top_p
-        self.top_k[row] = params.top_k if 0 < params.top_k < self.vocab_size else self.vocab_size
         return row
 
     def remove_request(self, req_id: str) -> None:
@@ -129,7 +125,7 @@ class InputBatch:
         self.req_id_to_index[req_id] = target
         num_tokens = self.num_tokens[source]
         self.token_ids_cpu[target, :num_tokens] = self.token_ids_cpu[source, :num_tokens]
-        for column in (self.num_tokens, self.num_computed_tokens_cpu, self.temperature, self.top_p, self.top_k):
+        for column in (self.num_tokens, self.num_computed_tokens_cpu):
             column[target] = column[source]
         self.block_table.move_row(source, target)
 
@@ -140,35 +136,61 @@ class InputBatch:
         self._requests[row].output_token_ids.append(token_id)
 
     def refresh_metadata(self) -> None:
-        """Renew `sampling_metadata` if requests came, went or moved."""
-        if self._changed:
-            self.sampling_metadata = self.make_sampling_metadata(range(self.num_reqs))
-            self._changed = False
-
-    def make_sampling_metadata(self, rows: Sequence[int]) -> SamplingMetadata:
-        """How the requests in these rows want to be sampled, in this order."""
-        requests = [self._requests[row] for row in rows]
-        temperature, top_p, top_k = (column[list(rows)] for column in (self.temperature, self.top_p, self.top_k))
-        needed = {
-            "temperature": (temperature, bool((temperature > 0).any())),
-            "top_p": (top_p, bool((top_p < 1).any())),
-            "top_k": (top_k, bool((top_k < self.vocab_size).any())),
-        }
-        tensors = {
-            name: torch.from_numpy(values).to(self.device, non_blocking=True) if is_needed else None
-            for name, (values, is_needed) in needed.items()
-        }
-        return SamplingMetadata(
-            **tensors,
-            all_random=bool((temperature > 0).all()),
-            generators={i: r.generator for i, r in enumerate(requests) if r.generator is not None},
-            min_tokens={
-                i: (
-                    r.sampling_params.min_tokens,
-                    {t for t in r.sampling_params.all_stop_token_ids if t < self.vocab_size},
-                )
-                for i, r in enumerate(requests)
-                if r.sampling_params.min_tokens
-            },
-            output_token_ids=[r.output_token_ids for r in requests],
+        """Renew `sampling_metadata` if requests came, went or moved, and tell the logits processors of the step."""
+        if not self._changed:
+            self.logitsprocs.update_state(None)
+            return
+        self.logitsprocs.update_state(
+            BatchUpdate([r.sampling_params for r in self._requests], [r.output_token_ids for r in self._requests])
         )
+        self.sampling_metadata = self._make_sampling_metadata()
+        self._changed = False
+
+    def _make_sampling_metadata(self) -> SamplingMetadata:
+        """How the requests in the rows want to be sampled."""
+        requests, params = self._requests, [r.sampling_params for r in self._requests]
+        temperature = [p.temperature for p in params]
+        top_k = [p.top_k if 0 < p.top_k < self.vocab_size else self.vocab_size for p in params]
+        frequency, presence = [p.frequency_penalty for p in params], [p.presence_penalty for p in params]
+        repetition = [p.repetition_penalty for p in params]
+        penalized = any(frequency) or any(presence) or any(penalty != 1 for penalty in repetition)
+        num_logprobs = [self.vocab_size if p.logprobs == -1 else p.logprobs for p in params if p.logprobs is not None]
+        return SamplingMetadata(
+            temperature=self._to_device(temperature, any(temperature)),
+            all_random=all(temperature),
+            top_p=self._to_device([p.top_p for p in params], any(p.top_p < 1 for p in params)),
+            top_k=self._to_device(top_k, min(top_k, default=self.vocab_size) < self.vocab_size, torch.int64),
+            generators={row: r.generator for row, r in enumerate(requests) if r.generator is not None},
+            max_num_logprobs=max(num_logprobs, default=None),
+            prompt_token_ids=self._make_prompt_token_ids_tensor() if penalized else None,
+            frequency_penalties=self._to_device(frequency, penalized),
+            presence_penalties=self._to_device(presence, penalized),
+            repetition_penalties=self._to_device(repetition, penalized),
+            output_token_ids=[r.output_token_ids for r in requests],
+            allowed_token_ids_mask=self._make_allowed_token_ids_mask(),
+            bad_words_token_ids={row: words for row, p in enumerate(params) if (words := p.bad_words_token_ids)},
+            logitsprocs=self.logitsprocs,
+        )
+
+    def _to_device(self, values: Sequence[float], needed: bool, dtype: torch.dtype = torch.float32) -> Tensor | None:
+        """The values, one for each row, as a tensor; None if it is not needed."""
+        return torch.tensor(values, dtype=dtype).to(self.device, non_blocking=True) if needed else None
+
+    def _make_prompt_token_ids_tensor(self) -> Tensor:
+        """int64 [N, longest prompt], filled up with the vocabulary's size, which is no token's id."""
+        prompts = [r.prompt_token_ids for r in self._requests]
+        padded = np.full((len(prompts), max(map(len, prompts))), self.vocab_size, dtype=np.int64)
+        for row, prompt in enumerate(prompts):
+            padded[row, : len(prompt)] = self.token_ids_cpu[row, : len(prompt)]
+        return torch.from_numpy(padded).to(self.device, non_blocking=True)
+
+    def _make_allowed_token_ids_mask(self) -> Tensor | None:
+        """bool [N, vocabulary], True where a token is forbidden; None if every row allows all."""
+        allowed = {row: ids for row, r in enumerate(self._requests) if (ids := r.sampling_params.allowed_token_ids)}
+        if not allowed:
+            return None
+        mask = np.zeros((self.num_reqs, self.vocab_size), dtype=np.bool_)
+        for row, token_ids in allowed.items():
+            mask[row] = True
+            mask[row, token_ids] = False
+        return torch.from_numpy(mask).to(self.device, non_blocking=True)

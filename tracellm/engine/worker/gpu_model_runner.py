@@ -1,16 +1,16 @@
 """The model runner: turns a scheduler's plan into tensors, runs the model, samples, and remembers what came out.
 
-In a request's life: every step. `execute_model` is that step from top to bottom:
-`_update_states` -> `_prepare_inputs` -> `_build_attention_metadata` -> `_model_forward` -> `compute_logits` ->
-`_sample` -> `_bookkeeping_sync`.
+In a request's life: every step, in two calls. `execute_model` is the forward pass:
+`_update_states` -> `_prepare_inputs` -> `_build_attention_metadata` -> `_model_forward` -> `compute_logits`. It keeps
+the logits for `sample_tokens`: `_sample` -> `_bookkeeping_sync`. Between the two, while the device computes, the
+scheduler finds out which tokens the grammars allow.
 
-vLLM 0.11.1: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. There sampling is a second call, `sample_tokens`, and
-requests whose prompt is not complete are sampled too and the result thrown away; here only those that get a token are.
-The older documents call it ModelRunner. Left out: multimodal inputs, speculative tokens, parallelism, CUDA graphs,
-warm-up.
+vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. The older documents call it ModelRunner. Left out: multimodal
+inputs, speculative tokens, parallelism, CUDA graphs, warm-up.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,18 +18,26 @@ from torch import Tensor
 
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.errors import EngineError
-from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig
+from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from tracellm.engine.layers.attention import Attention
 from tracellm.engine.layers.forward_context import set_forward_context
 from tracellm.engine.model_loader import DefaultModelLoader
-from tracellm.engine.model_runner_output import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput, SamplerOutput
+from tracellm.engine.model_runner_output import (
+    EMPTY_MODEL_RUNNER_OUTPUT,
+    LogprobsTensors,
+    ModelRunnerOutput,
+    SamplerOutput,
+)
 from tracellm.engine.models.utils import CausalLM
 from tracellm.engine.ops import AttentionMetadata
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.sampling_params import SamplingType
-from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
+from tracellm.engine.structured_output.utils import apply_grammar_bitmask
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
+from tracellm.engine.worker.memory import making_step_inputs
+from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
 
 __all__ = ["GPUModelRunner", "PreparedInputs"]
 
@@ -47,33 +55,50 @@ class PreparedInputs:
     sampling_rows: list[int]
     """The rows that get a new token: those whose tokens are all computed after this step."""
     logits_indices: Tensor
-    """int64 [len(sampling_rows)]: the last token of each of these rows, among the T."""
+    """int64 [R]: the last token of each row, among the T."""
+
+
+class ExecuteModelState(NamedTuple):
+    """What `execute_model` leaves for `sample_tokens`."""
+
+    inputs: PreparedInputs
+    logits: Tensor
+    """[R, vocabulary], in the model's dtype."""
+    hidden_states: Tensor
+    """[T, hidden]."""
+
+
+_FORBIDDING = ("allowed_token_ids", "bad_words", "logit_bias", "min_tokens", "structured_outputs")
+"""Sampling parameters that can forbid tokens."""
 
 
 class GPUModelRunner:
     """Runs the model on one device; a step at a time."""
 
     model: CausalLM
+    input_batch: InputBatch
+    """Of the current step; made with the KV cache, whose groups it follows."""
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device) -> None:
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.device = device
-        self.max_num_tokens = vllm_config.scheduler_config.max_num_batched_tokens
-        self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
+        scheduler_config = vllm_config.scheduler_config
+        self.max_num_reqs = scheduler_config.max_num_seqs
+        # A larger budget than all requests together can use would cost memory and be of no use.
+        self.max_num_tokens = min(
+            scheduler_config.max_num_batched_tokens, self.max_num_reqs * scheduler_config.max_model_len
+        )
 
         self.requests: dict[str, CachedRequestState] = {}
         """Every request that was scheduled and has not ended, in the batch or preempted."""
-        self.input_batch = InputBatch(
-            max_num_reqs=self.max_num_reqs,
-            max_model_len=self.model_config.max_model_len,
-            max_num_batched_tokens=self.max_num_tokens,
-            block_size=vllm_config.cache_config.block_size,
-            vocab_size=self.model_config.get_vocab_size(),
-            device=device,
-        )
-        self.sampler = Sampler(torch.Generator(device).manual_seed(self.model_config.seed))
+        generator = torch.Generator(device).manual_seed(self.model_config.seed)
+        self.sampler = Sampler(generator, self.model_config.logprobs_mode)
         self.kv_caches: list[Tensor] = []
+        self.kv_cache_groups: list[KVCacheGroupSpec] = []
+        self.execute_model_state: ExecuteModelState | None = None
+        self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
+        """Of the requests that asked for them and whose prompt is not complete."""
 
         self.input_ids = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int32, device=device)
         self.positions = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int64, device=device)
@@ -90,28 +115,37 @@ class GPUModelRunner:
         """
         self.model = DefaultModelLoader().load_model(self.vllm_config)
 
-    def get_kv_cache_spec(self) -> dict[str, FullAttentionSpec]:
+    def get_kv_cache_spec(self) -> dict[str, AttentionSpec]:
         """What each attention layer stores of a token, by the layer's name."""
-        return {
-            layer.layer_name: FullAttentionSpec(
-                block_size=self.vllm_config.cache_config.block_size,
-                num_kv_heads=layer.num_kv_heads,
-                head_size=layer.head_size,
-                dtype=self.model_config.dtype,
-            )
-            for layer in self._attention_layers()
-        }
+        block_size, dtype = self.vllm_config.cache_config.block_size, self.model_config.dtype
+        return {layer.layer_name: layer.get_kv_cache_spec(block_size, dtype) for layer in self._attention_layers()}
 
     def initialize_kv_cache(self, kv_cache_config: KVCacheConfig) -> None:
         """Make the KV cache of each layer, [2, blocks, block_size, KV heads, head size], and hand it to the layer.
 
-        The memory is not written here, so on the CPU the system provides each page only when a block is first used.
+        The layers of different groups that share a tensor own different blocks of it. The memory is not written here,
+        so on the CPU the system provides each page only when a block is first used.
+
+        Raises:
+            EngineError: the memory cannot hold the inputs of the largest possible step.
         """
-        spec = kv_cache_config.kv_cache_groups[0].kv_cache_spec
+        self.kv_cache_groups = kv_cache_config.kv_cache_groups
+        with making_step_inputs(self.vllm_config.scheduler_config):
+            self.input_batch = InputBatch(
+                max_num_reqs=self.max_num_reqs,
+                max_model_len=self.model_config.max_model_len,
+                max_num_batched_tokens=self.max_num_tokens,
+                block_sizes=[group.kv_cache_spec.block_size for group in self.kv_cache_groups],
+                vocab_size=self.model_config.get_vocab_size(),
+                device=self.device,
+            )
+        spec = self.kv_cache_groups[0].kv_cache_spec
         shape = (2, kv_cache_config.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_size)
-        for layer in self._attention_layers():
-            layer.kv_cache = torch.empty(shape, dtype=spec.dtype, device=self.device)
-            self.kv_caches.append(layer.kv_cache)
+        layers = {layer.layer_name: layer for layer in self._attention_layers()}
+        for tensor in kv_cache_config.kv_cache_tensors:
+            self.kv_caches.append(torch.empty(shape, dtype=spec.dtype, device=self.device))
+            for name in tensor.shared_by:
+                layers[name].kv_cache = self.kv_caches[-1]
 
     @torch.inference_mode()
     def profile_run(self) -> None:
@@ -127,8 +161,12 @@ class GPUModelRunner:
 
     # -- a step -------------------------------------------------------------------------------------------------------
     @torch.inference_mode()
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        """Run one step as planned, and sample a token for each request whose tokens are then all computed."""
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        """Compute one step as planned, as far as the logits.
+
+        Returns:
+            None: `sample_tokens` must follow. Or, of a step without tokens, its empty result.
+        """
         self._update_states(scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
             return EMPTY_MODEL_RUNNER_OUTPUT
@@ -137,14 +175,30 @@ class GPUModelRunner:
         with set_forward_context(attn_metadata):
             hidden_states = self._model_forward(inputs.input_ids, inputs.positions)
         logits = self.model.compute_logits(hidden_states[inputs.logits_indices])
+        self.execute_model_state = ExecuteModelState(inputs, logits, hidden_states)
+        return None
+
+    @torch.inference_mode()
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+        """Sample a token for each request whose tokens are now all computed, from the logits of the step.
+
+        Raises:
+            EngineError: see `_bookkeeping_sync`.
+        """
+        assert self.execute_model_state is not None, "`execute_model` comes first, and returns None"
+        inputs, logits, hidden_states = self.execute_model_state
+        self.execute_model_state = None
+        if grammar_output is not None:
+            apply_grammar_bitmask(grammar_output, self.input_batch.req_id_to_index, logits)
         sampler_output = self._sample(logits, inputs.sampling_rows)
-        return self._bookkeeping_sync(sampler_output, inputs.sampling_rows, logits)
+        return self._bookkeeping_sync(sampler_output, inputs, logits, hidden_states)
 
     def _update_states(self, scheduler_output: SchedulerOutput) -> None:
         """Bring requests and batch up to date: who ended, who paused, who is new, who goes on, with which blocks."""
         batch, cached = self.input_batch, scheduler_output.scheduled_cached_reqs
         for req_id in scheduler_output.finished_req_ids:
             self.requests.pop(req_id, None)
+            self.in_progress_prompt_logprobs.pop(req_id, None)
             batch.remove_request(req_id)
         # Preempted requests, and running ones that this step leaves out, give up their rows but stay known.
         for req_id in (
@@ -163,10 +217,15 @@ class GPUModelRunner:
                 prompt_token_ids=new.prompt_token_ids,
                 sampling_params=new.sampling_params,
                 generator=generator,
-                block_ids=list(new.block_ids[0]),
+                block_ids=tuple(list(blocks) for blocks in new.block_ids),
                 num_computed_tokens=new.num_computed_tokens,
             )
             self.requests[new.req_id] = request
+            if (num_prompt_logprobs := new.sampling_params.prompt_logprobs) is not None:
+                self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(
+                    new.prompt_token_ids,
+                    self.model_config.get_vocab_size() if num_prompt_logprobs == -1 else num_prompt_logprobs,
+                )
             to_add.append(request)
 
         for req_id, num_computed_tokens, new_block_ids in zip(
@@ -174,17 +233,19 @@ class GPUModelRunner:
         ):
             request = self.requests[req_id]
             request.num_computed_tokens = num_computed_tokens
-            blocks = new_block_ids[0] if new_block_ids is not None else []
             if req_id in cached.resumed_req_ids:
-                request.block_ids = list(blocks)  # it lost the old ones when it was preempted
-            else:
-                request.block_ids.extend(blocks)
+                assert new_block_ids is not None
+                request.block_ids = tuple(list(new) for new in new_block_ids)  # the old ones went when it was preempted
+            elif new_block_ids is not None:
+                for blocks, new_blocks in zip(request.block_ids, new_block_ids, strict=True):
+                    blocks.extend(new_blocks)
             row = batch.req_id_to_index.get(req_id)
             if row is None:
                 to_add.append(request)
             else:
                 batch.num_computed_tokens_cpu[row] = num_computed_tokens
-                batch.block_table.append_row(blocks, row)
+                if new_block_ids is not None:
+                    batch.block_table.append_row(new_block_ids, row)
 
         for request in to_add:
             batch.add_request(request)
@@ -209,26 +270,33 @@ class GPUModelRunner:
         self.query_start_loc.np[1 : num_reqs + 1] = ends
         self.seq_lens.np[:num_reqs] = num_computed + num_scheduled
         sampling_rows = np.flatnonzero(self.seq_lens.np[:num_reqs] == batch.num_tokens[:num_reqs])
-        self.logits_indices.np[: len(sampling_rows)] = ends[sampling_rows] - 1
+        self.logits_indices.np[:num_reqs] = ends - 1
         return PreparedInputs(
             input_ids=self.input_ids.copy_to_gpu(num_tokens),
             positions=self.positions.copy_to_gpu(num_tokens),
             num_scheduled_tokens=num_scheduled,
             sampling_rows=sampling_rows.tolist(),
-            logits_indices=self.logits_indices.copy_to_gpu(len(sampling_rows)),
+            logits_indices=self.logits_indices.copy_to_gpu(num_reqs),
         )
 
-    def _build_attention_metadata(self, inputs: PreparedInputs) -> AttentionMetadata:
-        """Tell the attention layers which tokens belong to which request and where its keys and values are."""
+    def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
+        """Tell each attention layer which tokens belong to which request and where its keys and values are."""
         num_reqs, num_tokens = len(inputs.num_scheduled_tokens), len(inputs.input_ids)
-        return AttentionMetadata(
-            query_start_loc=self.query_start_loc.copy_to_gpu(num_reqs + 1),
-            seq_lens=self.seq_lens.copy_to_gpu(num_reqs),
-            block_table=self.input_batch.block_table.commit_block_table(num_reqs),
-            slot_mapping=self.input_batch.block_table.commit_slot_mapping(num_tokens),
-            query_lens_cpu=inputs.num_scheduled_tokens.tolist(),
-            seq_lens_cpu=self.seq_lens.np[:num_reqs].tolist(),
-        )
+        query_start_loc, seq_lens = self.query_start_loc.copy_to_gpu(num_reqs + 1), self.seq_lens.copy_to_gpu(num_reqs)
+        query_lens_cpu, seq_lens_cpu = inputs.num_scheduled_tokens.tolist(), self.seq_lens.np[:num_reqs].tolist()
+        of_layer: dict[str, AttentionMetadata] = {}
+        for index, group in enumerate(self.kv_cache_groups):
+            block_table = self.input_batch.block_table[index]
+            metadata = AttentionMetadata(
+                query_start_loc=query_start_loc,
+                seq_lens=seq_lens,
+                block_table=block_table.commit_block_table(num_reqs),
+                slot_mapping=block_table.commit_slot_mapping(num_tokens),
+                query_lens_cpu=query_lens_cpu,
+                seq_lens_cpu=seq_lens_cpu,
+            )
+            of_layer |= dict.fromkeys(group.layer_names, metadata)
+        return of_layer
 
     def _model_forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
         """The model itself: ids and positions [T] to hidden states [T, hidden]."""
@@ -236,20 +304,26 @@ class GPUModelRunner:
         return hidden_states
 
     def _sample(self, logits: Tensor, sampling_rows: list[int]) -> SamplerOutput:
-        """Pick a token for each of these rows; row k of the logits belongs to sampling_rows[k]."""
-        batch = self.input_batch
-        everyone = len(sampling_rows) == batch.num_reqs
-        metadata = batch.sampling_metadata if everyone else batch.make_sampling_metadata(sampling_rows)
+        """Pick a token for each row.
+
+        A row whose prompt is not complete gets one, too, which is dropped: so the batch need not be taken apart. But
+        its own generator is not used, so that its numbers do not depend on how its prompt was cut.
+        """
+        metadata = self.input_batch.sampling_metadata
+        if metadata.generators and len(sampling_rows) < len(logits):
+            generators = {row: metadata.generators[row] for row in sampling_rows if row in metadata.generators}
+            metadata = replace(metadata, generators=generators)
         output: SamplerOutput = self.sampler(logits, metadata)
         return output
 
     def _bookkeeping_sync(
-        self, sampler_output: SamplerOutput, sampling_rows: list[int], logits: Tensor
+        self, sampler_output: SamplerOutput, inputs: PreparedInputs, logits: Tensor, hidden_states: Tensor
     ) -> ModelRunnerOutput:
         """Wait for the sampled tokens, and note them as the requests' next inputs.
 
         Raises:
-            EngineError: the logits are no numbers (NaN), so the tokens mean nothing. vLLM does not check.
+            EngineError: the logits are no numbers (NaN), or every token of a request is forbidden, so the tokens mean
+            nothing. vLLM does not check.
         """
         batch = self.input_batch
         if logits.isnan().any():
@@ -258,13 +332,37 @@ class GPUModelRunner:
                 "beyond the dtype's range. Try another dtype (bfloat16 or float32); "
                 "if it stays, the checkpoint is damaged."
             )
+        tokens = sampler_output.sampled_token_ids[:, 0].tolist()
         sampled_token_ids: list[list[int]] = [[] for _ in batch.req_ids]
-        for row, token_ids in zip(sampling_rows, sampler_output.sampled_token_ids.tolist(), strict=True):
-            sampled_token_ids[row] = token_ids
-            batch.append_token(row, token_ids[0])
+        for row in inputs.sampling_rows:
+            if tokens[row] < 0:
+                params = self.requests[batch.req_ids[row]].sampling_params
+                given = ", ".join(f"`{name}`" for name in _FORBIDDING if getattr(params, name))
+                raise EngineError(
+                    f"Request {batch.req_ids[row]!r}: no token is left that could be sampled: together, all are "
+                    f"forbidden by {given}. Loosen these parameters."
+                )
+            sampled_token_ids[row] = [tokens[row]]
+            batch.append_token(row, tokens[row])
+        logprobs_tensors = sampler_output.logprobs_tensors
         return ModelRunnerOutput(
             req_ids=batch.req_ids.copy(),
             req_id_to_index=batch.req_id_to_index.copy(),
             sampled_token_ids=sampled_token_ids,
+            logprobs=None if logprobs_tensors is None else logprobs_tensors.tolists(),
+            prompt_logprobs_dict=self._get_prompt_logprobs_dict(inputs, hidden_states),
             logits_shape=(logits.shape[0], logits.shape[1]),
         )
+
+    def _get_prompt_logprobs_dict(self, inputs: PreparedInputs, hidden_states: Tensor) -> dict[str, LogprobsTensors]:
+        """The log probabilities of the prompts that are complete now, for the requests that want them."""
+        batch, complete = self.input_batch, {}
+        for req_id, prompt_logprobs in list(self.in_progress_prompt_logprobs.items()):
+            row = batch.req_id_to_index.get(req_id)
+            if row is None:
+                continue  # it pauses
+            start, end = self.query_start_loc.np[row : row + 2].tolist()
+            num_computed_tokens = int(batch.num_computed_tokens_cpu[row])
+            if prompt_logprobs.add_chunk(num_computed_tokens, hidden_states[start:end], self.model.compute_logits):
+                complete[req_id] = self.in_progress_prompt_logprobs.pop(req_id).tensors
+        return complete

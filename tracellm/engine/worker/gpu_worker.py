@@ -8,10 +8,9 @@ initialization, LoRA, sleeping, profiling, warm-up.
 import torch
 
 from tracellm.engine.config import VllmConfig
-from tracellm.engine.errors import EngineError
-from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig
+from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
 from tracellm.engine.model_runner_output import ModelRunnerOutput
-from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.worker import memory
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 
@@ -35,34 +34,28 @@ class Worker:
         """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        try:
+        with memory.making_step_inputs(self.vllm_config.scheduler_config):
             self.model_runner = GPUModelRunner(self.vllm_config, self.device)
-        except (MemoryError, RuntimeError) as error:  # NumPy's, PyTorch's
-            if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
-                raise
-            step = self.vllm_config.scheduler_config
-            raise EngineError(
-                f"There is no memory for the inputs of a step of max_num_batched_tokens={step.max_num_batched_tokens} "
-                f"and max_num_seqs={step.max_num_seqs} (max_model_len={step.max_model_len}): lower them."
-            ) from error
 
     def load_model(self) -> None:
         """See `GPUModelRunner.load_model`."""
         self.model_runner.load_model()
 
-    def get_kv_cache_spec(self) -> dict[str, FullAttentionSpec]:
+    def get_kv_cache_spec(self) -> dict[str, AttentionSpec]:
         """See `GPUModelRunner.get_kv_cache_spec`."""
         return self.model_runner.get_kv_cache_spec()
 
     def determine_available_memory(self) -> int:
-        """How many bytes the KV cache may take.
+        """How many bytes the KV cache may take: `kv_cache_memory_bytes` where that is set.
 
-        On CUDA: the share `gpu_memory_utilization` of the device's memory, less what the weights take and what a trial
-        run of the largest possible step takes at its peak. On the CPU see `memory.cpu_kv_cache_bytes`.
+        Else, on CUDA: the share `gpu_memory_utilization` of the device's memory, less what the weights take and what
+        a trial run of the largest possible step takes at its peak. On the CPU see `memory.cpu_kv_cache_bytes`.
 
         Raises:
             EngineError: the memory does not suffice for the model itself, or a setting is not a number.
         """
+        if (asked := self.vllm_config.cache_config.kv_cache_memory_bytes) is not None:
+            return memory.asked_kv_cache_bytes(asked, self.device)
         if self.device.type == "cuda":
             return memory.profile_cuda(
                 self.model_runner, self.device, self.vllm_config.cache_config.gpu_memory_utilization
@@ -77,6 +70,10 @@ class Worker:
         """See `GPUModelRunner.initialize_kv_cache`."""
         self.model_runner.initialize_kv_cache(kv_cache_config)
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """See `GPUModelRunner.execute_model`."""
         return self.model_runner.execute_model(scheduler_output)
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+        """See `GPUModelRunner.sample_tokens`."""
+        return self.model_runner.sample_tokens(grammar_output)

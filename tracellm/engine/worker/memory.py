@@ -1,4 +1,4 @@
-"""How much memory the KV cache may take.
+"""How much memory the KV cache may take, and what is said when there is none for the inputs of a step.
 
 vLLM: vllm/v1/worker/gpu_worker.py::Worker.determine_available_memory and cpu_worker.py. The CPU's share is
 `TRACELLM_CPU_KVCACHE_SPACE` here, `VLLM_CPU_KVCACHE_SPACE` there.
@@ -7,24 +7,42 @@ vLLM: vllm/v1/worker/gpu_worker.py::Worker.determine_available_memory and cpu_wo
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
-from tracellm.engine.config import VllmConfig
+from tracellm.engine.config import SchedulerConfig, VllmConfig
 from tracellm.engine.errors import EngineError
-from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec
+from tracellm.engine.kv_cache.kv_cache_groups import get_bytes_per_block, get_kv_cache_groups, get_max_num_blocks
+from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec
 
 if TYPE_CHECKING:
     from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 
-__all__ = ["cpu_kv_cache_bytes", "profile_cuda"]
+__all__ = ["asked_kv_cache_bytes", "cpu_kv_cache_bytes", "making_step_inputs", "profile_cuda"]
 
 _GIB = 1024**3
 _CPU_DEFAULT = 4 * _GIB
 
 
-def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAttentionSpec]) -> int:
+def asked_kv_cache_bytes(num_bytes: int, device: torch.device) -> int:
+    """`kv_cache_memory_bytes`, when the device has that much.
+
+    Raises:
+        EngineError: it has less.
+    """
+    total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else _total_cpu_memory()
+    if num_bytes > total:
+        raise EngineError(
+            f"LLM: `kv_cache_memory_bytes` must be at most {total}, the memory of this machine's {device}, "
+            f"got {num_bytes}."
+        )
+    return num_bytes
+
+
+def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, AttentionSpec]) -> int:
     """The CPU's share: `TRACELLM_CPU_KVCACHE_SPACE` GiB if that is set, else what is useful, up to 4 GiB.
 
     Useful is what `max_num_seqs` requests of `max_model_len` tokens need; more could never be used at once. It is
@@ -38,9 +56,10 @@ def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, FullAtt
     limit = min(_CPU_DEFAULT, _free_cpu_memory() // 2)
     if vllm_config.cache_config.num_gpu_blocks_override is not None:
         return limit
-    blocks_per_request = -(-vllm_config.model_config.max_model_len // vllm_config.cache_config.block_size)
+    groups = get_kv_cache_groups(vllm_config, kv_cache_spec)
+    blocks_per_request = get_max_num_blocks(groups, vllm_config.model_config.max_model_len, vllm_config)
     num_blocks = vllm_config.scheduler_config.max_num_seqs * blocks_per_request + 1  # and the null block
-    return min(limit, num_blocks * sum(spec.page_size_bytes for spec in kv_cache_spec.values()))
+    return min(limit, num_blocks * get_bytes_per_block(groups))
 
 
 def _checked(value: str) -> int:
@@ -96,3 +115,22 @@ def profile_cuda(model_runner: GPUModelRunner, device: torch.device, gpu_memory_
     peak = torch.cuda.max_memory_reserved(device)
     torch.cuda.empty_cache()
     return allowed - peak
+
+
+@contextmanager
+def making_step_inputs(scheduler_config: SchedulerConfig) -> Iterator[None]:
+    """Around the allocation of what holds a step's inputs: says which settings make it too large.
+
+    Raises:
+        EngineError: the memory cannot hold the inputs of the largest possible step.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # NumPy's, PyTorch's
+        if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
+            raise
+        step = scheduler_config
+        raise EngineError(
+            f"There is no memory for the inputs of a step of max_num_batched_tokens={step.max_num_batched_tokens} "
+            f"and max_num_seqs={step.max_num_seqs} (max_model_len={step.max_model_len}): lower them."
+        ) from error

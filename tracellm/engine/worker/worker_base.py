@@ -41,7 +41,7 @@ class WorkerWrapperBase:
         """Pick this worker's configuration among all; see `Worker.initialize_from_config`."""
         self.worker.initialize_from_config(kv_cache_configs[self.rpc_rank])
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """See `Worker.execute_model`."""
         return self.worker.execute_model(scheduler_output)
 

@@ -6,12 +6,12 @@ knows nothing of this; where an entry and the engine disagree, a test fails.
 - `startup.py`: configuration, the client that is chosen, loading, the KV cache;
 - `request.py`: from the user's line to the scheduler's queue, and the request's end;
 - `step.py`: one engine step, its scheduling and its outputs;
-- `runner.py`: the model runner and the sampler;
+- `runner.py`: the model runner; `sampling.py`: the sampler, and what it is asked for;
 - `model.py`: models and layers;
 - `kernels.py`: the operations.
 """
 
-from tracellm.probes.catalog import kernels, model, request, runner, startup, step
+from tracellm.probes.catalog import kernels, model, request, runner, sampling, startup, step
 
 __all__ = ["CATALOG"]
 
@@ -20,6 +20,7 @@ CATALOG = (
     *request.ENTRIES,
     *step.ENTRIES,
     *runner.ENTRIES,
+    *sampling.ENTRIES,
     *model.ENTRIES,
     *kernels.ENTRIES,
 )

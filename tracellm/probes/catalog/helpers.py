@@ -1,13 +1,16 @@
-"""What the catalog's files share: reading an argument by name, asking who calls, lists of plain entries."""
+"""What the catalog's files share: reading an argument by name, asking who calls, learning which engine is
+meant, lists of plain entries."""
 
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
+from tracellm.trace.model import Span
 from tracellm.trace.names import Level
 
-__all__ = ["argument", "called_by", "plain"]
+__all__ = ["argument", "called_by", "capture_engine", "learn_engine", "plain"]
 
 
 def plain(level: Level, module: str, *functions: str) -> list[Entry]:
@@ -30,3 +33,18 @@ def called_by(is_it: Callable[[Any], bool], most_frames: int = 40) -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """What is learnt of the `LLMEngine` whose method was called: its model's name and its tokenizer."""
+    engine = args[0]
+    return engine.model_config.served_model_name, engine.tokenizer
+
+
+def learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    """From now on this engine's model and tokenizer are meant."""
+    if facts is not None:
+        ledger.model, tokenizer = facts
+        # One token at a time: decoding holds the interpreter's lock from end to end, so the engine's own use of the
+        # tokenizer, in its thread, never meets this one.
+        ledger.decode = None if tokenizer is None else lambda token_id: tokenizer.decode([token_id])

@@ -8,7 +8,8 @@ from typing import Any
 
 from tracellm.probes.brief import brief, written
 from tracellm.probes.caller import caller, caller_attributes
-from tracellm.probes.catalog.helpers import argument, called_by, plain
+from tracellm.probes.catalog.helpers import argument, called_by, capture_engine, learn_engine, plain
+from tracellm.probes.catalog.sampling import changed_parameters
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Capture, Entry
 from tracellm.trace import names
@@ -40,15 +41,16 @@ def _generate(facts: Any) -> dict[str, Any]:
 
 def _note_generated(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
     """Ends the requests of a recording that does not go down to single steps."""
-    for request_id, text, num_tokens, reason in facts[3] if facts is not None else ():
+    for known_as, index, text, num_tokens, reason in facts[3] if facts is not None else ():
+        request_id = ledger.request_of(known_as, index)
         if ledger.is_open(request_id):
             ledger.generated(request_id, text, num_tokens, span.end_ns)
             ledger.ended(request_id, span.end_ns, reason)
 
 
-def _outputs_of(request_outputs: Any) -> list[tuple[str, str, int, str | None]]:
+def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | None]]:
     return [
-        (output.request_id, one.text, len(one.token_ids), one.finish_reason)
+        (output.request_id, one.index, one.text, len(one.token_ids), one.finish_reason)
         for output in request_outputs
         for one in output.outputs
     ]
@@ -59,7 +61,7 @@ def _outputs_of(request_outputs: Any) -> list[tuple[str, str, int, str | None]]:
 
 def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     request, prompt = argument(args, kwargs, 1, "request"), argument(args, kwargs, 2, "prompt")
-    params = request.sampling_params
+    parent, params = argument(args, kwargs, 3, "parent_req"), request.sampling_params
     is_chat = called_by(lambda code: code.co_name == "chat" and code.co_filename.endswith("llm.py"))
     return {
         "request_id": request.request_id,
@@ -72,6 +74,8 @@ def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
         "top_k": params.top_k,
         "seed": params.seed,
         "stop": list(params.stop or ()),
+        "priority": request.priority,
+        "parent": None if parent is None else (parent.request_id, argument(args, kwargs, 4, "request_index"), parent.n),
         "delta": params.output_kind.name == "DELTA",
         "operation": "chat" if is_chat else "text_completion",
     }
@@ -86,11 +90,19 @@ def _give_submitted(facts: Any) -> dict[str, Any]:
     return {"submitted": facts}
 
 
-def _capture_request_id(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return argument(args, kwargs, 1, "request_id")
+def _capture_request(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """The engine, which may have been made before this recording began, and what the user chose for the request."""
+    eos = args[0].processor.generation_config_fields.get("eos_token_id")
+    own_stops = frozenset([eos] if isinstance(eos, int) else eos or ())
+    params = argument(args, kwargs, 1, "request").sampling_params
+    return capture_engine(args, kwargs, result), changed_parameters(params, own_stops)
 
 
 def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    if facts is None:
+        return
+    engine, parameters = facts
+    learn_engine(ledger, span, engine, given)
     told = given.get("submitted")
     if told is None or span.error is not None:
         return
@@ -101,6 +113,13 @@ def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
         names.REQUEST_PROMPT_TOKENS: told["prompt_tokens"],
         names.GEN_AI_INPUT_TOKENS: told["num_prompt_tokens"],
     }
+    request.attributes[names.REQUEST_PARAMS], request.attributes[names.REQUEST_TEXT_PARAMS] = parameters
+    if told["priority"]:
+        request.attributes[names.REQUEST_PRIORITY] = told["priority"]
+    if told["parent"] is not None:
+        parent_id, index, n = told["parent"]
+        ledger.adopt(parent_id, index, told["request_id"])
+        request.attributes |= {names.REQUEST_PARENT: parent_id, names.REQUEST_INDEX: index, names.GEN_AI_CHOICES: n}
     for name, key in (
         (names.REQUEST_PROMPT, "prompt"),
         (names.GEN_AI_MAX_TOKENS, "max_tokens"),
@@ -119,17 +138,22 @@ def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
 
 def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     new = argument(args, kwargs, 1, "engine_core_outputs")
-    return len(new), _outputs_of(result.request_outputs)
+    ended = [(one.request_id, str(one.finish_reason)) for one in new if one.finish_reason is not None]
+    ended += [(request_id, "stop") for request_id in result.reqs_to_abort]
+    return len(new), _outputs_of(result.request_outputs), ended
 
 
 def _outputs(facts: Any) -> dict[str, Any]:
-    num_new, outputs = facts
-    finished = sum(reason is not None for *_, reason in outputs)
-    return {names.ARGUMENTS: [f"engine_core_outputs=list of {num_new}"], names.RESULT: f"{finished} finished"}
+    num_new, _, ended = facts
+    return {names.ARGUMENTS: [f"engine_core_outputs=list of {num_new}"], names.RESULT: f"{len(ended)} finished"}
 
 
 def _note_outputs(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    for request_id, text, num_tokens, reason in facts[1] if facts is not None else ():
+    _, outputs, ended = facts or (0, (), ())
+    for request_id, why in ended:
+        ledger.engine_ended(request_id, span.end_ns, why)
+    for known_as, index, text, num_tokens, reason in outputs:
+        request_id = ledger.request_of(known_as, index)
         ledger.generated(request_id, text, num_tokens, span.end_ns)
         if reason is not None:
             ledger.ended(request_id, span.end_ns, reason)
@@ -183,21 +207,28 @@ ENTRIES = (
     *plain("request", "preprocess", "InputPreprocessor.preprocess", "InputPreprocessor._process_decoder_only_prompt"),
     *plain("request", "preprocess", "InputPreprocessor._prompt_to_llm_inputs", "InputPreprocessor._process_text"),
     *plain("request", "preprocess", "InputPreprocessor._process_tokens"),
-    Entry("tracellm.engine.preprocess:InputPreprocessor._tokenize_prompt", "request", _capture_tokenized, _tokenized),
-    Entry("tracellm.engine.llm_engine:LLMEngine.add_request", "request", _capture_request_id, observe=_begin_request),
+    Entry("tracellm.engine.preprocess:InputPreprocessor.tokenize_prompt", "request", _capture_tokenized, _tokenized),
+    Entry("tracellm.engine.llm_engine:LLMEngine._add_request", "request", _capture_request, observe=_begin_request),
     Entry(
         _OUTPUT_PROCESSOR + ".add_request",
         "request",
         _capture_submitted,
         _submitted,
         gives=_give_submitted,
-        gives_to="LLMEngine.add_request",
+        gives_to="LLMEngine._add_request",
     ),
+    *plain("request", "llm_engine", "LLMEngine.add_request"),
+    *plain("request", "parallel_sampling", "ParentRequest.get_child_info"),
+    *plain("step", "parallel_sampling", "ParentRequest.get_outputs"),
     *plain("request", "output_processor", "RequestState.from_new_request"),
+    *plain("request", "logprobs", "LogprobsProcessor.from_new_request"),
     *plain("request", "detokenizer", "IncrementalDetokenizer.from_new_request"),
     *plain("request", "core_client", "InprocClient.add_request"),
     *plain("request", "core", "EngineCore.preprocess_add_request", "EngineCore.add_request"),
     *plain("request", "request", "Request.from_engine_core_request"),
+    *plain("request", "structured_output.manager", "StructuredOutputManager.grammar_init"),
+    *plain("request", "structured_output.manager", "StructuredOutputManager._create_grammar"),
+    *plain("request", "structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
     *plain("request", "sched.scheduler", "Scheduler.add_request"),
     Entry(_OUTPUT_PROCESSOR + ".process_outputs", "step", _capture_outputs, _outputs, observe=_note_outputs),
     *plain("request", "llm_engine", "LLMEngine.abort_request"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
+from tracellm.probes.catalog.sampling import CANDIDATES, processors_of
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -16,11 +17,15 @@ from tracellm.trace.model import Span
 
 __all__ = ["ENTRIES", "sampled_attributes"]
 
-_CANDIDATES = 5
-
 
 def _capture_tensors(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     return [(name, brief(value)) for name, value in vars(result).items() if type(value).__name__ == "Tensor"]
+
+
+def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Of each group of layers the first layer's: the layers of a group share one."""
+    groups = {id(metadata): metadata for metadata in result.values()}
+    return [told for metadata in groups.values() for told in _capture_tensors((), {}, metadata)]
 
 
 def _tensors(facts: Any) -> dict[str, Any]:
@@ -30,13 +35,15 @@ def _tensors(facts: Any) -> dict[str, Any]:
 def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """The sampled tokens and the likeliest five, with probabilities; the sampler leaves the logits unchanged."""
     runner, logits, rows = args[0], argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_rows")
-    tokens = result.sampled_token_ids  # int64 [rows, 1]
-    probabilities = logits.float().softmax(dim=-1)  # float32 [rows, vocabulary]
-    top = probabilities.topk(min(_CANDIDATES, logits.shape[-1]), dim=-1)
-    req_ids = runner.input_batch.req_ids
+    tokens = result.sampled_token_ids[rows].clamp(min=0)  # int64 [rows, 1]
+    probabilities = logits[rows].float().softmax(dim=-1)  # float32 [rows, vocabulary]
+    top = probabilities.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+    requests = [runner.requests[runner.input_batch.req_ids[row]] for row in rows]
     return {
         "logits": brief(logits),
-        "requests": [req_ids[row] for row in rows],
+        "rows": rows.copy(),
+        "requests": [request.req_id for request in requests],
+        "processors": [processors_of(one.sampling_params, len(one.output_token_ids)) for one in requests],
         "tokens": tokens[:, 0].tolist(),
         "probabilities": probabilities.gather(1, tokens)[:, 0].tolist(),
         "top_ids": top.indices.tolist(),
@@ -76,8 +83,9 @@ _RUNNER = "tracellm.engine.worker.gpu_model_runner:GPUModelRunner"
 
 ENTRIES = (
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.execute_model", "GPUModelRunner._update_states"),
+    *plain("step", "worker.gpu_model_runner", "GPUModelRunner.sample_tokens", "apply_grammar_bitmask"),
     Entry(_RUNNER + "._prepare_inputs", "step", _capture_tensors, _tensors),
-    Entry(_RUNNER + "._build_attention_metadata", "step", _capture_tensors, _tensors),
+    Entry(_RUNNER + "._build_attention_metadata", "step", _capture_metadata, _tensors),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner._model_forward"),
     Entry(
         _RUNNER + "._sample",
@@ -89,7 +97,4 @@ ENTRIES = (
         observe=_complete_sample,
     ),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner._bookkeeping_sync"),
-    *plain("step", "sample.sampler", "Sampler.forward"),
-    *plain("layer", "sample.sampler", "Sampler.sample", "Sampler.greedy_sample", "Sampler.apply_temperature"),
-    *plain("layer", "sample.sampler", "Sampler.apply_min_tokens", "apply_top_k_top_p", "random_sample"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.caller import caller, caller_attributes
-from tracellm.probes.catalog.helpers import argument, plain
+from tracellm.probes.catalog.helpers import argument, capture_engine, learn_engine, plain
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -53,19 +53,6 @@ def _capture_libraries(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
 
 def _libraries(facts: Any) -> dict[str, Any]:
     return {names.RESULT: ", ".join(f"{name} {version}" for name, version in facts)}
-
-
-def _capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    engine = args[0]
-    return engine.model_config.served_model_name, engine.tokenizer
-
-
-def _learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    if facts is not None:
-        ledger.model, tokenizer = facts
-        # One token at a time: decoding holds the interpreter's lock from end to end, so the engine's own use of the
-        # tokenizer, in its thread, never meets this one.
-        ledger.decode = lambda token_id: tokenizer.decode([token_id])
 
 
 # -- which client -----------------------------------------------------------------------------------------------------
@@ -158,15 +145,17 @@ def _memory(facts: Any) -> dict[str, Any]:
 
 
 def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    block_size = result.kv_cache_groups[0].kv_cache_spec.block_size
-    return result.num_blocks, block_size, sum(tensor.size for tensor in result.kv_cache_tensors)
+    groups = result.kv_cache_groups
+    num_bytes = sum(tensor.size for tensor in result.kv_cache_tensors)
+    return result.num_blocks, groups[0].kv_cache_spec.block_size, len(groups), num_bytes
 
 
 def _kv_cache(facts: Any) -> dict[str, Any]:
-    num_blocks, block_size, num_bytes = facts
+    num_blocks, block_size, num_groups, num_bytes = facts
     return {
         names.KV_NUM_BLOCKS: num_blocks,
         names.KV_BLOCK_SIZE: block_size,
+        names.KV_NUM_GROUPS: num_groups,
         names.KV_BYTES: num_bytes,
         names.RESULT: f"{num_blocks} blocks of {block_size} tokens",
     }
@@ -206,7 +195,7 @@ ENTRIES = (
     *plain("request", "arg_utils", "EngineArgs.create_model_config"),
     Entry("tracellm.engine.libraries:import_libraries", "request", _capture_libraries, _libraries),
     *plain("request", "executor.abstract", "Executor.get_class"),
-    Entry("tracellm.engine.llm_engine:LLMEngine.__init__", "request", _capture_engine, observe=_learn_engine),
+    Entry("tracellm.engine.llm_engine:LLMEngine.__init__", "request", capture_engine, observe=learn_engine),
     *plain("request", "llm_engine", "get_tokenizer"),
     *plain("step", "processor", "Processor.__init__"),
     *plain("step", "output_processor", "OutputProcessor.__init__"),

@@ -29,12 +29,15 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     requests, pool = scheduler.requests, scheduler.kv_cache_manager.block_pool
     return {
         "tokens": list(output.num_scheduled_tokens.items()),
-        "new": [(new.req_id, new.num_computed_tokens, new.block_ids[0].copy()) for new in output.scheduled_new_reqs],
+        "new": [
+            (new.req_id, new.num_computed_tokens, [group.copy() for group in new.block_ids])
+            for new in output.scheduled_new_reqs
+        ],
         "cached": [
             (
                 request_id,
                 cached.num_computed_tokens[i],
-                blocks[0].copy() if (blocks := cached.new_block_ids[i]) else [],
+                [group.copy() for group in cached.new_block_ids[i] or ()],
                 cached.num_output_tokens[i] > 0
                 and requests[request_id].num_tokens - cached.num_computed_tokens[i] == 1,
             )
@@ -111,6 +114,7 @@ def _complete_step(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
     if "sampled" in given:
         told.update(sampled_attributes(given["sampled"], ledger.decode))
         told[names.STEP_CANDIDATES] = _candidates(given["sampled"], ledger.decode)
+        _tell_drawn(told, given["sampled"], given.get("drawn"), ledger)
 
 
 def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -121,7 +125,7 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     ids = [request_id for request_id, _ in facts["tokens"]]
     # Of a request that begins, what is computed came from the prefix cache, in whole blocks at the front of its table.
     hits = [rows[request_id][0] if request_id in from_cache else 0 for request_id in ids]
-    tables = [(rows[request_id][1], hit // facts["block_size"]) for request_id, hit in zip(ids, hits, strict=True)]
+    tables = [_blocks(rows[id][1], hit // facts["block_size"]) for id, hit in zip(ids, hits, strict=True)]
     phases = ["decode" if rows[request_id][2] else "prefill" for request_id in ids]
     told[names.STEP_KIND] = "mixed" if len(set(phases)) > 1 else phases[0] if phases else "empty"
     told[names.STEP_REQUESTS] = ids
@@ -129,8 +133,8 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     told[names.STEP_COMPUTED] = [rows[request_id][0] for request_id in ids]
     told[names.STEP_PHASES] = phases
     told[names.STEP_CACHED] = hits
-    told[names.STEP_CACHED_BLOCKS] = [format_ranges(blocks[:cached]) for blocks, cached in tables]
-    told[names.STEP_NEW_BLOCKS] = [format_ranges(blocks[cached:]) for blocks, cached in tables]
+    told[names.STEP_CACHED_BLOCKS] = [format_ranges(cached) for cached, _ in tables]
+    told[names.STEP_NEW_BLOCKS] = [format_ranges(new) for _, new in tables]
     told[names.STEP_NEW] = new
     told[names.STEP_RESUMED] = [request_id for request_id in ids if request_id in resumed]
     told[names.STEP_PREEMPTED] = [request_id for request_id, code, _ in facts["held"] if code == "preempted"]
@@ -142,6 +146,27 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     told[names.STEP_BUDGET] = facts["budget"]
     told[names.STEP_BLOCKS_FREE] = facts["free"]
     told[names.STEP_BLOCKS_TOTAL] = facts["total"]
+
+
+def _blocks(groups: list[list[int]], num_cached: int) -> tuple[list[int], list[int]]:
+    """Of the tables of all groups of layers, the blocks that came from the cache and those that are new.
+
+    Block 0 stands where a group needs none: a sliding window has left those tokens behind.
+    """
+    cached = [block for table in groups for block in table[:num_cached] if block]
+    return cached, [block for table in groups for block in table[num_cached:] if block]
+
+
+def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledger: Ledger) -> None:
+    """What acted on the logits before the tokens were drawn, and what that left; nothing where nothing acted."""
+    if not any(sampled["processors"]):
+        return
+    told[names.STEP_PROCESSORS] = [" ".join(processors) for processors in sampled["processors"]]
+    if drawn is not None:
+        of_rows = {key: [values[row] for row in sampled["rows"]] for key, values in drawn.items() if key != "logits"}
+        told[names.STEP_LEFT] = of_rows["left"]
+        told[names.STEP_DRAWN_PROBS] = [round(probability, 6) for probability in of_rows["probabilities"]]
+        told[names.STEP_DRAWN_CANDIDATES] = _candidates(of_rows, ledger.decode)
 
 
 def _candidates(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> list[str]:
@@ -172,18 +197,25 @@ ENTRIES = (
     *plain("step", "core", "EngineCore._schedule", "EngineCore._execute_model", "EngineCore._process_model_outputs"),
     *plain("step", "core", "EngineCore.post_step"),
     Entry(_SCHEDULER + ".schedule", "step", _capture_schedule, _schedule, gives=_give_schedule, gives_to=STEP),
+    *plain("step", "sched.scheduler", "Scheduler.get_grammar_bitmask"),
+    *plain("step", "structured_output.manager", "StructuredOutputManager.grammar_bitmask"),
+    *plain("layer", "structured_output.manager", "StructuredOutputManager.accept_tokens"),
+    *plain("step", "structured_output.manager", "StructuredOutputManager.wait_for_a_grammar"),
     Entry(_SCHEDULER + ".update_from_output", "step", _capture_update, _update, gives=_give_update, gives_to=STEP),
     *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.get_computed_blocks", "KVCacheManager.allocate_slots"),
     *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.free"),
-    *plain("layer", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.find_longest_cache_hit"),
-    *plain("layer", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.allocate_new_blocks"),
-    *plain("layer", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.cache_blocks"),
+    *plain("layer", "kv_cache.kv_cache_coordinator", "*KVCacheCoordinator.find_longest_cache_hit"),
+    *plain("layer", "kv_cache.kv_cache_coordinator", "KVCacheCoordinator.allocate_new_blocks"),
+    *plain("layer", "kv_cache.kv_cache_coordinator", "KVCacheCoordinator.cache_blocks"),
+    *plain("layer", "kv_cache.kv_cache_coordinator", "KVCacheCoordinator.remove_skipped_blocks"),
+    *plain("layer", "kv_cache.single_type_kv_cache_manager", "*Manager.find_longest_cache_hit"),
     *plain("layer", "kv_cache.block_pool", "BlockPool.get_new_blocks", "BlockPool.touch", "BlockPool.free_blocks"),
     *plain("layer", "kv_cache.block_pool", "BlockPool.cache_full_blocks"),
     *plain("layer", "sched.scheduler", "Scheduler._update_request_with_output", "check_stop"),
-    *plain("step", "executor.uniproc_executor", "UniProcExecutor.execute_model"),
+    *plain("step", "executor.uniproc_executor", "UniProcExecutor.execute_model", "UniProcExecutor.sample_tokens"),
     *plain("step", "worker.worker_base", "WorkerWrapperBase.execute_model"),
-    *plain("step", "worker.gpu_worker", "Worker.execute_model"),
+    *plain("step", "worker.gpu_worker", "Worker.execute_model", "Worker.sample_tokens"),
     *plain("layer", "detokenizer", "FastIncrementalDetokenizer.update"),
+    *plain("layer", "logprobs", "LogprobsProcessor.update_from_output"),
     *plain("layer", "output_processor", "RequestState.make_request_output"),
 )

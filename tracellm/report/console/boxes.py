@@ -6,6 +6,7 @@ from tracellm.report.changes import endings, queue_changes
 from tracellm.report.console.paper import Row
 from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
 from tracellm.report.quantities import byte_size, clip, duration, percent
+from tracellm.report.steps import drawn_from
 from tracellm.report.texts import text, texts
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import shorten, visible
@@ -63,9 +64,11 @@ def load_rows(load: ModelLoad, lang: str) -> list[Row]:
 
 def kv_rows(cache: KVCache, lang: str) -> list[Row]:
     """The KV cache's size in blocks, tokens and bytes."""
-    room = (cache.num_blocks - 1) * cache.block_size  # the null block holds nothing
+    room = (cache.num_blocks - 1) // cache.num_groups * cache.block_size  # the null block holds nothing
     size = text(lang, "console.kv.size", blocks=cache.num_blocks, size=cache.block_size, room=room)
     said = [Row(text(lang, "console.kv.blocks"), [size])]
+    if cache.num_groups > 1:
+        said.append(Row(text(lang, "console.kv.groups"), [text(lang, "console.kv.shared", groups=cache.num_groups)]))
     if cache.bytes is not None:
         memory = byte_size(cache.bytes)
         if cache.available_bytes is not None:
@@ -141,7 +144,9 @@ def _sampled(step: Step, lang: str) -> list[str]:
     for one in shown:
         token = text(lang, "console.step.no_text") if one.text is None else f'"{shorten(visible(one.text), 40)}"'
         probability = f"  {percent(one.probability)}" if one.probability is not None else ""
-        lines.append(f"{visible(one.request_id)}: {token}{probability}")
+        left = None if one.tokens_left is None else (one.tokens_left, one.tokens_left)
+        how = drawn_from(one.processors, left, lang)
+        lines.append(f"{visible(one.request_id)}: {token}{probability}{f'  ({how})' if how else ''}")
     if more:
         lines.append(text(lang, "console.step.more", n=more))
     return lines

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from tracellm.report.changes import alike, changes
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.paper import Paper, rows
-from tracellm.report.facts import REQUEST_SPAN, client_choice, kv_cache, model_load, tells_of_startup
+from tracellm.report.facts import client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.quantities import duration
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.titles import step_kind
@@ -44,7 +44,7 @@ class Console:
             self._phases.setdefault(span.parent_span_id, {})[span.name] = span.duration_ns
         elif span.name == STEP_SPAN:
             self._step(span)
-        elif span.name == REQUEST_SPAN:
+        elif span.name == names.REQUEST_SPAN:
             self._requests += 1
             self._prompt_tokens += int(span.attributes.get(names.GEN_AI_INPUT_TOKENS) or 0)
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load
+from tracellm.report.html.request_view import requests_view
 from tracellm.report.html.run_view import (
     about_view,
     cache_view,
@@ -17,7 +18,6 @@ from tracellm.report.html.run_view import (
     load_view,
     probes_sentence,
     problems_view,
-    requests_view,
     run_view,
 )
 from tracellm.report.html.step_view import steps_view
@@ -26,6 +26,7 @@ from tracellm.report.mermaid import to_mermaid
 from tracellm.report.sequence import sequence
 from tracellm.report.svg import draw
 from tracellm.report.texts import Language, text
+from tracellm.report.texts.glossary import TERMS
 from tracellm.report.visible import visible
 from tracellm.trace.run_folder import RunFolder
 
@@ -56,7 +57,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "style": Markup(style),
         "script": Markup(script),
         "version": visible(str(manifest.get("tracellm", "?"))),
-        "problems": problems_view(run_folder),
+        "problems": problems_view(run_folder, lang),
         "run": run_view(run_folder, lang),
         "client": client_view(client_choice(trace.spans), lang),
         "without_text": without_text,
@@ -64,9 +65,10 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "remark": visible(diagram.remark),
         "mermaid": to_mermaid(diagram),
         "tree": tree_view(trace, lang),
-        "load": load_view(model_load(trace.spans), lang),
+        "load": load_view(model_load(trace.spans), manifest, lang),
         "cache": cache_view(kv_cache(trace.spans), lang),
         "config": [(visible(name), visible(value)) for name, value in engine_config(trace.spans)],
+        "words": [(text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
         "probes": probes_sentence(manifest, lang),
         **requests_view(trace, lang),
         **steps_view(trace, lang),

@@ -2,13 +2,15 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tracellm.report.changes import finish_reason
 from tracellm.report.console.boxes import CLIENTS, kv_rows, load_rows
-from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, RequestFacts, model_load, requests
-from tracellm.report.quantities import byte_size, clip, duration, percent
+from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests
+from tracellm.report.html.places import short_path, short_paths
+from tracellm.report.problems import problem_text
+from tracellm.report.quantities import byte_size, duration, percent
 from tracellm.report.texts import text, texts
 from tracellm.report.visible import visible
 from tracellm.trace import names
@@ -23,13 +25,8 @@ __all__ = [
     "load_view",
     "probes_sentence",
     "problems_view",
-    "requests_view",
     "run_view",
 ]
-
-MOST_REQUESTS = 100
-MOST_CHARACTERS = 6000
-"""Of one prompt or one output."""
 
 _View = dict[str, Any]
 
@@ -45,9 +42,9 @@ def run_view(run_folder: RunFolder, lang: str) -> _View:
         "title": visible(script.rpartition("/")[2] or script),
         "command": visible(command) if command != script else "",
         "started": _started(manifest.get("started_at")),
-        "folder": visible(str(run_folder.path)),
+        "folder": visible(run_folder.path.name),
         "status": status if f"html.status.{status}" in texts("en") else "unknown",
-        "error": _error(manifest.get("error")),
+        "error": _error(manifest.get("error"), str(manifest.get("cwd") or "")),
         "figures": _figures(manifest, trace, lang),
     }
 
@@ -59,16 +56,18 @@ def _started(value: Any) -> str:
         return ""
 
 
-def _error(error: Any) -> _View | None:
+def _error(error: Any, cwd: str) -> _View | None:
     if not isinstance(error, Mapping):
         return None
-    where = ":".join(str(error[key]) for key in ("file", "line") if error.get(key) is not None)
+    file = error.get("file")
+    place = [] if file is None else [short_path(str(file), cwd)]
+    where = ":".join([*place, *([str(error["line"])] if error.get("line") is not None else [])])
     function = error.get("function")
     return {
         "what": visible(f"{str(error.get('type')).rpartition('.')[2]}: {error.get('message')}", keep="\n"),
         "where": visible(f"{where}, {function}" if where and function else where),
         "source": visible(str(error.get("source") or ""), keep="\n"),
-        "traceback": visible(str(error.get("traceback") or ""), keep="\n\t"),
+        "traceback": visible(short_paths(str(error.get("traceback") or ""), cwd), keep="\n\t"),
     }
 
 
@@ -122,44 +121,12 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
     }
 
 
-def requests_view(trace: Trace, lang: str) -> _View:
-    """The requests, each with its texts and how it ended."""
-    shown, more = clip(requests(trace.spans), MOST_REQUESTS)
-    return {"requests": [_request(request, lang) for request in shown], "more_requests": more}
-
-
-def _request(request: RequestFacts, lang: str) -> _View:
-    facts = [
-        text(lang, "html.request.tokens", prompt=request.input_tokens or 0, output=request.output_tokens or 0),
-        text(lang, "html.request.unfinished")
-        if request.finish_reason is None
-        else text(lang, "html.request.ended", why=finish_reason(request.finish_reason, lang)),
-        duration(request.seconds),
-    ]
-    if request.steps is not None:
-        facts.append(text(lang, "common.steps", n=request.steps))
-    return {
-        "id": visible(request.id),
-        "facts": facts,
-        "prompt": _said(request.prompt, lang),
-        "output": _said(request.output, lang),
-        "error": visible(request.error) if request.error else None,
-        "params": [(name, visible(value)) for name, value in request.params],
-    }
-
-
-def _said(said: str | None, lang: str) -> str | None:
-    if said is None:
-        return None
-    shown = visible(said[:MOST_CHARACTERS], keep="\n\t")
-    more = len(said) - MOST_CHARACTERS
-    return f"{shown} {text(lang, 'html.characters_more', n=more)}" if more > 0 else shown
-
-
-def load_view(load: ModelLoad | None, lang: str) -> _View | None:
+def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) -> _View | None:
     """How the model was loaded, in its three stages."""
     if load is None:
         return None
+    if load.source is not None:
+        load = replace(load, source=short_path(load.source, str(manifest.get("cwd") or "")))
     name = visible(load.architecture or load.source or "?")
     return {"title": text(lang, "console.load", name=name), "rows": load_rows(load, lang)}
 
@@ -189,11 +156,12 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
     )
 
 
-def problems_view(run_folder: RunFolder) -> list[str]:
+def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
     """What could not be read of the folder, and what the probes themselves ran into."""
     probes = run_folder.manifest.get("probes")
     met = probes.get("problems") if isinstance(probes, Mapping) else None
-    return [visible(str(problem)) for problem in [*run_folder.problems, *(met if isinstance(met, list) else [])]]
+    found = [problem_text(problem, lang) for problem in run_folder.problems]
+    return [visible(str(problem)) for problem in [*found, *(met if isinstance(met, list) else [])]]
 
 
 def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
@@ -202,7 +170,8 @@ def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
     for key in ("versions", "host", "options"):
         found = manifest.get(key)
         if isinstance(found, Mapping) and found:
-            rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in found.items()]
+            told = [item for item in found.items() if (key, item[0]) != ("host", "name")]  # whose machine it was
+            rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in told]
             shown = [(visible(name), visible(value)) for name, value in rows]
             tables.append({"title": text(lang, f"html.about.{key}"), "rows": shown})
     probes = manifest.get("probes")

@@ -1,16 +1,16 @@
 """The table of steps: a row for each step in which something changed, and one for each run of alike steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracellm.report.changes import changes
 from tracellm.report.quantities import clip, duration, percent
-from tracellm.report.steps import StepRow, step_rows
+from tracellm.report.steps import StepRow, blocks_of, drawn_from, step_rows
 from tracellm.report.texts import text
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import shorten, visible
 from tracellm.trace.model import Trace
-from tracellm.trace.steps import Step
+from tracellm.trace.steps import Sampled, Step
 
 __all__ = ["steps_view"]
 
@@ -18,6 +18,8 @@ MOST_ROWS = 400
 MOST_REQUESTS = 8
 MOST_TOKENS = 40
 """Of one request in one row."""
+MOST_BLOCKS = 120
+"""Characters of one list of blocks."""
 MOST_CHARACTERS = 24
 """Of one token."""
 
@@ -32,20 +34,43 @@ def _row(row: StepRow, lang: str) -> dict[str, Any]:
     first, last, alike = row.steps[0], row.steps[-1], len(row.steps)
     used = last.blocks_total - last.blocks_free
     each = duration(row.duration_ns / alike / 1e9)
-    sampled, more_sampled = _sampled(row.steps, lang)
+    how = {one.request_id: drawn_from(one.processors, one.tokens_left, lang) for one in row.requests()}
+    sampled, more_sampled = _sampled(row.steps, how, lang)
     return {
         "index": row.indexes,
         "kind": first.kind if first.kind in ("prefill", "decode", "mixed") else "empty",
         "kind_name": step_kind(first.kind, lang),
         "requests": _names([request.request_id for request in first.requests], lang),
         "tokens": f"{row.num_tokens:,}",
+        "tokens_each": _each(row, lang),
         "blocks": f"{used:,} / {last.blocks_total:,}",
         "blocks_width": max(1, round(20 * used / last.blocks_total)) if 0 < used <= last.blocks_total else 0,
-        "time": each if alike == 1 else text(lang, "html.steps.each", time=each),
+        "time": duration(row.duration_ns / 1e9),
+        "time_each": "" if alike == 1 else text(lang, "html.steps.each", amount=each),
+        "given": _given(row, lang),
         "changes": changes(first, lang, row.before),
         "sampled": sampled,
         "more_sampled": more_sampled,
     }
+
+
+def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
+    """The KV blocks that each request got, by their ids; requests that got none are left out."""
+    found = [
+        {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(said)}
+        for one in row.requests()
+        if (said := [shorten(each, MOST_BLOCKS) for each in blocks_of(one, lang)])
+    ]
+    shown, more = clip(found, MOST_REQUESTS)
+    return [*shown, {"request": "", "blocks": text(lang, "html.more", n=more)}] if more else shown
+
+
+def _each(row: StepRow, lang: str) -> str:
+    """How many tokens each of several steps computed; nothing where that is one step, or they differ."""
+    different = {step.num_tokens for step in row.steps}
+    if len(row.steps) == 1 or len(different) > 1:
+        return ""
+    return text(lang, "html.steps.each", amount=f"{different.pop():,}")
 
 
 def _names(ids: Sequence[str], lang: str) -> str:
@@ -54,20 +79,34 @@ def _names(ids: Sequence[str], lang: str) -> str:
     return text(lang, "html.steps.ids_more", ids=names, n=more) if more else names
 
 
-def _sampled(run: Sequence[Step], lang: str) -> tuple[list[dict[str, Any]], int]:
+def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str) -> tuple[list[dict[str, Any]], int]:
     """A line of tokens for each request, and how many requests were too many."""
-    tokens: dict[str, list[dict[str, str]]] = {request.request_id: [] for request in run[0].requests}
+    tokens: dict[str, list[dict[str, Any]]] = {request.request_id: [] for request in run[0].requests}
     for step in run:
         for one in step.sampled:
             shown_text = "•" if one.text is None else _token(one.text)
             probability = percent(one.probability) if one.probability is not None else ""
-            tokens.setdefault(one.request_id, []).append({"text": shown_text, "probability": probability})
+            told = {"text": shown_text, "probability": probability, "candidates": _candidates(one, lang)}
+            tokens.setdefault(one.request_id, []).append(told)
     shown, more = clip([(request, said) for request, said in tokens.items() if said], MOST_REQUESTS)
     lines = []
     for request, said in shown:
         some, left = clip(said, MOST_TOKENS)
-        lines.append({"request": visible(request), "tokens": some, "more": left})
+        lines.append({"request": visible(request), "tokens": some, "more": left, "how": how.get(request, "")})
     return lines, more
+
+
+def _candidates(one: Sampled, lang: str) -> list[str]:
+    """The likeliest tokens as the model had them, and what the token was chosen from if that was something else."""
+    said = []
+    drawn = [] if [*one.drawn_candidates] == one.candidates else one.drawn_candidates
+    for key, candidates in (("model", one.candidates), ("drawn", drawn)):
+        listed = text(lang, "step.comma").join(
+            f"{_token(piece)} {percent(probability)}" for _, piece, probability in candidates if probability
+        )
+        if listed:
+            said.append(text(lang, f"html.candidates.{key}", tokens=listed))
+    return said
 
 
 def _token(token: str) -> str:

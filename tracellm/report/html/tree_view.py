@@ -6,8 +6,7 @@ from typing import Any
 
 from tracellm.report.calltree import folded_tree, written_out
 from tracellm.report.texts import text
-from tracellm.report.titles import arguments, caller_line, error, result, steps_title, time, times
-from tracellm.report.visible import visible
+from tracellm.report.titles import arguments, call_name, caller_line, error, result, steps_title, time, times
 from tracellm.trace.model import Trace
 from tracellm.trace.tree import Node, walk
 
@@ -65,7 +64,7 @@ class _TreeView:
     def _title(self, node: Node) -> str:
         if node.kind == "line":
             return caller_line(node)
-        return steps_title(node.steps, self._lang) if node.kind == "steps" else visible(node.span.name)
+        return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node, self._lang)
 
     def _details(self, node: Node) -> list[str]:
         """What was passed and what came back, or the exception."""

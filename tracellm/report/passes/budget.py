@@ -34,6 +34,9 @@ STEP_CHAIN = frozenset({
     "UniProcExecutor.execute_model",
     "Worker.execute_model",
     "GPUModelRunner.execute_model",
+    "UniProcExecutor.sample_tokens",
+    "Worker.sample_tokens",
+    "GPUModelRunner.sample_tokens",
     "Sampler.forward",
     "EngineCore._process_model_outputs",
     "Scheduler.update_from_output",
@@ -74,6 +77,7 @@ RETURNS = frozenset({
 INSIDE = frozenset({
     "KVCacheManager.allocate_slots",
     "GPUModelRunner._prepare_inputs",
+    "Scheduler.get_grammar_bitmask",
     "GPUModelRunner._sample",
     "EngineCore.post_step",
 })  # fmt: skip

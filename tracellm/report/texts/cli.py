@@ -19,16 +19,19 @@ Examples:
     "cli.help.show.short": "Print a run's diagram, call tree or steps again.",
     "cli.help.show": "Print a part of an earlier run again: its sequence diagram (Mermaid), call tree or steps.",
     "cli.help.show.more": """\
-RUN is a run folder; without it, or as `latest`, it is the newest in tracellm-runs/. torch is not needed.
+RUN is a run folder, or the name of a run or a script in tracellm-runs/; without it, or as `latest`, the newest there.
+torch is not needed.
 
 \b
 Examples:
+  tracellm show hello.py steps
   tracellm show tree
   tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
     "cli.help.report.short": "Write a run's reports anew.",
     "cli.help.report": "Write sequence.mmd, calltree.txt and report.html anew, from the run folder alone.",
     "cli.help.report.more": """\
-RUN is a run folder; without it, or as `latest`, it is the newest in tracellm-runs/. torch is not needed.
+RUN is a run folder, or the name of a run or a script in tracellm-runs/; without it, or as `latest`, the newest there.
+torch is not needed.
 
 \b
 Examples:
@@ -63,8 +66,10 @@ Examples:
     "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
     "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
     "cli.error.show_what": "show what? One of sequence, tree, steps (as in `tracellm show latest tree`), not {value!r}",
+    "cli.error.show_what_of": "show what of {run}? Say `tracellm show {run} tree`, or sequence, or steps",
     "cli.error.show_too_many": "show takes a run folder and one of sequence, tree, steps, not {value!r} as well",
     "cli.error.run_missing": "there is no run folder {path}",
+    "cli.error.run_unknown": "there is no run {path}; the newest in {folder} are: {known}",
     "cli.error.run_folder": "{reason}",
     "cli.error.render": "{file} was not written: {reason}. {recorded}",
     "cli.error.manifest": "cannot finish {path}: {reason}. What was recorded is still there",
@@ -88,16 +93,17 @@ SCRIPT（或 -m MODULE）之后的一切都归脚本所有。tracellm 自己的�
     "cli.help.show.short": "再次打印一次运行的时序图、调用树或各个步。",
     "cli.help.show": "再次打印一次运行的时序图（Mermaid）、调用树或各个步。",
     "cli.help.show.more": """\
-RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的一次。不需要 torch。
+RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字；省略或写 `latest` 表示其中最新的一次。不需要 torch。
 
 \b
 例如：
+  tracellm show hello.py steps
   tracellm show tree
   tracellm show my-run sequence --focus EngineCore --detail layer > diagram.mmd""",
     "cli.help.report.short": "重新写出一次运行的报告。",
     "cli.help.report": "只凭运行目录重新写出 sequence.mmd、calltree.txt 和 report.html。",
     "cli.help.report.more": """\
-RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的一次。不需要 torch。
+RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字；省略或写 `latest` 表示其中最新的一次。不需要 torch。
 
 \b
 例如：
@@ -130,8 +136,10 @@ RUN 是运行目录；省略或写 `latest` 表示 tracellm-runs/ 里最新的�
     "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 另选一个",
     "cli.error.no_runs": "{folder} 里还没有任何运行；用 `tracellm run --explain SCRIPT` 做一次",
     "cli.error.show_what": "要打印什么？请给出 sequence、tree 或 steps（如 `tracellm show tree`），而不是 {value!r}",
+    "cli.error.show_what_of": "要打印 {run} 的什么？例如 `tracellm show {run} tree`，或者 sequence、steps",
     "cli.error.show_too_many": "show 只接受一个运行目录和 sequence、tree、steps 之一，多出了 {value!r}",
     "cli.error.run_missing": "没有运行目录 {path}",
+    "cli.error.run_unknown": "没有名为 {path} 的运行；{folder} 里最新的有：{known}",
     "cli.error.run_folder": "{reason}",
     "cli.error.render": "未能写出 {file}：{reason}。{recorded}",
     "cli.error.manifest": "无法写完 {path}：{reason}。已记录的内容仍在",

@@ -1,24 +1,14 @@
 """Workloads recorded with the scheduler of a real vLLM 0.11.1 under every policy, with arrivals and aborts."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.sched.harness import make_request, make_scheduler, sample
-from tests.engine.sched.test_vllm_parity import side_by_side
-from tracellm.engine.request import RequestStatus
+from tests.engine.parity.cases import policy_cases
+from tests.engine.parity.compare import side_by_side
+from tests.engine.parity.replay import replay
+from tests.engine.sched.harness import sample
 from tracellm.engine.sched.scheduler import Scheduler
-
-CASES = Path(__file__).parents[2] / "fixtures" / "scheduler-policies.jsonl"
-EOS = 1
-NOT_SETTINGS = {"seed", "requests", "steps"}
-
-
-def read_cases() -> list[dict[str, Any]]:
-    """The recordings, one workload each."""
-    return [json.loads(line) for line in CASES.read_text().splitlines()]
 
 
 def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:
@@ -60,30 +50,8 @@ def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.parametrize("case", read_cases(), ids=lambda case: f"seed{case['seed']}")
+@pytest.mark.parametrize("case", policy_cases(), ids=lambda case: f"seed{case['seed']}")
 def test_schedules_as_vllm_under_every_policy(case):
     """With priorities, chunk thresholds, aborts and stop tokens, workers and clients are sent what vLLM sent them."""
-    scheduler = make_scheduler(**{name: value for name, value in case.items() if name not in NOT_SETTINGS})
-    block_size = case["block_size"] if case["enable_prefix_caching"] else None
-    for number, expected in enumerate(case["steps"]):
-        for index, spec in enumerate(case["requests"]):
-            if spec["add_before_step"] == number:
-                scheduler.add_request(
-                    make_request(
-                        str(index),
-                        spec["prompt_token_ids"],
-                        spec["max_tokens"],
-                        block_size=block_size,
-                        priority=spec["priority"],
-                        arrival_time=spec["arrival_time"],
-                        eos_token_id=EOS,
-                        min_tokens=spec["min_tokens"],
-                        stop_token_ids=spec["stop_token_ids"],
-                        ignore_eos=spec["ignore_eos"],
-                    )
-                )
-            if spec["abort_before_step"] == number:
-                scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
-        ours = run_step(scheduler, expected["sampled"])
+    for number, expected, ours in replay(case, run_step):
         assert ours == expected, side_by_side(number, expected, ours)
-    assert not scheduler.has_unfinished_requests()

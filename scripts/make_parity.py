@@ -1,0 +1,116 @@
+"""Writes docs/parity.md and docs/zh/parity.md: what was recorded of a real vLLM 0.11.1, and how much is equal here.
+
+    python -m scripts.make_parity, or make parity
+
+runs every recording in tests/fixtures, the whole engines and the scheduler alone, and writes the table between
+`<!-- made: parity -->` and `<!-- end -->`; all else on the pages is written by hand. `tests/docs/test_parity.py` fails
+when the table speaks of other recordings than there are; `tests/engine/parity` fails when anything differs.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.engine.parity import cases
+from tests.engine.parity.compare import Tally, compare_batches, count_values
+
+ROOT = Path(__file__).parents[1]
+PAGES = {"en": "docs/parity.md", "zh": "docs/zh/parity.md"}
+MADE = re.compile(r"(<!-- made: parity -->\n).*?(<!-- end -->)", re.DOTALL)
+
+HEADINGS = {
+    "en": "| recordings of | cases | steps | decisions compared | equal | tokens compared | equal |",
+    "zh": "| 录制内容 | 案例 | 步 | 比较的决定 | 相同 | 比较的 token | 相同 |",
+}
+GROUPS: dict[str, tuple[str, str]] = {
+    "scheduler": ("greedy requests, all added before the first step", "贪心采样的请求，全部在第一步之前加入"),
+    "batches": ("several calls of `generate`, one after the other", "先后多次调用 `generate`"),
+    "small_cache": ("a KV cache that one request fills", "一个请求就能占满的 KV 缓存"),
+    "priority": ("the priority policy", "优先级策略"),
+    "arrivals": ("arrivals and aborts between the steps", "步与步之间到来和中止的请求"),
+    "long_prompts": ("prompts beyond `long_prefill_token_threshold`", "超过 `long_prefill_token_threshold` 的提示"),
+    "whole_prompts": ("chunked prefill off", "关闭分块预填充"),
+    "edges": ("lengths at the limits", "处于边界的长度"),
+    "stops": ("stop tokens, end of sequence, `min_tokens`", "停止 token、序列结束、`min_tokens`"),
+    "text": ("text: stop strings, special tokens, output kinds", "文本：停止字符串、特殊 token、输出方式"),
+    "several": ("`n` > 1", "`n` > 1"),
+    "seeded": ("random sampling with seeds", "带种子的随机采样"),
+    "processors": ("penalties, bias, allowed tokens, bad words", "惩罚、偏置、允许的 token、禁用词"),
+    "logprobs": ("log probabilities, of prompts too", "对数概率，包括提示的"),
+    "policies": ("the scheduler alone, under every policy", "单独的调度器，各种策略"),
+    "windows": ("the scheduler alone, with sliding windows", "单独的调度器，滑动窗口"),
+}
+ALL = {"en": "**all**", "zh": "**合计**"}
+
+
+def recordings() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Every group and its cases."""
+    yield "scheduler", cases.scheduler_cases()
+    for group in [group for group in GROUPS if any(case["group"] == group for case in cases.engine_cases())]:
+        yield group, [case for case in cases.engine_cases() if case["group"] == group]
+    yield "policies", cases.policy_cases()
+    yield "windows", cases.window_cases()
+
+
+def run_here(group: str, case: dict[str, Any]) -> Tally:
+    """Run a case with tracellm and compare."""
+    if group in ("policies", "windows"):
+        from tests.engine.parity import test_scheduler_policies, test_scheduler_windows
+        from tests.engine.parity.replay import replay
+
+        run_step = (test_scheduler_policies if group == "policies" else test_scheduler_windows).run_step
+        return sum((_one_step(expected, ours) for _, expected, ours in replay(case, run_step)), Tally())
+    import tracellm
+    from tests.engine.parity.drive import Library, run_case
+    from tracellm.engine import sampling_params
+
+    ours = json.loads(json.dumps(run_case(Library.of(tracellm, sampling_params), case)))
+    return compare_batches(case, ours)[0]
+
+
+def as_recorded(group: str, case: dict[str, Any]) -> Tally:
+    """What comparing a case with itself gives: how much there is to compare."""
+    if group in ("policies", "windows"):
+        return sum((_one_step(step, step) for step in case["steps"]), Tally())
+    return compare_batches(case, case["recorded"])[0]
+
+
+def _one_step(expected: dict[str, Any], ours: dict[str, Any]) -> Tally:
+    """A step of the scheduler alone; `sampled` was given to it."""
+    theirs = {key: value for key, value in expected.items() if key != "sampled"}
+    return Tally(1, *count_values(theirs, {key: json.loads(json.dumps(ours[key])) for key in theirs}))
+
+
+def rows(tally_of: Callable[[str, dict[str, Any]], Tally]) -> list[tuple[str, int, Tally]]:
+    """For each group its name, how many cases, and what was compared; in the end all together."""
+    found = [(name, len(of), sum((tally_of(name, case) for case in of), Tally())) for name, of in recordings()]
+    return [*found, ("all", sum(count for _, count, _ in found), sum((tally for *_, tally in found), Tally()))]
+
+
+def table(lang: str, of: list[tuple[str, int, Tally]]) -> str:
+    """The rows as Markdown."""
+    lines = [HEADINGS[lang], "|---|" + "---:|" * 6]
+    for name, count, t in of:
+        text = ALL[lang] if name == "all" else GROUPS[name][lang == "zh"]
+        numbers = (count, t.steps, t.decisions, t.decisions_equal, t.tokens or "", t.tokens_equal if t.tokens else "")
+        lines.append(f"| {text} | " + " | ".join(f"{one:,}" if one != "" else "" for one in numbers) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run everything and write both pages."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    found = rows(run_here)
+    for lang, name in PAGES.items():
+        page = ROOT / name
+        text = page.read_text(encoding="utf-8")
+        made = MADE.sub(rf"\g<1>{table(lang, found)}\g<2>", text)
+        page.write_text(made, encoding="utf-8")
+        print(f"made {name}")
+
+
+if __name__ == "__main__":
+    main()

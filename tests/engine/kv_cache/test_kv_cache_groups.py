@@ -1,0 +1,90 @@
+"""Which layers share a block table, and which tensors."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.engine.sched.harness import make_config, make_spec
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.errors import EngineError
+from tracellm.engine.kv_cache.kv_cache_groups import get_kv_cache_groups, get_max_num_blocks
+from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, FullAttentionSpec, SlidingWindowSpec
+from tracellm.engine.kv_cache.kv_cache_utils import get_kv_cache_config
+
+
+def layers(*windows: int | None) -> dict[str, AttentionSpec]:
+    """Layers l0, l1, ... with these windows."""
+    return {f"l{index}": make_spec(sliding_window=window) for index, window in enumerate(windows)}
+
+
+def config(*, disabled: bool = False, **settings) -> VllmConfig:
+    """A configuration with or without the hybrid KV cache manager."""
+    made = make_config(**settings)
+    made.scheduler_config.disable_hybrid_kv_cache_manager = disabled
+    return made
+
+
+@pytest.mark.parametrize(
+    ("windows", "names"),
+    [
+        ((None, None, None), [["l0", "l1", "l2"]]),
+        ((8, 8, 8), [["l0", "l1", "l2"]]),
+        ((8, None, 8, None), [["l0", "l2"], ["l1", "l3"]]),
+        ((8, 8, None, 8, 8, None), [["l0", "l3"], ["l1", "l4"], ["l2", "l5"]]),
+        ((None, None, 8, 8, 8), [["l0", "l1"], ["l2", "l4"], ["l3"]]),  # one group is smaller
+        ((8, 8, 8, 8, 8, None), [["l0"], ["l1"], ["l2"], ["l3"], ["l4"], ["l5"]]),
+    ],
+)
+def test_groups_are_of_one_kind_and_of_one_size(windows, names):
+    """Each kind is divided into groups as large as the rarest kind, layers dealt out in turn, as vLLM does."""
+    groups = get_kv_cache_groups(config(), layers(*windows))
+    assert [group.layer_names for group in groups] == names
+    assert all(layers(*windows)[name] == group.kv_cache_spec for group in groups for name in group.layer_names)
+
+
+def test_layers_of_different_groups_share_a_tensor():
+    """There are as many tensors as the largest group has layers, and memory for blocks is counted in these."""
+    page = make_spec().page_size_bytes
+    made = get_kv_cache_config(config(), layers(None, None, 8, 8, 8), 2 * page * 100 + 1)
+    assert made.num_blocks == 100
+    assert [tensor.shared_by for tensor in made.kv_cache_tensors] == [["l0", "l2", "l3"], ["l1", "l4"]]
+    assert {tensor.size for tensor in made.kv_cache_tensors} == {100 * page}
+
+
+def test_without_the_hybrid_manager_all_layers_keep_everything():
+    """Full attention for all layers where some have it; a model of windows alone keeps its windows."""
+    (group,) = get_kv_cache_groups(config(disabled=True), layers(8, None, 8))
+    assert type(group.kv_cache_spec) is FullAttentionSpec
+    assert group.layer_names == ["l0", "l1", "l2"]
+    (group,) = get_kv_cache_groups(config(disabled=True), layers(8, 8))
+    assert type(group.kv_cache_spec) is SlidingWindowSpec
+
+
+def test_windows_of_several_lengths_are_refused_with_prefix_caching():
+    """The search for a cached prefix knows one window; without a prefix cache it does not matter."""
+    with pytest.raises(EngineError, match=r"several lengths.*enable_prefix_caching=False"):
+        get_kv_cache_groups(config(), layers(8, 9, None))
+    assert len(get_kv_cache_groups(config(enable_prefix_caching=False), layers(8, 9, None))) == 3
+
+
+def test_layers_of_different_shapes_are_refused():
+    """One pool means one size of block, whatever the kinds of attention."""
+    specs = layers(8, None)
+    with pytest.raises(EngineError, match="different shapes"):
+        get_kv_cache_groups(config(), specs | {"l9": replace(specs["l0"], num_kv_heads=4)})
+
+
+@pytest.mark.parametrize(
+    ("windows", "num_tokens", "blocks"),
+    [
+        ((None,), 33, 3),
+        ((20,), 33, 3),
+        ((20,), 1000, 5),  # 19 before, 30 in the step: 4 blocks, and one for where they begin
+        ((None, 20), 1000, 63 + 5),
+        ((1,), 1000, 3),
+    ],
+)
+def test_the_most_blocks_that_a_request_holds(windows, num_tokens, blocks):
+    """All tokens in a group of full attention; a window and a step in one with a window."""
+    groups = get_kv_cache_groups(config(), layers(*windows))
+    assert get_max_num_blocks(groups, num_tokens, config(max_num_batched_tokens=30)) == blocks

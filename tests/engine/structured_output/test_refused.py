@@ -1,0 +1,130 @@
+"""A constraint that cannot be followed is refused before anything is computed, by the name of its parameter."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tracellm import LLM, SamplingParams
+from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.sampling_params import StructuredOutputsParams
+
+TAG = {"begin": "<f>", "schema": {}, "end": ""}
+
+WRONG: dict[str, list[tuple[Any, str]]] = {
+    "json": [
+        ("{bad", "is not JSON (Expecting property name"),
+        ("[]", "must be a JSON object"),
+        ({"type": "objekt"}, "Invalid type: objekt"),
+        ({"not": {"type": "string"}}, 'these keywords are not supported: ["not"]'),
+        ({"type": "array", "uniqueItems": True}, 'these keywords are not supported: ["uniqueItems"]'),
+        ({"type": "string", "pattern": "("}, "unclosed group"),
+        ({"type": "string", "format": "colour"}, "Unknown format: colour"),
+        ({"type": "integer", "minimum": 5, "maximum": 3}, "minimum (5) is greater than maximum (3)"),
+        ({"$ref": "http://example.org/schema"}, "Resource 'http://example.org/schema' is not present"),
+        ({"enum": {1, 2}}, "set is not JSON serializable"),
+    ],
+    "json_object": [(False, "False asks for nothing")],
+    "regex": [
+        ("(", "unclosed group"),
+        ("(?=a)b", "look-ahead and look-behind, is not supported"),
+        (r"(a)\1", "backreferences are not supported"),
+        ("a^b", "lookarounds not supported"),
+        ("a{3,2}", "invalid repetition count range"),
+    ],
+    "choice": [([], "at least one string")],
+    "grammar": [
+        ("  \n", "blank"),
+        ("start: x", 'unknown name: "x"'),
+        ('root ::= "a" | b', "Rule 'b' not found"),
+        ("start: <nope>", 'unknown special token: "<nope>".'),
+        ("root ::= root", "no text that this tokenizer can write meets it"),
+        ("hello", "Expected ::="),
+    ],
+    "structural_tag": [
+        ("<f>", "is not JSON"),
+        ("{}", "'triggers' is missing"),
+        (json.dumps({"triggers": ["<f"], "structures": []}), "`structures` is empty"),
+        (json.dumps({"triggers": ["<g"], "structures": [TAG]}), "'<f>' does not start with any of the triggers"),
+        (json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": {"type": "x"}}]}), "Invalid type: x"),
+        (
+            json.dumps({"triggers": ["<f"], "structures": [TAG | {"schema": 3}]}),
+            "each with `begin`, `schema` and `end`",
+        ),
+    ],
+}
+CASES = [(name, value, reason) for name, cases in WRONG.items() for value, reason in cases]
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), CASES, ids=[f"{name}={value!r}"[:40] for name, value, _ in CASES])
+def test_it_is_refused_by_name(llm, name, value, reason):
+    """The message names the parameter and says what is wrong with it, in one line; nothing is left in the engine."""
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(**{name: value}))
+    with pytest.raises(InvalidRequestError) as refused:
+        llm.generate("Hello", params, use_tqdm=False)
+    message = str(refused.value)
+    assert name in message
+    assert reason in message
+    assert len(message.splitlines()) == 1
+    assert len(message) < 400
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            {"regex": "a", "disable_any_whitespace": True},
+            "`structured_outputs.regex`.*`disable_any_whitespace` is about",
+        ),
+        (
+            {"choice": ["a"], "whitespace_pattern": " "},
+            "`structured_outputs.choice`.*`whitespace_pattern` is about JSON",
+        ),
+        ({"json_object": True, "whitespace_pattern": "("}, "`structured_outputs.json_object`.*unclosed group"),
+        (
+            {"json_object": True, "whitespace_pattern": " ", "disable_any_whitespace": True},
+            "`disable_any_whitespace` leaves nothing for `whitespace_pattern`",
+        ),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(llm, options, reason):
+    """Options of JSON belong to JSON, and do not contradict each other."""
+    with pytest.raises(InvalidRequestError, match=reason):
+        llm.generate("Hello", SamplingParams(structured_outputs=StructuredOutputsParams(**options)), use_tqdm=False)
+
+
+def test_one_bad_constraint_refuses_the_call(llm):
+    """None of the prompts of the call stays behind, and the next call works."""
+    good, bad = (SamplingParams(structured_outputs=StructuredOutputsParams(regex=r)) for r in ("[ab]", "["))
+    with pytest.raises(EngineError, match="unclosed character class"):
+        llm.generate(["a", "b"], [good, bad], use_tqdm=False)
+    assert not llm.llm_engine.has_unfinished_requests()
+    assert llm.generate("a", good, use_tqdm=False)[0].outputs[0].text in ("a", "b")
+
+
+def test_without_a_tokenizer_there_are_none(qwen2_checkpoint):
+    """What a token says is not known without one."""
+    llm = LLM(str(qwen2_checkpoint), skip_tokenizer_init=True, num_gpu_blocks_override=50)
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(json_object=True), detokenize=False)
+    with pytest.raises(InvalidRequestError, match=r"`structured_outputs` need the tokenizer"):
+        llm.generate({"prompt_token_ids": [1, 2]}, params, use_tqdm=False)
+
+
+def test_the_library_is_imported_when_it_is_needed(qwen2_checkpoint):
+    """An engine that is never asked for structured outputs does not import llguidance, and starts no thread for it."""
+    code = f"""
+import sys, threading
+from tracellm import LLM, SamplingParams
+from tracellm.engine.sampling_params import StructuredOutputsParams
+llm = LLM({str(qwen2_checkpoint)!r}, num_gpu_blocks_override=50)
+grammar_threads = lambda: [thread.name for thread in threading.enumerate() if thread.name.startswith("grammar")]
+llm.generate("a", SamplingParams(max_tokens=2), use_tqdm=False)
+print("llguidance" in sys.modules, len(grammar_threads()))
+llm.generate("a", SamplingParams(max_tokens=2, structured_outputs=StructuredOutputsParams(regex="a")), use_tqdm=False)
+print("llguidance" in sys.modules, len(grammar_threads()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["False 0", "True 1"], done.stderr

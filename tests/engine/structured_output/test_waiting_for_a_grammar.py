@@ -1,0 +1,210 @@
+"""A request whose grammar is not compiled yet: the scheduler passes it over, says why, and does not hold up others."""
+
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from tests.engine.sched.harness import make_request, make_scheduler, run_step
+from tracellm.engine.request import Request, RequestStatus
+from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.sched.scheduler import Scheduler
+from tracellm.engine.structured_output.backend_types import StructuredOutputGrammar
+
+
+class Grammar(StructuredOutputGrammar):
+    """Accepts everything, and notes it; allows the tokens below the number that it has accepted."""
+
+    def __init__(self) -> None:
+        self.accepted: list[int] = []
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Note them."""
+        self.accepted += tokens
+        return True
+
+    def fill_bitmask(self, bitmask: np.ndarray, batch_index: int) -> None:
+        """As many ones as tokens were accepted."""
+        bitmask[batch_index] = (1 << len(self.accepted)) - 1
+
+    def is_terminated(self) -> bool:
+        """After an 8."""
+        return 8 in self.accepted
+
+
+def constrained(request_id: str, prompt: int = 5, **others) -> Request:
+    """A request whose grammar is being compiled."""
+    request = make_request(request_id, prompt, structured_outputs=StructuredOutputsParams(regex="a"), **others)
+    assert request.structured_output_request is not None
+    request.structured_output_request.compiling = Future()
+    return request
+
+
+def compile_now(request: Request) -> Grammar:
+    """The compilation is done."""
+    grammar = Grammar()
+    request.structured_output_request.compiling.set_result(grammar)  # type: ignore[union-attr]
+    return grammar
+
+
+def told(output: SchedulerOutput) -> dict[str, str]:
+    """`code details` by request."""
+    return {request_id: f"{reason.code} {reason.details()}" for request_id, reason in output.not_scheduled.items()}
+
+
+def make(requests: list[Request], **settings) -> Scheduler:
+    """A scheduler with these requests waiting."""
+    scheduler = make_scheduler(**settings)
+    for request in requests:
+        scheduler.add_request(request)
+    return scheduler
+
+
+def waiting(scheduler: Scheduler) -> list[str]:
+    """The waiting queue."""
+    return [request.request_id for request in scheduler.waiting]
+
+
+def test_only_constrained_requests_wait_for_a_grammar():
+    """The status tells the two apart from the beginning, and neither is an end."""
+    assert constrained("a").status is RequestStatus.WAITING_FOR_FSM
+    assert make_request("b", 5).status is RequestStatus.WAITING
+    assert make_request("c", 5, structured_outputs=StructuredOutputsParams()).status is RequestStatus.WAITING
+    assert not RequestStatus.is_finished(RequestStatus.WAITING_FOR_FSM)
+
+
+def test_it_is_passed_over_and_told_why():
+    """Those behind it begin; it begins itself in the first step in which its grammar is there."""
+    requests = [constrained("a"), make_request("b", 5)]
+    scheduler = make(requests)
+    output, _ = run_step(scheduler)
+    assert list(output.num_scheduled_tokens) == ["b"]
+    assert told(output) == {"a": "grammar kind=regex"}
+    assert waiting(scheduler) == ["a"]
+    compile_now(requests[0])
+    output, _ = run_step(scheduler)
+    assert list(output.num_scheduled_tokens) == ["b", "a"]
+    assert [new.req_id for new in output.scheduled_new_reqs] == ["a"]
+    assert told(output) == {}
+
+
+def test_those_passed_over_come_back_in_reverse():
+    """As in vLLM, which puts each back before the other; those not reached stay behind them."""
+    scheduler = make([constrained("a"), constrained("b"), make_request("c", 5), make_request("d", 5)], max_num_seqs=1)
+    output, _ = run_step(scheduler)
+    assert list(output.num_scheduled_tokens) == ["c"]
+    assert waiting(scheduler) == ["b", "a", "d"]
+    assert told(output) == {
+        "a": "grammar kind=regex",
+        "b": "grammar kind=regex",
+        "d": "max_num_seqs limit=1 running=1",
+    }
+
+
+def test_by_priority_it_keeps_its_place():
+    """Under the priority policy the queue has only one order."""
+    requests = [constrained("a", priority=0), constrained("b", priority=1), make_request("c", 5, priority=2)]
+    scheduler = make(requests, policy="priority")
+    assert list(run_step(scheduler)[0].num_scheduled_tokens) == ["c"]
+    assert waiting(scheduler) == ["a", "b"]
+
+
+def test_the_budget_is_not_blamed_on_it():
+    """When the budget ends behind it, the first that lacks budget is the one the others wait behind."""
+    scheduler = make([constrained("a"), *(make_request(name, 8) for name in "bcd")], max_num_batched_tokens=8)
+    assert told(run_step(scheduler)[0]) == {
+        "a": "grammar kind=regex",
+        "c": "token_budget budget=8 left=0 wanted=8 given=0",
+        "d": "behind request=c cause=token_budget",
+    }
+
+
+def test_when_it_is_not_reached_its_grammar_is_not_the_reason():
+    """Behind a request that lacks blocks nobody is looked at."""
+    scheduler = make([make_request("a", 16 * 2), make_request("b", 16 * 2), constrained("c")], num_gpu_blocks=4)
+    assert told(run_step(scheduler)[0]) == {
+        "b": "no_free_blocks needed=2 free=1",
+        "c": "behind request=b cause=no_free_blocks",
+    }
+
+
+def test_it_can_be_aborted_meanwhile():
+    """It leaves the queue, and its grammar comes too late."""
+    request = constrained("a")
+    scheduler = make([request])
+    run_step(scheduler)
+    scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    compile_now(request)
+    assert not scheduler.has_unfinished_requests()
+    assert run_step(scheduler)[0].num_scheduled_tokens == {}
+
+
+def test_what_went_wrong_in_the_thread_is_raised():
+    """A compilation that failed is not waited for without end."""
+    request = constrained("a")
+    scheduler = make([request])
+    request.structured_output_request.compiling.set_exception(ValueError("no grammar"))  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="no grammar"):
+        scheduler.schedule()
+
+
+def test_the_bitmask_has_a_row_for_each_constrained_request():
+    """In the order of the step; unconstrained requests have none, and after the end everything is allowed."""
+    requests = [constrained("a", max_tokens=9), make_request("b", 5, max_tokens=9), constrained("c", max_tokens=9)]
+    grammars = [compile_now(request) for request in (requests[0], requests[2])]
+    scheduler = make(requests)
+    scheduler.structured_output_manager.__dict__["_grammar_bitmask"] = np.zeros((8, 2), dtype=np.int32)
+    run_step(scheduler)
+    run_step(scheduler, lambda request: 8 if request.request_id == "c" else 7)
+    output = scheduler.schedule()
+    grammar_output = scheduler.get_grammar_bitmask(output)
+    assert grammar_output is not None
+    assert grammar_output.structured_output_request_ids == ["a", "c"]
+    assert [grammar.accepted for grammar in grammars] == [[7, 7], [7, 8]]
+    assert grammar_output.grammar_bitmask.tolist() == [[3, 3], [-1, -1]]
+
+
+def test_without_constrained_requests_there_is_no_bitmask():
+    """And the library is not asked."""
+    scheduler = make([make_request("a", 5), constrained("b")])
+    assert scheduler.get_grammar_bitmask(scheduler.schedule()) is None
+
+
+def test_a_prompt_in_chunks_moves_no_grammar():
+    """Only sampled tokens are accepted: none while the prompt is not complete. Its row is there all the same."""
+    request = constrained("a", 20)
+    grammar = compile_now(request)
+    scheduler = make([request], max_num_batched_tokens=12)
+    scheduler.structured_output_manager.__dict__["_grammar_bitmask"] = np.zeros((8, 2), dtype=np.int32)
+    output = scheduler.schedule()
+    grammar_output = scheduler.get_grammar_bitmask(output)
+    assert grammar_output is not None
+    assert grammar_output.structured_output_request_ids == ["a"]
+    run_step(scheduler)
+    assert grammar.accepted == [7]
+
+
+def test_the_last_token_is_accepted_too():
+    """The grammar learns the token that ends its request, as in vLLM."""
+    request = constrained("a", max_tokens=1)
+    grammar = compile_now(request)
+    scheduler = make([request])
+    run_step(scheduler)
+    assert request.is_finished()
+    assert grammar.accepted == [7]
+
+
+def test_a_preempted_request_keeps_its_grammar():
+    """It comes back as a resumed one, with the state that its tokens led to."""
+    requests = [make_request("a", 16, max_tokens=40), constrained("b", 16, max_tokens=40)]
+    grammar = compile_now(requests[1])
+    scheduler = make(requests, num_gpu_blocks=5)
+    while requests[1].status is not RequestStatus.PREEMPTED:
+        run_step(scheduler)
+    accepted = len(grammar.accepted)
+    assert accepted > 0
+    while requests[1].status is RequestStatus.PREEMPTED:
+        output, _ = run_step(scheduler)
+    assert output.scheduled_cached_reqs.resumed_req_ids == {"b"}
+    assert grammar.accepted == [7] * (accepted + 1) == list(requests[1].output_token_ids)

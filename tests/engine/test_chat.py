@@ -1,0 +1,121 @@
+"""`LLM.chat`: conversations, templates, tools."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.engine.watch import token_ids
+from tracellm import LLM, SamplingParams
+from tracellm.engine.errors import InvalidRequestError
+
+GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(qwen2_checkpoint) -> LLM:
+    """One for all tests here: each leaves it as it was."""
+    return LLM(str(qwen2_checkpoint), dtype="float32")
+
+
+def test_chat_fills_in_the_template(llm):
+    """One conversation or several; the prompt is the filled-in template, tokenized without further special tokens."""
+    conversation = [{"role": "user", "content": "Hello"}]
+    in_parts = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+    outputs = llm.chat([conversation, in_parts], GREEDY)
+    text = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert [output.prompt for output in outputs] == [text, text]
+    assert outputs[0].prompt_token_ids == llm.get_tokenizer().encode(text, add_special_tokens=False)
+    assert token_ids(llm.chat(conversation, GREEDY)) == token_ids(outputs[:1]) == token_ids(outputs[1:])
+
+
+def test_chat_options(llm):
+    """The answer's opening can be left out, the last message continued, and another template given."""
+    conversation = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Wel"}]
+    prompt = llm.chat(conversation, GREEDY, add_generation_prompt=False)[0].prompt
+    assert prompt is not None
+    assert prompt.endswith("Wel<|im_end|>\n")
+    prompt = llm.chat(conversation, GREEDY, add_generation_prompt=False, continue_final_message=True)[0].prompt
+    assert prompt is not None
+    assert prompt.endswith("assistant\nWel")
+    template = "{% for m in messages %}{{ m.content }}{{ mark }}{% endfor %}"
+    output = llm.chat(conversation, GREEDY, chat_template=template, chat_template_kwargs={"mark": "!"})[0]
+    assert output.prompt == "Hello!Wel!"
+    variables = {"mark": "?", "chat_template": template, "add_generation_prompt": False}  # as vLLM takes them, too
+    assert llm.chat(conversation, GREEDY, chat_template_kwargs=variables)[0].prompt == "Hello?Wel?"
+
+
+TEMPLATE = """{%- for tool in tools or [] %}[{{ tool.function.name }}]{% endfor -%}
+{%- for m in messages %}{{ m.role }}:
+{%- if m.content is string %}{{ m.content }}
+{%- else %}{% for part in m.content %}<{{ part.text }}>{% endfor %}{% endif -%}
+{%- for call in m.tool_calls or [] %}{{ call.function.name }}({{ call.function.arguments.city }}){% endfor %};
+{%- endfor %}"""
+
+
+def test_chat_with_tools(llm):
+    """Tools go to the template; a message with tool calls needs no content, and their arguments become a dict."""
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
+    conversation = [
+        {"role": "user", "content": "Rain?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "No.", "tool_call_id": "1"},
+    ]
+    output = llm.chat(conversation, GREEDY, chat_template=TEMPLATE, tools=tools)[0]
+    assert output.prompt == "[weather]user:Rain?;assistant:weather(Paris);tool:No.;"
+    assert call["function"]["arguments"] == '{"city": "Paris"}'  # type: ignore[index]
+
+
+def test_forms_of_content(llm):
+    """Parts become one text for the template, or stay parts when it wants these; one text is then one part."""
+    conversation = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    ]
+    for form, expected in (
+        ("auto", "system:Be kind.;user:a\nb;"),
+        ("string", "system:Be kind.;user:a\nb;"),
+        ("openai", "system:<Be kind.>;user:<a><b>;"),
+    ):
+        output = llm.chat(conversation, GREEDY, chat_template=TEMPLATE, chat_template_content_format=form)[0]
+        assert output.prompt == expected
+    prompts = llm.preprocess_chat(conversation, chat_template=TEMPLATE)
+    assert prompts == [
+        {"prompt": output_text, "prompt_token_ids": llm.get_tokenizer().encode(output_text)}
+        for output_text in ["system:Be kind.;user:a\nb;"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ("Hello", "A conversation is a list of messages"),
+        ([], "A conversation is a list of messages"),
+        ([[]], "The conversation is empty"),
+        ([{"role": "user"}], r"messages\[0\] needs a `content`"),
+        ([{"role": "user", "content": "a"}, {"content": "Hello"}], r"messages\[1\] needs a `role`"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "only text parts are supported"),
+    ],
+)
+def test_chat_refuses_what_is_no_conversation(llm, messages, message):
+    """Each mistake is named, with its place."""
+    with pytest.raises(InvalidRequestError, match=message):
+        llm.chat(messages, GREEDY)
+
+
+def test_chat_without_a_template_says_so(qwen2_checkpoint, tmp_path):
+    """A model without chat template says that it has none, and what to do."""
+    folder = shutil.copytree(qwen2_checkpoint, tmp_path / "model")
+    for file in folder.glob("chat_template*"):
+        file.unlink()
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "chat_template"}))
+    with pytest.raises(InvalidRequestError, match="no chat template"):
+        LLM(str(folder)).chat([{"role": "user", "content": "Hello"}])
+
+
+def test_a_template_that_refuses_is_a_refused_request(llm):
+    """What a template says in refusing a conversation is in the message."""
+    with pytest.raises(InvalidRequestError, match="only one question"):
+        llm.chat([{"role": "user", "content": "a"}], chat_template="{{ raise_exception('only one question') }}")

@@ -1,0 +1,233 @@
+"""Parameters, prompts and settings against a real vLLM 0.11.1: what it accepts and refuses, and what it makes of them.
+
+`params-cases.jsonl` was written by record_params_cases.py in vLLM's environment (tests/fixtures/README.md).
+"""
+
+import json
+import math
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tracellm import SamplingParams
+from tracellm.engine import arg_utils
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config import VllmConfig
+from tracellm.engine.errors import EngineError
+from tracellm.engine.messages import EngineCoreRequest
+from tracellm.engine.not_here import NOT_HERE
+from tracellm.engine.parallel_sampling import ParentRequest
+from tracellm.engine.processor import Processor
+from tracellm.engine.sampling_params import RequestOutputKind, StructuredOutputsParams
+from tracellm.engine.tokenizer import get_tokenizer
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MODELS = {"tiny-random-qwen2": str(FIXTURES / "tiny-random-qwen2"), "tiny": "tiny"}
+NUMBERS = ("presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p")
+
+
+@cache
+def cases(kind: str) -> list[dict[str, Any]]:
+    """All recorded cases of one kind."""
+    with (FIXTURES / "params-cases.jsonl").open(encoding="utf-8") as file:
+        return [case for case in map(json.loads, file) if case["kind"] == kind]
+
+
+def revive(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What JSON cannot hold: enum members, and dicts with numbers as keys."""
+    revived = dict(arguments)
+    if "output_kind" in revived:
+        revived["output_kind"] = RequestOutputKind[revived["output_kind"]]
+    if revived.get("logit_bias"):
+        revived["logit_bias"] = {int(token): bias for token, bias in revived["logit_bias"].items()}
+    return revived
+
+
+def fields_of(params: SamplingParams, recorded: dict[str, Any]) -> dict[str, Any]:
+    """The fields that the recording has, in its form."""
+    special: dict[str, Any] = {
+        "output_kind": params.output_kind.name,
+        "logit_bias": params.logit_bias and {str(token): bias for token, bias in params.logit_bias.items()},
+        "sampling_type": params.sampling_type.name,
+        "all_stop_token_ids": sorted(params.all_stop_token_ids),
+        "stop_token_ids": sorted(set(params.stop_token_ids or ())),
+    }
+    return {name: special[name] if name in special else getattr(params, name) for name in recorded}
+
+
+def differences(
+    kind: str,
+    make: Callable[[dict[str, Any]], Any],
+    compare: Callable[[dict[str, Any], Any], object],
+    stricter: Callable[[dict[str, Any]], bool] = lambda case: False,
+) -> list[str]:
+    """Cases in which tracellm decides otherwise than recorded, but for those that it refuses on purpose (`stricter`),
+    or makes something else, so that `compare` finds a difference."""
+    found = []
+    for case in cases(kind):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = make(case)
+            except EngineError as error:
+                if "refused" not in case and not stricter(case):
+                    found.append(f"{case}: refused with {error}")
+                continue
+        if "refused" in case or stricter(case):
+            found.append(f"{case}: accepted")
+        elif difference := compare(case, result):
+            found.append(f"{case}: {difference}")
+    return found
+
+
+def compare_params(case: dict[str, Any], params: SamplingParams) -> object:
+    """Nothing when all recorded fields are equal, and nothing else differs from the defaults."""
+    ours = fields_of(params, case["fields"])
+    if ours != case["fields"]:
+        return ours
+    defaults = SamplingParams()
+    others = {name for name in SamplingParams.__dataclass_fields__ if name.strip("_") not in case["fields"]}
+    if changed := {name for name in others if getattr(params, name) != getattr(defaults, name)}:
+        return f"differs from the defaults in {changed}"
+    return repr(params) if repr(params) != case.get("repr", repr(params)) else None
+
+
+def is_refused_on_purpose(case: dict[str, Any]) -> bool:
+    """Numbers that are none (NaN), and an `n` below 1, which vLLM replaces when `best_of` is 1."""
+    arguments = case["arguments"]
+    no_number = any(isinstance(arguments.get(name), float) and math.isnan(arguments[name]) for name in NUMBERS)
+    return no_number or (arguments.get("n", 1) or 0) < 1
+
+
+def test_sampling_params():
+    """Of some 700 combinations the same are accepted, with the same fields after normalization, and the same repr."""
+    assert len(cases("params")) > 600
+    assert not differences(
+        "params", lambda case: SamplingParams(**revive(case["arguments"])), compare_params, is_refused_on_purpose
+    )
+
+
+def test_from_optional():
+    """`None` stands for a default, and biases are cut, as in vLLM."""
+    assert not differences(
+        "from_optional", lambda case: SamplingParams.from_optional(**case["arguments"]), compare_params
+    )
+
+
+def test_structured_outputs_params():
+    """The same combinations of constraints are accepted, and look the same but for the backend, which vLLM notes."""
+
+    def compare(case: dict[str, Any], params: StructuredOutputsParams) -> object:
+        got = (repr(params), params.all_constraints_none())
+        theirs = case["repr"].replace(", _backend=None, _backend_was_auto=False", "")
+        return got if got != (theirs, case["all_constraints_none"]) else None
+
+    def has_unknown_name(case: dict[str, Any]) -> bool:
+        """vLLM drops it without a word."""
+        return "jsn" in case["arguments"]
+
+    def make(case: dict[str, Any]) -> StructuredOutputsParams:
+        return StructuredOutputsParams(**case["arguments"])
+
+    assert not differences("structured_outputs", make, compare, has_unknown_name)
+
+
+def test_what_model_and_tokenizer_add():
+    """End-of-sequence tokens become stop tokens, and bad words sequences of tokens, as in vLLM."""
+
+    def make(case: dict[str, Any]) -> SamplingParams:
+        params = SamplingParams(**case["arguments"])
+        if "model" in case:
+            tokenizer = processor_of(case["model"]).tokenizer
+            assert tokenizer is not None
+            params.update_from_tokenizer(tokenizer)
+        else:
+            params.update_from_generation_config(case["generation_config"], case["eos_token_id"])
+        return params
+
+    assert not differences("completed", make, compare_params)
+
+
+@cache
+def config_of(model: str, **settings: Any) -> VllmConfig:
+    """The settings with which the requests were recorded."""
+    return EngineArgs.from_arguments(model=MODELS[model], max_model_len=64, **settings).create_engine_config()
+
+
+@cache
+def processor_of(model: str, **settings: Any) -> Processor:
+    """A processor with these settings; it needs no model."""
+    return Processor(config_of(model, **settings), get_tokenizer(config_of(model).model_config.tokenizer))
+
+
+def test_requests():
+    """The same prompts and parameters are refused, and the others become the same tokens and parameters."""
+    assert len(cases("request")) > 300
+
+    def make(case: dict[str, Any]) -> EngineCoreRequest:
+        params = SamplingParams(**revive(case["arguments"]))
+        return processor_of(case["model"], **case["settings"]).process_inputs("0", case["prompt"], params)
+
+    def compare(case: dict[str, Any], request: EngineCoreRequest) -> object:
+        got = (request.prompt_token_ids, request.eos_token_id)
+        if got != (case["prompt_token_ids"], case["eos_token_id"]):
+            return got
+        return compare_params(case, request.sampling_params)
+
+    def has_unknown_token(case: dict[str, Any]) -> bool:
+        """vLLM compares with one id too many; the model has no embedding for it."""
+        return isinstance(case["prompt"], dict) and 4096 in case["prompt"]["prompt_token_ids"]
+
+    assert not differences("request", make, compare, has_unknown_token)
+
+
+def test_children():
+    """With `n` above 1, each child has vLLM's id and seed."""
+    for case in cases("parent"):
+        parent = ParentRequest("17", SamplingParams(**revive(case["arguments"])))
+        children = [parent.get_child_info(index) for index in range(parent.n)]
+        got = [[name, params.n, params.seed, params.output_kind.name] for name, params in children]
+        assert got == case["children"]
+
+
+def test_settings(monkeypatch):
+    """The arguments of `LLM` become the same settings and the same default sampling, or are refused, as in vLLM."""
+    monkeypatch.setattr(arg_utils, "_device", lambda: torch.device("cpu"))
+
+    def make(case: dict[str, Any]) -> VllmConfig:
+        arguments = {"model": MODELS["tiny-random-qwen2"], "max_model_len": 64} | case["arguments"]
+        return EngineArgs.from_arguments(**arguments).create_engine_config()
+
+    def compare(case: dict[str, Any], config: VllmConfig) -> object:
+        got = {
+            "scheduler": {name: getattr(config.scheduler_config, name) for name in case["scheduler"]},
+            "enable_prefix_caching": config.cache_config.enable_prefix_caching,
+            "vocab_size": config.model_config.get_vocab_size(),
+            "logprobs_mode": config.model_config.logprobs_mode,
+            "diff_sampling_param": config.model_config.get_diff_sampling_param(),
+        }
+        return None if case.items() >= got.items() else got
+
+    assert not differences("config", make, compare)
+
+
+@pytest.mark.parametrize("case", cases("argument"), ids=lambda case: case["name"])
+def test_arguments(case):
+    """Every argument of vLLM's is known here, and its default is accepted."""
+    name = case["name"]
+    if name.startswith("_") or "default" not in case:
+        return
+    assert name in EngineArgs.__dataclass_fields__ or name in NOT_HERE
+    if name != "model":
+        EngineArgs.from_arguments(**{name: case["default"]})
+
+
+def test_nothing_is_known_that_vllm_does_not_have():
+    """No argument is invented: all are vLLM's."""
+    theirs = {case["name"] for case in cases("argument")}
+    assert set(NOT_HERE) | set(EngineArgs.__dataclass_fields__) <= theirs

@@ -1,0 +1,71 @@
+"""The page's requests: what each was asked, chose, gave, and how long it was where; outputs of one stand together."""
+
+import pytest
+
+from tests.report.synthetic import a_run
+from tracellm.report.facts import RequestTimes, request_times, requests
+from tracellm.report.html.request_view import requests_view
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import STEP_SPAN
+
+
+def two_outputs() -> list[Span]:
+    """A run whose two requests are the outputs of one, `9`."""
+    spans = a_run()
+    for index, life in enumerate(span for span in spans if span.name == names.REQUEST_SPAN):
+        life.attributes |= {
+            names.REQUEST_PARENT: "9", names.REQUEST_INDEX: index, names.GEN_AI_CHOICES: 2,
+            names.REQUEST_PARAMS: ["seed=7", "top_k=5"], names.REQUEST_TEXT_PARAMS: ["stop=['=x']"],
+        }  # fmt: skip
+    return spans
+
+
+def test_outputs_of_one_request_stand_together():
+    """n outputs are one entry: the prompt once, each output with its id and end, tokens of all, n among the params."""
+    [request] = requests_view(Trace(two_outputs()), "en")["requests"]
+    assert (request["id"], request["prompt"]) == ("9", "The capital of France is")
+    assert request["facts"] == ["6 prompt tokens, 26 generated", "2 outputs"]
+    assert [(one["title"], one["text"]) for one in request["outputs"]] == [
+        ("Output 1 (0)", " Paris."),
+        ("Output 2 (1)", " blue and wide."),
+    ]
+    assert request["outputs"][0]["facts"][:2] == ["9 tokens", "ended by stop (end token or stop text)"]
+    assert request["params"] == [
+        ("max_tokens", "16"), ("temperature", "0.0"), ("n", "2"), ("seed", "7"), ("top_k", "5"), ("stop", "['=x']")
+    ]  # fmt: skip
+
+
+def test_requests_of_their_own_stay_apart():
+    """Without n each request is an entry, and two with n = 1 after each other are two."""
+    shown = requests_view(Trace(a_run()), "zh")["requests"]
+    assert [request["id"] for request in shown] == ["0", "1"]
+    assert [len(request["outputs"]) for request in shown] == [1, 1]
+    assert any(fact.startswith("排队 ") for fact in shown[0]["facts"])
+
+
+def test_priority_is_a_parameter():
+    """A request that has a priority says so."""
+    spans = a_run()
+    life = next(span for span in spans if span.name == names.REQUEST_SPAN)
+    life.attributes[names.REQUEST_PRIORITY] = -3
+    assert ("priority", "-3") in requests(spans)[0].params
+
+
+def test_times_of_a_request():
+    """Queued until its first step begins, in prefill to the end of the one with its first token, then in decode."""
+    spans = a_run()
+    steps = [span for span in spans if span.name == STEP_SPAN]
+    steps[0].attributes[names.STEP_SAMPLED] = ["1"]  # request 0's prompt takes two steps
+    life = next(span for span in spans if span.attributes.get(names.REQUEST_ID) == "0")
+    told = request_times(Trace(spans))["0"]
+    assert told.queued == pytest.approx((steps[0].start_ns - life.start_ns) / 1e9)
+    assert told.prefill == pytest.approx((steps[1].end_ns - steps[0].start_ns) / 1e9)
+    assert told.decode == pytest.approx((steps[8].end_ns - steps[1].end_ns) / 1e9)
+    assert told.first_token == pytest.approx((steps[1].end_ns - life.start_ns) / 1e9)
+
+
+def test_a_request_that_was_never_scheduled_has_no_times():
+    """What did not happen took no time, and is not told as zero."""
+    lives = [span for span in a_run() if span.name == names.REQUEST_SPAN]
+    assert request_times(Trace(lives))["0"] == RequestTimes(None, None, None, None)

@@ -1,0 +1,1 @@
+"""When things happened to requests, and how long they took; kept under `disable_log_stats=False`."""

@@ -1,0 +1,87 @@
+"""What the page says of the requests: prompt, outputs, parameters, and how long each was where."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from tracellm.report.changes import finish_reason
+from tracellm.report.facts import RequestFacts, RequestTimes, request_times, requests
+from tracellm.report.quantities import clip, duration
+from tracellm.report.texts import text
+from tracellm.report.visible import visible
+from tracellm.trace.model import Trace
+
+__all__ = ["requests_view"]
+
+MOST_REQUESTS = 100
+MOST_CHARACTERS = 6000
+"""Of one prompt or one output."""
+
+_View = dict[str, Any]
+
+
+def requests_view(trace: Trace, lang: str) -> _View:
+    """The requests, each with its texts and how it ended; the outputs of one that asked for several stand below it."""
+    shown, more = clip(requests(trace.spans), MOST_REQUESTS)
+    times = request_times(trace)
+    families = groupby(shown, key=lambda one: (one.id if one.parent is None else "", one.parent))
+    return {"requests": [_request(list(family), times, lang) for _, family in families], "more_requests": more}
+
+
+def _request(family: Sequence[RequestFacts], times: dict[str, RequestTimes], lang: str) -> _View:
+    """One request, or all those that one request with n > 1 became."""
+    first, alone = family[0], family[0].parent is None
+    if alone:
+        tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)
+        facts = [tokens, *_facts(first, times, lang)]
+    else:
+        output = sum(one.output_tokens or 0 for one in family)
+        facts = [
+            text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=output),
+            text(lang, "html.request.outputs", n=len(family)),
+        ]
+    return {
+        "id": visible(first.parent or first.id),
+        "facts": facts,
+        "prompt": _said(first.prompt, lang),
+        "outputs": list(_outputs(family, times, lang)),
+        "errors": [visible(one.error) for one in family if one.error],
+        "params": [(name, visible(value)) for name, value in first.params],
+    }
+
+
+def _outputs(family: Sequence[RequestFacts], times: dict[str, RequestTimes], lang: str) -> Iterable[_View]:
+    for one in family:
+        if one.parent is None:
+            title, facts = text(lang, "html.output"), []
+        else:
+            title = text(lang, "html.request.output", number=one.index + 1, id=visible(one.id))
+            facts = [text(lang, "html.request.generated", n=one.output_tokens or 0), *_facts(one, times, lang)]
+        yield {"title": title, "facts": facts, "text": _said(one.output, lang)}
+
+
+def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:
+    """How it ended, and how long it took."""
+    facts = [
+        text(lang, "html.request.unfinished")
+        if request.finish_reason is None
+        else text(lang, "html.request.ended", why=finish_reason(request.finish_reason, lang)),
+        duration(request.seconds),
+    ]
+    if request.steps is not None:
+        facts.append(text(lang, "common.steps", n=request.steps))
+    if (took := times.get(request.id)) is not None:
+        facts += [
+            text(lang, f"html.request.{part}", time=duration(seconds))
+            for part in ("queued", "prefill", "first_token", "decode")
+            if (seconds := getattr(took, part)) is not None
+        ]
+    return facts
+
+
+def _said(said: str | None, lang: str) -> str | None:
+    if said is None:
+        return None
+    shown = visible(said[:MOST_CHARACTERS], keep="\n\t")
+    more = len(said) - MOST_CHARACTERS
+    return f"{shown} {text(lang, 'html.characters_more', n=more)}" if more > 0 else shown

@@ -1,0 +1,57 @@
+"""What may be wrong with a run folder, as data: a code, the values behind it, and the sentence they make in English.
+
+Whoever shows a problem in another language has sentences of its own for the codes.
+"""
+
+from typing import Any
+
+__all__ = ["PROBLEMS", "Problem"]
+
+PROBLEMS = {
+    # what is given is no run folder
+    "no_such_folder": "{path}: there is no such folder. Give the run folder that `tracellm run --explain` left.",
+    "not_a_folder": "{path} is a file, not a run folder. Give the folder that holds run.json and trace/.",
+    "no_run_folder": "{path} is no run folder: it has neither run.json nor trace/*.jsonl.",
+    "unreadable": "{path} cannot be read: {reason}",
+    # run.json
+    "manifest_missing": "run.json is missing: what was run, and with which options, is not known",
+    "manifest_damaged": "run.json is damaged ({reason}): what was run, and with which options, is not known",
+    "manifest_no_object": "run.json is damaged (a JSON object was expected): what was run is not known",
+    "manifest_schema": "run.json has schema {schema}, and this version of tracellm knows {known}; some of it may be "
+    "misread",
+    # trace/
+    "trace_missing": "trace/ holds no .jsonl file: nothing was recorded, or it was removed",
+    "trace_empty": "{file} is empty: what it recorded is lost",
+    "trace_unreadable": "{file} cannot be read: {reason}",
+    "trace_none": "{file} is no trace: none of its {count} lines is an OTLP JSON document",
+    "trace_corrupt_line": "{file}: 1 corrupt line skipped: {lines}",
+    "trace_corrupt_lines": "{file}: {count} corrupt lines skipped: {lines}",
+    "trace_torn": "{file}: the last line is torn (the process ended while writing it) and was skipped",
+    "spans_repeated": "{count} spans have the id of another span and were skipped",
+    "spans_circular": "{count} spans were their own ancestors and count as roots",
+}
+"""The English sentence for each code; what it names in braces is among the problem's values."""
+
+
+class Problem(str):
+    """A problem, which is its English sentence.
+
+    Attributes:
+        code: which of PROBLEMS it is.
+        values: what fills the sentence in.
+    """
+
+    __slots__ = ("code", "values")
+
+    code: str
+    values: dict[str, Any]
+
+    def __new__(cls, code: str, **values: Any) -> "Problem":
+        """The problem `code` with its values.
+
+        Raises:
+            KeyError: there is no such problem, or a value that its sentence names is missing.
+        """
+        problem = super().__new__(cls, PROBLEMS[code].format(**values))
+        problem.code, problem.values = code, values
+        return problem
