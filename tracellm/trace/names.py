@@ -49,6 +49,13 @@ def _define(name: str, type: str, says: str, *, private: bool = False) -> str:
 CODE_FUNCTION = _define("code.function.name", "str", "the called function, with its module and class")
 CODE_FILE = _define("code.file.path", "str", "the file that defines it, from the folder its package lies in")
 CODE_LINE = _define("code.line.number", "int", "the line of its definition")
+CALL_KIND = _define(
+    "tracellm.call.kind",
+    "str",
+    "coroutine, generator, async_generator, or loop: a call that goes on for long and whose turns are what is of "
+    "interest; absent for a plain function",
+)
+ALSO_CALLED = _define("tracellm.call.also", "str", "a second name of the same method")
 THREAD_NAME = _define("thread.name", "str", "the thread it ran in, when that is not the main thread")
 LIFELINE = _define("tracellm.lifeline", "str", "whose method it is: the receiver's class, or the module of a function")
 LEVEL = _define("tracellm.level", "str", "request, step, layer or kernel")
@@ -79,6 +86,22 @@ CLOCK_WALL = _define("tracellm.clock.wall_ns", "int", "the wall clock, nanosecon
 CLOCK_MONOTONIC = _define(
     "tracellm.clock.monotonic_ns", "int", "... the monotonic clock, from which all times are converted"
 )
+
+# -- between processes ------------------------------------------------------------------------------------------------
+PROCESS_PARENT_PID = _define(
+    "process.parent_pid", "int", "the process that started this one, where that is recorded too"
+)
+MESSAGE_SYSTEM = _define("messaging.system", "str", "zeromq")
+MESSAGE_OPERATION = _define("messaging.operation.type", "str", "send or receive")
+MESSAGE_ID = _define("messaging.message.id", "str", "what tells a message from others; the same on both sides")
+MESSAGE_BYTES = _define("messaging.message.body.size", "int", "bytes of the message, all its frames together")
+MESSAGE_TYPE = _define("tracellm.message.type", "str", "ADD, ABORT, UTILITY to the engine core, OUTPUTS from it")
+MESSAGE_FRAMES = _define(
+    "tracellm.message.frames", "int", "in how many frames it went: one, and one for each large array"
+)
+HTTP_METHOD = _define("http.request.method", "str", "of a request to the server: GET, POST")
+HTTP_PATH = _define("url.path", "str", "what was asked for: /v1/chat/completions")
+HTTP_STATUS = _define("http.response.status_code", "int", "what the server answered")
 
 # -- a request --------------------------------------------------------------------------------------------------------
 REQUEST_ID = _define("tracellm.request.id", "str", "the engine's name of the request")
