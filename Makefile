@@ -7,6 +7,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 
 .PHONY: demo test lint types unit docs parity clean
 .DEFAULT_GOAL := demo
@@ -23,9 +24,9 @@ lint: $(VENV)/installed-dev
 types: $(VENV)/installed-dev
 	$(BIN)/python -m mypy
 
-# One thread to each test: two cores are enough, and the order of sums is the same everywhere.
+# One thread to each test, so that the order of sums is the same everywhere; JOBS of them at a time, a file to each.
 unit: $(VENV)/installed-dev tests/mermaid/node_modules
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # The pages, pictures and numbers in docs/ that are made from a real run.
 docs: $(VENV)/installed-dev

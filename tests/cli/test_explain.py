@@ -196,7 +196,7 @@ def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
     traceback, _, rest = said.err.partition("IndexError: list index out of range\n")
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert "tracellm/" not in traceback
-    assert "script.py:2" in rest
+    assert "script.py:2" in rest.replace("\n", "")  # the path may be longer than a line
     told = manifest(tmp_path / "run")
     assert told["status"] == "failed"
     assert {key: told["error"][key] for key in ("type", "message", "line", "function", "source")} == {
