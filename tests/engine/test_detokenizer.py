@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
 from tracellm.engine.detokenizer import IncrementalDetokenizer, check_stop_strings
-from tracellm.engine.messages import EngineCoreRequest
 from tracellm.engine.tokenizer import get_tokenizer
 
 TOKENIZER = get_tokenizer(str(Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"))
@@ -27,7 +27,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.samp
 def detokenizer(prompt: str | list[int] = "Once upon", **params) -> IncrementalDetokenizer:
     """The detokenizer of a request with this prompt."""
     ids = TOKENIZER.encode(prompt) if isinstance(prompt, str) else prompt
-    request = EngineCoreRequest("0", ids, SamplingParams(**params), None, 0.0)
+    request = core_request("0", ids, SamplingParams(**params), None, 0.0)
     return IncrementalDetokenizer.from_new_request(TOKENIZER, request)
 
 
@@ -96,7 +96,7 @@ def test_a_character_split_between_prompt_and_output_is_completed():
 
 def test_without_a_tokenizer_there_is_no_text():
     """A request with `detokenize=False` gets a detokenizer that collects tokens only."""
-    request = EngineCoreRequest("0", [1], SamplingParams(detokenize=False), None, 0.0)
+    request = core_request("0", [1], SamplingParams(detokenize=False), None, 0.0)
     of = IncrementalDetokenizer.from_new_request(None, request)
     assert whole(of, [5, 6]) == ""
     assert of.output_token_ids == [5, 6]

@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from tests.engine.core_requests import core_request
 from tests.engine.tokenizer_families import FAMILIES, get_family
 from tracellm import SamplingParams
 from tracellm.engine.detokenizer import IncrementalDetokenizer
-from tracellm.engine.messages import EngineCoreRequest
 from tracellm.engine.tokenizer import get_tokenizer
 from tracellm.tiny import MODEL_DIR
 
@@ -33,7 +33,7 @@ def tokenizer_of(family: str) -> PreTrainedTokenizerFast:
 
 def detokenizer(family: str, prompt: list[int], **params) -> IncrementalDetokenizer:
     """The detokenizer of a request with this prompt."""
-    request = EngineCoreRequest("0", prompt, SamplingParams(max_tokens=1000, **params), None, 0.0)
+    request = core_request("0", prompt, SamplingParams(max_tokens=1000, **params), None, 0.0)
     return IncrementalDetokenizer.from_new_request(tokenizer_of(family), request)
 
 

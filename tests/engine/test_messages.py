@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import torch
 
+from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
 from tracellm.engine.messages import (
     EngineCoreEvent,
@@ -28,7 +29,7 @@ def only_arrays(value: Any) -> Any:
 def test_a_request_survives_the_way():
     """A request with parameters of every kind is the same after encoding and decoding."""
     params = SamplingParams(stop=["a"], logprobs=2, logit_bias={3: 1.0}, stop_token_ids=[4], bad_words=["x"], seed=7)
-    request = EngineCoreRequest("a", [1, 2], params, 5, 10.0, priority=-1)
+    request = core_request("a", [1, 2], params, 5, 10.0, priority=-1)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=EngineCoreRequest) == request
 
 
@@ -49,6 +50,8 @@ def test_outputs_are_plain_values_and_arrays():
     logprobs = [[[5, 6]], [[-2.5, -3.0]], [1]]
     assert msgspec.msgpack.decode(encoded) == [
         0,
-        [["a", [5], logprobs, logprobs, 0, "x", [{"type": 1, "timestamp": 3.0}], 16]],
+        [["a", [5], logprobs, logprobs, None, 0, "x", [{"type": 1, "timestamp": 3.0}], None, None, 16, 0]],
+        None,
         4.0,
+        *[None] * 4,
     ]

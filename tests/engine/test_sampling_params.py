@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
 from tracellm.engine.errors import EngineError
 from tracellm.engine.messages import EngineCoreRequest
@@ -283,7 +284,7 @@ def test_guided_decoding_is_the_older_name():
 )
 def test_they_travel_as_bytes(params):
     """Between two processes a request goes as msgpack, and comes out equal."""
-    request = EngineCoreRequest("1", [1, 2], params, 0, 1.5)
+    request = core_request("1", [1, 2], params, 0, 1.5)
     received = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=EngineCoreRequest)
     assert received == request
     assert received.sampling_params.all_stop_token_ids == params.all_stop_token_ids

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.engine.core_requests import core_request
 from tests.engine.tokenizer_families import FAMILIES, get_family
 from tracellm import SamplingParams
 from tracellm.engine.logprobs import PromptLogprobs, SampleLogprobs
@@ -53,7 +54,7 @@ def request_of(case: dict[str, Any]) -> EngineCoreRequest:
     params = dict(case["params"])
     kind = RequestOutputKind[params.pop("output_kind", "FINAL_ONLY")]
     sampling_params = SamplingParams(max_tokens=1000, output_kind=kind, **params)
-    return EngineCoreRequest("0", case["prompt_token_ids"], sampling_params, None, case["arrival_time"])
+    return core_request("0", case["prompt_token_ids"], sampling_params, None, case["arrival_time"])
 
 
 def output_of(step: dict[str, Any]) -> EngineCoreOutput:

@@ -16,7 +16,25 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-__all__ = ["EMPTY_MODEL_RUNNER_OUTPUT", "LogprobsLists", "LogprobsTensors", "ModelRunnerOutput", "SamplerOutput"]
+__all__ = [
+    "EMPTY_MODEL_RUNNER_OUTPUT",
+    "LogprobsLists",
+    "LogprobsTensors",
+    "ModelRunnerOutput",
+    "SamplerOutput",
+    "import_array_types",
+]
+
+
+def import_array_types() -> None:
+    """Make the annotations below known at run time too, for a decoder that makes such objects out of bytes.
+
+    Not when this module is imported: `from tracellm import LLM` would then import torch.
+    """
+    import numpy
+    import torch
+
+    globals().update(np=numpy, Tensor=torch.Tensor)
 
 
 class LogprobsLists(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,9 @@ class Processor:
         params: SamplingParams,
         arrival_time: float | None = None,
         priority: int = 0,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> EngineCoreRequest:
-        """Make the request that the engine core receives.
+        """Make the request that the engine core receives. `trace_headers` go with it as they are.
 
         Raises:
             InvalidRequestError: the prompt or the parameters cannot be served by this model.
@@ -60,10 +62,16 @@ class Processor:
         return EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=inputs["prompt_token_ids"],
+            mm_features=None,
             sampling_params=sampling_params,
+            pooling_params=None,
             eos_token_id=eos_token_id,
             arrival_time=time.time() if arrival_time is None else arrival_time,
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
             priority=priority,
+            trace_headers=trace_headers,
         )
 
     def _get_max_length(self, params: SamplingParams) -> int | None:

@@ -8,7 +8,7 @@ vLLM: vllm/v1/request.py.
 
 import enum
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tracellm.engine.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreRequest, FinishReason
@@ -77,11 +77,14 @@ class Request:
         arrival_time: float | None = None,
         priority: int = 0,
         block_hasher: Callable[["Request"], list["BlockHash"]] | None = None,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> None:
         assert sampling_params.max_tokens is not None, "the processor fills in max_tokens"
         self.request_id = request_id
         self.client_index = client_index
         self.priority = priority
+        self.trace_headers = trace_headers
+        """Go back with every output, for those who follow a request through the processes."""
         self.sampling_params = sampling_params
         self.max_tokens = sampling_params.max_tokens
         self.eos_token_id = eos_token_id
@@ -132,6 +135,7 @@ class Request:
             arrival_time=request.arrival_time,
             priority=request.priority,
             block_hasher=block_hasher,
+            trace_headers=request.trace_headers,
         )
 
     @property

@@ -1,7 +1,7 @@
 """A request as the core keeps it."""
 
+from tests.engine.core_requests import core_request
 from tracellm.engine.kv_cache.kv_cache_utils import get_request_block_hasher
-from tracellm.engine.messages import EngineCoreRequest
 from tracellm.engine.request import Request, RequestStatus
 from tracellm.engine.sampling_params import SamplingParams
 
@@ -9,7 +9,7 @@ from tracellm.engine.sampling_params import SamplingParams
 def test_everything_in_the_message_arrives():
     """What the front half sent is what the scheduler works with, and full blocks are hashed at once."""
     params = SamplingParams(max_tokens=5)
-    message = EngineCoreRequest(
+    message = core_request(
         request_id="a",
         prompt_token_ids=[1, 2, 3],
         sampling_params=params,
