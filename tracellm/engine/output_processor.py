@@ -1,29 +1,29 @@
 """From what a step brought to what the caller sees: text, stop strings, log probabilities, finished requests.
 
-Keeps a `RequestState` for each unfinished request, from `LLMEngine.add_request` to its last token.
+Keeps a `RequestState` for each unfinished request, from `add_request` to its last token. `LLMEngine` gets the outputs
+back from `process_outputs`; of `AsyncLLM` each request has a queue (output_collector.py), into which its outputs go.
 
-vLLM: vllm/v1/engine/output_processor.py. Left out: streaming queues, pooling.
+vLLM: vllm/v1/engine/output_processor.py. Left out: streaming intervals, pooling, LoRA, OpenTelemetry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracellm.engine.detokenizer import IncrementalDetokenizer
 from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.logprobs import LogprobsProcessor
 from tracellm.engine.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
-from tracellm.engine.metrics.stats import IterationStats, RequestStateStats
-from tracellm.engine.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.metrics.stats import IterationStats
+from tracellm.engine.output_collector import RequestOutputCollector
+from tracellm.engine.outputs import RequestOutput
 from tracellm.engine.parallel_sampling import ParentRequest
-from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.request_state import RequestState
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["OutputProcessor", "OutputProcessorOutput", "RequestState"]
+__all__ = ["OutputProcessor", "OutputProcessorOutput", "RequestOutputCollector", "RequestState"]
 
 
 @dataclass
@@ -31,114 +31,9 @@ class OutputProcessorOutput:
     """What one step's outputs became."""
 
     request_outputs: list[RequestOutput]
+    """Of the requests that have no queue."""
     reqs_to_abort: list[str]
-    """Requests that a stop string ended: the engine core does not know yet."""
-
-
-class RequestState:
-    """An unfinished request as the front half of the engine sees it."""
-
-    def __init__(
-        self,
-        request_id: str,
-        output_kind: RequestOutputKind,
-        prompt: str | None,
-        prompt_token_ids: list[int],
-        logprobs_processor: LogprobsProcessor,
-        detokenizer: IncrementalDetokenizer,
-        max_tokens_param: int | None,
-        stats: RequestStateStats | None,
-        parent_req: ParentRequest | None = None,
-        request_index: int = 0,
-    ) -> None:
-        self.request_id = request_id
-        self.parent_req = parent_req
-        self.request_index = request_index
-        self.output_kind = output_kind
-        self.prompt = prompt
-        self.prompt_token_ids = prompt_token_ids
-        self.logprobs_processor = logprobs_processor
-        self.detokenizer = detokenizer
-        self.max_tokens_param = max_tokens_param
-        self.stats = stats
-        self.is_prefilling = True
-        self.num_cached_tokens = 0
-
-    @classmethod
-    def from_new_request(
-        cls,
-        tokenizer: PreTrainedTokenizerFast | None,
-        request: EngineCoreRequest,
-        prompt: str | None,
-        log_stats: bool,
-        parent_req: ParentRequest | None = None,
-        request_index: int = 0,
-    ) -> RequestState:
-        """The state of a request that was just made; `prompt` is its text, if there is one.
-
-        With `n > 1` it is the child of `parent_req` at `request_index`.
-        """
-        params = request.sampling_params
-        its_tokenizer = tokenizer if params.detokenize else None
-        return cls(
-            request_id=request.request_id,
-            output_kind=params.output_kind,
-            prompt=prompt,
-            prompt_token_ids=request.prompt_token_ids,
-            logprobs_processor=LogprobsProcessor.from_new_request(its_tokenizer, request),
-            detokenizer=IncrementalDetokenizer.from_new_request(its_tokenizer, request),
-            max_tokens_param=params.max_tokens,
-            stats=RequestStateStats(arrival_time=request.arrival_time) if log_stats else None,
-            parent_req=parent_req,
-            request_index=request_index,
-        )
-
-    def make_request_output(
-        self, new_token_ids: list[int], finish_reason: FinishReason | None, stop_reason: int | str | None
-    ) -> RequestOutput | None:
-        """What the caller gets after this step; `None` when it wants only the finished output and this is not it."""
-        finished = finish_reason is not None
-        if not finished and self.output_kind is RequestOutputKind.FINAL_ONLY:
-            return None
-        completion = self._new_completion_output(new_token_ids, finish_reason, stop_reason)
-        if self.parent_req is None:
-            return self._new_request_output(self.request_id, [completion], finished)
-        request_id, outputs, finished = self.parent_req.get_outputs(self.request_id, completion)
-        return self._new_request_output(request_id, outputs, finished) if outputs else None
-
-    def _new_completion_output(
-        self, new_token_ids: list[int], finish_reason: FinishReason | None, stop_reason: int | str | None
-    ) -> CompletionOutput:
-        finished = finish_reason is not None
-        delta = self.output_kind is RequestOutputKind.DELTA
-        logprobs = self.logprobs_processor.logprobs
-        if logprobs is not None:  # copied, so that what the caller has does not grow; vLLM lets it
-            logprobs = logprobs[len(logprobs) - len(new_token_ids) if delta else 0 :]
-        return CompletionOutput(
-            index=self.request_index,
-            text=self.detokenizer.get_next_output_text(finished, delta),
-            token_ids=new_token_ids if delta else list(self.detokenizer.output_token_ids),
-            cumulative_logprob=self.logprobs_processor.cumulative_logprob,
-            logprobs=logprobs,
-            finish_reason=str(finish_reason) if finished else None,
-            stop_reason=stop_reason if finished else None,
-        )
-
-    def _new_request_output(self, request_id: str, outputs: list[CompletionOutput], finished: bool) -> RequestOutput:
-        if self.output_kind is RequestOutputKind.DELTA:
-            prompt_logprobs = self.logprobs_processor.pop_prompt_logprobs()
-        else:
-            prompt_logprobs = self.logprobs_processor.prompt_logprobs
-        return RequestOutput(
-            request_id=request_id,
-            prompt=self.prompt,
-            prompt_token_ids=self.prompt_token_ids,
-            prompt_logprobs=prompt_logprobs,
-            outputs=outputs,
-            finished=finished,
-            metrics=self.stats,
-            num_cached_tokens=self.num_cached_tokens,
-        )
+    """Requests that ended here, by a stop string or an error: the engine core does not know yet."""
 
 
 class OutputProcessor:
@@ -164,8 +59,11 @@ class OutputProcessor:
         prompt: str | None,
         parent_req: ParentRequest | None = None,
         request_index: int = 0,
+        queue: RequestOutputCollector | None = None,
     ) -> None:
         """Begin to follow a request; with `n > 1`, the child of `parent_req` at `request_index`.
+
+        Its outputs go to `queue`; without one, `process_outputs` returns them.
 
         Raises:
             InvalidRequestError: one with this id is unfinished.
@@ -175,13 +73,29 @@ class OutputProcessor:
         if taken or self.parent_requests.get(request_id, parent_req) is not parent_req:
             raise InvalidRequestError(f"A request with the id {request_id!r} is running; ids must be unique.")
         self.request_states[request.request_id] = RequestState.from_new_request(
-            self.tokenizer, request, prompt, self.log_stats, parent_req, request_index
+            self.tokenizer, request, prompt, self.log_stats, parent_req, request_index, queue
         )
         if parent_req is not None:
             self.parent_requests[parent_req.request_id] = parent_req
 
+    def is_followed(self, request_id: str, queue: RequestOutputCollector) -> bool:
+        """Does a request of this id, or a child of it, still put its outputs into `queue`?"""
+        parent = self.parent_requests.get(request_id)
+        ids = [request_id] if parent is None else parent.child_requests
+        return any(self.request_states[name].queue is queue for name in ids if name in self.request_states)
+
+    def propagate_error(self, error: Exception) -> None:
+        """The engine has failed: tell every reader of a queue, and forget the requests."""
+        for state in self.request_states.values():
+            if state.queue is not None:
+                state.queue.put(error)
+        self.request_states.clear()
+        self.parent_requests.clear()
+
     def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
         """Forget these requests, and the children of those that have some.
+
+        The reader of a queue gets a last output, with the reason `abort`.
 
         Returns:
             The ids by which the engine core knows those of them that were unfinished.
@@ -190,7 +104,9 @@ class OutputProcessor:
         for request_id in request_ids:
             if (parent := self.parent_requests.get(request_id)) is not None:
                 aborted += self.abort_requests(sorted(parent.child_requests))
-            elif request_id in self.request_states:
+            elif (state := self.request_states.get(request_id)) is not None:
+                if state.queue is not None and (last := state.make_request_output([], FinishReason.ABORT, None)):
+                    state.queue.put(last)
                 self._forget(request_id)
                 aborted.append(request_id)
         return aborted
@@ -205,11 +121,15 @@ class OutputProcessor:
 
     def process_outputs(
         self,
-        engine_core_outputs: list[EngineCoreOutput],
+        engine_core_outputs: Sequence[EngineCoreOutput],
         engine_core_timestamp: float | None = None,
         iteration_stats: IterationStats | None = None,
     ) -> OutputProcessorOutput:
-        """Take in one step.
+        """Take in one step, or a part of one.
+
+        A request that fails here, or has failed in the engine core, is ended and leaves the others alone: the reader of
+        its queue gets the error. Without a queue the former raises, and the latter is an output with the reason
+        `error`.
 
         Args:
             engine_core_outputs: of the requests that got tokens or ended.
@@ -222,31 +142,70 @@ class OutputProcessor:
             state = self.request_states.get(output.request_id)
             if state is None:  # aborted while the step ran
                 continue
-            if iteration_stats is not None:
-                assert engine_core_timestamp is not None
-                assert state.stats is not None
-                iteration_stats.update_from_output(
-                    output, engine_core_timestamp, state.is_prefilling, len(state.prompt_token_ids), state.stats
-                )
-            state.is_prefilling = False
-            state.num_cached_tokens = output.num_cached_tokens
-            finish_reason, stop_reason = output.finish_reason, output.stop_reason
-            stop_string = state.detokenizer.update(output.new_token_ids, finish_reason is FinishReason.STOP)
-            if stop_string is not None:
-                finish_reason, stop_reason = FinishReason.STOP, stop_string
-            state.logprobs_processor.update_from_output(output)
-            if request_output := state.make_request_output(output.new_token_ids, finish_reason, stop_reason):
-                request_outputs.append(request_output)
+            try:
+                if iteration_stats is not None:
+                    assert engine_core_timestamp is not None
+                    self._update_stats_from_output(state, output, engine_core_timestamp, iteration_stats)
+                request_output, finish_reason = self._process_output(state, output)
+            except Exception as error:
+                if state.queue is None:
+                    raise
+                reqs_to_abort += self._fail(state, error, output.finished)
+                continue
+            if request_output is not None:
+                if state.queue is None:
+                    request_outputs.append(request_output)
+                else:
+                    state.queue.put(request_output)
             if finish_reason is None:
                 continue
             self._forget(output.request_id)
             if not output.finished:
                 reqs_to_abort.append(output.request_id)
-            if iteration_stats is not None and state.stats is not None:
-                iteration_stats.update_from_finished_request(
-                    finish_reason, len(state.prompt_token_ids), state.max_tokens_param, state.stats
-                )
-                ParentRequest.observe_finished_request(
-                    state.parent_req, iteration_stats, state.stats.num_generation_tokens
-                )
+            if iteration_stats is not None:
+                self._update_stats_from_finished(state, finish_reason, iteration_stats)
         return OutputProcessorOutput(request_outputs, reqs_to_abort)
+
+    def _process_output(
+        self, state: RequestState, output: EngineCoreOutput
+    ) -> tuple[RequestOutput | None, FinishReason | None]:
+        """What the caller gets to see of this output, if anything, and why the request ends, if it does.
+
+        Raises:
+            InvalidRequestError: it has failed in the engine core, and has a queue.
+        """
+        state.is_prefilling = False
+        state.num_cached_tokens = output.num_cached_tokens
+        finish_reason, stop_reason = output.finish_reason, output.stop_reason
+        if finish_reason is FinishReason.ERROR and state.queue is not None:
+            raise InvalidRequestError(str(stop_reason))
+        stop_string = state.detokenizer.update(output.new_token_ids, finish_reason is FinishReason.STOP)
+        if stop_string is not None:
+            finish_reason, stop_reason = FinishReason.STOP, stop_string
+        state.logprobs_processor.update_from_output(output)
+        return state.make_request_output(output.new_token_ids, finish_reason, stop_reason), finish_reason
+
+    def _fail(self, state: RequestState, error: Exception, finished: bool) -> list[str]:
+        """End a request, with all its siblings, by an error. Returns those of them that the engine core still has."""
+        assert state.queue is not None
+        state.queue.put(error)
+        request_id = state.request_id if state.parent_req is None else state.parent_req.request_id
+        ended = state.request_id if finished else None
+        return [aborted for aborted in self.abort_requests([request_id]) if aborted != ended]
+
+    def _update_stats_from_output(
+        self, state: RequestState, output: EngineCoreOutput, timestamp: float, iteration_stats: IterationStats
+    ) -> None:
+        assert state.stats is not None
+        iteration_stats.update_from_output(
+            output, timestamp, state.is_prefilling, len(state.prompt_token_ids), state.stats
+        )
+
+    def _update_stats_from_finished(
+        self, state: RequestState, finish_reason: FinishReason, iteration_stats: IterationStats
+    ) -> None:
+        assert state.stats is not None
+        iteration_stats.update_from_finished_request(
+            finish_reason, len(state.prompt_token_ids), state.max_tokens_param, state.stats
+        )
+        ParentRequest.observe_finished_request(state.parent_req, iteration_stats, state.stats.num_generation_tokens)
