@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tracellm.engine.arg_utils import EngineArgs
 
-__all__ = ["LLMEngine"]
+__all__ = ["LLMEngine", "verify_request"]
 
 
 class LLMEngine:
@@ -91,7 +91,7 @@ class LLMEngine:
         Raises:
             InvalidRequestError: the request cannot be served, or its id is in use; nothing of it is left behind.
         """
-        _verify_request(request_id, arrival_time, priority)
+        verify_request(request_id, arrival_time, priority)
         if isinstance(prompt, EngineCoreRequest):
             request = prompt
         else:
@@ -168,7 +168,7 @@ class LLMEngine:
         return self.engine_core.reset_prefix_cache()
 
 
-def _verify_request(request_id: object, arrival_time: object, priority: object) -> None:
+def verify_request(request_id: object, arrival_time: object, priority: object) -> None:
     """Refuse what the scheduler could not put in order later, with all its requests."""
     for name, value, accepted, right in (
         ("request_id", request_id, "a string", isinstance(request_id, str)),
