@@ -13,7 +13,7 @@ from typing import Any
 from tracellm.trace import names
 from tracellm.trace.names import Level
 
-__all__ = ["AttributeValue", "Event", "Link", "Process", "Span", "Trace"]
+__all__ = ["AttributeValue", "Event", "Link", "Message", "Process", "Span", "Trace"]
 
 AttributeValue = str | bool | int | float | list[str] | list[bool] | list[int] | list[float]
 """What an attribute may hold: OpenTelemetry's attribute types."""
@@ -44,6 +44,11 @@ class Process:
     pid: int
     name: str
     attributes: dict[str, AttributeValue] = field(default_factory=dict)
+
+    @property
+    def host(self) -> str:
+        """The machine's name; empty where that was not recorded."""
+        return str(self.attributes.get(names.HOST_NAME, ""))
 
 
 @dataclass(slots=True, eq=False)
@@ -88,14 +93,34 @@ class Span:
         return self.name.rpartition(".")[2]
 
     @property
+    def thread(self) -> tuple[str, int, str]:
+        """Where it ran: machine, process id, and thread, whose name is empty for the main thread."""
+        process, name = self.process, self.attributes.get(names.THREAD_NAME)
+        return process.host if process else "", process.pid if process else 0, name if isinstance(name, str) else ""
+
+    @property
     def level(self) -> Level:
         """How deep in the engine the call sits; a user's own probe counts as `request`."""
         told = self.attributes.get(names.LEVEL)
         return told if told in names.LEVELS else "request"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """What one thread or process sent to another: the span that encoded it, and the one that decoded it.
+
+    `receive` is None where no span tells of its arrival: it was lost, or the receiver's recording ended before.
+    """
+
+    send: Span
+    receive: Span | None
+
+
 class Trace:
-    """All spans of a run, ordered by start, with the tree they form."""
+    """All spans of a run, of all its processes, ordered by start, with the tree they form.
+
+    A span's parent may be in another thread or process, and in another trace id: span ids are what counts.
+    """
 
     def __init__(self, spans: Iterable[Span], processes: Iterable[Process] = ()) -> None:
         self.spans: list[Span] = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
@@ -118,6 +143,37 @@ class Trace:
     def roots(self) -> list[Span]:
         """Spans without a parent in this trace, ordered by start; a span whose parent was lost is one of them."""
         return [span for span in self.spans if span.parent_span_id is None or span.parent_span_id not in self.by_id]
+
+    @cached_property
+    def messages(self) -> list[Message]:
+        """The messages between processes and threads, in the order in which they were sent."""
+        from tracellm.trace.messages import pair  # it is built on this module
+
+        return pair(self.spans)
+
+    @property
+    def unsent(self) -> list[Span]:
+        """The spans of messages that arrived, and of which no span tells who sent them; ordered by start."""
+        from tracellm.trace.messages import is_receive
+
+        known = {id(message.receive) for message in self.messages}
+        return [span for span in self.spans if is_receive(span) and id(span) not in known]
+
+    @cached_property
+    def orphans(self) -> list[Span]:
+        """Spans whose parent is neither recorded nor in another program; none in a sound recording.
+
+        Another program's span may be the parent, by a `traceparent` header, of an HTTP request, and where there is no
+        HTTP request of that trace, of a request's life.
+        """
+        lost = [span for span in self.roots if span.parent_span_id is not None]
+        from_http = {span.trace_id for span in self.spans if names.HTTP_METHOD in span.attributes} if lost else set()
+        return [
+            span
+            for span in lost
+            if names.HTTP_METHOD not in span.attributes
+            and not (span.name == names.REQUEST_SPAN and span.trace_id not in from_http)
+        ]
 
     def children(self, span: Span) -> list[Span]:
         """The spans called directly from `span`, ordered by start."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.trace import otlp
+from tracellm.trace.merge import merge
+from tracellm.trace.messages import link
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
 from tracellm.trace.ranges import format_ranges
@@ -40,7 +42,7 @@ class RunFolder:
     Attributes:
         path: the folder.
         manifest: run.json; empty when it could not be read.
-        trace: all spans of all processes.
+        trace: all spans of all processes, their times on one clock, receives linked to their sends.
         problems: what could not be read.
     """
 
@@ -66,7 +68,11 @@ class RunFolder:
         reader = _Reader(problems)
         for file in files:
             reader.read(file)
-        return cls(folder, manifest, Trace(_untangle(reader.spans, problems), reader.processes), problems)
+        spans = _untangle(reader.spans, problems)
+        merge(reader.processes, spans, problems)
+        trace = Trace(spans, reader.processes)
+        link(trace)
+        return cls(folder, manifest, trace, problems)
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:

@@ -1,0 +1,96 @@
+"""Recordings of several processes on several machines, made by hand: what happened when, and what their clocks said."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracellm.trace import names
+from tracellm.trace.model import Process, Span
+
+__all__ = ["Recorder", "process"]
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+
+
+class Recorder:
+    """One process: turns true nanoseconds into spans as its clocks would have it.
+
+    `skew` is what its machine's wall clock was wrong by when it read the pair, `boot` when the machine was started,
+    `speed` how fast its monotonic clock runs, in millionths too fast.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        name: str | None = None,
+        host: str = "here",
+        *,
+        skew: int = 0,
+        boot: int = 1000 * SECOND,
+        speed: int = 0,
+        read_at: int = 0,
+        parent: int | None = None,
+    ) -> None:
+        name = name or ("main" if pid == 1 else f"EngineCore_{pid - 2}")
+        self.speed, self.boot = speed, boot
+        self.wall, self.monotonic = START + read_at + skew, self._monotonic(read_at)
+        told: dict[str, Any] = {
+            names.PROCESS_PID: pid,
+            names.PROCESS_NAME: name,
+            names.HOST_NAME: host,
+            names.CLOCK_WALL: self.wall,
+            names.CLOCK_MONOTONIC: self.monotonic,
+        }
+        if parent is not None:
+            told[names.PROCESS_PARENT_PID] = parent
+        self.process = Process(pid, name, told)
+        self.spans: list[Span] = []
+
+    def _monotonic(self, true: int) -> int:
+        return self.boot + true + true * self.speed // 1_000_000
+
+    def at(self, true: int) -> int:
+        """The time that this process records for what happens at `true`."""
+        return self.wall + self._monotonic(true) - self.monotonic
+
+    def call(
+        self, name: str, start: int, end: int, parent: Span | None = None, thread: str = "", **attributes: Any
+    ) -> Span:
+        """A call from one true time to another."""
+        told = {names.LIFELINE: name.rpartition(".")[0], **attributes}
+        if thread:
+            told[names.THREAD_NAME] = thread
+        span = Span(
+            name,
+            "1" * 32,
+            f"{self.process.pid:08x}{len(self.spans) + 1:08x}",
+            parent.span_id if parent else None,
+            self.at(start),
+            self.at(end),
+            told,
+            process=self.process,
+        )
+        self.spans.append(span)
+        return span
+
+    def send(self, message: str, start: int, end: int, parent: Span | None = None, thread: str = "") -> Span:
+        """A message is encoded."""
+        return self.call("MsgpackEncoder.encode", start, end, parent, thread, **_message(message, "send"))
+
+    def receive(self, message: str, start: int, end: int, parent: Span | None = None, thread: str = "") -> Span:
+        """A message is decoded."""
+        return self.call("MsgpackDecoder.decode", start, end, parent, thread, **_message(message, "receive"))
+
+
+def _message(message: str, operation: str) -> dict[str, Any]:
+    return {
+        names.MESSAGE_OPERATION: operation,
+        names.MESSAGE_ID: message,
+        names.MESSAGE_TYPE: message.partition(" ")[0],
+        names.MESSAGE_BYTES: 100,
+    }
+
+
+def process(recorders: Sequence[Recorder]) -> tuple[list[Process], list[Span]]:
+    """What a run folder of these holds."""
+    return [one.process for one in recorders], [span for one in recorders for span in one.spans]
