@@ -339,10 +339,10 @@ def test_threads(tmp_path: Path):
     assert outline(trace, names.THREAD_NAME, names.ARGUMENTS).splitlines() == [
         "script.py",
         "  test_threads.in_main",
+        "    test_threads.in_thread name=second",
+        "      leaf name=second arguments=['x=1']",
         "    leaf arguments=['x=2']",
         "    leaf arguments=['x=3']",
-        "  test_threads.in_thread name=second",
-        "    leaf name=second arguments=['x=1']",
     ]
 
 

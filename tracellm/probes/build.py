@@ -12,7 +12,7 @@ from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import Remembered, stack_trace
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Open, Record
+from tracellm.probes.state import Note, Open, Place, Record
 from tracellm.trace import names
 from tracellm.trace.model import Event, Span
 
@@ -25,39 +25,45 @@ _LONGEST_TEXT = 16_384
 class Builder:
     """Makes the spans of one process.
 
-    `root` is the number of the call that stands for the script; calls without a parent are its children. `text=False`
-    leaves out what names.PRIVATE lists, the messages of exceptions, and texts in attributes of the user's own.
+    `root` is the number of the call that stands for the script; calls without a parent are its children, or those of
+    `parent`, trace id and span id of the call in another process that started this one. `text=False` leaves out what
+    names.PRIVATE lists, the messages of exceptions, and texts in attributes of the user's own.
     """
 
-    def __init__(self, clock: Clock, ids: Ids, root: int, text: bool) -> None:
-        self.ledger = Ledger(ids)
+    def __init__(self, clock: Clock, ids: Ids, root: int, text: bool, parent: tuple[str, str] | None = None) -> None:
+        self.ledger = Ledger(ids, clock.wall)
         self._clock = clock
         self._ids = ids
         self._text = text
-        self._trace_id = ids.trace()
         self._root = root
         self._origins = [(root, ids.first_span - root)]
+        self._trace_id, self._outermost = parent or (ids.trace(), self.span_id(root))
         self._fixed: dict[tuple[Probe, Any], tuple[str, dict[str, Any]]] = {}
-        self._given: dict[int, list[tuple[str, dict[str, Any]]]] = {}
+        self._given: dict[int, list[tuple[tuple[str, ...], dict[str, Any]]]] = {}
         self._told_open: set[int] = set()
         self.calls = 0
         self.capture_ns = 0
 
-    def continue_in_child(self, first_call: int) -> None:
+    def continue_in_child(self, first_call: int) -> Ids:
         """This process is a fork: its own calls, from `first_call` on, get ids that its parent will not give."""
-        self._origins.append((first_call, Ids().first_span - first_call))
-        self.ledger = Ledger(self._ids)
+        self._ids = Ids()
+        self._origins.append((first_call, self._ids.first_span - first_call))
+        self.ledger = Ledger(self._ids, self._clock.wall)
         self._given.clear()
         self._told_open.clear()
         self.calls = self.capture_ns = 0
+        return self._ids
 
-    def build(self, record: Record) -> Iterator[Span]:
+    def build(self, record: Record | Note) -> Iterator[Span]:
         """The call's span, and those of requests that ended with it."""
-        probe, call, parent, thread, owner, start, end, captured, facts, error = record
+        if isinstance(record, Note):
+            record.tell(self.ledger, record.facts)
+            return
+        probe, call, parent, place, owner, start, end, captured, facts, error = record
         self.calls += 1
         self.capture_ns += captured - end
         self._told_open.discard(call)
-        span = self._span(probe, call, parent, thread, owner, start, end)
+        span = self._span(probe, call, parent, place, owner, start, end)
         attributes = span.attributes
         given = self._given.pop(call, None)
         if facts is not None and probe.attributes is not None:
@@ -79,10 +85,10 @@ class Builder:
 
     def unfinished(self, calls: Mapping[int, Open]) -> Iterator[Span]:
         """Spans without an end of these calls, once each, and of the requests under way."""
-        for call, (probe, parent, thread, owner, start) in calls.items():
+        for call, (probe, parent, place, owner, start) in calls.items():
             if call not in self._told_open:
                 self._told_open.add(call)
-                span = self._span(probe, call, parent, thread, owner, start, start)
+                span = self._span(probe, call, parent, place, owner, start, start)
                 span.attributes[names.OPEN] = True
                 yield span
         for life in self.ledger.unfinished():
@@ -97,23 +103,29 @@ class Builder:
     # -- parts of a span ----------------------------------------------------------------------------------------------
 
     def _span(
-        self, probe: Probe, call: int, parent: int, thread: str | None, owner: type | None, start: int, end: int
+        self, probe: Probe, call: int, parent: int, place: Place | None, owner: type | None, start: int, end: int
     ) -> Span:
         name, fixed = self._fixed.get((probe, owner)) or self._fix(probe, owner)
         attributes = fixed.copy()
-        if thread is not None:
-            attributes[names.THREAD_NAME] = thread
+        trace_id, parent_id = self.place_of(parent, place)
+        if place is not None and place.thread_name is not None:
+            attributes[names.THREAD_NAME] = place.thread_name
         return Span(
             name=name,
-            trace_id=self._trace_id,
-            span_id=self._span_id(call),
-            parent_span_id=None
-            if call == self._root
-            else self._span_id(parent if parent >= self._root else self._root),
+            trace_id=trace_id,
+            span_id=self.span_id(call),
+            parent_span_id=None if call == self._root else parent_id,
             start_ns=self._clock.wall(start),
             end_ns=self._clock.wall(end),
             attributes=attributes,
         )
+
+    def place_of(self, call: int, place: Place | None) -> tuple[str, str | None]:
+        """Trace id and span id that what is called from `call`, in this place, has for its own and its parent's."""
+        begun = None if place is None else place.begun
+        if begun is None or begun.recording != self._root:
+            return self._trace_id, self.span_id(call) if call >= self._root else self._outermost
+        return begun.trace_id, self.span_id(call) if call >= self._root else begun.parent
 
     def _fix(self, probe: Probe, owner: type | None) -> tuple[str, dict[str, Any]]:
         """Name and attributes that all calls of this probe on this class share."""
@@ -124,20 +136,21 @@ class Builder:
             self._fixed[probe, owner] = name, fixed
         return name, fixed
 
-    def _span_id(self, call: int) -> str:
+    def span_id(self, call: int) -> str:
+        """The span id of a call of this recording."""
         for first, offset in reversed(self._origins):
             if call >= first:
                 return f"{call + offset & _MASK:016x}"
-        return f"{self._ids.first_span:016x}"
+        return self._outermost
 
     def _pass_on(
-        self, probe: Probe, span: Span, parent: int, facts: Any, given: list[tuple[str, dict[str, Any]]]
+        self, probe: Probe, span: Span, parent: int, facts: Any, given: list[tuple[tuple[str, ...], dict[str, Any]]]
     ) -> None:
         """Take what was given to this call; hand on what was given to one around it, and what this one gives."""
         mine: dict[str, Any] = {}
         onward = []
         for target, told in given:
-            if target == probe.defined:
+            if probe.defined in target:
                 mine.update(told)
             else:
                 onward.append((target, told))

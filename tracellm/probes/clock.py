@@ -7,7 +7,7 @@ later, off the hot path.
 import itertools
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 __all__ = ["Clock", "Ids"]
@@ -37,6 +37,11 @@ class Clock:
         """A clock for tests: each reading is `step_ns` after the one before, the first is `wall_ns`."""
         return cls(itertools.count(0, step_ns).__next__, wall_ns, 0)
 
+    @property
+    def readings(self) -> list[int] | None:
+        """The pair, with which another process of this machine can have the same clock; None for one of a test."""
+        return [self.wall_ns, self.monotonic_ns] if self.now is time.perf_counter_ns else None
+
     def wall(self, monotonic_ns: int) -> int:
         """The wall-clock time of a monotonic one, in nanoseconds since 1970."""
         return self.wall_ns + monotonic_ns - self.monotonic_ns
@@ -58,6 +63,11 @@ class Ids:
     first_span: int = field(default_factory=lambda: secrets.randbits(62) + 1)
     first_request: int = field(default_factory=lambda: (1 << 63) + secrets.randbits(62))
     trace: Callable[[], str] = lambda: secrets.token_hex(16)
+    _requests: Iterator[int] = field(default_factory=itertools.count)
+
+    def request_span(self) -> str:
+        """A span id for the next request; drawing one cannot be interrupted by another thread."""
+        return f"{self.first_request + next(self._requests) & (1 << 64) - 1:016x}"
 
     @classmethod
     def counting(cls) -> "Ids":

@@ -13,7 +13,9 @@ __all__ = ["Remembered", "remember", "stack_trace", "without_probes"]
 Remembered = tuple[str, str, list[tuple[str, int, str]]]
 """`(type, message, [(file, line, function), ...])`, the outermost line first."""
 
-_WRAP = str(Path(__file__).with_name("wrap.py"))
+_OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("wrap.py", "around.py", "threads.py", "spawned.py"))
+"""The files whose frames stand between a probed call and its caller."""
+
 _MAX_FRAMES = 100
 
 
@@ -31,7 +33,7 @@ def remember(error: BaseException) -> Remembered:
     step = error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
-        if code.co_filename != _WRAP:
+        if code.co_filename not in _OURS:
             lines.append((code.co_filename, step.tb_lineno, code.co_name))
         step = step.tb_next
     return name, message, lines[-_MAX_FRAMES:]
@@ -65,12 +67,12 @@ def without_probes(error: BaseException) -> None:
 
 
 def _without_probes(traceback: TracebackType | None) -> TracebackType | None:
-    while traceback is not None and traceback.tb_frame.f_code.co_filename == _WRAP:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in _OURS:
         traceback = traceback.tb_next
     step = traceback
     while step is not None:
         following = step.tb_next
-        while following is not None and following.tb_frame.f_code.co_filename == _WRAP:
+        while following is not None and following.tb_frame.f_code.co_filename in _OURS:
             following = following.tb_next
         step.tb_next = following
         step = following

@@ -100,24 +100,38 @@ class Installation:
         constants = code_constants(function)
         if entry.phase is not None:
             constants[names.PHASE] = entry.phase
+        if entry.loop:
+            constants[names.CALL_KIND] = "loop"
+        if entry.also is not None:
+            constants[names.ALSO_CALLED] = entry.also
         home = owner.__name__ if in_class else _file_of(function.__module__)
         return Probe(
             method=name,
             level=entry.level,
             defined=function.__qualname__,
             receiver=receiver,
-            span_name=None if receiver else f"{home}.{name}" if in_class else name,
+            span_name=_span_name(entry, function, receiver, f"{home}.{name}" if in_class else name),
             lifeline=entry.lifeline or (None if receiver else home),
             constants=constants,
             capture=capture,
             attributes=attributes,
             gives=entry.gives,
-            gives_to=entry.gives_to,
+            gives_to=(entry.gives_to,) if isinstance(entry.gives_to, str) else entry.gives_to,
             observe=entry.observe,
             even_if_raises=entry.even_if_raises or entry.capture is None,
+            before=entry.before,
+            begins_trace=entry.begins_trace,
+            loop=entry.loop,
             timed=timed,
             problems=self._problems,
         )
+
+
+def _span_name(entry: Entry, function: FunctionType, receiver: Receiver, full_name: str) -> str | None:
+    """None where it is the receiver's class that counts."""
+    if entry.as_defined:
+        return function.__qualname__
+    return None if receiver else full_name
 
 
 _SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")

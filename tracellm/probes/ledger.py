@@ -29,20 +29,25 @@ class _Life:
 class Ledger:
     """What is known across calls.
 
+    A request's life belongs to the process where it was submitted. Where another process computes it, that one knows
+    only which span its steps are to be linked to.
+
     Attributes:
         ids: makes the ids of request spans.
+        wall: the wall-clock time of a reading of the recording's clock.
         decode: the text of one token id; None until a tokenizer was seen, or when text is not to be recorded.
         model: the model's name as the user wrote it.
         steps: engine steps so far.
     """
 
     ids: Ids
+    wall: Callable[[int], int] = int
     decode: Callable[[int], str] | None = None
     model: str | None = None
     steps: int = 0
-    _requests: int = 0
     _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _lives: dict[str, _Life] = field(default_factory=dict)
+    _elsewhere: dict[str, tuple[str, str]] = field(default_factory=dict)
     _ended: list[Span] = field(default_factory=list)
 
     def request(
@@ -54,24 +59,48 @@ class Ledger:
         """
         life = self._lives.get(request_id)
         if life is None:
-            number = self.ids.first_request + self._requests & (1 << 64) - 1
-            self._requests += 1
-            span = Span(names.REQUEST_SPAN, self.ids.trace(), f"{number:016x}", None, start_ns, start_ns)
-            span.attributes = {names.LIFELINE: "request", names.LEVEL: "request", names.REQUEST_ID: request_id}
-            span.attributes[names.GEN_AI_RESPONSE_ID] = request_id
-            if self.model is not None:
-                span.attributes[names.GEN_AI_MODEL] = self.model
-            life = self._lives[request_id] = _Life(span)
+            life = self._begin(request_id, self.ids.trace(), self.ids.request_span(), None, start_ns)
         if submitted_by is not None:
             life.in_pieces = in_pieces
+            life.span.start_ns = start_ns
             life.span.links.append(Link(submitted_by.trace_id, submitted_by.span_id))
         return life.span
 
+    def submitted(self, request_id: str, trace_id: str, span_id: str, parent: str | None, start: int) -> None:
+        """A request is about to be submitted, and this is its life's place in the recording; `start` is the clock's."""
+        if request_id not in self._lives:
+            self._begin(request_id, trace_id, span_id, parent, self.wall(start))
+
+    def refused(self, request_id: str, span_id: str) -> None:
+        """What `submitted` told of did not come to be."""
+        if (life := self._lives.get(request_id)) is not None and life.span.span_id == span_id:
+            del self._lives[request_id]
+
+    def computed_here(self, request_id: str, trace_id: str, span_id: str) -> None:
+        """A request came to this process to be computed; its life may belong to another."""
+        if request_id not in self._lives:
+            self._elsewhere[request_id] = trace_id, span_id
+
+    def computed(self, request_id: str) -> None:
+        """This process is done with a request of another."""
+        self._elsewhere.pop(request_id, None)
+
+    def _begin(self, request_id: str, trace_id: str, span_id: str, parent: str | None, start_ns: int) -> _Life:
+        span = Span(names.REQUEST_SPAN, trace_id, span_id, parent, start_ns, start_ns)
+        span.attributes = {names.LIFELINE: "request", names.LEVEL: "request", names.REQUEST_ID: request_id}
+        span.attributes[names.GEN_AI_RESPONSE_ID] = request_id
+        if self.model is not None:
+            span.attributes[names.GEN_AI_MODEL] = self.model
+        life = self._lives[request_id] = _Life(span)
+        return life
+
     def took_part(self, request_id: str, step: Span) -> None:
         """A request was scheduled in `step`: link them, and count."""
-        span = self.request(request_id, step.start_ns)
-        self._lives[request_id].steps += 1
-        step.links.append(Link(span.trace_id, span.span_id, {names.REQUEST_ID: request_id}))
+        if (elsewhere := self._elsewhere.get(request_id)) is None:
+            span = self.request(request_id, step.start_ns)
+            self._lives[request_id].steps += 1
+            elsewhere = span.trace_id, span.span_id
+        step.links.append(Link(*elsewhere, {names.REQUEST_ID: request_id}))
 
     def adopt(self, parent_id: str, index: int, child_id: str) -> None:
         """Request `parent_id` has several outputs, and `child_id` makes the one at `index`."""

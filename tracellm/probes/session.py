@@ -5,41 +5,46 @@
     recording.stats  # what the probes cost
 
 It installs the catalog, starts the writer, and opens the span that stands for the script. There is one recording at a
-time in a process.
+time in a process. Processes that this one starts through multiprocessing record too, each into a file of its own
+(spawned.py); when the recording ends here, it ends in all of them.
 """
 
 import atexit
 import os
-import platform
-import socket
-import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tracellm import __version__
-from tracellm.probes.brief import arguments_and_result
 from tracellm.probes.build import Builder
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.clock import Clock, Ids
+from tracellm.probes.cost import spent, together
 from tracellm.probes.decorator import own_problems
 from tracellm.probes.errors import Remembered, remember, without_probes
 from tracellm.probes.install import Installation
+from tracellm.probes.live import Follower, Live
+from tracellm.probes.patches import Patches
+from tracellm.probes.process import this_process
+from tracellm.probes.spawned import Invitation, Status, Together, earlier_engines, process_patches, recorded_processes
 from tracellm.probes.spec import Entry, Mistake, Probe
-from tracellm.probes.state import next_call, state
-from tracellm.probes.wrap import wrap
+from tracellm.probes.state import next_call, place_here, state
+from tracellm.probes.threads import THREAD_PATCHES
+from tracellm.probes.traceparent import parse, write
 from tracellm.probes.writer import Writer
-from tracellm.trace import names
-from tracellm.trace.model import Process, Span
+from tracellm.trace.model import Span
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import TRACE_FOLDER
 
 __all__ = ["Recording"]
 
 _active: "Recording | None" = None
+_stopping = threading.Lock()
 
 
 class Recording:
@@ -55,9 +60,7 @@ class Recording:
         script: the name of the script, which its span has.
         process: what this process is in the engine.
         catalog: what to probe; by default the engine's own catalog.
-
-    Attributes:
-        spans_written: how many spans the file has.
+        joins: the recording of another process that this one is part of.
     """
 
     def __init__(
@@ -72,18 +75,28 @@ class Recording:
         script: str = "python",
         process: str = "main",
         catalog: Iterable[Entry] | None = None,
+        joins: Invitation | None = None,
     ) -> None:
-        self._folder = Path(folder)
+        self._traces = Path(folder) / TRACE_FOLDER
         self._clock = clock or Clock.real()
         self._ids = ids or Ids()
         self._text = text
         self._listener = listener
         self._script = script
         self._name = process
+        self._detail = detail
+        self._joins = joins
         self._mistakes: list[Mistake] = []
         self._installation = Installation(CATALOG if catalog is None else catalog, detail, self._mistakes)
-        self._is_child = False
-        self._started = self._stopped = 0
+        patches = {**THREAD_PATCHES, **process_patches(self._invitation)}
+        self._patches = Patches(patches)
+        self._parent = parse(joins["traceparent"]) if joins is not None else None
+        self._parent_pid: int | None = None if joins is None else joins["pid"]
+        self._status: Status | None = None
+        self._others: Together | None = None
+        self._not_recorded: list[str] = []
+        self._is_fork = self._told_to_end = False
+        self._started = 0
         self._stats: dict[str, Any] | None = None
 
     # -- start and stop -----------------------------------------------------------------------------------------------
@@ -105,43 +118,66 @@ class Recording:
             OSError: the folder cannot be written.
         """
         global _active
+        if _active is not None and _active._joins is not None and self._joins is None:
+            _active.stop()  # in a process that had joined its parent's, somebody wants one of their own
         if _active is not None:
             raise RuntimeError("a recording is under way in this process; stop it before starting another")
-        (self._folder / TRACE_FOLDER).mkdir(parents=True, exist_ok=True)
+        self._traces.mkdir(parents=True, exist_ok=True)
         own_problems.clear()
         self._root = next_call()
         self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
-        self._builder = Builder(self._clock, self._ids, self._root, self._text)
+        self._builder = Builder(self._clock, self._ids, self._root, self._text, self._parent)
+        if self._joins is None:
+            self._others = Together(self._traces)
+            self._not_recorded = earlier_engines()
+        else:
+            self._status = Status(self._traces, self._name)
         self._begin_writing()
         _active = self
         atexit.register(self.stop)
         self._installation.start()
+        self._patches.start()
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
-        state.clock = self._clock.now
-        state.open = {self._root: (self._script_probe, 0, None, None, self._started)}
+        state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
+        state.open = {}
+        if self._parent is None:
+            state.open[self._root] = (self._script_probe, 0, None, None, self._started)
         state.append = self._writer.buffer.append
 
     def stop(self, error: BaseException | None = None) -> None:
-        """End the recording: take off the probes and write all that was recorded. A second call does nothing.
+        """End the recording: take off the probes and write all that was recorded, in every process that records.
 
-        `error` is the exception that ended the script, if one did; the probes' frames are taken out of its traceback.
+        A second call does nothing. `error` is the exception that ended the script, if one did; the probes' frames are
+        taken out of its traceback.
         """
         global _active
-        if _active is not self:
-            return
+        with _stopping:
+            if _active is not self:
+                return
+            _active = None
         state.append = None
-        _active = None
         ended = self._clock.now()
         seconds = (time.perf_counter_ns() - self._started_real) / 1e9
+        self._patches.stop()
         self._installation.stop()
         atexit.unregister(self.stop)
         if error is not None:
             without_probes(error)
         failed = None if error is None or _ended_well(error) else remember(error)
         state.open.pop(self._root, None)
+        told, problems = self._others.end() if self._others is not None else ([], [])
         self._writer.stop(lambda: self._last_spans(ended, failed))
-        self._stats = self._cost(seconds)
+        own = self._cost(seconds)
+        own["problems"] += [*self._not_recorded, *problems]
+        self._stats = together(own, (one["stats"] for one in told if "stats" in one), seconds)
+        if self._status is not None:
+            self._status.end(self._stats)
+
+    @property
+    def processes(self) -> list[dict[str, Any]]:
+        """Every process that has recorded, `pid` and `name`, this one first."""
+        return recorded_processes(self._file, self._earlier_files)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -158,43 +194,71 @@ class Recording:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _begin_writing(self) -> None:
-        pid = os.getpid()
-        process = Process(pid, self._name, _describe_process(pid, self._name, self._clock))
-        file = self._folder / TRACE_FOLDER / f"{self._name}-{pid}.jsonl"
-        self._writer = Writer(file, process, self._builder, self._listener, __version__)
+        process = this_process(self._name, self._clock, self._parent_pid)
+        self._file = self._traces / f"{self._name}-{process.pid}.jsonl"
+        self._earlier_files = {file.name for file in self._traces.glob("*.jsonl")}
+        live = None
+        if self._listener is not None:
+            follower = Follower(self._traces, self._file)
+            live = Live(self._listener, follower, self._has_others, lambda: self._clock.wall(self._clock.now()))
+        look = None if self._status is None else self._end_with_main
+        self._writer = Writer(self._file, process, self._builder, live, __version__, look)
         self._writer.start()
+
+    def _has_others(self) -> bool:
+        return (self._others is not None and self._others.any()) or len(self.processes) > 1
+
+    def _end_with_main(self) -> None:
+        """In the writer's thread of a process that has joined: end the recording if the main process has."""
+        if self._status is not None and not self._told_to_end and self._status.over():
+            self._told_to_end = True
+            with suppress(RuntimeError):  # this process is ending, and so will stop by itself
+                threading.Thread(target=self.stop, name="tracellm-end").start()
+
+    def _invitation(self) -> Invitation | None:
+        """What a process that is being started is told; None when nothing is being recorded."""
+        if _active is not self:
+            return None
+        place = place_here()
+        trace_id, span_id = self._builder.place_of(place.call, place)
+        return {
+            "folder": str(self._traces.parent.absolute()),
+            "detail": self._detail,
+            "text": self._text,
+            "traceparent": write(trace_id, span_id) if span_id is not None else "",
+            "pid": os.getpid(),
+            "clock": self._clock.readings,
+        }
 
     def _last_spans(self, ended: int, error: Remembered | None) -> Iterator[Span]:
         yield from self._builder.close(ended)
-        if not self._is_child:
+        if self._parent is None and not self._is_fork:
             yield from self._builder.build(
                 (self._script_probe, self._root, 0, None, None, self._started, ended, ended, None, error)
             )
 
     def _cost(self, seconds: float) -> dict[str, Any]:
-        calls, per_call = self._builder.calls, _seconds_per_call()
-        spent = calls * per_call + self._builder.capture_ns / 1e9
+        mistakes = (*self._mistakes, *own_problems)
         return {
             "installed": self._installation.installed,
             "missing": list(self._installation.missing),
-            "calls": calls,
-            "seconds": round(spent, 6),
-            "share": round(spent / seconds, 6) if seconds else 0.0,
-            "per_call_us": round(per_call * 1e6, 3),
-            "problems": [*map(self._tell, (*self._mistakes, *own_problems)), *self._writer.problems],
+            **spent(self._builder.calls, self._builder.capture_ns, seconds),
+            "problems": [*(one.told(self._text) for one in mistakes), *self._writer.problems],
         }
-
-    def _tell(self, mistake: Mistake) -> str:
-        return f"{mistake.what}: {mistake.message}" if mistake.message and self._text else mistake.what
 
     def _continue_in_child(self) -> None:
         """This process was forked from a recorded one: go on in a file of its own."""
-        self._is_child = True
+        self._is_fork = True
         util = sys.modules.get("multiprocessing.util")
         process = sys.modules.get("multiprocessing.process")
         self._name = "child" if process is None else process.current_process().name
         self._listener = None
-        self._builder.continue_in_child(next_call())
+        self._parent_pid = os.getppid()
+        self._others = None
+        if self._status is not None:
+            self._status.leave()
+            self._status = None
+        state.ids = self._builder.continue_in_child(next_call())
         state.open = {}
         self._begin_writing()
         state.append = self._writer.buffer.append
@@ -213,40 +277,3 @@ if hasattr(os, "register_at_fork"):
 
 def _ended_well(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and error.code in (None, 0)
-
-
-def _describe_process(pid: int, name: str, clock: Clock) -> dict[str, Any]:
-    return {
-        names.SERVICE_NAME: "tracellm",
-        names.SERVICE_VERSION: __version__,
-        names.PROCESS_PID: pid,
-        names.PROCESS_NAME: name,
-        names.PROCESS_RUNTIME: platform.python_version(),
-        names.HOST_NAME: socket.gethostname(),
-        names.CLOCK_WALL: clock.wall_ns,
-        names.CLOCK_MONOTONIC: clock.monotonic_ns,
-    }
-
-
-def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
-    """What a probe adds to a call here and now: a probed function of two numbers against the bare one."""
-
-    def bare(first: int, second: int) -> int:
-        return first
-
-    capture, _ = arguments_and_result(bare, "")
-    probed = wrap(bare, Probe(method="bare", level="request", capture=capture))
-    costs = []
-    before = state.append, state.clock
-    for _ in range(repeats):
-        times = []
-        for function in (bare, probed):
-            records: list[Any] = []
-            state.append, state.clock = records.append, time.perf_counter_ns
-            start = time.thread_time_ns()
-            for _ in range(calls):
-                function(1, 2)
-            times.append(time.thread_time_ns() - start)
-            state.append, state.clock = before
-        costs.append(max(0, times[1] - times[0]) / calls / 1e9)
-    return statistics.median(costs)

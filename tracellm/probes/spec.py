@@ -20,7 +20,19 @@ from tracellm.trace.names import Level
 if TYPE_CHECKING:
     from tracellm.probes.ledger import Ledger
 
-__all__ = ["Attributes", "Capture", "Entry", "Gives", "Mistake", "Observe", "Probe", "Receiver", "code_constants"]
+__all__ = [
+    "Attributes",
+    "Before",
+    "BeginsTrace",
+    "Capture",
+    "Entry",
+    "Gives",
+    "Mistake",
+    "Observe",
+    "Probe",
+    "Receiver",
+    "code_constants",
+]
 
 Capture = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
 """`capture(args, kwargs, result)` inside the call: a plain copy of what is to be told, never a tensor."""
@@ -37,7 +49,15 @@ Observe = Callable[["Ledger", Span, Any, dict[str, Any]], None]
 `given` is what calls within it gave, merged in the order they ended.
 """
 
+Before = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]
+"""`before(args, kwargs)` just before the call: may tell it something by its arguments, or give it others."""
+
+BeginsTrace = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
+"""`begins_trace(args, kwargs)`: the `traceparent` that came from outside, "" where there is none; None for a call that
+is not to be recorded at all."""
+
 Receiver = Literal["self", "cls", ""]
+Part = Literal["capture", "attributes", "gives", "observe", "before", "begins_trace"]
 
 
 class Mistake(NamedTuple):
@@ -45,6 +65,10 @@ class Mistake(NamedTuple):
 
     what: str
     message: str
+
+    def told(self, text: bool) -> str:
+        """As it is told; without the message unless `text`."""
+        return f"{self.what}: {self.message}" if self.message and text else self.what
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +81,16 @@ class Entry:
         level: how deep in the engine it sits; it is wrapped when the recording goes that deep.
         capture: what of a call is kept; by default the arguments and the result in short, tensors as shapes.
         attributes: what is made of it; goes with `capture`.
-        gives: facts for the enclosing call of the function `gives_to`, named with its class.
+        gives: facts for the enclosing call of the function `gives_to`, named with its class; or of one of several.
         observe: what the ledger learns from it.
         lifeline: whose call it is, where the receiver's class is not the answer.
         phase: startup or generation, for a call that opens such a phase.
         even_if_raises: `capture` also runs when the call raised (its result is None then).
+        before: runs just before the call.
+        begins_trace: the call begins a trace of its own; for coroutines.
+        loop: the call goes on for as long as the engine does, and belongs to no request.
+        as_defined: the span is named after the class that defines the function, whichever class the receiver has.
+        also: a second name of the method, in documents.
     """
 
     target: str
@@ -69,11 +98,16 @@ class Entry:
     capture: Capture | None = None
     attributes: Attributes | None = None
     gives: Gives | None = None
-    gives_to: str = ""
+    gives_to: str | tuple[str, ...] = ()
     observe: Observe | None = None
     lifeline: str | None = None
     phase: str | None = None
     even_if_raises: bool = False
+    before: Before | None = None
+    begins_trace: BeginsTrace | None = None
+    loop: bool = False
+    as_defined: bool = False
+    also: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -102,9 +136,12 @@ class Probe:
     capture: Capture | None = None
     attributes: Attributes | None = None
     gives: Gives | None = None
-    gives_to: str = ""
+    gives_to: tuple[str, ...] = ()
     observe: Observe | None = None
     even_if_raises: bool = False
+    before: Before | None = None
+    begins_trace: BeginsTrace | None = None
+    loop: bool = False
     timed: bool = False
     users_attributes: Attributes | None = None
     problems: list[Mistake] = field(default_factory=list)
@@ -121,7 +158,9 @@ class Probe:
         owner: type = args[0].__class__ if self.receiver == "self" else args[0]
         return owner
 
-    def disable(self, part: Literal["capture", "attributes", "gives", "observe"], error: Exception) -> None:
+    def disable(
+        self, part: Literal["capture", "attributes", "gives", "observe", "before", "begins_trace"], error: Exception
+    ) -> None:
         """Stop using a part that failed, and say so once; the call itself is still recorded."""
         if getattr(self, part) is not None:
             setattr(self, part, None)

@@ -9,30 +9,66 @@ import threading
 from _thread import get_ident
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Open", "Place", "Record", "arrive", "get_ident", "here", "next_call", "state"]
+__all__ = [
+    "STARTED_IN",
+    "Begun",
+    "Note",
+    "Open",
+    "Place",
+    "Record",
+    "arrive",
+    "get_ident",
+    "here",
+    "next_call",
+    "place_here",
+    "state",
+]
 
-Record = tuple[Any, int, int, "str | None", "type | None", int, int, int, Any, Any]
-"""`(probe, call, parent call, thread name, receiver's class, start, end, end of capture, facts, error)`.
+Record = tuple[Any, int, int, "Place | None", "type | None", int, int, int, Any, Any]
+"""`(probe, call, parent call, place, receiver's class, start, end, end of capture, facts, error)`.
 
 Calls are numbers that count up from 1 in each process; a parent 0 is none. Times are the clock's. `facts` is what the
 probe's `capture` returned, `error` what `tracellm.probes.errors.remember` did, each None when there is none.
 """
 
 
-Open = tuple[Any, int, "str | None", "type | None", int]
-"""`(probe, parent call, thread name, receiver's class, start)` of a call that has not ended."""
+Open = tuple[Any, int, "Place | None", "type | None", int]
+"""`(probe, parent call, place, receiver's class, start)` of a call that has not ended."""
+
+
+class Note(NamedTuple):
+    """What is told to the ledger when its turn among the records comes: `tell(ledger, facts)`."""
+
+    tell: Callable[[Any, Any], None]
+    facts: Any
+
+
+class Begun(NamedTuple):
+    """A trace that began with a call in this process, as an HTTP request does.
+
+    Attributes:
+        trace_id: 32 hexadecimal digits.
+        parent: the span it was called from, outside of this process; None when it is a root.
+        recording: the first call of the recording it belongs to.
+    """
+
+    trace_id: str
+    parent: str | None
+    recording: int
 
 
 class _State:
     """Read by every probed call, changed when a recording starts and stops."""
 
-    __slots__ = ("append", "clock", "open")
+    __slots__ = ("append", "clock", "first", "ids", "open")
 
     def __init__(self) -> None:
-        self.append: Callable[[Record], None] | None = None  # None: nothing is being recorded
+        self.append: Callable[[Record | Note], None] | None = None  # None: nothing is being recorded
         self.clock: Callable[[], int] = int
+        self.first = 0  # the first call of this recording
+        self.ids: Any = None  # an Ids
         self.open: dict[int, Open] = {}  # calls under way that may last, by their number
 
 
@@ -52,30 +88,50 @@ class Place:
         call: the innermost call, 0 for none.
         origin: the call of the coroutine whose place this is, 0 for a thread's.
         thread: the thread's ident; its name, None for the main thread.
+        begun: the trace that calls here belong to; None for the recording's own.
     """
 
-    __slots__ = ("call", "origin", "thread", "thread_name")
+    __slots__ = ("begun", "call", "origin", "thread", "thread_name")
 
-    def __init__(self, call: int, origin: int, thread: int, thread_name: str | None) -> None:
+    def __init__(
+        self, call: int, origin: int, thread: int, thread_name: str | None, begun: Begun | None = None
+    ) -> None:
         self.call = call
         self.origin = origin
         self.thread = thread
         self.thread_name = thread_name
+        self.begun = begun
 
 
 here: ContextVar[Place | None] = ContextVar("tracellm_place", default=None)
 """The place that the running code is in. A task begins in the place where it was made; a thread has none at first."""
+
+STARTED_IN = "_tracellm_started_in"
+"""The attribute of a thread that holds `(call, trace begun)` of who started it (see threads.py)."""
 
 
 def arrive() -> Place:
     """The place of this thread, in a context that has none yet or one that was copied from another thread.
 
     What runs in a thread with a copied context (`asyncio.to_thread`) counts as called from where it was copied: the
-    coroutine if it was one, whose other tasks may be in the midst of a call now, else the innermost call there.
+    coroutine if it was one, whose other tasks may be in the midst of a call now, else the innermost call there. What a
+    thread runs of its own counts as called from where the thread was started.
     """
     own = threading.current_thread()
     name = None if own is threading.main_thread() else own.name
     before = here.get()
-    place = Place(0 if before is None else before.origin or before.call, 0, get_ident(), name)
+    if before is None:
+        call, begun = getattr(own, STARTED_IN, (0, None))
+    else:
+        call, begun = before.origin or before.call, before.begun
+    if call < state.first:  # of a recording that is over
+        call, begun = 0, None
+    place = Place(call, 0, get_ident(), name, begun)
     here.set(place)
     return place
+
+
+def place_here() -> Place:
+    """The place of the running code."""
+    place = here.get()
+    return arrive() if place is None or place.thread != get_ident() else place

@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tracellm.probes.around import around
 from tracellm.probes.errors import remember
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Place, arrive, get_ident, here, next_call, state
+from tracellm.probes.state import Begun, Place, arrive, get_ident, here, next_call, place_here, state
+from tracellm.trace.names import CALL_KIND
 
 __all__ = ["wrap"]
 
@@ -25,13 +27,16 @@ _move = here.set
 def wrap(function: Function, probe: Probe) -> Function:
     """`function`, recorded by `probe` while a recording is active; of the same kind and with the same metadata."""
     if inspect.isasyncgenfunction(function):
-        wrapper = _async_generator(function, probe)
+        kind, wrapper = "async_generator", _async_generator(function, probe)
     elif inspect.iscoroutinefunction(function):
-        wrapper = _coroutine(function, probe)
+        kind, wrapper = "coroutine", _coroutine(function, probe)
     elif inspect.isgeneratorfunction(function):
-        wrapper = _generator(function, probe)
+        kind, wrapper = "generator", _generator(function, probe)
     else:
-        wrapper = _function(function, probe)
+        kind, wrapper = "", _function(function, probe)
+    if kind:
+        probe.constants.setdefault(CALL_KIND, kind)
+    wrapper = around(functools.wraps(function)(wrapper), function, probe)
     return functools.wraps(function)(wrapper)
 
 
@@ -56,7 +61,7 @@ def _function(function: Function, probe: Probe) -> Function:
         try:  # an interrupt may strike at any call, and must not leave `call` behind as the current one
             place.call = call
             if lasting:
-                state.open[call] = (probe, parent, place.thread_name, owner, start)
+                state.open[call] = (probe, parent, place, owner, start)
             result = function(*args, **kwargs)
             end = clock()
             place.call = parent
@@ -67,7 +72,7 @@ def _function(function: Function, probe: Probe) -> Function:
             raise
         capture = probe.capture
         if capture is None:
-            append((probe, call, parent, place.thread_name, owner, start, end, end, None, None))
+            append((probe, call, parent, place, owner, start, end, end, None, None))
         else:
             try:
                 facts = capture(args, kwargs, result)
@@ -75,7 +80,7 @@ def _function(function: Function, probe: Probe) -> Function:
                 facts = None
                 probe.disable("capture", error)
             captured = clock() if timed else end
-            append((probe, call, parent, place.thread_name, owner, start, end, captured, facts, None))
+            append((probe, call, parent, place, owner, start, end, captured, facts, None))
         if lasting:
             state.open.pop(call, None)
         return result
@@ -96,7 +101,7 @@ def _coroutine(function: Function, probe: Probe) -> Function:
         start = state.clock()
         _began(probe, call, parent, place, start, args)
         try:
-            _move(Place(call, call, place.thread, place.thread_name))
+            _move(Place(call, call, place.thread, place.thread_name, place.begun))
             result = await function(*args, **kwargs)
             end = state.clock()
             _move(place)
@@ -117,7 +122,7 @@ def _generator(function: Function, probe: Probe) -> Function:
         append = state.append
         if append is None:
             return (yield from generator)
-        place = _here()
+        place = place_here()
         parent = place.call
         call = next_call()
         start = state.clock()
@@ -126,14 +131,14 @@ def _generator(function: Function, probe: Probe) -> Function:
         try:
             while True:
                 try:
-                    item = _within(call, resume, value)
+                    item = _within(call, place.begun, resume, value)
                 except StopIteration as stop:
                     result = stop.value
                     break
                 try:
                     resume, value = generator.send, (yield item)
                 except GeneratorExit:
-                    _within(call, generator.close)
+                    _within(call, place.begun, generator.close)
                     raise
                 except BaseException as error:
                     resume, value = generator.throw, error
@@ -149,14 +154,15 @@ def _generator(function: Function, probe: Probe) -> Function:
     return wrapper
 
 
-def _here() -> Place:
-    place = _place()
-    return arrive() if place is None or place.thread != get_ident() else place
-
-
-def _within(call: int, function: Function, *args: Any) -> Any:
+def _within(call: int, begun: Begun | None, function: Function, *args: Any) -> Any:
     """`function(*args)` with `call` as the current one; wherever the generator is being resumed from."""
-    place = _here()
+    place = place_here()
+    if place.begun is not begun:  # in the midst of another trace
+        try:
+            _move(Place(call, 0, place.thread, place.thread_name, begun))
+            return function(*args)
+        finally:
+            _move(place)
     outer = place.call
     try:
         place.call = call
@@ -169,7 +175,7 @@ def _async_generator(function: Function, probe: Probe) -> Function:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         generator = function(*args, **kwargs)
         append = state.append
-        place = _here()
+        place = place_here()
         parent = place.call
         call = next_call() if append is not None else 0
         start = state.clock()
@@ -179,13 +185,13 @@ def _async_generator(function: Function, probe: Probe) -> Function:
         try:
             while True:
                 try:
-                    item = await _within_async(call, resume, value)
+                    item = await _within_async(call, place.begun, resume, value)
                 except StopAsyncIteration:
                     break
                 try:
                     resume, value = generator.asend, (yield item)
                 except GeneratorExit:
-                    await _within_async(call, generator.aclose)
+                    await _within_async(call, place.begun, generator.aclose)
                     raise
                 except BaseException as error:
                     resume, value = generator.athrow, error
@@ -203,13 +209,13 @@ def _async_generator(function: Function, probe: Probe) -> Function:
     return wrapper
 
 
-async def _within_async(call: int, function: Function, *args: Any) -> Any:
+async def _within_async(call: int, begun: Begun | None, function: Function, *args: Any) -> Any:
     """The same for what may pause: others in the outer place must not see `call` meanwhile. 0: nothing is recorded."""
     if not call:
         return await function(*args)
-    outer = _here()
+    outer = place_here()
     try:
-        _move(Place(call, call, outer.thread, outer.thread_name))
+        _move(Place(call, call, outer.thread, outer.thread_name, begun))
         return await function(*args)
     finally:
         _move(outer)
@@ -218,7 +224,7 @@ async def _within_async(call: int, function: Function, *args: Any) -> Any:
 def _began(probe: Probe, call: int, parent: int, place: Place, start: int, args: tuple[Any, ...]) -> None:
     """Note a call that may last, so that it is known of should it never end."""
     if probe.lasting:
-        state.open[call] = (probe, parent, place.thread_name, probe.owner(args), start)
+        state.open[call] = (probe, parent, place, probe.owner(args), start)
 
 
 def _ended(
@@ -243,5 +249,5 @@ def _ended(
             probe.disable("capture", mistake)
     captured = state.clock() if probe.timed and error is None else end
     remembered = None if error is None else remember(error)
-    append((probe, call, parent, place.thread_name, probe.owner(args), start, end, captured, facts, remembered))
+    append((probe, call, parent, place, probe.owner(args), start, end, captured, facts, remembered))
     state.open.pop(call, None)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from tracellm.probes.build import Builder
-from tracellm.probes.state import Record, state
+from tracellm.probes.live import Live
+from tracellm.probes.state import Note, Record, state
 from tracellm.trace import otlp
 from tracellm.trace.model import Process, Span
 
@@ -27,13 +28,20 @@ _PAUSE_SECONDS = 0.0005
 class Writer:
     """Owns the buffer, the thread and the file of one process.
 
-    `listener` is called in the writer's thread with each span that has ended, in the order in which they end.
+    `listener` is called in the writer's thread with each span that has ended, in the order in which they end, and
+    `each_round` whenever that thread has looked whether there is something to write.
     """
 
     def __init__(
-        self, file: Path, process: Process, builder: Builder, listener: Callable[[Span], None] | None, version: str
+        self,
+        file: Path,
+        process: Process,
+        builder: Builder,
+        listener: Live | None,
+        version: str,
+        each_round: Callable[[], None] | None = None,
     ) -> None:
-        self.buffer: list[Record] = []
+        self.buffer: list[Record | Note] = []
         self.problems: list[str] = []
         self._file = file
         self._descriptor: int | None = None
@@ -41,6 +49,7 @@ class Writer:
         self._builder = builder
         self._listener = listener
         self._version = version
+        self._each_round = each_round
         self._under_way: Collection[int] = ()  # calls that had not ended when this was last looked at
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracellm-writer", daemon=True)
@@ -56,6 +65,8 @@ class Writer:
         self._drain(pause=False)
         self._write(last())
         self._write(self._builder.unfinished(state.open), live=False)  # in threads that outlive the recording
+        if self._listener is not None:
+            self._hear(self._listener.end)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -67,6 +78,10 @@ class Writer:
             lasting = {call: one for call, one in under_way.items() if call in self._under_way}
             self._write(self._builder.unfinished(lasting), live=False)
             self._under_way = under_way.keys()
+            if self._listener is not None:
+                self._hear(self._listener.look)
+            if self._each_round is not None:
+                self._each_round()
 
     def _drain(self, pause: bool) -> None:
         """Build and write what is in the buffer now; what comes meanwhile waits for the next time."""
@@ -93,9 +108,14 @@ class Writer:
         except OSError as error:
             self._tell(f"{self._file} cannot be written ({error.strerror}): part of this run is not recorded")
         if self._listener is not None and live:
+            for span in spans:
+                self._hear(self._listener, span)
+
+    def _hear(self, part: Callable[..., None], *args: Span) -> None:
+        """Let the listener have its turn; one that fails is told of, and gets no other."""
+        if self._listener is not None:
             try:
-                for span in spans:
-                    self._listener(span)
+                part(*args)
             except Exception as error:
                 self._listener = None
                 self._tell(f"the live log stopped: {type(error).__name__}: {error}")

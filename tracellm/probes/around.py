@@ -1,0 +1,101 @@
+"""What a few probes do around the call that they record: tell it something before, begin a trace, leave one.
+
+`around` puts it outside of the wrapper (wrap.py), so that the many other probed calls pay nothing for it.
+
+- An incoming HTTP request begins a trace of its own: all that is called on its behalf belongs to it.
+- A loop, such as the task that receives outputs for everybody, belongs to no request, even if one happened to start it.
+- A request is given its place in the recording before it goes to another process.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tracellm.probes.spec import Probe
+from tracellm.probes.state import Begun, Place, here, place_here, state
+from tracellm.probes.traceparent import parse
+
+__all__ = ["around"]
+
+Function = Callable[..., Any]
+
+
+def around(wrapper: Function, function: Function, probe: Probe) -> Function:
+    """`wrapper`, which records `function`, with what `probe` wants done around it."""
+    if probe.before is not None:
+        wrapper = _with_before(wrapper, probe)
+    if probe.begins_trace is not None:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{probe.method} cannot begin a trace: it is no coroutine")
+        wrapper = _with_trace(wrapper, function, probe)
+    elif probe.loop:
+        wrapper = _apart_async(wrapper) if inspect.iscoroutinefunction(function) else _apart(wrapper)
+    return wrapper
+
+
+def _with_before(wrapper: Function, probe: Probe) -> Function:
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        if state.append is not None and probe.before is not None:
+            try:
+                args, kwargs = probe.before(args, kwargs) or (args, kwargs)
+            except Exception as mistake:
+                probe.disable("before", mistake)
+        return wrapper(*args, **kwargs)
+
+    if not inspect.iscoroutinefunction(wrapper):
+        return outer
+
+    async def outer_async(*args: Any, **kwargs: Any) -> Any:
+        return await outer(*args, **kwargs)
+
+    return outer_async
+
+
+def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function:
+    async def outer(*args: Any, **kwargs: Any) -> Any:
+        place = place_here()
+        if state.append is None or probe.begins_trace is None or place.begun is not None:
+            return await wrapper(*args, **kwargs)
+        try:
+            header = probe.begins_trace(args, kwargs)
+        except Exception as mistake:
+            header = None
+            probe.disable("begins_trace", mistake)
+        if header is None:
+            return await function(*args, **kwargs)
+        trace_id, parent = parse(header) or (state.ids.trace(), None)
+        try:
+            here.set(Place(0, 0, place.thread, place.thread_name, Begun(trace_id, parent, state.first)))
+            return await wrapper(*args, **kwargs)
+        finally:
+            here.set(place)
+
+    return outer
+
+
+def _apart(wrapper: Function) -> Function:
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        place = place_here()
+        if state.append is None or place.begun is None:
+            return wrapper(*args, **kwargs)
+        try:
+            here.set(Place(0, 0, place.thread, place.thread_name))
+            return wrapper(*args, **kwargs)
+        finally:
+            here.set(place)
+
+    return outer
+
+
+def _apart_async(wrapper: Function) -> Function:
+    async def outer(*args: Any, **kwargs: Any) -> Any:
+        place = place_here()
+        if state.append is None or place.begun is None:
+            return await wrapper(*args, **kwargs)
+        try:
+            here.set(Place(0, 0, place.thread, place.thread_name))
+            return await wrapper(*args, **kwargs)
+        finally:
+            here.set(place)
+
+    return outer

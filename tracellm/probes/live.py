@@ -1,0 +1,102 @@
+"""What the live log hears where a run has several processes: all of them in one order, from their files.
+
+The main process hears its own spans as they end. Those of others come a moment later, when they are in their files; so
+while there are others every span is held back for a little longer than that takes, and then told in the order in which
+they ended.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tracellm.trace import otlp
+from tracellm.trace.model import Span
+
+__all__ = ["Follower", "Live"]
+
+HOLD_NS = 600_000_000
+"""Three times as long as a process waits between two writes."""
+
+
+class Follower:
+    """Reads what is added to the trace files in a folder, except the file `own`."""
+
+    def __init__(self, traces: Path, own: Path) -> None:
+        self._traces = traces
+        self._own = own.name
+        self._read: dict[str, int] = {}  # bytes of each file
+
+    def new(self) -> Iterator[Span]:
+        """The spans that ended and were not read before; a line that is not whole yet, or is damaged, is left."""
+        for file in sorted(self._traces.glob("*.jsonl")):
+            if file.name != self._own:
+                for line in self._lines(file):
+                    try:
+                        of_processes = otlp.decode(line)
+                    except otlp.OtlpError:
+                        continue  # whoever reads the folder afterwards tells of it
+                    yield from (span for _, spans in of_processes for span in spans if not span.open)
+
+    def _lines(self, file: Path) -> list[bytes]:
+        start = self._read.get(file.name, 0)
+        try:
+            if file.stat().st_size == start:
+                return []
+            with file.open("rb") as stream:
+                stream.seek(start)
+                content = stream.read()
+        except OSError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read[file.name] = start + len(whole)
+        return whole.splitlines()
+
+
+class Live:
+    """A listener between the writer and `listener`, which hears of other processes too.
+
+    `others` says whether there are any, `now` is the wall clock in nanoseconds.
+    """
+
+    def __init__(
+        self,
+        listener: Callable[[Span], None],
+        follower: Follower,
+        others: Callable[[], bool],
+        now: Callable[[], int],
+    ) -> None:
+        self._listener = listener
+        self._follower = follower
+        self._others = others
+        self._now = now
+        self._holds = False
+        self._held: list[tuple[int, int, Span]] = []
+        self._count = itertools.count()
+
+    def __call__(self, span: Span) -> None:
+        """A span of this process has ended."""
+        if self._holds:
+            heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+        else:
+            self._listener(span)
+
+    def look(self) -> None:
+        """Read what the others have written, and tell what has been held for long enough."""
+        if self._holds or self._others():
+            self._holds = True
+            self._take_new()
+            self._tell(self._now() - HOLD_NS if self._held else 0)
+
+    def end(self) -> None:
+        """The others have ended, as has this process: tell all that is left."""
+        self._take_new()
+        self._tell(None)
+
+    def _take_new(self) -> None:
+        for span in self._follower.new():
+            heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+
+    def _tell(self, until_ns: int | None) -> None:
+        while self._held and (until_ns is None or self._held[0][0] <= until_ns):
+            self._listener(heapq.heappop(self._held)[2])

@@ -1,0 +1,245 @@
+"""Processes that join the recording of the process that started them, and how all of them end together.
+
+A process made with multiprocessing's `spawn` begins with nothing of its parent's memory. It finds the environment
+variable TRACELLM_RECORDING, which says where the recording is and which call started it, and records into a file of its
+own. Any other process, a user's `subprocess` say, inherits the variable and is not meant by it.
+
+In the folder `trace/` each such process keeps a status file, locked for as long as it records, and locked by nobody
+once it has ended or was killed. The main process lays down a file that says that the recording is over, and waits, but
+not forever, until no status file is locked.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "VARIABLE",
+    "Invitation",
+    "Status",
+    "Together",
+    "earlier_engines",
+    "invited",
+    "join",
+    "process_patches",
+    "recorded_processes",
+]
+
+VARIABLE = "TRACELLM_RECORDING"
+"""The environment variable; a JSON object, see Invitation."""
+
+LONGEST_WAIT_SECONDS = 10.0
+"""How long the main process waits for the others to write what they have."""
+
+_STATUS = ".process"
+_OVER = ".over"
+
+Function = Callable[..., Any]
+Invitation = dict[str, Any]
+"""`folder`, `detail`, `text`, `traceparent` of the call that starts the process, `pid` of whoever does, and `clock`:
+the readings by which its times become wall-clock times, or null."""
+
+
+def invited(environment: Mapping[str, str], command_line: list[str], parent_pid: int) -> Invitation | None:
+    """The recording that this process is to join, if it is multiprocessing's child of a process that records."""
+    if VARIABLE not in environment or "--multiprocessing-fork" not in command_line:
+        return None
+    try:
+        invitation = json.loads(environment[VARIABLE])
+    except ValueError:
+        return None
+    return invitation if isinstance(invitation, dict) and invitation.get("pid") == parent_pid else None
+
+
+# -- in the process that starts others --------------------------------------------------------------------------------
+
+_starting = threading.RLock()  # of one thread at a time; a fork of it may start processes too
+
+
+def process_patches(invitation: Callable[[], Invitation | None]) -> dict[str, Callable[[Function], Function]]:
+    """While a process is being started, the variable says which call does it."""
+
+    def _start(start: Function) -> Function:
+        def outer(self: Any) -> Any:
+            told = invitation()
+            if told is None:
+                return start(self)
+            with _starting:
+                before = os.environ.get(VARIABLE)
+                os.environ[VARIABLE] = json.dumps(told)
+                try:
+                    return start(self)
+                finally:
+                    if before is None:
+                        os.environ.pop(VARIABLE, None)
+                    else:
+                        os.environ[VARIABLE] = before
+
+        return outer
+
+    return {"multiprocessing.process:BaseProcess.start": _start}
+
+
+def earlier_engines() -> list[str]:
+    """Engine processes that this one has already, before its recording begins: they will not be in it."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is None:
+        return []
+    return [
+        f"{one.name} (pid {one.pid}) was started before the recording began: what it does is not recorded"
+        for one in multiprocessing.active_children()
+        if one.name.startswith("EngineCore")
+    ]
+
+
+# -- in the process that was started ----------------------------------------------------------------------------------
+
+
+def join() -> None:
+    """Record, if this process was started by one that does. Called when tracellm is imported, if VARIABLE is set."""
+    invitation = invited(os.environ, sys.orig_argv, os.getppid())
+    if invitation is None:
+        return
+    from multiprocessing import current_process
+
+    from tracellm.probes.clock import Clock
+    from tracellm.probes.session import Recording
+
+    name = current_process().name
+    try:
+        clock = invitation["clock"] and Clock(time.perf_counter_ns, *invitation["clock"])
+        Recording(
+            invitation["folder"],
+            clock=clock or None,
+            detail=invitation["detail"],
+            text=invitation["text"],
+            script=name,
+            process=name,
+            joins=invitation,
+        ).start()
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        print(f"tracellm: what the process {name} does is not recorded: {error}", file=sys.stderr)  # noqa: T201
+
+
+# -- status files -----------------------------------------------------------------------------------------------------
+
+
+class Status:
+    """The status file of this process, in the folder `traces`; locked until `end`."""
+
+    def __init__(self, traces: Path, process: str) -> None:
+        self._over = traces / _OVER
+        self._told = {"pid": os.getpid(), "name": process}
+        self._file = os.open(traces / f"{process}-{os.getpid()}{_STATUS}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        _lock(self._file)
+        self._write({})
+
+    def over(self) -> bool:
+        """Has the main process ended the recording?"""
+        return self._over.exists()
+
+    def end(self, stats: dict[str, Any]) -> None:
+        """Everything is written; `stats` is what the probes cost here."""
+        self._write({"stats": stats})
+        os.close(self._file)
+
+    def leave(self) -> None:
+        """This is a fork of the process whose file it is."""
+        os.close(self._file)
+
+    def _write(self, more: dict[str, Any]) -> None:
+        with suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, json.dumps({**self._told, **more}).encode(), 0)
+
+
+class Together:
+    """The other processes of a recording, as its main process sees them."""
+
+    def __init__(self, traces: Path) -> None:
+        self._traces = traces
+        self._over = traces / _OVER
+        self.clean()
+
+    def any(self) -> bool:
+        """Has any process joined?"""
+        return next(self._traces.glob(f"*{_STATUS}"), None) is not None
+
+    def end(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """Have all of them end their recordings, and wait for that.
+
+        Returns:
+            What each said at its end, if it did; and what went wrong.
+        """
+        files = sorted(self._traces.glob(f"*{_STATUS}"))
+        if not files:
+            return [], []
+        self._over.touch()
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        left = files
+        while (left := [file for file in left if _locked(file)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        told, problems = [], []
+        for file in files:
+            status = _read(file)
+            name = f"{status.get('name', file.stem)} (pid {status.get('pid', '?')})"
+            if file in left:
+                problems.append(f"{name} did not end its recording in {LONGEST_WAIT_SECONDS:.0f} s: its end is missing")
+            elif "stats" not in status:
+                problems.append(f"{name} was killed: what it did in its last moment is not recorded")
+            told.append(status)
+        self.clean()
+        return told, problems
+
+    def clean(self) -> None:
+        """Remove what is of no use afterwards."""
+        for file in (self._over, *self._traces.glob(f"*{_STATUS}")):
+            with suppress(OSError):
+                file.unlink()
+
+
+def recorded_processes(own: Path, earlier: Collection[str]) -> list[dict[str, Any]]:
+    """`pid` and `name` of every process with a trace file: first that with the file `own`, which may not be there yet;
+    without the files `earlier`, which others have left."""
+    others = [file for file in own.parent.glob("*.jsonl") if file.name not in earlier and file.name != own.name]
+    parts = [file.stem.rpartition("-") for file in (own, *sorted(others))]
+    return [{"pid": int(pid), "name": name} for name, _, pid in parts if pid.isdigit()]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        status = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _locked(file: Path) -> bool:
+    """Is the process that wrote this status file still recording?"""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _lock(descriptor) or (sys.platform == "win32" and "stats" not in _read(file))
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock the file; False when another process holds the lock. Closing it, or dying, unlocks it."""
+    if sys.platform == "win32":
+        return True  # has no such locks: there the wait ends with what is in the file, or with its limit
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,51 @@
+"""A thread's calls belong to the call that started the thread, and a pool's to the one that submitted the work.
+
+A new thread has no context, so that its outermost calls would hang in the air. The idea is that of OpenTelemetry's
+threading instrumentation: whoever starts a thread, or gives work to a pool, leaves word of where it was.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tracellm.probes.state import STARTED_IN, Begun, Place, here, place_here, state
+
+__all__ = ["THREAD_PATCHES"]
+
+Function = Callable[..., Any]
+
+
+def _start(start: Function) -> Function:
+    def outer(self: Any) -> Any:
+        if state.append is not None:
+            place = place_here()
+            setattr(self, STARTED_IN, (place.call, place.begun))
+        return start(self)
+
+    return outer
+
+
+def _submit(submit: Function) -> Function:
+    def outer(self: Any, fn: Function, /, *args: Any, **kwargs: Any) -> Any:
+        if state.append is None:
+            return submit(self, fn, *args, **kwargs)
+        place = place_here()
+        return submit(self, _carried, place.call, place.begun, fn, args, kwargs)
+
+    return outer
+
+
+def _carried(call: int, begun: Begun | None, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`fn(*args, **kwargs)` in a pool's thread, as called from `call`."""
+    place = place_here()
+    try:
+        here.set(Place(call, 0, place.thread, place.thread_name, begun))
+        return fn(*args, **kwargs)
+    finally:
+        here.set(place)
+
+
+THREAD_PATCHES = {
+    "threading:Thread.start": _start,
+    "concurrent.futures.thread:ThreadPoolExecutor.submit": _submit,
+}
+"""What to replace, and by what (patches.py)."""
