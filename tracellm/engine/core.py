@@ -2,8 +2,8 @@
 
 A client (core_client.py) owns it and calls `step_fn` until no request is left.
 
-vLLM: vllm/v1/engine/core.py::EngineCore. Left out: its own process (EngineCoreProc), the batch queue of pipeline
-parallelism, LoRA, profiling, sleeping.
+vLLM: vllm/v1/engine/core.py::EngineCore. Left out: the batch queue of pipeline parallelism, LoRA,
+profiling, sleeping. The same in a process of its own is `EngineCoreProc` (core_proc.py).
 """
 
 from __future__ import annotations
@@ -85,11 +85,23 @@ class EngineCore:
         """Forget which blocks hold which tokens; `False`, and nothing done, while requests hold blocks."""
         return self.scheduler.reset_prefix_cache()
 
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        """What the model can be asked for."""
+        return ("generate",)
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """How many requests run, and how many wait."""
+        return self.scheduler.get_request_counts()
+
+    def get_num_free_blocks(self) -> int:
+        """How many KV blocks no request holds; all but the null block when there are no requests. vLLM has it not."""
+        return self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+
     def step_fn(self) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
         """One step: decide what to compute, compute it, and draw the conclusions.
 
         Returns:
-            The outputs by client index, or `None` when no token was computed; and whether the model was executed.
+            The outputs by client index, or `None` when there are none; and whether the model was executed.
         """
         if not self.scheduler.has_requests():
             return None, False
@@ -97,9 +109,7 @@ class EngineCore:
         # Even a step without tokens goes on to the model runner, which learns there that requests have ended.
         model_output = self._execute_model(scheduler_output)
         outputs = self._process_model_outputs(scheduler_output, model_output)
-        if scheduler_output.total_num_scheduled_tokens == 0:
-            return None, False
-        return outputs, True
+        return outputs or None, scheduler_output.total_num_scheduled_tokens > 0
 
     def post_step(self, model_executed: bool) -> None:
         """What a client calls after each step: when it had nothing to compute, because all requests wait for their

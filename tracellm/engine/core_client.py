@@ -5,15 +5,15 @@
 | multiprocess_mode | asyncio_mode | client         | the engine core runs                                        |
 |-------------------|--------------|----------------|-------------------------------------------------------------|
 | False             | False        | `InprocClient` | in this process: a step is a method call                    |
-| True              | False        | `SyncMPClient` | in a process of its own, behind sockets (not here yet)      |
-| True              | True         | `AsyncMPClient`| the same, for asyncio callers (not here yet)                |
+| True              | False        | `SyncMPClient` | in a process of its own, behind sockets (mp_client.py)      |
+| True              | True         | `AsyncMPClient`| the same, for asyncio callers                               |
 | False             | True         | none           | vLLM has no such client either                              |
 
 **Two truths.** tracellm's default is the in-process client, `VLLM_ENABLE_V1_MULTIPROCESSING=0`, as in the documents
 that it follows. A real vLLM 0.11 or later defaults to `VLLM_ENABLE_V1_MULTIPROCESSING=1`: a plain `LLM()` there is a
 `SyncMPClient`.
 
-vLLM: vllm/v1/engine/core_client.py. Left out: the multi-process clients, data parallelism.
+vLLM: vllm/v1/engine/core_client.py. Left out: data parallelism.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest
 
 if TYPE_CHECKING:
     from tracellm.engine.executor.abstract import Executor
+    from tracellm.engine.mp_client import AsyncMPClient
 
 __all__ = ["ClientChoice", "EngineCoreClient", "InprocClient", "choose_client"]
 
@@ -75,7 +76,7 @@ def choose_client(multiprocess_mode: bool, asyncio_mode: bool) -> ClientChoice:
 
 
 class EngineCoreClient(ABC):
-    """What every client can do."""
+    """What every client can do: those that wait the methods without `_async`, the asynchronous one those with it."""
 
     @staticmethod
     def make_client(
@@ -88,37 +89,71 @@ class EngineCoreClient(ABC):
         """Make the client that `choose_client` names.
 
         Raises:
-            EngineError: it is one that tracellm does not have yet, or there is none.
+            EngineError: there is none; or the engine core cannot be started, then it is its own error.
         """
         choice = choose_client(multiprocess_mode, asyncio_mode)
-        if choice.name == "InprocClient":
-            return InprocClient(vllm_config, executor_class, log_stats)
         if choice.name is None:
             raise EngineError(
                 "There is no client for asyncio_mode=True with multiprocess_mode=False: "
                 f"{choice.because}. Use asyncio_mode=False, or multiprocess_mode=True."
             )
-        raise EngineError(
-            f"multiprocess_mode={multiprocess_mode} and asyncio_mode={asyncio_mode} lead to {choice.name} "
-            f"({choice.because}), which tracellm does not have yet. Unset VLLM_ENABLE_V1_MULTIPROCESSING or set it "
-            "to 0: then LLM runs the engine core in this process (InprocClient)."
-        )
+        if choice.name == "AsyncMPClient":
+            return EngineCoreClient.make_async_mp_client(vllm_config, executor_class, log_stats)
+        if choice.name == "SyncMPClient":
+            from tracellm.engine.mp_client import SyncMPClient
+
+            return SyncMPClient(vllm_config, executor_class, log_stats)
+        return InprocClient(vllm_config, executor_class, log_stats)
+
+    @staticmethod
+    def make_async_mp_client(
+        vllm_config: VllmConfig,
+        executor_class: type[Executor],
+        log_stats: bool,
+        client_addresses: dict[str, str] | None = None,
+        client_count: int = 1,
+        client_index: int = 0,
+    ) -> AsyncMPClient:
+        """Make an `AsyncMPClient`. vLLM has further classes of it, for data parallelism."""
+        from tracellm.engine.mp_client import AsyncMPClient
+
+        return AsyncMPClient(vllm_config, executor_class, log_stats, client_addresses, client_count, client_index)
 
     @abstractmethod
+    def shutdown(self) -> None:
+        """End what the client has started; it cannot be used any more."""
+
     def get_output(self) -> EngineCoreOutputs:
         """The outputs of the next step."""
+        raise NotImplementedError
 
-    @abstractmethod
     def add_request(self, request: EngineCoreRequest) -> None:
         """Hand a request to the engine core."""
+        raise NotImplementedError
 
-    @abstractmethod
     def abort_requests(self, request_ids: list[str]) -> None:
         """Give requests up."""
+        raise NotImplementedError
 
-    @abstractmethod
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""
+        raise NotImplementedError
+
+    async def get_output_async(self) -> EngineCoreOutputs:
+        """As `get_output`, for asyncio."""
+        raise NotImplementedError
+
+    async def add_request_async(self, request: EngineCoreRequest) -> None:
+        """As `add_request`, for asyncio."""
+        raise NotImplementedError
+
+    async def abort_requests_async(self, request_ids: list[str]) -> None:
+        """As `abort_requests`, for asyncio."""
+        raise NotImplementedError
+
+    async def reset_prefix_cache_async(self) -> bool:
+        """As `reset_prefix_cache`, for asyncio."""
+        raise NotImplementedError
 
 
 class InprocClient(EngineCoreClient):
@@ -149,3 +184,6 @@ class InprocClient(EngineCoreClient):
     def reset_prefix_cache(self) -> bool:
         """See `EngineCore.reset_prefix_cache`."""
         return self.engine_core.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        """Nothing is to be ended: the engine core is an object like others."""

@@ -61,18 +61,23 @@ class LLMEngine:
         )
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs) -> LLMEngine:
+    def from_engine_args(cls, engine_args: EngineArgs, multiprocess_mode: bool | None = None) -> LLMEngine:
         """Settle the configuration, choose the executor, and build the engine.
+
+        `multiprocess_mode` says whether the engine core runs in a process of its own; `None`: as the environment
+        variable VLLM_ENABLE_V1_MULTIPROCESSING says.
 
         Raises:
             EngineError: settings, model or memory do not allow it.
         """
+        if multiprocess_mode is None:
+            multiprocess_mode = envs.enable_v1_multiprocessing()
         vllm_config = engine_args.create_engine_config()
         return cls(
             vllm_config=vllm_config,
             executor_class=Executor.get_class(vllm_config),
             log_stats=not engine_args.disable_log_stats,
-            multiprocess_mode=envs.enable_v1_multiprocessing(),
+            multiprocess_mode=multiprocess_mode,
         )
 
     def add_request(

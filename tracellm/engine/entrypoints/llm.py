@@ -66,6 +66,9 @@ class LLM:
         enable_chunked_prefill: compute long prompts in pieces over several steps; `None` is True.
         enforce_eager: accepted for vLLM's sake; nothing is compiled or captured here.
         disable_log_stats: `False` fills `RequestOutput.metrics`.
+        multiprocess_mode: should the engine core run in a process of its own? `None`: as the environment variable
+            VLLM_ENABLE_V1_MULTIPROCESSING says (1: yes; 0, the default here: no, in this one). vLLM has the variable
+            only, and 1 is its default.
         **kwargs: further arguments of `EngineArgs`, as in vLLM:
 
             - `long_prefill_token_threshold`: compute at most so many tokens of a prompt in a step; 0: as the budget
@@ -107,8 +110,11 @@ class LLM:
         enable_chunked_prefill: bool | None = None,
         enforce_eager: bool = False,
         disable_log_stats: bool = True,
+        multiprocess_mode: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        if multiprocess_mode not in (True, False, None):
+            raise EngineError(f"LLM: `multiprocess_mode` must be True, False or None, got {multiprocess_mode!r}.")
         engine_args = EngineArgs.from_arguments(
             model=model,
             tokenizer=tokenizer,
@@ -129,7 +135,7 @@ class LLM:
             disable_log_stats=disable_log_stats,
             **kwargs,
         )
-        self.llm_engine = LLMEngine.from_engine_args(engine_args)
+        self.llm_engine = LLMEngine.from_engine_args(engine_args, multiprocess_mode)
         self.model_config = self.llm_engine.model_config
         self.processor = self.llm_engine.processor
         self.request_counter = itertools.count()
@@ -336,6 +342,7 @@ class LLM:
             bar = progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
             while self.llm_engine.has_unfinished_requests():
                 finished = [output for output in self.llm_engine.step() if output.finished]
+                _raise_errors(finished)
                 outputs += finished
                 if bar is not None:
                     bar.update(sum(len(output.outputs) for output in finished))
@@ -352,3 +359,11 @@ class LLM:
         """Drop all requests. A step may have been cut short, so nothing that is cached can be relied on."""
         self.llm_engine.abort_request(list(self.llm_engine.output_processor.request_states))
         self.llm_engine.reset_prefix_cache()
+
+
+def _raise_errors(finished: list[RequestOutput]) -> None:
+    """Raise what has ended a request, if an error has."""
+    for output in finished:
+        for completion in output.outputs:
+            if completion.finish_reason == "error":
+                raise InvalidRequestError(str(completion.stop_reason))

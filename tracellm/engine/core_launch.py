@@ -1,0 +1,191 @@
+"""Starts the process of the engine core, waits until it is ready, and ends it.
+
+`MPClient.launch_core_engines` uses it, once, when the client is made. The process is *spawned*: a fresh Python, which
+shares nothing with this one. Usually such a process imports the script that started it, which is why scripts that use
+multiprocessing protect their code with `if __name__ == "__main__"`. Here they need not: while the process starts, an
+empty module stands in for the script, so there is nothing to import.
+
+vLLM: vllm/v1/engine/utils.py (CoreEngineProcManager, launch_core_engines, wait_for_engine_startup). Left out: several
+engine cores, Ray, waiting with a log line now and then.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import zmq
+
+from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.handshake import (
+    EngineHandshakeMetadata,
+    EngineZmqAddresses,
+    kv_cache_config_of,
+    startup_error,
+)
+
+if TYPE_CHECKING:
+    from tracellm.engine.config import VllmConfig
+    from tracellm.engine.executor.abstract import Executor
+    from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
+
+__all__ = ["CoreEngineProcManager", "make_socket_directory", "wait_for_engine_startup"]
+
+_PATIENCE = 5.0  # seconds that a process has to end by itself
+_LAST_WORDS = 200  # milliseconds in which what a dead process has sent is certainly here
+_LONGEST_PATH = 90  # characters: the address of an ipc socket may have 107
+
+
+def make_socket_directory() -> str:
+    """A new directory that only this user may enter, for the sockets of one client."""
+    usual = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="tracellm-", dir=usual if len(usual) < _LONGEST_PATH - 20 else "/tmp")
+
+
+class CoreEngineProcManager:
+    """The process of the engine core, from its start to its end."""
+
+    def __init__(
+        self,
+        vllm_config: VllmConfig,
+        executor_class: type[Executor],
+        log_stats: bool,
+        handshake_address: str,
+        directory: str,
+    ) -> None:
+        import torch
+
+        settings = {
+            "vllm_config": vllm_config,
+            "local_client": True,
+            "handshake_address": handshake_address,
+            "executor_class": executor_class,
+            "log_stats": log_stats,
+            "engine_index": 0,
+        }
+        process = multiprocessing.get_context("spawn").Process(
+            target=_engine_core_process, name="EngineCore_0", args=(settings, directory, torch.get_num_threads())
+        )
+        with _nothing_to_import(), _ctrl_c_is_for_the_parent():
+            process.start()
+        self.process = process
+
+    @property
+    def sentinel(self) -> int:
+        """A file descriptor that becomes readable when the process ends."""
+        return self.process.sentinel
+
+    def wait_for_end(self) -> str:
+        """Wait until the process has ended; how it did, as the end of a sentence."""
+        wait([self.process.sentinel])
+        self.process.join()
+        return self.describe_end()
+
+    def describe_end(self) -> str:
+        """How the process ended: `was killed by SIGKILL`, `ended with exit code 1`."""
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return f"ended with exit code {code}"
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+
+    def close(self) -> None:
+        """End the process: politely, then by force. It has ended when this returns."""
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join(_PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+
+
+def _engine_core_process(settings: dict[str, Any], directory: str, num_threads: int) -> None:
+    """What the new process runs."""
+    import torch
+
+    from tracellm.engine.core_proc import EngineCoreProc
+
+    if torch.get_num_threads() != num_threads:  # the order of sums, and so their last bits, depend on it
+        torch.set_num_threads(num_threads)
+    EngineCoreProc.run_engine_core(directory=directory, **settings)
+
+
+@contextmanager
+def _nothing_to_import() -> Iterator[None]:
+    """An empty `__main__` for as long as a process is being started."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
+@contextmanager
+def _ctrl_c_is_for_the_parent() -> Iterator[None]:
+    """Start a process that is deaf to Ctrl-C, which reaches all processes of a terminal, until it says what it wants.
+
+    Blocked signals stay blocked in a child. `EngineCoreProc.run_engine_core` ignores this one and unblocks it.
+    """
+    resource_tracker.ensure_running()  # it would be started with the first process, and unblock the signal
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def wait_for_engine_startup(
+    handshake_socket: zmq.Socket[bytes], addresses: EngineZmqAddresses, manager: CoreEngineProcManager
+) -> KVCacheConfig:
+    """Be the client's part of the handshake (handshake.py), however long loading the model takes.
+
+    Returns:
+        What the engine core's KV cache looks like.
+
+    Raises:
+        EngineError: the engine core's own, such as a `ModelLoadError`.
+        EngineDeadError: the process ended before it was ready; it has said more on stderr.
+    """
+    poller = zmq.Poller()
+    poller.register(handshake_socket, zmq.POLLIN)
+    poller.register(manager.sentinel, zmq.POLLIN)
+    while True:
+        spoken = any(source is handshake_socket for source, _ in poller.poll())
+        if not spoken and not handshake_socket.poll(_LAST_WORDS):
+            manager.process.join()
+            raise EngineDeadError(
+                f"The engine process EngineCore_0 {manager.describe_end()} before it was ready. If it could still "
+                "say why, that is printed above."
+            )
+        identity, frame = handshake_socket.recv_multipart()
+        message = msgspec.msgpack.decode(frame)
+        if message["status"] == "HELLO":
+            answer = EngineHandshakeMetadata(addresses)
+            handshake_socket.send_multipart((identity, msgspec.msgpack.encode(answer)))
+        elif message["status"] == "READY":
+            return kv_cache_config_of(message)
+        else:
+            raise startup_error(message) or EngineDeadError(
+                f"The engine process EngineCore_0 could not start: {message['message']}. This is an error in tracellm "
+                "or in a library; the process has printed its traceback above."
+            )
+
+
+def remove_socket_directory(directory: str) -> None:
+    """Remove the directory of the sockets with what is left in it; the owner's process may have done so."""
+    if Path(directory).is_dir():
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,170 @@
+"""What the clients of an engine core in another process have in common: process and sockets, and watching over them.
+
+`SyncMPClient` and `AsyncMPClient` (mp_client.py) add how outputs are waited for. The sockets are files in a directory
+that only this user may enter. `core_launch.py` starts the process, core_proc.py is what runs there, serial_utils.py
+turns messages into bytes, mp_resources.py ends it all.
+
+vLLM: vllm/v1/engine/core_client.py::MPClient. Left out: data parallelism, engine cores on other machines. Otherwise
+than there: what the KV cache can never hold is refused before it is sent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from tracellm.engine.core_client import EngineCoreClient
+from tracellm.engine.core_launch import CoreEngineProcManager, make_socket_directory, wait_for_engine_startup
+from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.handshake import EngineZmqAddresses
+from tracellm.engine.kv_cache.kv_cache_utils import check_request_fits
+from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
+from tracellm.engine.mp_resources import AnyFuture, BackgroundResources
+from tracellm.engine.serial_utils import MsgpackDecoder, MsgpackEncoder, bytestr
+
+if TYPE_CHECKING:
+    from tracellm.engine.config import VllmConfig
+    from tracellm.engine.executor.abstract import Executor
+    from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
+
+__all__ = ["MPClient"]
+
+
+class MPClient(EngineCoreClient):
+    """What both have in common: the process, the sockets, and watching over them."""
+
+    def __init__(
+        self,
+        asyncio_mode: bool,
+        vllm_config: VllmConfig,
+        executor_class: type[Executor],
+        log_stats: bool,
+        client_addresses: dict[str, str] | None = None,
+    ) -> None:
+        """Start the engine core, and wait until it is ready.
+
+        Args:
+            asyncio_mode: is it the asynchronous one?
+            vllm_config: all settings; the number of KV blocks is written into it.
+            executor_class: what runs the model there.
+            log_stats: should times and statistics be kept?
+            client_addresses: `input_address` and `output_address` of an engine core that somebody else has started and
+                ends; None starts one.
+
+        Raises:
+            EngineError: the engine core's own, such as a `ModelLoadError`.
+            EngineDeadError: its process ended before it was ready.
+        """
+        self.vllm_config = vllm_config
+        self.encoder = MsgpackEncoder()
+        self.decoder = MsgpackDecoder(EngineCoreOutputs)
+        self.ctx: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.resources = BackgroundResources(self.ctx, make_socket_directory())
+        self._finalizer = weakref.finalize(self, self.resources)
+        # Before multiprocessing, which would wait for the process, and for ever.
+        atexit.register(self._finalizer)
+        self.utility_results: dict[int, AnyFuture] = self.resources.utility_results
+        self.kv_cache_config: KVCacheConfig | None = None
+        """The engine core's KV cache, for refusing what it can never hold; None: somebody else has started it."""
+        self.pending_messages: deque[tuple[zmq.MessageTracker, Any]] = deque()
+        self._sending = threading.Lock()
+        try:
+            addresses = {name: f"ipc://{self.resources.directory}/{name}" for name in ("input", "output")}
+            if client_addresses is not None:
+                addresses = {name: client_addresses[f"{name}_address"] for name in addresses}
+            self.input_socket = self.resources.input_socket = self._bind(zmq.ROUTER, addresses["input"])
+            self.resources.output_socket = self._bind(zmq.PULL, addresses["output"])
+            if client_addresses is None:
+                self.launch_core_engines(
+                    EngineZmqAddresses([addresses["input"]], [addresses["output"]]), executor_class, log_stats
+                )
+            self.core_engine, _ = self.input_socket.recv_multipart()  # its first message says who it is
+            self.start_engine_core_monitor()
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def _bind(self, kind: int, address: str) -> zmq.Socket[bytes]:
+        bound = self.ctx.socket(kind)
+        bound.set_hwm(0)  # no bound on what may wait in a socket: nobody is blocked, nothing is dropped
+        bound.linger = 0
+        bound.bind(address)
+        return bound
+
+    def launch_core_engines(
+        self, addresses: EngineZmqAddresses, executor_class: type[Executor], log_stats: bool
+    ) -> None:
+        """Start the process of the engine core, and wait until it is ready."""
+        handshake_address = f"ipc://{self.resources.directory}/handshake"
+        with self._bind(zmq.ROUTER, handshake_address) as handshake_socket:
+            manager = CoreEngineProcManager(
+                self.vllm_config, executor_class, log_stats, handshake_address, self.resources.directory
+            )
+            self.resources.engine_manager = manager
+            self.kv_cache_config = wait_for_engine_startup(handshake_socket, addresses, manager)
+        self.vllm_config.cache_config.num_gpu_blocks = self.kv_cache_config.num_blocks
+
+    def shutdown(self) -> None:
+        """End the engine core and give everything back; afterwards every call raises `EngineDeadError`."""
+        atexit.unregister(self._finalizer)
+        self._finalizer()
+
+    def ensure_alive(self) -> None:
+        """Raise `EngineDeadError` when the engine core has died or was shut down."""
+        if self.resources.engine_dead:
+            raise self.resources.dead_error()
+
+    def start_engine_core_monitor(self) -> None:
+        """Watch the process from a thread, which tells those who wait when it ends without having been told to."""
+        resources, manager = self.resources, self.resources.engine_manager
+        if manager is None:
+            return
+
+        def monitor_engine_cores() -> None:
+            how = manager.wait_for_end()
+            if not resources.engine_dead:
+                resources.died_by_itself(how)
+
+        threading.Thread(target=monitor_engine_cores, daemon=True, name="MPClientEngineMonitor").start()
+
+    def _validate(self, request: EngineCoreRequest) -> None:
+        """Refuse what the engine core would refuse, as `EngineCore.preprocess_add_request` does."""
+        if self.kv_cache_config is not None:
+            max_tokens = request.sampling_params.max_tokens
+            assert max_tokens is not None, "the Processor fills it in"
+            check_request_fits(
+                request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
+            )
+
+    def _encode_request(self, request: EngineCoreRequest) -> Sequence[bytestr]:
+        self._validate(request)
+        try:
+            return self.encoder.encode(request)
+        except EngineError as error:
+            raise InvalidRequestError(str(error)) from None
+
+    def _send_input_message(self, request_type: EngineCoreRequestType, frames: Sequence[bytestr], objects: Any) -> None:
+        """Send frames. It never waits, as the socket takes any number of messages.
+
+        Args:
+            request_type: what the message is about.
+            frames: the message.
+            objects: to be kept until the frames are sent, because these may be its memory.
+        """
+        self.ensure_alive()
+        while self.pending_messages and self.pending_messages[-1][0].done:
+            self.pending_messages.pop()
+        message = (self.core_engine, request_type.value, *frames)
+        if len(frames) == 1:
+            self.input_socket.send_multipart(message, copy=False)
+            return
+        tracker = self.input_socket.send_multipart(message, copy=False, track=True)
+        assert tracker is not None
+        if not tracker.done:
+            self.pending_messages.appendleft((tracker, objects))
