@@ -24,15 +24,16 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from tracellm.engine import output_handling
 from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.config import ModelConfig, VllmConfig
+from tracellm.engine.async_settings import settle
+from tracellm.engine.config import VllmConfig
 from tracellm.engine.core_client import EngineCoreClient
 from tracellm.engine.entrypoints.arguments import refuse_unknown
 from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.exceptions import EngineGenerateError
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.llm_engine import verify_request
 from tracellm.engine.messages import EngineCoreRequest
@@ -42,19 +43,18 @@ from tracellm.engine.outputs import RequestOutput
 from tracellm.engine.parallel_sampling import ParentRequest
 from tracellm.engine.preprocess import PromptType, get_prompt_text
 from tracellm.engine.processor import Processor
+from tracellm.engine.protocol import EngineClient
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.tokenizer import get_tokenizer
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from transformers import PreTrainedTokenizerFast
 
 __all__ = ["AsyncLLM"]
 
 logger = logging.getLogger(__name__)
 
+_CHILDREN_AT_ONCE = 64  # of a request with a large `n`; then other tasks may run
 
-class AsyncLLM:
+
+class AsyncLLM(EngineClient):
     """A model in a process of its own, ready to generate for any number of asyncio callers.
 
     There are two ways to make one:
@@ -63,8 +63,8 @@ class AsyncLLM:
       AsyncEngineArgs, `disable_log_stats` is False unless it is given.
     - `AsyncLLM(vllm_config, executor_class, log_stats)`: vLLM's own; `from_vllm_config` and `from_engine_args` call it.
 
-    It may be made before the event loop runs, or inside; from the first `generate` on it belongs to the loop of that
-    call, which must be the only one. End it with `shutdown()`; the destructor does, too.
+    It may be made before the event loop runs, or inside, and serves one loop at a time: when an `asyncio.run` has
+    ended, another one may follow. End it with `shutdown()`; the destructor does, too.
 
     Raises:
         EngineError: an argument that is unknown, out of range or unsupported; what kept the engine core from starting.
@@ -91,13 +91,12 @@ class AsyncLLM:
             stat_loggers: makers of further loggers of statistics; with them statistics are kept in any case.
             **engine_args: the arguments of `LLM`.
         """
-        vllm_config, log_stats = _settle(vllm_config, executor_class, log_stats, engine_args)
+        vllm_config, log_stats = settle(vllm_config, executor_class, log_stats, engine_args)
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.log_requests = log_requests
         self.log_stats = log_stats or bool(stat_loggers)
         self.output_handler: asyncio.Task[None] | None = None
-        self._has_shut_down = False
 
         skip = self.model_config.skip_tokenizer_init
         self.processor = Processor(vllm_config, None if skip else get_tokenizer(self.model_config.tokenizer))
@@ -159,13 +158,10 @@ class AsyncLLM:
         """End the engine core's process, and everything that talks to it. Whoever still reads a stream gets an
         `EngineDeadError`. A second call does nothing.
         """
-        if getattr(self, "_has_shut_down", True):  # __init__ may not have come far
-            return
-        self._has_shut_down = True
-        if self.output_handler is not None:
-            _cancel(self.output_handler)
-        if (engine_core := getattr(self, "engine_core", None)) is not None:
+        if (engine_core := getattr(self, "engine_core", None)) is not None:  # __init__ may not have come so far
             engine_core.shutdown()
+        if (output_handler := getattr(self, "output_handler", None)) is not None:
+            _cancel(output_handler)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -283,6 +279,8 @@ class AsyncLLM:
                 child_request = copy(request)
                 child_request.request_id, child_request.sampling_params = child_id, child_params
                 await self._add_request(child_request, prompt, parent_req, index, queue)
+                if index % _CHILDREN_AT_ONCE == _CHILDREN_AT_ONCE - 1:
+                    await asyncio.sleep(0)
         except BaseException:
             parent_req.child_requests.intersection_update(self.output_processor.request_states)
             raise
@@ -319,129 +317,21 @@ class AsyncLLM:
             logger.info("Aborted request(s) %s.", ", ".join(request_ids))
 
     def _run_output_handler(self) -> None:
-        """Start the task that receives the outputs, if it does not run yet.
+        """Start the task that receives the outputs, unless it runs already, or has ended by an error.
 
         Raises:
             EngineError: it runs in another event loop.
         """
-        if self.output_handler is not None:
-            if self.output_handler.get_loop() is not asyncio.get_running_loop():
+        if self.output_handler is not None and not (loop := self.output_handler.get_loop()).is_closed():
+            if loop is not asyncio.get_running_loop():
                 raise EngineError(
-                    "This AsyncLLM belongs to another event loop, that of the asyncio.run in which it was first used: "
-                    "do everything within one asyncio.run, or make a new AsyncLLM."
+                    "This AsyncLLM is in use in another event loop, which has not ended: use it in that one, or make "
+                    "another AsyncLLM."
                 )
             return
         # It is not given `self`: a task that runs would keep this object from being collected. vLLM: the same.
         handler = output_handling.output_handler(self.engine_core, self.output_processor, self.logger_manager)
         self.output_handler = asyncio.create_task(handler, name="output_handler")
-
-    # -- the engine as a whole ----------------------------------------------------------------------------------------
-
-    @property
-    def is_running(self) -> bool:
-        """Does the output handler run, or is it yet to be started?"""
-        return self.output_handler is None or not self.output_handler.done()
-
-    @property
-    def is_stopped(self) -> bool:
-        """The same as `errored`."""
-        return self.errored
-
-    @property
-    def errored(self) -> bool:
-        """Can no request be served any more?"""
-        return self._has_shut_down or self.engine_core.resources.engine_dead or not self.is_running
-
-    @property
-    def dead_error(self) -> EngineDeadError:
-        """What every request gets to hear when `errored`."""
-        if self._has_shut_down:
-            return EngineDeadError("This AsyncLLM was shut down. Make a new one.")
-        return EngineDeadError()
-
-    async def check_health(self) -> None:
-        """Return when requests can be served.
-
-        Raises:
-            EngineDeadError: they cannot.
-        """
-        if self.errored:
-            raise self.dead_error
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """The model's tokenizer; `None` under `skip_tokenizer_init`."""
-        return self.processor.tokenizer
-
-    async def get_tokenizer(self) -> PreTrainedTokenizerFast:
-        """The model's tokenizer.
-
-        Raises:
-            EngineError: there is none, under `skip_tokenizer_init`.
-        """
-        if self.tokenizer is None:
-            raise EngineError("This AsyncLLM has no tokenizer: it was made with skip_tokenizer_init=True.")
-        return self.tokenizer
-
-    async def get_vllm_config(self) -> VllmConfig:
-        """All settings."""
-        return self.vllm_config
-
-    async def get_model_config(self) -> ModelConfig:
-        """The model's part of the settings."""
-        return self.model_config
-
-    async def is_tracing_enabled(self) -> bool:
-        """Does the engine itself make spans? Never: recordings are made from outside. `trace_headers` travel anyhow."""
-        return False
-
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached KV blocks; `False`, and nothing done, while requests hold blocks. vLLM returns nothing."""
-        done: bool = await self.engine_core.call_utility_async("reset_prefix_cache")
-        return done
-
-    async def do_log_stats(self) -> None:
-        """Let the loggers say what happened since the last time. vLLM's server calls it every ten seconds."""
-        if self.logger_manager is not None:
-            self.logger_manager.log()
-
-    @property
-    def prometheus_registry(self) -> CollectorRegistry | None:
-        """The metrics of this engine, to be served at /metrics; `None` when no statistics are kept."""
-        return None if self.logger_manager is None else self.logger_manager.prometheus_registry
-
-    def encode(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: it is for models that embed, of which tracellm has none."""
-        raise EngineError(
-            "AsyncLLM.encode is for embedding models, which tracellm does not run, but vLLM does: use `generate`."
-        )
-
-
-def _settle(
-    vllm_config: VllmConfig | str | os.PathLike[str] | None,
-    executor_class: type[Executor] | None,
-    log_stats: bool | None,
-    engine_args: dict[str, Any],
-) -> tuple[VllmConfig, bool]:
-    """The settings, and whether to keep statistics, from either form of `AsyncLLM(...)`."""
-    if isinstance(vllm_config, VllmConfig):
-        if engine_args:
-            raise EngineError(
-                f"AsyncLLM: a VllmConfig settles everything, so it goes without `{next(iter(engine_args))}`. Give "
-                "either a VllmConfig, or a model with its arguments."
-            )
-        return vllm_config, log_stats is not False
-    if executor_class is not None or log_stats is not None:
-        raise EngineError(
-            "AsyncLLM: `executor_class` and `log_stats` go with a VllmConfig. With a model, leave the first out, and "
-            "use `disable_log_stats` for the second."
-        )
-    if vllm_config is not None:
-        if "model" in engine_args:
-            raise EngineError(f"AsyncLLM: got two models, {vllm_config!r} and {engine_args['model']!r}.")
-        engine_args = {"model": vllm_config, **engine_args}
-    args = EngineArgs.from_arguments(**{"disable_log_stats": False, **engine_args})
-    return args.create_engine_config(), not args.disable_log_stats
 
 
 def _cancel(task: asyncio.Task[None]) -> None:

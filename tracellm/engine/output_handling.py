@@ -38,8 +38,9 @@ async def output_handler(
         while True:
             outputs = await engine_core.get_output_async()
             await _handle(outputs, engine_core, output_processor, logger_manager)
-    except asyncio.CancelledError:
-        output_processor.propagate_error(EngineDeadError("The engine was shut down while this request ran."))
+    except asyncio.CancelledError:  # the engine was shut down, or the event loop ends
+        cut_off = EngineDeadError("The engine was shut down, or its event loop was ended, while this request ran.")
+        await engine_core.abort_requests_async(output_processor.propagate_error(cut_off))
         raise
     except EngineDeadError as error:
         output_processor.propagate_error(error)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from tracellm.engine.metrics.stats import IterationStats
 from tracellm.engine.output_collector import RequestOutputCollector
@@ -84,13 +85,16 @@ class OutputProcessor:
         ids = [request_id] if parent is None else parent.child_requests
         return any(self.request_states[name].queue is queue for name in ids if name in self.request_states)
 
-    def propagate_error(self, error: Exception) -> None:
-        """The engine has failed: tell every reader of a queue, and forget the requests."""
+    def propagate_error(self, error: Exception) -> list[str]:
+        """The engine has failed: tell every reader of a queue, and forget the requests. Returns their ids."""
         for state in self.request_states.values():
             if state.queue is not None:
-                state.queue.put(error)
+                # One for each: an error that several tasks raise would collect all their tracebacks.
+                state.queue.put(EngineDeadError(str(error)) if isinstance(error, EngineDeadError) else error)
+        request_ids = list(self.request_states)
         self.request_states.clear()
         self.parent_requests.clear()
+        return request_ids
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
         """Forget these requests, and the children of those that have some.
