@@ -4,12 +4,12 @@ In a request's life: the end of every step. The sampler makes a `SamplerOutput`,
 brings it to the host and makes a `ModelRunnerOutput` of it.
 
 vLLM: vllm/v1/outputs.py. Left out: draft tokens (and with them `cu_num_generated_tokens`), pooling, KV connectors,
-asynchronous outputs; added: `logits_shape`.
+asynchronous outputs; added: `logits_shape`, `errors`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class ModelRunnerOutput:
     """For requests that asked and whose prompt this step completed: a position for each prompt token but the first."""
     logits_shape: tuple[int, int]
     """Requests, vocabulary."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """Requests for which no token could be sampled, and why: they cannot go on."""
 
 
 EMPTY_MODEL_RUNNER_OUTPUT = ModelRunnerOutput(

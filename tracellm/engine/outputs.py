@@ -34,9 +34,10 @@ class CompletionOutput:
     logprobs: SampleLogprobs | None = None
     """For each generated token, by token id, its own log probability and those of the likeliest tokens."""
     finish_reason: str | None = None
-    """`stop`, `length` or `abort`; `None` while it still runs."""
+    """`stop`, `length`, `abort` or `error`; `None` while it still runs."""
     stop_reason: int | str | None = None
-    """The stop string or stop token that ended it; `None` for the end-of-sequence token and other reasons."""
+    """The stop string or stop token that ended it, or what went wrong; `None` for the end-of-sequence token and other
+    reasons."""
     lora_request: None = None
 
     def finished(self) -> bool:

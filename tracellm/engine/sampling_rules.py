@@ -31,7 +31,8 @@ def _are_biases(logit_bias: dict[Any, Any]) -> bool:
 
 _LOGPROBS = "a whole number, at least 0, or -1 for the whole vocabulary, or None"
 RULES = (
-    Rule("n", int, lambda v: v >= 1, "a whole number, at least 1"),
+    # vLLM 0.11.1 sets no bound; later versions set this one, which VLLM_MAX_N_SEQUENCES changes there.
+    Rule("n", int, lambda v: 1 <= v <= 16384, "a whole number from 1 to 16384"),
     Rule("presence_penalty", NUMBER, lambda v: -2 <= v <= 2, "a number in [-2, 2] (0 is none)"),
     Rule("frequency_penalty", NUMBER, lambda v: -2 <= v <= 2, "a number in [-2, 2] (0 is none)"),
     Rule("repetition_penalty", NUMBER, lambda v: 0 < v < _TOO_LARGE, "a number above 0 and below 2**127 (1 is none)"),

@@ -190,7 +190,7 @@ class Driver:
             job = by_id[req_id]
             job.computed += count
             sampled = output.sampled_token_ids[output.req_id_to_index[req_id]]
-            assert len(sampled) == (job.computed == len(job.tokens))
+            assert len(sampled) == (job.computed == len(job.tokens) and req_id not in output.errors)
             job.output += sampled
         return output
 

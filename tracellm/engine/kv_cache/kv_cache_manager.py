@@ -13,6 +13,7 @@ from typing import Literal, overload
 from tracellm.engine.kv_cache.kv_cache_block import KVCacheBlock
 from tracellm.engine.kv_cache.kv_cache_coordinator import get_kv_cache_coordinator
 from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
+from tracellm.engine.metrics.scheduler_stats import PrefixCacheStats
 from tracellm.engine.request import Request
 
 __all__ = ["KVCacheBlocks", "KVCacheManager"]
@@ -48,8 +49,10 @@ class KVCacheManager:
     slots, encoder tokens.
     """
 
-    def __init__(self, kv_cache_config: KVCacheConfig, enable_caching: bool) -> None:
+    def __init__(self, kv_cache_config: KVCacheConfig, enable_caching: bool, log_stats: bool = False) -> None:
         self.enable_caching = enable_caching
+        self.prefix_cache_stats = PrefixCacheStats() if log_stats else None
+        """Since the last `make_prefix_cache_stats`; `None` when nobody keeps statistics."""
         self.coordinator = get_kv_cache_coordinator(kv_cache_config, enable_caching)
         self.num_kv_cache_groups = len(kv_cache_config.kv_cache_groups)
         self.block_pool = self.coordinator.block_pool
@@ -72,6 +75,8 @@ class KVCacheManager:
         computed_blocks, num_computed_tokens = self.coordinator.find_longest_cache_hit(
             request.block_hashes, request.num_tokens - 1
         )
+        if self.prefix_cache_stats is not None:
+            self.prefix_cache_stats.record(request.num_tokens, num_computed_tokens, request.num_preemptions > 0)
         return self.create_kv_cache_blocks(computed_blocks), num_computed_tokens
 
     def allocate_slots(
@@ -141,7 +146,18 @@ class KVCacheManager:
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content. Refuses (False) while a block is in use."""
-        return self.block_pool.reset_prefix_cache()
+        if not self.block_pool.reset_prefix_cache():
+            return False
+        if self.prefix_cache_stats is not None:
+            self.prefix_cache_stats.reset = True
+        return True
+
+    def make_prefix_cache_stats(self) -> PrefixCacheStats | None:
+        """What was looked for and found since the last call. A request that finds no room looks again in every step."""
+        stats = self.prefix_cache_stats
+        if stats is not None:
+            self.prefix_cache_stats = PrefixCacheStats()
+        return stats
 
     def get_num_common_prefix_blocks(self, running_request_id: str) -> list[int]:
         """For each group, how many blocks, from the first, all requests with blocks have in common."""

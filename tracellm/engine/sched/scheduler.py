@@ -14,6 +14,7 @@ from tracellm.engine.config import VllmConfig
 from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
 from tracellm.engine.kv_cache.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from tracellm.engine.messages import EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs
+from tracellm.engine.metrics.scheduler_stats import SchedulerStats
 from tracellm.engine.model_runner_output import ModelRunnerOutput
 from tracellm.engine.request import Request, RequestStatus
 from tracellm.engine.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
@@ -34,7 +35,7 @@ class Scheduler:
     goes back to the front of the waiting queue and is computed anew later. In a step that preempted, nobody new begins.
 
     vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, encoder inputs, LoRA, KV
-    connectors, pipeline parallelism, asynchronous scheduling, statistics. Added: the reasons.
+    connectors, pipeline parallelism, asynchronous scheduling. Added: the reasons; requests that end by an error.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Scheduler:
         log_stats: bool = False,
     ) -> None:
         self.structured_output_manager = structured_output_manager
-        self.log_stats = log_stats  # whether requests note when they are queued, scheduled, preempted
+        self.log_stats = log_stats  # keep statistics, and let requests note when they are queued, scheduled, preempted
         self.scheduler_config = vllm_config.scheduler_config
         self.max_num_running_reqs = self.scheduler_config.max_num_seqs
         self.max_num_scheduled_tokens = self.scheduler_config.max_num_batched_tokens
@@ -58,8 +59,12 @@ class Scheduler:
         self.running: list[Request] = []
         self.finished_req_ids: set[str] = set()
         """Requests that ended since the last step, of which the workers are to be told."""
+        self.failed_reqs: list[Request] = []
+        """Requests that ended by an error since the last step, of which their clients are to be told."""
         self.prev_step_scheduled_req_ids: set[str] = set()
-        self.kv_cache_manager = KVCacheManager(kv_cache_config, vllm_config.cache_config.enable_prefix_caching)
+        self.kv_cache_manager = KVCacheManager(
+            kv_cache_config, vllm_config.cache_config.enable_prefix_caching, log_stats
+        )
 
     # -- before the step ----------------------------------------------------------------------------------------------
 
@@ -173,7 +178,12 @@ class Scheduler:
             request = self.waiting.peek_request()
             if request.status is RequestStatus.WAITING_FOR_FSM:
                 assert request.structured_output_request is not None
-                if request.structured_output_request.grammar is None:
+                try:
+                    grammar = request.structured_output_request.grammar
+                except Exception as error:  # of the compilation, whatever it is; vLLM's engine core dies of it
+                    self._fail_request(self.waiting.pop_request(), f"Request {request.request_id!r}: {error}")
+                    continue
+                if grammar is None:
                     kind, _ = request.structured_output_request.structured_output_key
                     step.not_scheduled[request.request_id] = HeldReason.grammar(kind)
                     skipped.prepend_request(self.waiting.pop_request())
@@ -287,7 +297,8 @@ class Scheduler:
             yet.
 
         Returns:
-            By client, the requests that got tokens.
+            By client, the requests that got tokens, or failed; and for one of the clients the statistics, if they are
+            kept.
         """
         outputs: dict[int, list[EngineCoreOutput]] = {}
         stopped_reqs: set[Request] = set()
@@ -295,6 +306,10 @@ class Scheduler:
             request = self.requests.get(request_id)
             if request is None:
                 continue  # aborted while the step ran
+            if (why := model_runner_output.errors.get(request_id)) is not None:
+                self._fail_request(request, why)
+                stopped_reqs.add(request)
+                continue
             index = model_runner_output.req_id_to_index[request_id]
             new_token_ids = model_runner_output.sampled_token_ids[index]
             if not new_token_ids:
@@ -317,12 +332,43 @@ class Scheduler:
                     finish_reason=request.get_finished_reason() if stopped else None,
                     stop_reason=request.stop_reason,
                     events=request.take_events(),
+                    trace_headers=request.trace_headers,
                     num_cached_tokens=request.num_cached_tokens,
                 )
             )
         if stopped_reqs:
             self.running = [request for request in self.running if request not in stopped_reqs]
-        return {client_index: EngineCoreOutputs(outputs=of_client) for client_index, of_client in outputs.items()}
+        for request in self.failed_reqs:
+            outputs.setdefault(request.client_index, []).append(
+                EngineCoreOutput(
+                    request_id=request.request_id,
+                    new_token_ids=[],
+                    finish_reason=request.get_finished_reason(),
+                    stop_reason=request.stop_reason,
+                    events=request.take_events(),
+                    trace_headers=request.trace_headers,
+                )
+            )
+        self.failed_reqs.clear()
+        engine_core_outputs = {index: EngineCoreOutputs(outputs=of_client) for index, of_client in outputs.items()}
+        if (stats := self.make_stats()) is not None:  # to one client, even when there is nothing else to say
+            first = next(iter(engine_core_outputs), 0)
+            engine_core_outputs.setdefault(first, EngineCoreOutputs()).scheduler_stats = stats
+        return engine_core_outputs
+
+    def make_stats(self) -> SchedulerStats | None:
+        """How things stand, and what was looked for in the prefix cache since the last call.
+
+        `None` when nobody keeps statistics.
+        """
+        if (prefix_cache_stats := self.kv_cache_manager.make_prefix_cache_stats()) is None:
+            return None
+        return SchedulerStats(
+            num_running_reqs=len(self.running),
+            num_waiting_reqs=len(self.waiting),
+            kv_cache_usage=self.kv_cache_manager.usage,
+            prefix_cache_stats=prefix_cache_stats,
+        )
 
     def _update_request_with_output(self, request: Request, new_token_ids: list[int]) -> tuple[list[int], bool]:
         """Append the tokens up to the one that ends the request. Returns these tokens, and whether it ended."""
@@ -358,6 +404,13 @@ class Scheduler:
         for request in requests:
             request.status = finished_status
             self._free_request(request)
+
+    def _fail_request(self, request: Request, why: str) -> None:
+        """End a request that cannot go on. vLLM 0.11.1 has no such end; later versions have."""
+        request.status = RequestStatus.FINISHED_ERROR
+        request.stop_reason = why
+        self.failed_reqs.append(request)
+        self._free_request(request)
 
     def _free_request(self, request: Request) -> None:
         """Forget a request that has ended, and tell the workers to."""

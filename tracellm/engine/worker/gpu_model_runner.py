@@ -321,9 +321,11 @@ class GPUModelRunner:
     ) -> ModelRunnerOutput:
         """Wait for the sampled tokens, and note them as the requests' next inputs.
 
+        A request for which every token is forbidden gets none, and an error; vLLM does not check, and goes on with a
+        token that is forbidden.
+
         Raises:
-            EngineError: the logits are no numbers (NaN), or every token of a request is forbidden, so the tokens mean
-            nothing. vLLM does not check.
+            EngineError: the logits are no numbers (NaN), so the tokens mean nothing. vLLM does not check.
         """
         batch = self.input_batch
         if logits.isnan().any():
@@ -334,14 +336,16 @@ class GPUModelRunner:
             )
         tokens = sampler_output.sampled_token_ids[:, 0].tolist()
         sampled_token_ids: list[list[int]] = [[] for _ in batch.req_ids]
+        errors: dict[str, str] = {}
         for row in inputs.sampling_rows:
             if tokens[row] < 0:
                 params = self.requests[batch.req_ids[row]].sampling_params
                 given = ", ".join(f"`{name}`" for name in _FORBIDDING if getattr(params, name))
-                raise EngineError(
+                errors[batch.req_ids[row]] = (
                     f"Request {batch.req_ids[row]!r}: no token is left that could be sampled: together, all are "
                     f"forbidden by {given}. Loosen these parameters."
                 )
+                continue
             sampled_token_ids[row] = [tokens[row]]
             batch.append_token(row, tokens[row])
         logprobs_tensors = sampler_output.logprobs_tensors
@@ -352,6 +356,7 @@ class GPUModelRunner:
             logprobs=None if logprobs_tensors is None else logprobs_tensors.tolists(),
             prompt_logprobs_dict=self._get_prompt_logprobs_dict(inputs, hidden_states),
             logits_shape=(logits.shape[0], logits.shape[1]),
+            errors=errors,
         )
 
     def _get_prompt_logprobs_dict(self, inputs: PreparedInputs, hidden_states: Tensor) -> dict[str, LogprobsTensors]:

@@ -1,0 +1,92 @@
+"""An error that ends one request: it alone goes, its caller is told, and the others and the engine go on."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from tests.engine.watch import is_idle
+from tracellm import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
+from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.structured_output.manager import StructuredOutputManager
+
+PROMPT = "The capital of France is"
+FREE = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+STUCK = SamplingParams(
+    temperature=0, structured_outputs=StructuredOutputsParams(choice=["ab"]), allowed_token_ids=[5], max_tokens=6
+)
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    """One for all tests here: each leaves it idle."""
+    return LLM(max_model_len=64, num_gpu_blocks_override=64, disable_log_stats=False)
+
+
+def run(llm: LLM, **params: SamplingParams) -> dict[str, RequestOutput]:
+    """The last outputs of requests that the engine is given by name."""
+    for name, of_request in params.items():
+        llm.llm_engine.add_request(name, PROMPT, of_request)
+    outputs: dict[str, RequestOutput] = {}
+    while llm.llm_engine.has_unfinished_requests():
+        outputs |= {output.request_id: output for output in llm.llm_engine.step()}
+    return outputs
+
+
+def test_the_others_go_on(llm):
+    """Of three that run together, the one without a token left ends with the reason; the others are as if alone."""
+    alone = llm.generate(PROMPT, FREE)[0].outputs[0].token_ids
+    outputs = run(llm, before=FREE, stuck=STUCK, after=FREE)
+    (stuck,) = outputs["stuck"].outputs
+    assert (stuck.finish_reason, list(stuck.token_ids), stuck.text) == ("error", [], "")
+    assert "Request 'stuck': no token is left" in str(stuck.stop_reason)
+    for name in ("before", "after"):
+        assert outputs[name].outputs[0].token_ids == alone
+    assert is_idle(llm)
+
+
+def test_generate_raises_it(llm):
+    """`LLM.generate` raises the error; nothing of the other prompts is left, and the next call works."""
+    with pytest.raises(InvalidRequestError, match=r"no token is left .*`allowed_token_ids`.*`structured_outputs`"):
+        llm.generate([PROMPT] * 3, [FREE, STUCK, FREE], use_tqdm=False)
+    assert is_idle(llm)
+    assert len(llm.generate(PROMPT, FREE)[0].outputs[0].token_ids) == 6
+
+
+def test_in_the_middle_of_a_request(llm):
+    """What was generated until then is there."""
+    first = llm.generate(PROMPT, FREE)[0].outputs[0].token_ids[0]
+    # Its first token is allowed once; then it is a bad word after itself.
+    word = llm.get_tokenizer().decode([first])
+    params = SamplingParams(temperature=0, allowed_token_ids=[first], bad_words=[word * 2], max_tokens=9)
+    assert llm.get_tokenizer().encode(word * 2, add_special_tokens=False) == [first] * 2
+    output = run(llm, middle=params)["middle"]
+    assert (output.outputs[0].finish_reason, list(output.outputs[0].token_ids)) == ("error", [first])
+    assert is_idle(llm)
+
+
+def test_one_of_several_sequences(llm):
+    """With `n > 1` the output comes when all have ended, and says of each how."""
+    params = SamplingParams(temperature=1, n=3, allowed_token_ids=[5], logit_bias={5: -float("inf")})
+    params.output_kind = RequestOutputKind.FINAL_ONLY
+    output = run(llm, several=params)["several"]
+    assert [completion.finish_reason for completion in output.outputs] == ["error"] * 3
+    assert is_idle(llm)
+
+
+def test_a_grammar_that_cannot_be_compiled(llm, monkeypatch):
+    """It was accepted, and then its compilation fails: the request ends with that, before it has run."""
+
+    def grammar_init(self, request):
+        failed: Future = Future()
+        failed.set_exception(RuntimeError("out of luck"))
+        request.structured_output_request.compiling = failed
+
+    monkeypatch.setattr(StructuredOutputManager, "grammar_init", grammar_init)
+    constrained = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["ab"]))
+    for others in ({}, {"other": FREE}):
+        outputs = run(llm, constrained=constrained, **others)
+        assert outputs["constrained"].outputs[0].finish_reason == "error"
+        assert outputs["constrained"].outputs[0].stop_reason == "Request 'constrained': out of luck"
+        assert all(outputs[name].outputs[0].finish_reason == "length" for name in others)
+        assert is_idle(llm)
