@@ -114,12 +114,6 @@ def test_public_names_are_found_and_listed() -> None:
     assert set(tracellm.__all__) <= set(dir(tracellm))
 
 
-def test_async_llm_is_refused_with_the_reason() -> None:
-    """`from tracellm import AsyncLLM` says that it comes with the multi-process clients."""
-    with pytest.raises(ImportError, match="multi-process clients, which are not in this version"):
-        from tracellm import AsyncLLM  # noqa: F401
-
-
 def test_every_library_that_is_imported_is_declared() -> None:
     """pyproject.toml names each distribution that the package imports, and no other."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -13,10 +13,12 @@ vLLM: vllm/__init__.py
 """
 
 from importlib import import_module
+from os import environ as _environ
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracellm.cli.explanation import explain
+    from tracellm.engine.async_llm import AsyncLLM
     from tracellm.engine.entrypoints.llm import LLM
     from tracellm.engine.outputs import CompletionOutput, RequestOutput
     from tracellm.engine.sampling_params import SamplingParams, StructuredOutputsParams
@@ -26,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "CompletionOutput",
     "RequestOutput",
     "SamplingParams",
@@ -37,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "LLM": "tracellm.engine.entrypoints.llm",
+    "AsyncLLM": "tracellm.engine.async_llm",
     "SamplingParams": "tracellm.engine.sampling_params",
     "StructuredOutputsParams": "tracellm.engine.sampling_params",
     "RequestOutput": "tracellm.engine.outputs",
@@ -49,10 +53,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used (PEP 562)."""
-    if name == "AsyncLLM":
-        raise ImportError(
-            "tracellm.AsyncLLM comes with the multi-process clients, which are not in this version; use tracellm.LLM"
-        )
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
@@ -62,3 +62,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
+
+
+if "TRACELLM_RECORDING" in _environ:  # set while a process that is being recorded starts another
+    from tracellm.probes.spawned import join as _join
+
+    _join()

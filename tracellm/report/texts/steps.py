@@ -36,6 +36,7 @@ EN = {
     "finish.stop": "stop (end token or stop text)",
     "finish.length": "length (max_tokens or the model's limit)",
     "finish.abort": "aborted",
+    "finish.error": "an error of this request alone",
 }
 
 ZH = {
@@ -72,4 +73,5 @@ ZH = {
     "finish.stop": "停止（结束符或停止文本）",
     "finish.length": "达到长度上限（max_tokens 或模型上限）",
     "finish.abort": "已中止",
+    "finish.error": "仅该请求出错",
 }
