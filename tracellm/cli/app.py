@@ -189,6 +189,24 @@ def _build(lang: Language) -> click.Group:
 
         return job
 
+    @group.command(
+        cls=_Command,
+        usage=["RUN_A", "RUN_B"],
+        help=f"{say('diff')}\n\n{say('diff.more')}",
+        short_help=say("diff.short"),
+    )
+    @click.argument("names", nargs=-1)
+    @lang_option
+    @click.option("--markdown", is_flag=True, help=say("diff.markdown"))
+    @click.help_option("-h", "--help", help=say("help"))
+    def diff(names: tuple[str, ...], language: str | None, markdown: bool) -> Job:
+        def job() -> int:
+            from tracellm.cli.diff import diff
+
+            return diff(names, choose_language(language), markdown=markdown)
+
+        return job
+
     return group
 
 

@@ -21,7 +21,7 @@ from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
 
-__all__ = ["report", "show"]
+__all__ = ["print_out", "report", "show"]
 
 _PARTS = ("sequence", "tree", "steps")
 
@@ -49,7 +49,7 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
             output = calltree_text(run, lang)
         case _:
             output = steps_text(run, lang)
-    _print(output if output.endswith("\n") else f"{output}\n")
+    print_out(output if output.endswith("\n") else f"{output}\n")
     return 1 if run.problems else 0
 
 
@@ -83,7 +83,7 @@ def _known(name: str) -> str | None:
         return None
 
 
-def _print(output: str) -> None:
+def print_out(output: str) -> None:
     """Print to stdout, whatever characters it can hold and however much of it is wanted (`| head`)."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -1,0 +1,69 @@
+"""`tracellm diff` on real runs, and what it says of what is none."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+
+def test_a_run_and_itself(run_folder: Path, command: Command) -> None:
+    """Two recordings of one run differ in nothing; status 0, nothing on stderr."""
+    said = command("diff", str(run_folder), str(run_folder))
+    assert (said.status, said.err) == (0, "")
+    assert said.out.startswith("Nothing differs but times: same tokens, same ")
+
+
+def test_runs_are_named_as_elsewhere(run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a script means its newest run; the terminal's width is kept, and Chinese is spoken on demand."""
+    monkeypatch.chdir(run_folder.parent.parent)
+    monkeypatch.setenv("COLUMNS", "66")
+    said = command("diff", "script", "latest", "--lang", "zh")
+    assert said.status == 0
+    assert said.out.startswith("除时间外没有任何不同")
+    assert command("diff", "latest", "latest", "--markdown").out.count("\n## ") == 6
+
+
+def test_a_damaged_recording_is_compared_and_told(run_folder: Path, tmp_path: Path, command: Command) -> None:
+    """Which of the two is damaged is said; what can be read is compared; status 1."""
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run_folder, damaged)
+    (damaged / "run.json").write_text("{")
+    said = command("diff", str(run_folder), str(damaged))
+    assert said.status == 1
+    assert said.err.startswith(f"tracellm: damaged recording {damaged}: run.json is damaged")
+    assert "each the same in both" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["diff"], "diff takes two runs: tracellm diff RUN_A RUN_B"),
+        (["diff", "one"], "diff takes two runs"),
+        (["diff", "one", "two", "three"], "diff takes two runs"),
+        (["diff", "nope", "nope"], "there is no run folder nope"),
+        (["diff", ".", "."], ". is no run folder"),
+    ],
+)
+def test_refused(
+    arguments: list[str], message: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, status 2, nothing on stdout."""
+    monkeypatch.chdir(tmp_path)
+    said = command(*arguments)
+    assert (said.status, said.out) == (2, "")
+    assert message in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_it_needs_no_torch(run_folder: Path) -> None:
+    """As on a machine where only the recording is."""
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['diff', sys.argv[1], sys.argv[1]];"
+        "from tracellm.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(run_folder)], capture_output=True, encoding="utf-8")
+    assert (done.returncode, done.stderr) == (0, "")

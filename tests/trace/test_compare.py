@@ -1,0 +1,155 @@
+"""Two traces held against each other, as data: calls, steps, requests, messages and times."""
+
+from typing import Any
+
+import pytest
+
+from tests.report.two_runs import Recorder, run_of
+from tracellm.trace.compare import compare
+from tracellm.trace.model import Trace
+
+
+def test_a_run_is_like_itself():
+    """Nothing differs, though the two traces are two objects."""
+    found = compare(run_of(), run_of())
+    assert found.num_steps == (3, 3)
+    assert (found.different_steps, found.different_calls) == ([], [])
+    assert all(pair.same_output and pair.same_prompt for pair in found.requests)
+
+
+def test_calls_are_counted_in_the_order_of_their_first():
+    """What only one run has, and how often: those of A first, in A's order, then those of B alone in B's."""
+    found = compare(run_of(), run_of(multiprocess=True))
+    only_a = [(pair.name, pair.a) for pair in found.calls if not pair.b]
+    only_b = [(pair.name, pair.b) for pair in found.calls if not pair.a]
+    assert only_a == [
+        ("InprocClient.__init__", 1), ("EngineCore.__init__", 1), ("InprocClient.add_request", 2),
+        ("InprocClient.get_output", 3),
+    ]  # fmt: skip
+    assert only_b == [
+        ("SyncMPClient.__init__", 1), ("EngineCoreProc.__init__", 1), ("SyncMPClient.add_request", 2),
+        ("MsgpackEncoder.encode", 5), ("MsgpackDecoder.decode", 5), ("SyncMPClient.get_output", 3),
+    ]  # fmt: skip
+
+
+def test_an_inherited_method_is_one_call():
+    """The same code as a method of another class, and in another process, is made by both runs, elsewhere."""
+    found = compare(run_of(), run_of(multiprocess=True))
+    [step] = [pair for pair in found.calls if pair.method == "step_fn"]
+    assert (step.lifeline, step.lifeline_b, step.owner) == ("EngineCore", "EngineCoreProc", "EngineCore")
+    assert (step.places_a, step.places_b, step.moved) == (("main",), ("EngineCore_0",), True)
+    assert (step.a, step.b) == (3, 3)
+
+
+def test_one_function_of_two_classes_is_not_guessed_at():
+    """Where two classes of one run have the code there is no saying which of them the other run's is."""
+    one, two = Recorder(), Recorder()
+    facts: dict[str, Any] = {"code.function.name": "layers.Linear.forward"}
+    one.call("QKV.forward", **facts)
+    two.call("Gate.forward", **facts)
+    two.call("Up.forward", **facts)
+    found = compare(one.trace(), two.trace())
+    assert [(pair.name, pair.a, pair.b) for pair in found.calls] == [
+        ("QKV.forward", 1, 0), ("Gate.forward", 0, 1), ("Up.forward", 0, 1),
+    ]  # fmt: skip
+
+
+def test_requests_with_other_names_are_matched_in_their_order():
+    """A server's names differ from run to run; steps and outputs are the same all the same."""
+    found = compare(run_of(), run_of(ids="cmpl-{}-x"))
+    assert [(pair.number, pair.a.id, pair.b.id) for pair in found.requests if pair.a and pair.b] == [
+        (0, "0", "cmpl-0-x"), (1, "1", "cmpl-1-x"),
+    ]  # fmt: skip
+    assert not found.different_steps
+
+
+def test_requests_with_the_same_names_are_matched_by_them():
+    """Even when they were submitted in another order."""
+    other = run_of()
+    first, second = [span for span in other.spans if span.name == "llm_request"]
+    first.start_ns, second.start_ns = second.start_ns, first.start_ns
+    found = compare(run_of(), Trace(other.spans, other.processes))
+    assert not found.different_steps
+    assert all(pair.a and pair.b and pair.a.id == pair.b.id for pair in found.requests)
+
+
+@pytest.mark.parametrize(
+    ("changed", "facets"),
+    [
+        ({"tokens": [100, 7, 102]}, [(2, ("sampled",))]),
+        ({"blocks": 4}, [(1, ("blocks",))]),
+        ({"steps": 2, "tokens": [100, 101]}, [(3, ("kind", "requests", "tokens", "blocks", "sampled"))]),
+        ({"requests": 1}, [(at, ("requests", "tokens", "blocks", "sampled")) for at in (1,)]),
+    ],
+    ids=["a token", "blocks", "fewer steps", "fewer requests"],
+)
+def test_what_differs_in_a_step(changed: dict, facets: list):
+    """Each difference is told by name, at the step where it is."""
+    found = compare(run_of(), run_of(**changed)).different_steps
+    assert [(pair.position, pair.differs) for pair in found][: len(facets)] == facets
+
+
+def test_other_tokens_are_another_output():
+    """A request whose tokens differ got another output, though text and length are the same; its prompt is the same."""
+    pair = compare(run_of(), run_of(tokens=[100, 7, 102])).requests[0]
+    assert (pair.same_output, pair.same_prompt) == (False, True)
+
+
+def test_what_was_not_recorded_is_not_said_to_be_the_same():
+    """Without text neither prompts nor tokens are known; as many of them and the same end is all that can be said."""
+    found = compare(run_of(), run_of(text=False))
+    assert not found.different_steps
+    assert [(pair.same_output, pair.same_prompt) for pair in found.requests] == [(None, None)] * 2
+    assert compare(run_of(), run_of(text=False, steps=2)).requests[0].same_output is False
+
+
+def test_messages_by_type():
+    """Count, bytes, and the parts of the way; a run in one process has none."""
+    one, two = compare(run_of(), run_of(multiprocess=True)).boundaries
+    assert (one.types, one.all.count, one.all.bytes, one.all.whole.total_ns) == ((), 0, 0, 0)
+    assert [(tally.type, tally.count, tally.bytes) for tally in two.types] == [("ADD", 2, 600), ("OUTPUTS", 3, 360)]
+    assert (two.all.encode.median_ns, two.all.way.median_ns, two.all.decode.median_ns) == (4000, 30_000, 6000)
+    assert two.all.whole.total_ns == 5 * 40_000
+
+
+def test_a_message_that_nobody_received_is_counted():
+    """A killed engine leaves some; they have no time on the way."""
+    made = Recorder()
+    made.message("ADD 0", 300, True)
+    made.spans.pop()
+    tally = compare(made.trace(), made.trace()).boundaries[0].all
+    assert (tally.count, tally.unreceived, tally.way.total_ns, tally.encode.total_ns) == (1, 1, 0, 4000)
+
+
+def test_times():
+    """Start-up, steps, between steps, and with requests; the time between two batches is neither."""
+    times = compare(run_of(), Trace([])).times
+    assert times[0].startup_ns == 2_000_000
+    assert (times[0].steps.median_ns, times[0].between.median_ns) == (1_000_000, 30_000)
+    assert times[0].requests_ns == 2 * 20_000 + 3 * 1_030_000
+    assert times[1].steps.total_ns == times[1].requests_ns == times[1].startup_ns == 0
+
+
+def test_idle_time_is_not_between_steps():
+    """From the last step of a batch to the first of the next nobody waits."""
+    made = Recorder()
+    for batch in range(2):
+        life = made.span("llm_request", made.now, 0)
+        life.attributes["tracellm.request.id"] = str(batch)
+        for _ in range(2):
+            made.call("EngineCore.step_fn", 100)
+            made.now += 7
+        life.end_ns = made.now * 1000
+        made.now += 5000
+    between = compare(made.trace(), Trace([])).times[0].between
+    assert (between.median_ns, between.most_ns) == (7000, 7000)
+
+
+@pytest.mark.parametrize("other", [Trace([]), run_of(steps=0), run_of(requests=0)], ids=["empty", "no step", "nobody"])
+def test_nothing_to_compare_is_no_error(other: Trace):
+    """An empty trace, one without steps and one without requests are compared, both ways round."""
+    for pair in ((run_of(), other), (other, run_of()), (other, other)):
+        found = compare(*pair)
+        assert found.num_steps == tuple(
+            len([span for span in trace.spans if span.method == "step_fn"]) for trace in pair
+        )

@@ -1,0 +1,57 @@
+"""What crossed between processes, and what that cost: a table of messages for each run that has some."""
+
+from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
+from tracellm.report.quantities import byte_size, percent
+from tracellm.report.texts import text
+from tracellm.report.titles import time
+from tracellm.report.visible import visible
+from tracellm.trace.compare import Boundary, Comparison, MessageTally, RunTimes
+
+__all__ = ["RUNS", "boundary_part", "boundary_table", "cost_of_a_step"]
+
+RUNS = ("A", "B")
+"""What the two runs are called."""
+
+
+def boundary_part(comparison: Comparison, lang: str) -> list[Block]:
+    """The part with its heading."""
+    blocks: list[Block] = [Heading(text(lang, "diff.boundary"))]
+    if not any(boundary.all.count for boundary in comparison.boundaries):
+        return [*blocks, Paragraph(text(lang, "diff.boundary.none"))]
+    for run, boundary, times, steps in zip(
+        RUNS, comparison.boundaries, comparison.times, comparison.num_steps, strict=True
+    ):
+        if not boundary.all.count:
+            blocks.append(Paragraph(text(lang, "diff.boundary.none_in", run=run)))
+            continue
+        blocks.append(boundary_table(boundary, lang, text(lang, "diff.boundary.in", run=run)))
+        if boundary.all.unreceived:
+            blocks.append(Paragraph(text(lang, "diff.boundary.unreceived", n=boundary.all.unreceived)))
+        if cost := cost_of_a_step(boundary, times, steps):
+            blocks.append(Paragraph(text(lang, "diff.boundary.share", time=cost[0], share=cost[1])))
+    return [*blocks, Paragraph(text(lang, "diff.boundary.medians"))]
+
+
+def boundary_table(boundary: Boundary, lang: str, title: str = "") -> Table:
+    """The messages of one run by type, and all together."""
+    heads = ("type", "count", "bytes", "encode", "way", "most", "decode")
+    columns = tuple(
+        Column(text(lang, f"diff.boundary.{head}"), number=head != "type", code=head == "type") for head in heads
+    )
+    rows = [_row(visible(tally.type), tally) for tally in boundary.types]
+    if len(rows) > 1:
+        rows.append(_row(text(lang, "diff.boundary.all"), boundary.all))
+    return Table(columns, tuple(rows), title)
+
+
+def _row(name: str, tally: MessageTally) -> tuple[list[str], ...]:
+    times = (tally.encode.median_ns, tally.way.median_ns, tally.way.most_ns, tally.decode.median_ns)
+    return [name], [f"{tally.count:,}"], [byte_size(tally.bytes)], *([time(ns)] for ns in times)
+
+
+def cost_of_a_step(boundary: Boundary, times: RunTimes, steps: int) -> tuple[str, str] | None:
+    """How long the messages took, for each step, and which share of the steps' time that is; None without steps."""
+    if not steps or not times.steps.total_ns:
+        return None
+    whole = boundary.all.whole.total_ns
+    return time(round(whole / steps)), percent(whole / times.steps.total_ns)

@@ -1,0 +1,94 @@
+"""Which calls differ: those that only one run made, those that one made more often, and those made elsewhere."""
+
+from collections.abc import Sequence
+
+from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
+from tracellm.report.diff.boundary import RUNS
+from tracellm.report.quantities import clip
+from tracellm.report.texts import text
+from tracellm.report.visible import shorten, visible
+from tracellm.trace.compare import CallPair, Comparison
+
+__all__ = ["calls_part"]
+
+_MOST_ROWS = 60
+_MOST_NAMES = 60
+_MOST_PLACES = 4
+_LONGEST_NAME = 120
+
+
+def calls_part(comparison: Comparison, lang: str) -> list[Block]:
+    """The part with its heading."""
+    blocks: list[Block] = [Heading(text(lang, "diff.calls"))]
+    pairs = comparison.calls
+    if not pairs:
+        return [*blocks, Paragraph(text(lang, "diff.calls.none"))]
+    if same := len(pairs) - len(comparison.different_calls):
+        blocks.append(Paragraph(text(lang, "diff.calls.same", n=same)))
+    blocks += _elsewhere([pair for pair in pairs if pair.moved], lang)
+    blocks += _only([pair for pair in pairs if not pair.b], 0, lang)
+    blocks += _only([pair for pair in pairs if not pair.a], 1, lang)
+    blocks += _more([pair for pair in pairs if pair.a > pair.b > 0], 0, lang)
+    blocks += _more([pair for pair in pairs if pair.b > pair.a > 0], 1, lang)
+    return blocks
+
+
+def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
+    """Whose calls both runs made, by where each made them."""
+    moves: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
+    for pair in pairs:
+        name = visible(pair.lifeline)
+        if pair.lifeline_b:
+            name = text(lang, "diff.calls.renamed", a=name, b=visible(pair.lifeline_b))
+        moves.setdefault((pair.places_a, pair.places_b), {}).setdefault(name)
+    if not moves:
+        return []
+    heads = ("elsewhere.a", "elsewhere.b", "elsewhere.what")
+    columns = tuple(Column(text(lang, f"diff.calls.{head}")) for head in heads)
+    rows = tuple((_places(a), _places(b), [text(lang, "step.comma").join(whose)]) for (a, b), whose in moves.items())
+    return [Table(columns, rows, text(lang, "diff.calls.elsewhere"))]
+
+
+def _only(pairs: Sequence[CallPair], run: int, lang: str) -> list[Block]:
+    rows = [([_name(pair)], [f"{(pair.a, pair.b)[run]:,}"], _places((pair.places_a, pair.places_b)[run]))
+            for pair in pairs]  # fmt: skip
+    heads = (text(lang, "diff.calls.count"), text(lang, "diff.calls.where"))
+    columns = (Column(text(lang, "diff.calls.name"), code=True), Column(heads[0], number=True), Column(heads[1]))
+    return _table(text(lang, "diff.calls.only", run=RUNS[run]), columns, rows, lang)
+
+
+def _more(pairs: Sequence[CallPair], run: int, lang: str) -> list[Block]:
+    """Calls that both runs made, those with the same two counts together: what happens once a request, once a step."""
+    counts: dict[tuple[int, int], list[str]] = {}
+    for pair in pairs:
+        counts.setdefault((pair.a, pair.b), []).append(_name(pair))
+    rows = [([f"{a:,}"], [f"{b:,}"], _listed(whose, lang)) for (a, b), whose in counts.items()]
+    columns = (Column("A", number=True), Column("B", number=True), Column(text(lang, "diff.calls.names")))
+    return _table(text(lang, "diff.calls.more", run=RUNS[run]), columns, rows, lang)
+
+
+def _listed(whose: Sequence[str], lang: str) -> list[str]:
+    shown, more = clip(whose, _MOST_NAMES)
+    said = text(lang, "step.comma").join(shown)
+    return [said, text(lang, "diff.calls.left_out", n=more)] if more else [said]
+
+
+def _table(title: str, columns: tuple[Column, ...], rows: Sequence[tuple[list[str], ...]], lang: str) -> list[Block]:
+    if not rows:
+        return []
+    shown, more = clip(rows, _MOST_ROWS)
+    blocks: list[Block] = [Table(columns, tuple(shown), title)]
+    return [*blocks, Paragraph(text(lang, "diff.calls.left_out", n=more))] if more else blocks
+
+
+def _name(pair: CallPair) -> str:
+    """`Scheduler.schedule`; `MPClient.__init__` of a SyncMPClient; `check_stop (sched/utils.py)` where no class is."""
+    name = f"{pair.method} ({pair.lifeline})" if pair.lifeline.endswith(".py") else pair.name
+    if pair.method == "__init__" and pair.owner not in ("", pair.lifeline):
+        name = f"{pair.owner}.__init__"
+    return shorten(visible(name), _LONGEST_NAME)
+
+
+def _places(places: tuple[str, ...]) -> list[str]:
+    shown, more = clip([visible(place) for place in places], _MOST_PLACES)
+    return [*shown, "…"] if more else shown

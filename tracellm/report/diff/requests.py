@@ -1,0 +1,88 @@
+"""What the requests got: one sentence where all got the same, else a table of those that did not."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
+from tracellm.report.quantities import clip
+from tracellm.report.texts import text
+from tracellm.report.visible import shorten, visible
+from tracellm.trace.compare import Comparison, RequestLife, RequestPair
+
+__all__ = ["requests_part"]
+
+_MOST_ROWS = 20
+_LONGEST_TEXT = 120
+_MOST_NAMES = 3
+
+
+def requests_part(comparison: Comparison, lang: str) -> list[Block]:
+    """The part with its heading."""
+    blocks: list[Block] = [Heading(text(lang, "diff.requests"))]
+    pairs = comparison.requests
+    if not pairs:
+        return [*blocks, Paragraph(text(lang, "diff.requests.none"))]
+    if renamed := [pair for pair in pairs if pair.a and pair.b and pair.a.id != pair.b.id]:
+        ours, theirs = (_some([visible(life.id) for life in lives], lang) for lives in _lives(renamed))
+        blocks.append(Paragraph(text(lang, "diff.requests.ids", a=ours, b=theirs)))
+    differing = [pair for pair in pairs if pair.same_output is False or pair.same_prompt is False]
+    if not differing:
+        untold = any(pair.same_output is None for pair in pairs)
+        return [
+            *blocks,
+            Paragraph(text(lang, "diff.requests.untold" if untold else "diff.requests.same", n=len(pairs))),
+        ]
+    shown, more = clip(differing, _MOST_ROWS)
+    heads = ("number", "what")
+    columns = (*(Column(text(lang, f"diff.requests.{head}")) for head in heads), Column("A"), Column("B"))
+    blocks.append(Table(columns, tuple(_row(pair, lang) for pair in shown)))
+    if more:
+        blocks.append(Paragraph(text(lang, "diff.end", said=text(lang, "diff.steps.more", n=more))))
+    if rest := len(pairs) - len(differing):
+        blocks.append(Paragraph(text(lang, "diff.requests.same_rest", n=rest)))
+    return blocks
+
+
+def _lives(pairs: Sequence[RequestPair]) -> tuple[list[RequestLife], list[RequestLife]]:
+    return [pair.a for pair in pairs if pair.a], [pair.b for pair in pairs if pair.b]
+
+
+def _some(names: list[str], lang: str) -> str:
+    shown, more = clip(names, _MOST_NAMES)
+    return text(lang, "step.comma").join([*shown, "…"] if more else shown)
+
+
+def _row(pair: RequestPair, lang: str) -> tuple[list[str], ...]:
+    name = visible((pair.a or pair.b).id)  # type: ignore[union-attr]  # a pair has one of them at least
+    return [name], _what(pair, lang), _got(pair.a, lang), _got(pair.b, lang)
+
+
+def _what(pair: RequestPair, lang: str) -> list[str]:
+    a, b = pair.a, pair.b
+    if a is None or b is None:
+        return [text(lang, "diff.calls.only", run="A" if b is None else "B")]
+    said = [text(lang, "diff.requests.prompt")] if pair.same_prompt is False else []
+    if (at := _first_difference(a.token_ids, b.token_ids)) is not None:
+        said.append(text(lang, "diff.requests.from", n=at + 1))
+    elif a.num_tokens != b.num_tokens or (a.text != b.text and None not in (a.text, b.text)):
+        said.append(text(lang, "diff.requests.output"))
+    if a.finish_reason != b.finish_reason:
+        said.append(text(lang, "diff.requests.end"))
+    return said
+
+
+def _first_difference(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> int | None:
+    if a is None or b is None:
+        return None
+    return next((at for at, (ours, theirs) in enumerate(zip_longest(a, b)) if ours != theirs), None)
+
+
+def _got(life: RequestLife | None, lang: str) -> list[str]:
+    if life is None:
+        return [text(lang, "diff.runs.none")]
+    ended = text(lang, "diff.requests.unended") if life.finish_reason is None else visible(life.finish_reason)
+    tokens = text(lang, "common.tokens", n=life.num_tokens)
+    said = [f"{tokens}{text(lang, 'diff.comma')}{ended}"]
+    if life.text is not None:
+        said.append(f'"{shorten(visible(life.text), _LONGEST_TEXT)}"')
+    return said

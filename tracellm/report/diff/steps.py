@@ -1,0 +1,143 @@
+"""Which steps differ: the first of them side by side, of the others in what."""
+
+from collections.abc import Sequence
+
+from tracellm.report.changes import held_reason
+from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
+from tracellm.report.diff.boundary import RUNS
+from tracellm.report.quantities import clip
+from tracellm.report.texts import text
+from tracellm.report.titles import step_kind
+from tracellm.report.visible import shorten, visible
+from tracellm.trace.compare import Comparison, StepPair
+from tracellm.trace.compare.steps import FACETS
+from tracellm.trace.ranges import format_ranges
+from tracellm.trace.steps import Sampled, ScheduledRequest, Step
+
+__all__ = ["sampled_untold", "steps_part"]
+
+_MOST_REQUESTS = 8
+_MOST_RANGES = 12
+_LONGEST_TEXT = 24
+
+
+def steps_part(comparison: Comparison, lang: str) -> list[Block]:
+    """The part with its heading."""
+    blocks: list[Block] = [Heading(text(lang, "diff.steps"))]
+    a, b = comparison.num_steps
+    if not (a or b):
+        return [*blocks, Paragraph(text(lang, "diff.steps.none"))]
+    if not (a and b):
+        run, other = RUNS if not a else reversed(RUNS)
+        return [*blocks, Paragraph(text(lang, "diff.steps.none_in", run=run, other=other, n=a or b))]
+    differing = comparison.different_steps
+    if not differing:
+        key = "diff.steps.same_untold" if sampled_untold(comparison) else "diff.steps.same"
+        return [*blocks, Paragraph(text(lang, key, n=a))]
+    first = differing[0]
+    said = text(lang, "diff.steps.differ", k=len(differing), n=max(a, b), first=first.position)
+    blocks += [Paragraph(said), _side_by_side(first, lang)]
+    if len(differing) > 1:
+        blocks += _overview(differing, lang)
+    if a != b:
+        blocks.append(Paragraph(_only(abs(a - b), RUNS[b > a], lang)))
+    return blocks
+
+
+def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
+    """What differs in which steps, where both runs have them."""
+    both = [pair for pair in differing if pair.a is not None and pair.b is not None]
+    columns = (Column(text(lang, "diff.steps.facet")), Column(text(lang, "diff.steps.where")))
+    found = {facet: [pair.position for pair in both if facet in pair.differs] for facet in FACETS}
+    rows = [
+        ([text(lang, f"diff.steps.{facet}")], [_ranges(positions)]) for facet, positions in found.items() if positions
+    ]
+    return [Table(columns, tuple(rows))] if rows else []
+
+
+def sampled_untold(comparison: Comparison) -> bool:
+    """Whether one of the recordings leaves out which tokens were drawn."""
+    both = [step for pair in comparison.steps for step in (pair.a, pair.b) if step is not None]
+    return any(one.token_id is None for step in both for one in step.sampled)
+
+
+def _only(count: int, run: str, lang: str) -> str:
+    return text(lang, "diff.end", said=text(lang, "diff.steps.only", n=count, run=run))
+
+
+def _ranges(positions: Sequence[int]) -> str:
+    shown, more = clip(format_ranges(positions).split(","), _MOST_RANGES)
+    return ", ".join([*shown, "…"] if more else shown)
+
+
+def _side_by_side(pair: StepPair, lang: str) -> Table:
+    columns = (Column(""), Column(""), Column("A"), Column("B"))
+    rows = []
+    for facet in FACETS:
+        mark = "≠" if facet in pair.differs else ""
+        rows.append(
+            ([mark], [text(lang, f"diff.steps.{facet}")], *(_told(step, facet, lang) for step in (pair.a, pair.b)))
+        )
+    held = [_held(step, lang) for step in (pair.a, pair.b)]
+    if any(held):
+        rows.append(([""], [text(lang, "diff.steps.held")], *held))
+    return Table(columns, tuple(rows))
+
+
+def _told(step: Step | None, facet: str, lang: str) -> list[str]:
+    if step is None:
+        return [text(lang, "diff.steps.no_step")] if facet == "kind" else []
+    match facet:
+        case "kind":
+            return [step_kind(step.kind, lang)]
+        case "requests":
+            ids, more = clip([visible(one.request_id) for one in step.requests], _MOST_REQUESTS)
+            return [text(lang, "step.comma").join(ids), *_more(more, lang)]
+        case "tokens":
+            return _each([_tokens(one, lang) for one in step.requests], lang)
+        case "blocks":
+            return _each([_blocks(one) for one in step.requests if one.new_blocks or one.cached_blocks], lang)
+        case _:
+            return _each([_sampled(one) for one in step.sampled], lang)
+
+
+def _each(lines: list[str], lang: str) -> list[str]:
+    shown, more = clip(lines, _MOST_REQUESTS)
+    return [*shown, *_more(more, lang)]
+
+
+def _more(more: int, lang: str) -> list[str]:
+    return [text(lang, "diff.steps.more", n=more)] if more else []
+
+
+def _tokens(one: ScheduledRequest, lang: str) -> str:
+    last = one.num_computed + one.num_tokens - 1
+    position = f"{one.num_computed}" if last <= one.num_computed else f"{one.num_computed}-{last}"
+    return text(lang, "diff.steps.at", id=visible(one.request_id), n=one.num_tokens, position=position)
+
+
+def _blocks(one: ScheduledRequest) -> str:
+    blocks = [format_ranges(one.new_blocks)] if one.new_blocks else []
+    if one.cached_blocks:
+        blocks.insert(0, f"({format_ranges(one.cached_blocks)})")
+    return f"{visible(one.request_id)}: {' '.join(blocks)}"
+
+
+def _sampled(one: Sampled) -> str:
+    name = visible(one.request_id)
+    if one.token_id is None:
+        return f"{name}: ?"
+    said = "" if one.text is None else f' "{shorten(visible(one.text), _LONGEST_TEXT)}"'
+    return f"{name}: {one.token_id}{said}"
+
+
+def _held(step: Step | None, lang: str) -> list[str]:
+    if step is None:
+        return []
+    return _each(
+        [
+            f"{visible(one.request_id)}: {held_reason(one.reason, one.details, lang, one.request_id)}"
+            for one in step.held
+        ],
+        lang,
+    )

@@ -1,0 +1,105 @@
+"""The sentence on top: whether both runs did the same, and what the difference between them cost."""
+
+from tracellm.report.diff.boundary import RUNS, cost_of_a_step
+from tracellm.report.diff.runs import process_names
+from tracellm.report.diff.steps import sampled_untold
+from tracellm.report.quantities import byte_size
+from tracellm.report.texts import text
+from tracellm.report.visible import shorten, visible
+from tracellm.trace.compare import Comparison, RequestPair
+from tracellm.trace.run_folder import RunFolder
+
+__all__ = ["verdict"]
+
+_LONGEST_ERROR = 100
+
+
+def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lang: str) -> str:
+    """One sentence. `alike` is whether what was asked for is the same."""
+    clauses = [*_ends((a, b), lang), _work(comparison, alike, lang), *_boundaries((a, b), comparison, lang)]
+    return text(lang, "diff.end", said=text(lang, "diff.semicolon").join(clauses))
+
+
+def _ends(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
+    """A run that did not end well says so first."""
+    said = []
+    for name, run in zip(RUNS, runs, strict=True):
+        status, error = run.manifest.get("status"), run.manifest.get("error")
+        if status in ("running", "interrupted"):
+            said.append(text(lang, f"diff.verdict.{status}", run=name))
+        elif status == "failed":
+            kind = str(error.get("type", "")) if isinstance(error, dict) else "?"
+            said.append(text(lang, "diff.verdict.failed", run=name, error=shorten(visible(kind), _LONGEST_ERROR)))
+    return said
+
+
+def _work(comparison: Comparison, alike: bool, lang: str) -> str:
+    a, b = comparison.num_steps
+    if not (comparison.calls and any(pair.a and pair.b for pair in comparison.calls)):
+        return text(lang, "diff.verdict.no_calls")
+    if not (a or b):
+        return text(lang, "diff.verdict.no_steps")
+    if not (a and b):
+        run, other = RUNS if not a else reversed(RUNS)
+        return text(lang, "diff.verdict.no_steps_in", run=run, other=other, n=a or b)
+    differing = comparison.different_steps
+    tokens = _tokens(comparison, lang)
+    if not differing and tokens is None:
+        if sampled_untold(comparison):
+            return text(lang, "diff.verdict.same_untold", n=a)
+        same = alike and not comparison.different_calls
+        return text(lang, "diff.verdict.identical" if same else "diff.verdict.same", n=a)
+    if tokens is None:
+        tokens = text(lang, "diff.verdict.untold" if sampled_untold(comparison) else "diff.verdict.same_tokens")
+    if not differing:
+        said = text(lang, "diff.verdict.same_steps", n=a)
+    elif a != b:
+        said = text(lang, "diff.verdict.step_counts", a=a, b=b, first=differing[0].position)
+    else:
+        said = text(lang, "diff.verdict.steps", k=len(differing), n=a, first=differing[0].position)
+    return tokens + text(lang, "diff.semicolon") + said
+
+
+def _tokens(comparison: Comparison, lang: str) -> str | None:
+    """Which requests are not in both, were asked something else, or got something else; None when none."""
+    pairs = comparison.requests
+    both = [pair for pair in pairs if pair.a and pair.b]
+    said = []
+    if prompts := sum(pair.same_prompt is False for pair in both):
+        said.append(text(lang, "diff.verdict.other_prompts", k=prompts, n=len(both)))
+    if outputs := [pair for pair in both if pair.same_output is False]:
+        shorter = {_shorter(pair) for pair in outputs}
+        run = shorter.pop() if len(shorter) == 1 else ""
+        key = "diff.verdict.fewer_tokens" if run else "diff.verdict.other_tokens"
+        said.append(text(lang, key, k=len(outputs), n=len(both), run=run))
+    for name, count in zip(RUNS, (sum(not pair.b for pair in pairs), sum(not pair.a for pair in pairs)), strict=True):
+        if count:
+            said.append(text(lang, "diff.verdict.only", n=count, run=name))
+    return text(lang, "diff.comma").join(said) or None
+
+
+def _shorter(pair: RequestPair) -> str:
+    """The run in which the request got the same tokens as in the other, but not all of them; empty for neither."""
+    a, b = (life.token_ids if life else None for life in (pair.a, pair.b))
+    if a is None or b is None or len(a) == len(b) or a[: len(b)] != b[: len(a)]:
+        return ""
+    return RUNS[len(b) < len(a)]
+
+
+def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang: str) -> list[str]:
+    """What each run with several processes or with messages had of them."""
+    said = []
+    for name, run, boundary, times, steps in zip(
+        RUNS, runs, comparison.boundaries, comparison.times, comparison.num_steps, strict=True
+    ):
+        processes, count = len(process_names(run)), boundary.all.count
+        if not count:
+            if processes > 1:
+                said.append(text(lang, "diff.verdict.processes", run=name, processes=processes))
+            continue
+        size = byte_size(boundary.all.bytes)
+        one = text(lang, "diff.verdict.boundary", run=name, processes=processes, n=count, bytes=size)
+        if cost := cost_of_a_step(boundary, times, steps):
+            one += text(lang, "diff.comma") + text(lang, "diff.verdict.cost", time=cost[0], share=cost[1])
+        said.append(one)
+    return said

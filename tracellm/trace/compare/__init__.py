@@ -1,0 +1,69 @@
+"""Two recordings held against each other, as plain data: calls, steps, requests, and what crossed between processes.
+
+The runs are called A and B. Most is to be learned where one thing differs: the same script in process and with the
+engine core in a process of its own, or with other limits. But any two traces may be compared.
+
+Every part takes time in proportion to the number of spans. vLLM has no counterpart.
+"""
+
+from dataclasses import dataclass
+
+from tracellm.trace.compare.boundary import Boundary, MessageTally, Spread, boundary
+from tracellm.trace.compare.calls import CallPair, call_pairs
+from tracellm.trace.compare.requests import RequestLife, RequestPair, request_pairs
+from tracellm.trace.compare.steps import StepPair, step_pairs
+from tracellm.trace.compare.times import RunTimes, run_times
+from tracellm.trace.model import Trace
+from tracellm.trace.steps import steps
+
+__all__ = [
+    "Boundary",
+    "CallPair",
+    "Comparison",
+    "MessageTally",
+    "RequestLife",
+    "RequestPair",
+    "RunTimes",
+    "Spread",
+    "StepPair",
+    "compare",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that two traces have in common, and all that they have not."""
+
+    calls: tuple[CallPair, ...]
+    steps: tuple[StepPair, ...]
+    requests: tuple[RequestPair, ...]
+    times: tuple[RunTimes, RunTimes]
+    boundaries: tuple[Boundary, Boundary]
+
+    @property
+    def num_steps(self) -> tuple[int, int]:
+        """How many steps each run has."""
+        return sum(pair.a is not None for pair in self.steps), sum(pair.b is not None for pair in self.steps)
+
+    @property
+    def different_steps(self) -> list[StepPair]:
+        """The steps that are not the same in both, in order."""
+        return [pair for pair in self.steps if pair.differs]
+
+    @property
+    def different_calls(self) -> list[CallPair]:
+        """The calls that one run has oftener than the other, or elsewhere."""
+        return [pair for pair in self.calls if pair.a != pair.b or pair.moved]
+
+
+def compare(a: Trace, b: Trace) -> Comparison:
+    """Hold two traces against each other."""
+    steps_a, steps_b = steps(a), steps(b)
+    requests = request_pairs(a, steps_a, b, steps_b)
+    return Comparison(
+        calls=tuple(call_pairs(a, b)),
+        steps=tuple(step_pairs(steps_a, steps_b, requests)),
+        requests=tuple(requests),
+        times=(run_times(a, steps_a), run_times(b, steps_b)),
+        boundaries=(boundary(a), boundary(b)),
+    )

@@ -1,0 +1,106 @@
+"""Which calls two runs made: how often each of them did, and in which process and thread.
+
+A call is known by whose method it is and by the code that was run. A method that a subclass inherits is the same code
+under another name: `EngineCore.step_fn` of one run and `EngineCoreProc.step_fn` of the other are one pair.
+"""
+
+from dataclasses import dataclass, field
+
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+
+__all__ = ["CallPair", "call_pairs", "place_of"]
+
+_Key = tuple[str, str, str]
+"""Lifeline, method, and the function's qualified name; the span's name where the recording lacks that."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPair:
+    """One call in both runs: `a` and `b` are how often each made it, the places are where, in order of first use."""
+
+    lifeline: str
+    method: str
+    a: int
+    b: int
+    places_a: tuple[str, ...] = ()
+    places_b: tuple[str, ...] = ()
+    lifeline_b: str = ""
+    """Whose method it is in B, when that is another class with the same code; else empty."""
+    owner: str = ""
+    """The class whose code it is; for a method that the receiver's class inherits that is another."""
+
+    @property
+    def name(self) -> str:
+        """`Scheduler.schedule`."""
+        return f"{self.lifeline}.{self.method}"
+
+    @property
+    def moved(self) -> bool:
+        """Both runs made it, in other places or as another class."""
+        return bool(self.a and self.b and (self.places_a != self.places_b or self.lifeline_b))
+
+
+@dataclass(slots=True)
+class _Calls:
+    count: int = 0
+    places: dict[str, None] = field(default_factory=dict)
+
+
+def call_pairs(a: Trace, b: Trace) -> list[CallPair]:
+    """Every call of both runs: first those of A in the order in which it first made them, then what only B made."""
+    calls_a, calls_b = _count(a), _count(b)
+    heirs = _heirs(calls_a, calls_b)
+    found = []
+    for key, ours in calls_a.items():
+        other = heirs.get(key, key)
+        theirs = calls_b.get(other, _Calls())
+        renamed = other[0] if other != key else ""
+        found.append(_pair(key, ours, theirs, renamed))
+    paired = calls_a.keys() | set(heirs.values())
+    found += [_pair(key, _Calls(), theirs, "") for key, theirs in calls_b.items() if key not in paired]
+    return found
+
+
+def _pair(key: _Key, a: _Calls, b: _Calls, lifeline_b: str) -> CallPair:
+    lifeline, method, function = key
+    owner = function.rpartition(".")[0].rpartition(".")[2]
+    return CallPair(lifeline, method, a.count, b.count, tuple(a.places), tuple(b.places), lifeline_b, owner)
+
+
+def place_of(span: Span) -> str:
+    """The process that a call ran in, and the thread unless it was the main one: `EngineCore_0`, `main, writer`."""
+    process = span.process.name if span.process else "main"
+    thread = span.attributes.get(names.THREAD_NAME)
+    return f"{process}, {thread}" if thread else process
+
+
+def _count(trace: Trace) -> dict[_Key, _Calls]:
+    """The calls of a trace in the order in which each was first made; a script and a request's life are no calls."""
+    found: dict[_Key, _Calls] = {}
+    for span in trace.spans:
+        if span.name == names.REQUEST_SPAN or span.lifeline == span.name:
+            continue
+        key = span.lifeline, span.method, str(span.attributes.get(names.CODE_FUNCTION, span.name))
+        calls = found.setdefault(key, _Calls())
+        calls.count += 1
+        calls.places.setdefault(place_of(span))
+    return found
+
+
+def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
+    """The calls of A alone whose code one class of A and one of B has: each with its key in B."""
+    mine = _by_function(calls_a.keys() - calls_b.keys())
+    theirs = _by_function(calls_b.keys() - calls_a.keys())
+    return {
+        keys[0]: theirs[function][0]
+        for function, keys in mine.items()
+        if len(keys) == 1 and len(theirs.get(function, ())) == 1
+    }
+
+
+def _by_function(keys: set[_Key]) -> dict[str, list[_Key]]:
+    found: dict[str, list[_Key]] = {}
+    for key in keys:
+        found.setdefault(key[2], []).append(key)
+    return found

@@ -1,0 +1,104 @@
+"""The requests of two runs, paired: what each asked for and what it got.
+
+Where both runs name their requests alike, the names pair them; else the order in which they were submitted does, since
+a server makes a new name for each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import Step
+
+__all__ = ["RequestLife", "RequestPair", "request_pairs"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLife:
+    """A request in one run. What the recording leaves out is None; `token_ids` are those that it got."""
+
+    id: str
+    prompt_token_ids: tuple[int, ...] | None
+    num_prompt_tokens: int | None
+    token_ids: tuple[int, ...] | None
+    num_tokens: int
+    text: str | None
+    finish_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPair:
+    """A request in both runs; `number` is its place in the order of submission, from 0."""
+
+    number: int
+    a: RequestLife | None
+    b: RequestLife | None
+
+    @property
+    def same_prompt(self) -> bool | None:
+        """Whether both were given the same tokens; None where that was not recorded."""
+        if self.a is None or self.b is None:
+            return False
+        if self.a.num_prompt_tokens != self.b.num_prompt_tokens:
+            return False
+        if self.a.prompt_token_ids is None or self.b.prompt_token_ids is None:
+            return None
+        return self.a.prompt_token_ids == self.b.prompt_token_ids
+
+    @property
+    def same_output(self) -> bool | None:
+        """Whether both got the same tokens, text and end; None where that was not recorded and what was is the same."""
+        a, b = self.a, self.b
+        if a is None or b is None or (a.num_tokens, a.finish_reason) != (b.num_tokens, b.finish_reason):
+            return False
+        if None not in (a.text, b.text) and a.text != b.text:
+            return False
+        if a.token_ids is None or b.token_ids is None:
+            return None
+        return a.token_ids == b.token_ids
+
+
+def request_pairs(a: Trace, steps_a: Sequence[Step], b: Trace, steps_b: Sequence[Step]) -> list[RequestPair]:
+    """The requests of both runs, those that only one has last or where the order leaves them."""
+    lives_a, lives_b = _lives(a, steps_a), _lives(b, steps_b)
+    if lives_a.keys() == lives_b.keys():
+        return [RequestPair(number, life, lives_b[id]) for number, (id, life) in enumerate(lives_a.items())]
+    pairs = zip_longest(lives_a.values(), lives_b.values())
+    return [RequestPair(number, ours, theirs) for number, (ours, theirs) in enumerate(pairs)]
+
+
+def _lives(trace: Trace, steps: Sequence[Step]) -> dict[str, RequestLife]:
+    """Each request by its id, in the order of submission; one whose life was not recorded as it came into a step."""
+    spans: dict[str, Span | None] = {}
+    for span in trace.spans:
+        if span.name == names.REQUEST_SPAN:
+            spans.setdefault(str(span.attributes.get(names.REQUEST_ID, "")), span)
+    tokens: dict[str, list[int | None]] = {}
+    ended: dict[str, str] = {}
+    for step in steps:
+        for request in step.requests:
+            spans.setdefault(request.request_id, None)
+        for sampled in step.sampled:
+            tokens.setdefault(sampled.request_id, []).append(sampled.token_id)
+        ended.update(step.finished)
+    return {id: _life(id, span, tokens.get(id, []), ended.get(id)) for id, span in spans.items()}
+
+
+def _life(id: str, span: Span | None, tokens: list[int | None], ended: str | None) -> RequestLife:
+    told: dict[str, Any] = span.attributes if span is not None else {}
+    prompt = told.get(names.REQUEST_PROMPT_TOKENS)
+    reasons = told.get(names.GEN_AI_FINISH_REASONS)
+    text = told.get(names.REQUEST_OUTPUT)
+    known = [token for token in tokens if token is not None]
+    return RequestLife(
+        id=id,
+        prompt_token_ids=tuple(prompt) if isinstance(prompt, list) else None,
+        num_prompt_tokens=told.get(names.GEN_AI_INPUT_TOKENS),
+        token_ids=tuple(known) if len(known) == len(tokens) else None,
+        num_tokens=len(tokens) or told.get(names.GEN_AI_OUTPUT_TOKENS) or 0,
+        text=text if isinstance(text, str) else None,
+        finish_reason=str(reasons[0]) if isinstance(reasons, list) and reasons else ended,
+    )

@@ -1,0 +1,83 @@
+"""The steps of two runs, paired by their order, and what differs in each pair.
+
+Requests are compared by their number, the place in the order of submission, and not by their names. Times are not
+compared: they differ always.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from tracellm.trace.compare.requests import RequestPair
+from tracellm.trace.steps import Step
+
+__all__ = ["FACETS", "StepPair", "step_pairs"]
+
+_Numbers = Mapping[str, int]
+"""A request's number by its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPair:
+    """The `position`-th step of both runs, from 1; one of them is None where the other run has more steps.
+
+    `differs` names what is not the same, of FACETS; a step that only one run has differs in all.
+    """
+
+    position: int
+    a: Step | None
+    b: Step | None
+    differs: tuple[str, ...]
+
+
+def _requests(step: Step, numbers: _Numbers) -> Any:
+    return [numbers.get(request.request_id) for request in step.requests]
+
+
+def _tokens(step: Step, numbers: _Numbers) -> Any:
+    return [
+        (numbers.get(one.request_id), one.num_tokens, one.num_computed, one.prefix_hit_tokens) for one in step.requests
+    ]
+
+
+def _blocks(step: Step, numbers: _Numbers) -> Any:
+    return [(numbers.get(one.request_id), one.new_blocks, one.cached_blocks) for one in step.requests]
+
+
+def _sampled(step: Step, numbers: _Numbers) -> Any:
+    return [(numbers.get(one.request_id), one.token_id) for one in step.sampled]
+
+
+FACETS: dict[str, Callable[[Step, _Numbers], Any]] = {
+    "kind": lambda step, numbers: step.kind,
+    "requests": _requests,
+    "tokens": _tokens,
+    "blocks": _blocks,
+    "sampled": _sampled,
+}
+"""What two steps are compared by: their kind; the requests in the batch, tokens and KV blocks of each; tokens drawn."""
+
+
+def step_pairs(steps_a: Sequence[Step], steps_b: Sequence[Step], requests: Sequence[RequestPair]) -> list[StepPair]:
+    """The steps of both runs, the first with the first and so on."""
+    numbers_a = {pair.a.id: pair.number for pair in requests if pair.a is not None}
+    numbers_b = {pair.b.id: pair.number for pair in requests if pair.b is not None}
+    return [
+        StepPair(position, a, b, _differs(a, b, numbers_a, numbers_b))
+        for position, (a, b) in enumerate(zip_longest(steps_a, steps_b), start=1)
+    ]
+
+
+def _differs(a: Step | None, b: Step | None, numbers_a: _Numbers, numbers_b: _Numbers) -> tuple[str, ...]:
+    if a is None or b is None:
+        return tuple(FACETS)
+    found = [name for name, facet in FACETS.items() if facet(a, numbers_a) != facet(b, numbers_b)]
+    if "sampled" in found and _untold(a, b):
+        found.remove("sampled")
+    return tuple(found)
+
+
+def _untold(a: Step, b: Step) -> bool:
+    """Whether one of the recordings leaves out which tokens were drawn, and as many were drawn in both."""
+    return len(a.sampled) == len(b.sampled) and any(one.token_id is None for one in (*a.sampled, *b.sampled))
