@@ -207,6 +207,25 @@ def _build(lang: Language) -> click.Group:
 
         return job
 
+    @group.command(
+        cls=_Command,
+        usage=["[RUN]", "--expect FILE"],
+        help=f"{say('check')}\n\n{say('check.more')}",
+        short_help=say("check.short"),
+    )
+    @click.argument("name", required=False)
+    @click.option("--expect", metavar="FILE", help=say("check.expect"))
+    @click.option("--phase", metavar="PHASE", help=say("check.phase"))
+    @lang_option
+    @click.help_option("-h", "--help", help=say("help"))
+    def check(name: str | None, expect: str | None, phase: str | None, language: str | None) -> Job:
+        def job() -> int:
+            from tracellm.cli.check import check
+
+            return check(name, expect, choose_language(language), phase=phase)
+
+        return job
+
     return group
 
 

@@ -21,7 +21,7 @@ from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
 
-__all__ = ["print_out", "report", "show"]
+__all__ = ["open_run", "print_out", "report", "show"]
 
 _PARTS = ("sequence", "tree", "steps")
 
@@ -41,7 +41,7 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
         if part and not name and (found := _known(part)):
             raise CommandError("show_what_of", run=found)
         raise CommandError("show_what", value=part)
-    run = _open(name[0] if name else None, lang)
+    run = open_run(name[0] if name else None, lang)
     match part:
         case "sequence":
             output = sequence_text(run, lang, detail=detail, focus=focus)
@@ -66,7 +66,7 @@ def report(
     Raises:
         CommandError: no such run, or a folder that is none.
     """
-    run = _open(name, lang)
+    run = open_run(name, lang)
     missing = write_reports(run, lang, detail=detail, focus=focus)
     if "report.html" not in missing:
         print(text(lang, "cli.report", path=run.path / "report.html"))
@@ -94,7 +94,7 @@ def print_out(output: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
 
 
-def _open(name: str | None, lang: Language) -> RunFolder:
+def open_run(name: str | None, lang: Language) -> RunFolder:
     """The run `name`; what is wrong with it is told on stderr."""
     try:
         run = RunFolder.open(find_run(name))

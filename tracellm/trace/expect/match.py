@@ -1,0 +1,236 @@
+"""An expectation held against a recording: is it, call for call, a part of what happened, in the same order?
+
+The earliest call that fits is taken for each arrow in turn; if that finds all, all are there. Otherwise the most arrows
+that can be found in order are counted, and of those left out it is told why: never called, called by or on another, or
+in another place.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from tracellm.trace import names
+from tracellm.trace.expect.arrows import Arrow, Expectation
+from tracellm.trace.expect.calls import Call, calls
+from tracellm.trace.model import Trace
+
+__all__ = ["Miss", "Result", "check"]
+
+_MODEL = re.compile(r"X*Model")
+"""How a diagram writes the model's class, whichever that is."""
+
+_Chain = tuple[int, int, "_Chain"] | None  # an arrow, the call that it is, and the same of the arrows before
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """An arrow that has no place in the recording.
+
+    Attributes:
+        arrow: what was expected.
+        before: the last arrow before it that was found, and where; None when it is the first.
+        after: the same for the next one after it.
+        elsewhere: where such a call is, though in another place of the order.
+        others: calls of this name that are made by others, or on others.
+        near: names that may be meant, where no call has this one.
+    """
+
+    arrow: Arrow
+    before: tuple[Arrow, Call] | None = None
+    after: tuple[Arrow, Call] | None = None
+    elsewhere: tuple[Call, ...] = ()
+    others: tuple[Call, ...] = ()
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out.
+
+    Attributes:
+        total: how many calls were looked for.
+        misses: those of them that were not found in order.
+        needs: how many calls were not looked for, by what they need.
+        unknown: lifelines of the expectation on which nothing was recorded, with those that may be meant.
+    """
+
+    total: int
+    misses: tuple[Miss, ...] = ()
+    needs: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def matched(self) -> int:
+        """How many were found."""
+        return self.total - len(self.misses)
+
+
+def check(trace: Trace, expectation: Expectation, phase: str = "") -> Result:
+    """Hold an expectation, or one phase of it, against a recording."""
+    return _Check(trace, expectation, phase).result()
+
+
+class _Check:
+    def __init__(self, trace: Trace, expectation: Expectation, phase: str) -> None:
+        models = {str(span.attributes[names.LOAD_ARCHITECTURE]) for span in trace.spans
+                  if names.LOAD_ARCHITECTURE in span.attributes}  # fmt: skip
+        self._models = frozenset(models)
+        self._lifelines = {name: self._named(told) for name, told in expectation.lifelines.items()}
+        wanted = [arrow for arrow in expectation.arrows if not phase or arrow.phase == phase]
+        self._arrows = [arrow for arrow in wanted if not arrow.needs]
+        self._needs: dict[str, int] = {}
+        for arrow in wanted:
+            if arrow.needs:
+                self._needs[arrow.needs] = self._needs.get(arrow.needs, 0) + 1
+        self._known = frozenset().union(*self._lifelines.values())
+        self._drawn: dict[str, list[Arrow]] = {}
+        for arrow in expectation.arrows:
+            for lifeline in self._named(arrow.target):
+                self._drawn.setdefault(lifeline, []).append(arrow)
+        self._calls = calls(trace, self._known, self._is_drawn)
+        self._by_name: dict[str, list[int]] = {}
+        for i, call in enumerate(self._calls):
+            for name in call.names:
+                self._by_name.setdefault(name, []).append(i)
+        self._defined = {(call.owner, name) for call in self._calls for name in call.names}
+        self._places_of: dict[tuple[object, ...], list[int]] = {}
+
+    def result(self) -> Result:
+        places = [self._places(arrow) for arrow in self._arrows]
+        found = _in_turn(places)
+        if len(found) < len(places):
+            found = _most(places)
+        misses = [self._miss(i, found) for i in range(len(places)) if i not in found]
+        return Result(len(places), tuple(misses), self._needs, self._unknown())
+
+    def _named(self, told: Iterable[str]) -> frozenset[str]:
+        """Lifelines as the recording calls them."""
+        told = frozenset(told)
+        return told | self._models if any(map(_MODEL.fullmatch, told)) else told
+
+    def _is_drawn(self, lifeline: str, called: tuple[str, ...]) -> bool:
+        return any(_is_called(arrow, called) for arrow in self._drawn.get(lifeline, ()))
+
+    def _places(self, arrow: Arrow) -> list[int]:
+        """The calls that an arrow may stand for, in order."""
+        key = arrow.source, arrow.target, arrow.names, arrow.owner, arrow.held
+        if key not in self._places_of:
+            source, target = self._named(arrow.source), self._named(arrow.target)
+            self._places_of[key] = [
+                i
+                for i in self._of_name(arrow)
+                if self._calls[i].callers & source
+                and self._is_target(arrow, self._calls[i], target)
+                and self._is_owner(arrow, self._calls[i])
+            ]
+        return self._places_of[key]
+
+    def _of_name(self, arrow: Arrow) -> list[int]:
+        found: set[int] = set()
+        for name in arrow.names:
+            if name.endswith("…"):
+                for known, places in self._by_name.items():
+                    if known.startswith(name[:-1]):
+                        found.update(places)
+            else:
+                found.update(self._by_name.get(name, ()))
+        return sorted(found)
+
+    def _is_target(self, arrow: Arrow, call: Call, target: frozenset[str]) -> bool:
+        """Whether it was called on the right lifeline; what that holds may be of a class that is not drawn."""
+        if call.targets & target:
+            return True
+        return bool(arrow.held) and arrow.source == arrow.target and not call.targets & self._known
+
+    def _is_owner(self, arrow: Arrow, call: Call) -> bool:
+        """Whether the class that was named defines the method, or if none of that name does, has it."""
+        if not arrow.owner or call.owner == arrow.owner:
+            return True
+        return arrow.owner in call.targets and not any((arrow.owner, name) in self._defined for name in arrow.names)
+
+    def _miss(self, index: int, found: dict[int, int]) -> Miss:
+        arrow = self._arrows[index]
+        before = max((i for i in found if i < index), default=None)
+        after = min((i for i in found if i > index), default=None)
+        elsewhere = tuple(self._calls[i] for i in self._places(arrow)[:3])
+        others: tuple[Call, ...] = ()
+        near: list[str] = []
+        if not elsewhere:
+            seen: dict[tuple[object, ...], Call] = {}
+            target, source = self._named(arrow.target), self._named(arrow.source)
+            for call in (self._calls[i] for i in self._of_name(arrow)):
+                # Every class has an `__init__`: those of others say nothing.
+                if not arrow.names[0].startswith("__") or call.targets & target or call.callers & source:
+                    seen.setdefault((call.callers, call.targets, call.owner), call)
+            others = tuple(sorted(seen.values(), key=lambda call: not call.targets & target)[:3])
+            if not others:
+                there = {name for call in self._calls if call.targets & target for name in call.names}
+                near = get_close_matches(arrow.names[0], sorted(there), n=2, cutoff=0.6)
+        return Miss(arrow, self._at(before, found), self._at(after, found), elsewhere, others, tuple(near))
+
+    def _at(self, index: int | None, found: dict[int, int]) -> tuple[Arrow, Call] | None:
+        return None if index is None else (self._arrows[index], self._calls[found[index]])
+
+    def _unknown(self) -> dict[str, tuple[str, ...]]:
+        """Lifelines that calls were looked for on, or from, and that the recording does not have."""
+        recorded = {name for call in self._calls for name in (*call.targets, *call.callers)}
+        unknown: dict[str, tuple[str, ...]] = {}
+        for name, told in self._lifelines.items():
+            used = any(self._named(arrow.source) == told or self._named(arrow.target) == told for arrow in self._arrows)
+            if used and not told & recorded:
+                near = get_close_matches(min(told, default=name), sorted(recorded), n=2, cutoff=0.6)
+                unknown[name] = tuple(near)
+        return unknown
+
+
+def _is_called(arrow: Arrow, called: Sequence[str]) -> bool:
+    return any(
+        name in called or (name.endswith("…") and any(one.startswith(name[:-1]) for one in called))
+        for name in arrow.names
+    )
+
+
+def _next(places: Sequence[int], after: int) -> int | None:
+    at = bisect_right(places, after)
+    return places[at] if at < len(places) else None
+
+
+def _in_turn(places: Sequence[Sequence[int]]) -> dict[int, int]:
+    """The earliest call for each arrow, after that for the one before, as far as that goes."""
+    found: dict[int, int] = {}
+    last = -1
+    for i, at in enumerate(places):
+        place = _next(at, last)
+        if place is None:
+            break
+        found[i] = last = place
+    return found
+
+
+def _most(places: Sequence[Sequence[int]]) -> dict[int, int]:
+    """The most arrows that can be found in order, each with its call.
+
+    `ends[k]` is the earliest call with which k arrows can be done with. The time is in proportion to the square of the
+    arrows, whatever the number of calls.
+    """
+    ends: list[tuple[int, _Chain]] = [(-1, None)]
+    for i, at in enumerate(places):
+        if not at:
+            continue
+        for k in range(len(ends) - 1, -1, -1):
+            end, chain = ends[k]
+            place = _next(at, end)
+            if place is None:
+                continue
+            if k + 1 == len(ends):
+                ends.append((place, (i, place, chain)))
+            elif place < ends[k + 1][0]:
+                ends[k + 1] = place, (i, place, chain)
+    found: dict[int, int] = {}
+    chain = ends[-1][1]
+    while chain is not None:
+        i, place, chain = chain
+        found[i] = place
+    return found
