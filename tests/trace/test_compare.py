@@ -52,6 +52,7 @@ def test_one_function_of_two_classes_is_not_guessed_at():
     assert [(pair.name, pair.a, pair.b) for pair in found.calls] == [
         ("QKV.forward", 1, 0), ("Gate.forward", 0, 1), ("Up.forward", 0, 1),
     ]  # fmt: skip
+    assert not any(pair.a and pair.b for pair in compare(two.trace(), one.trace()).calls)
 
 
 def test_requests_with_other_names_are_matched_in_their_order():
