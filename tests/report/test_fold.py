@@ -13,6 +13,7 @@ from tracellm.report.passes.condense import condense
 from tracellm.report.passes.lines import under_lines
 from tracellm.report.passes.select import down_to, hide, on_focus
 from tracellm.report.passes.step_groups import group_steps
+from tracellm.report.passes.story import Story
 from tracellm.trace import names
 from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
@@ -134,8 +135,8 @@ def passes(trace: Trace, tree: list[Node]) -> list[Callable[[list[Node]], list[N
         lambda roots: bottom_up(roots, group_steps(trace)),
         lambda roots: hide(roots, down_to("step")),
         lambda roots: hide(roots, on_focus(roots, {"B"})),
-        lambda roots: hide(roots, lambda node: id(node) in choose(roots, 5).calls),
-        lambda roots: hide(roots, lambda node: id(node) in everything(roots).calls),
+        lambda roots: hide(roots, lambda node: id(node) in choose(roots, 5, Story(roots)).calls),
+        lambda roots: hide(roots, lambda node: id(node) in everything(roots, Story(roots)).calls),
     ]
 
 

@@ -19,6 +19,8 @@ class Participant:
     """Unique in the diagram and safe everywhere: ASCII letters, digits and `_`, never a word of Mermaid's."""
     label: str
     """What is shown."""
+    below: str = ""
+    """A second line: of a lifeline that is a thread or a task, the method that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,14 @@ class Message:
     """An arrow from one lifeline to another, or to itself.
 
     A `call` may open an activation on its target (`opens`). A `return` (dashed) or an `error` (dashed, ends in a
-    cross) leaves the lifeline that was called and closes its activation (`closes`).
+    cross) leaves the lifeline that was called and closes its activation (`closes`). A `message` goes to another
+    process, thread or task, and the sender does not wait: it ends in an open head.
     """
 
     source: str
     target: str
     text: str
-    kind: Literal["call", "return", "error"] = "call"
+    kind: Literal["call", "return", "error", "message"] = "call"
     opens: bool = False
     closes: bool = False
     spans: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ __all__ = ["NOTE_WIDTH", "escape", "to_mermaid"]
 NOTE_WIDTH = 48
 """Characters in a line of a note: Mermaid does not break lines by itself."""
 
-_ARROWS = {"call": "->>", "return": "-->>", "error": "--x"}
+_ARROWS = {"call": "->>", "return": "-->>", "error": "--x", "message": "-)"}
 
 _UNSAFE = re.compile(
     r"""["#$%&;<>@`\\]"""  # separators, comments, entities, markup, formulas; `@{` configures a lifeline
@@ -54,6 +54,8 @@ def _lines(diagram: Diagram) -> Iterator[str]:
 
 
 def _declared(one: Participant) -> str:
+    if one.below:
+        return f"{one.id} as {escape(one.label)}<br/>{escape(one.below)}"
     return one.id if one.id == one.label else f"{one.id} as {escape(one.label)}"
 
 

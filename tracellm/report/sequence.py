@@ -14,6 +14,7 @@ from tracellm.report.passes.condense import condense
 from tracellm.report.passes.folded import fold_all, folded
 from tracellm.report.passes.layout import lay_out
 from tracellm.report.passes.select import down_to, hide, lifelines, on_focus
+from tracellm.report.passes.story import Story, tell
 from tracellm.report.texts import text
 from tracellm.trace.model import Trace
 from tracellm.trace.names import LEVELS, Level
@@ -52,10 +53,11 @@ def sequence(
 @lru_cache(maxsize=1)
 def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None, lang: str) -> Diagram:
     """Made once for a trace, which is written as Mermaid and drawn on the page."""
-    if detail is None and not focus:
+    story = tell(trace, call_tree(trace))
+    roots = story.roots
+    if detail is None and not focus and story.lanes is None:
         roots = folded(trace)
     else:
-        roots = call_tree(trace)
         if focus:
             _check_focus(focus, lifelines(roots))
             roots = hide(roots, on_focus(roots, focus))
@@ -63,11 +65,11 @@ def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit:
             if detail not in LEVELS:
                 raise ValueError(f"no level of detail {detail!r}: choose one of {', '.join(LEVELS)}")
             roots = hide(roots, down_to(detail))
-        roots = fold_all(trace, roots)
+        roots = fold_all(trace, roots, story)
     if detail is not None or focus or limit is None:
-        return _draw(roots, everything(roots), "diagram.repeated_steps", lang)
+        return _draw(story, roots, everything(roots, story), "diagram.repeated_steps", lang)
     roots = condense(roots, max(4, limit // 6))
-    return _draw(roots, choose(roots, limit), "diagram.left_out", lang)
+    return _draw(story, roots, choose(roots, limit, story), "diagram.left_out", lang)
 
 
 def sequence_diagram(
@@ -82,9 +84,9 @@ def sequence_diagram(
     return to_mermaid(sequence(trace, detail=detail, focus=focus, limit=limit, lang=lang))
 
 
-def _draw(roots: list[Node], choice: Choice, remark: str, lang: str) -> Diagram:
+def _draw(story: Story, roots: list[Node], choice: Choice, remark: str, lang: str) -> Diagram:
     said = text(lang, remark, count=choice.left_out) if choice.left_out else ""
-    return lay_out(hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang, said)
+    return lay_out(story, hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang, said)
 
 
 def _check_focus(focus: Collection[str], known: list[str]) -> None:

@@ -6,11 +6,11 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from tracellm.report.changes import changes
-from tracellm.report.quantities import clip, duration
+from tracellm.report.quantities import byte_size, clip, duration
 from tracellm.report.texts import text, texts
 from tracellm.report.visible import shorten, visible
 from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.trace.model import Message, Span
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Step
 from tracellm.trace.tree import Node
@@ -21,6 +21,7 @@ __all__ = [
     "caller_line",
     "error",
     "error_class",
+    "message_title",
     "result",
     "script_of",
     "step_kind",
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 _MOST_RANGES = 3
+_MOST_MESSAGES = 3
+_LONGEST_ID = 28  # characters
 
 
 def time(nanoseconds: int) -> str:
@@ -65,6 +68,30 @@ def error(span: Span, most: int) -> str:
 def error_class(span: Span) -> str:
     """The exception's class alone."""
     return visible((span.error or "").partition(":")[0].rpartition(".")[2])
+
+
+def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str:
+    """What a message is and how large: `ADD 0 (312 B)`, `ADD 0, 1, 2 (305-312 B)`, `OUTPUTS 3 requests (180 B)`.
+
+    `sent` has each message, all of one type, with the step whose outputs it brings, if it brings some.
+    """
+    kind = visible(str(sent[0][0].send.attributes.get(names.MESSAGE_TYPE, "?")))
+    what = ""
+    if any(step for _, step in sent):
+        numbers = [len(step.sampled) or len(step.requests) for _, step in sent if step]
+        what = text(lang, "common.requests", n=max(numbers))
+        if min(numbers) != max(numbers):
+            what = text(lang, "diagram.requests_range", fewest=min(numbers), most=max(numbers))
+    elif kind in ("ADD", "ABORT"):
+        ids = [str(one.send.attributes.get(names.MESSAGE_ID)).partition(" ")[2] for one, _ in sent]
+        shown, more = clip([shorten(visible(id), _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
+        what = text(lang, "step.comma").join([*shown, "…"] if more else shown)
+    sizes = [size for one, _ in sent if isinstance(size := one.send.attributes.get(names.MESSAGE_BYTES), int)]
+    said = f"{kind} {what}".rstrip()
+    if not sizes:
+        return said
+    smallest, largest = byte_size(min(sizes)), byte_size(max(sizes))
+    return f"{said} ({largest if smallest == largest else f'{smallest} - {largest}'})"
 
 
 def script_of(span: Span) -> bool:

@@ -2,6 +2,7 @@
 
 Each arrow has a rank, and the lowest are drawn until the limit is reached:
 
+-1. messages between processes: of each type the first few, and those of the first prefill and decode step;
 0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; the call that raised;
 1. an arrow for each of the next groups of steps; the user's own functions and what their lines call; the chain in a
    step that failed;
@@ -11,80 +12,26 @@ there;
 4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tracellm.report.titles import result, script_of
+from tracellm.report.passes.chains import INSIDE, OTHER_CHAINS, RETURNS, STEP_CHAIN
+from tracellm.report.passes.step_groups import step_head
+from tracellm.report.passes.story import Story
+from tracellm.report.titles import error_class, result, script_of
 from tracellm.trace import names
 from tracellm.trace.names import LEVELS
 from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["Choice", "choose", "everything"]
 
-STEP_CHAIN = frozenset({
-    "LLM.generate",
-    "LLM.chat",
-    "LLMEngine.step",
-    "InprocClient.get_output",
-    "EngineCore.step_fn",
-    "EngineCore._schedule",
-    "Scheduler.schedule",
-    "EngineCore._execute_model",
-    "UniProcExecutor.execute_model",
-    "Worker.execute_model",
-    "GPUModelRunner.execute_model",
-    "UniProcExecutor.sample_tokens",
-    "Worker.sample_tokens",
-    "GPUModelRunner.sample_tokens",
-    "Sampler.forward",
-    "EngineCore._process_model_outputs",
-    "Scheduler.update_from_output",
-})  # fmt: skip
-"""The calls by which a token is made; the model's own forward, whatever the model's class, is one of them."""
-
-OTHER_CHAINS = frozenset({
-    "LLM.__init__",
-    "LLMEngine.__init__",
-    "EngineCoreClient.make_client",
-    "InprocClient.__init__",
-    "EngineCore.__init__",
-    "UniProcExecutor.__init__",
-    "Worker.load_model",
-    "GPUModelRunner.load_model",
-    "EngineCore._initialize_kv_caches",
-    "Scheduler.__init__",
-    "LLMEngine.add_request",
-    "InprocClient.add_request",
-    "Processor.process_inputs",
-    "EngineCore.add_request",
-    "Scheduler.add_request",
-    "OutputProcessor.process_outputs",
-})  # fmt: skip
-"""The calls by which the engine is built, and a request gets in and out."""
-
-RETURNS = frozenset({
-    "LLM.generate",
-    "LLM.chat",
-    "EngineCoreClient.make_client",
-    "Scheduler.schedule",
-    "UniProcExecutor.execute_model",
-    "Sampler.forward",
-    "Scheduler.update_from_output",
-})  # fmt: skip
-"""The calls whose result says what the call was for, as does that of the model's forward."""
-
-INSIDE = frozenset({
-    "KVCacheManager.allocate_slots",
-    "GPUModelRunner._prepare_inputs",
-    "Scheduler.get_grammar_bitmask",
-    "GPUModelRunner._sample",
-    "EngineCore.post_step",
-})  # fmt: skip
-"""What the scheduler and the runner do along the chain."""
-
 MOST_GROUPS = 12
 """How many other groups of steps have an arrow before what is told of rank 2 and later."""
+
+MOST_MESSAGES = 3
+"""How many messages of a type, sent outside of steps, are drawn before all else."""
 
 _LATER = 1000
 """Added to the rank of what happens in other steps than the first prefill and the first decode."""
@@ -111,9 +58,9 @@ class _Arrow:
     is_return: bool
 
 
-def choose(roots: Iterable[Node], limit: int) -> Choice:
+def choose(roots: Iterable[Node], limit: int, story: Story) -> Choice:
     """The calls and returns that tell most, `limit` at most in all."""
-    arrows = sorted(_arrows(list(roots)), key=lambda arrow: (arrow.rank, arrow.order))
+    arrows = sorted(_arrows(list(roots), story), key=lambda arrow: (arrow.rank, arrow.order))
     calls: set[int] = set()
     returns: set[int] = set()
     for arrow in arrows:
@@ -127,11 +74,11 @@ def choose(roots: Iterable[Node], limit: int) -> Choice:
     return Choice(frozenset(calls), frozenset(returns), left_out)
 
 
-def everything(roots: Iterable[Node]) -> Choice:
+def everything(roots: Iterable[Node], story: Story) -> Choice:
     """All calls, and every return that says something; a group of steps that called nothing new is one call."""
     roots = list(roots)
     repeated = _below_repeated_steps(roots)
-    arrows = [arrow for arrow in _arrows(roots) if id(arrow.node) not in repeated]
+    arrows = [arrow for arrow in _arrows(roots, story) if id(arrow.node) not in repeated]
     calls = frozenset(id(arrow.node) for arrow in arrows if not arrow.is_return)
     left_out = sum(repeated.values())
     return Choice(calls, frozenset(id(arrow.node) for arrow in arrows if arrow.is_return), left_out)
@@ -147,16 +94,17 @@ def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
             made = {node.key for node in calls}
             before = known.setdefault(group.steps[0].kind == "decode", set())
             if made <= before:
-                head = next(reversed(group.children))
+                head = step_head(group)
                 repeated |= {id(node): node.count for node in calls if node is not head}
             before |= made
     return repeated
 
 
-def _arrows(roots: list[Node]) -> Iterator[_Arrow]:
+def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
     """Every arrow there could be, in the order of the calls."""
     first = _first_steps(roots)
     order = groups = 0
+    seen: Counter[Hashable] = Counter()
     stack: list[tuple[Node, int, _Place]] = [(root, 0, "") for root in reversed(roots)]
     while stack:
         node, depth, place = stack.pop()
@@ -164,10 +112,19 @@ def _arrows(roots: list[Node]) -> Iterator[_Arrow]:
         if place == "head":
             groups += 1
             place = "head" if groups <= MOST_GROUPS else "later"
-        if node.kind == "call" and not (depth == 0 and script_of(node.span)):
+        if node.kind == "call" and node.span.span_id in story.messages:
+            kind = node.span.attributes.get(names.MESSAGE_TYPE)
+            seen[kind, place] += 1
+            few = place in ("prefill", "decode") or seen[kind, place] <= MOST_MESSAGES
+            yield _Arrow(-1 if few else 1 if seen[kind, place] <= MOST_GROUPS else 4, order, node, is_return=False)
+        elif node.kind == "call" and not (depth == 0 and script_of(node.span)):
             rank = _rank(node, depth, place)
+            if node.span.span_id in story.callers:
+                # What others did beside it is no less than what it did before: tell the first of each, then the rest.
+                seen[node.key, place] += 1
+                rank += min(seen[node.key, place] - 1, MOST_GROUPS) * (5 if rank else 1)
             yield _Arrow(rank, order, node, is_return=False)
-            if node.failed or result(node.span, 1):
+            if not story.is_long(node.span) and (node.failed or result(node.span, 1)):
                 # Never before its call.
                 yield _Arrow(max(rank, _return_rank(node, depth, place)), order, node, is_return=True)
         below = [(child, depth + 1, _place_below(node, child, place, first)) for child in node.children]
@@ -185,13 +142,14 @@ def _first_steps(roots: Iterable[Node]) -> dict[int, _Place]:
 
 def _place_below(node: Node, child: Node, place: _Place, first: dict[int, _Place]) -> _Place:
     if node.kind == "steps":
-        return first.get(id(node)) or ("head" if child is node.children[-1] else "later")
+        return first.get(id(node)) or ("head" if child is step_head(node) else "later")
     return "later" if place == "head" else place
 
 
 def _rank(node: Node, depth: int, place: _Place) -> int:
     name = node.span.name
-    if raised_here(node) or (_in_chain(node) and place in ("", "prefill", "decode")):
+    ended = node.failed and error_class(node.span) == "SystemExit"  # how a process is ended from outside
+    if (raised_here(node) and not ended) or (_in_chain(node) and place in ("", "prefill", "decode")):
         return 0
     if place == "head" or (node.failed and _in_chain(node)):
         return 1

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from tracellm.report.passes.lines import under_lines
 from tracellm.report.passes.step_groups import group_steps
+from tracellm.report.passes.story import Story
 from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
 from tracellm.trace.tree import Node, bottom_up, call_tree
@@ -16,9 +17,9 @@ def folded(trace: Trace) -> list[Node]:
     return [_copy(root) for root in _folded(trace)]
 
 
-def fold_all(trace: Trace, roots: list[Node]) -> list[Node]:
-    """The same for trees out of which something was taken; these are changed."""
-    grouped = group_steps(trace)
+def fold_all(trace: Trace, roots: list[Node], story: Story | None = None) -> list[Node]:
+    """The same for trees out of which something was taken, or that are a story; these are changed."""
+    grouped = group_steps(trace, story.units, story.steps) if story and story.lanes else group_steps(trace)
     return bottom_up(roots, lambda siblings: fold(under_lines(grouped(siblings))))
 
 

@@ -1,28 +1,49 @@
 """Engine steps in which nothing changed become one node: "steps 3-17: decode, 2 requests".
 
 What repeats for each step is more than `EngineCore.step_fn`: the `LLMEngine.step` around it, and the questions before
-it (`has_unfinished_requests`). All that stands in the group, merged.
+it (`has_unfinished_requests`). All that stands in the group, merged. Where the engine core has a process of its own,
+and no call of the client's is around its steps, the group is the step's turn: what was taken in before it, and what was
+sent and taken after it.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from itertools import groupby
 
 from tracellm.report.changes import alike
 from tracellm.trace.fold import merge
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.steps import Step, steps
-from tracellm.trace.tree import Node
+from tracellm.trace.steps import STEP_SPAN, Step, steps
+from tracellm.trace.tree import Node, walk
 
-__all__ = ["group_steps", "steps_key"]
+__all__ = ["group_steps", "step_head", "steps_key"]
 
-AROUND = "LLMEngine.step"
-"""The call that makes one engine step happen, on clients of this process."""
+AROUND = frozenset({"LLMEngine.step", "EngineCoreProc._process_engine_step"})
+"""The calls that make one engine step happen: on clients of this process, and in the engine core's own."""
 
 
-def group_steps(trace: Trace) -> Callable[[list[Node]], list[Node]]:
-    """A change of siblings, for `bottom_up`: each run of alike steps becomes a `steps` node."""
-    step_of = {_unit(trace, step.span).span_id: step for step in steps(trace)}
+def group_steps(
+    trace: Trace, units: Mapping[str, str] | None = None, turns: Mapping[str, str] | None = None
+) -> Callable[[list[Node]], list[Node]]:
+    """A change of siblings, for `bottom_up`: each run of alike steps becomes a `steps` node.
+
+    Args:
+        trace: whose steps.
+        units: the span that repeats with each step, and the step's span, both by their ids, where a story knows them.
+        turns: the step whose turn a call belongs to, both as span ids, for steps that no call of `units` is around.
+    """
+    known = {step.span.span_id: step for step in steps(trace)}
+    if units is None:
+        step_of = {_unit(trace, step.span).span_id: step for step in known.values()}
+    else:
+        step_of = {unit: known[id] for unit, id in units.items() if id in known}
+    turn_of = {id: known[step] for id, step in (turns or {}).items() if step in known}
 
     def change(siblings: list[Node]) -> list[Node]:
+        if any(node.spans and node.span.span_id in turn_of for node in siblings):
+            siblings = _turns(siblings, turn_of)
+        return change_units(siblings)
+
+    def change_units(siblings: list[Node]) -> list[Node]:
         if not any(node.spans and node.span.span_id in step_of for node in siblings):
             return siblings
         found: list[Node] = []
@@ -51,11 +72,42 @@ def group_steps(trace: Trace) -> Callable[[list[Node]], list[Node]]:
     return change
 
 
+def step_head(group: Node) -> Node:
+    """Of the calls of a group of steps, the one that makes the step; it stands for all."""
+    for child in reversed(group.children):
+        if any(node.kind == "call" and node.span.name == STEP_SPAN for node in walk([child])):
+            return child
+    return group.children[-1]
+
+
+def _turns(siblings: list[Node], turn_of: Mapping[str, Step]) -> list[Node]:
+    """The siblings with each run of alike turns as one node."""
+    found: list[Node] = []
+    groups: list[list[Node]] = []
+
+    def turn(node: Node) -> Step | None:
+        return turn_of.get(node.span.span_id) if node.kind == "call" else None
+
+    for step, members in groupby(siblings, turn):
+        nodes = list(members)
+        if step is None or not any(one.span is step.span for node in nodes for one in walk([node])):
+            found += nodes
+            continue
+        one = _one_step(step, nodes)
+        if groups and found[-1] is groups[-1][0] and _goes_on(groups[-1][-1], one):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+            found.append(one)
+    merged = {id(group[0]): merge(group) for group in groups}
+    return [merged.get(id(node), node) for node in found]
+
+
 def _unit(trace: Trace, span: Span) -> Span:
-    """The span that repeats with each step: the nearest caller named AROUND, or the step itself."""
+    """The span that repeats with each step: the nearest caller in AROUND, or the step itself."""
     above: Span | None = span
     while above is not None:
-        if above.name == AROUND:
+        if above.name in AROUND:
             return above
         above = trace.parent(above)
     return span

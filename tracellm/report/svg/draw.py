@@ -73,7 +73,8 @@ def _lines(kind: str, x: float, y: float, shown: Label) -> list[Markup]:
 
 def _head(diagram: Diagram, places: Columns) -> Markup:
     top = 22.0 if diagram.boxes else 4.0
-    height = top + 34
+    tall = 44 if any(participant.below for participant in diagram.participants) else 28
+    height = top + tall + 6
     out = []
     for box in diagram.boxes:
         left = min(places.x[id] - places.heads[id] / 2 for id in box.participants) - 6
@@ -81,8 +82,11 @@ def _head(diagram: Diagram, places: Columns) -> Markup:
         out += [_rect("box", left, 2, right - left, height - 4, 6), _text("boxname", left + 8, 16, visible(box.label))]
     for participant in diagram.participants:
         x, wide = places.x[participant.id], places.heads[participant.id]
-        out.append(_rect("lifeline", x - wide / 2, top, wide, 28, 5))
-        out.append(_text("name", x, top + 14 + TITLE * 0.36, visible(participant.label)))
+        out.append(_rect("lifeline", x - wide / 2, top, wide, tall, 5))
+        middle = top + tall / 2 - (8 if participant.below else 0)
+        out.append(_text("name", x, middle + TITLE * 0.36, visible(participant.label)))
+        if participant.below:
+            out.append(_text("below", x, middle + 16 + LABEL * 0.36, visible(participant.below)))
     return _svg("heads", places.width, height, out)
 
 
@@ -101,7 +105,7 @@ class _Body:
         height = self._y + 10
         stems = [_path("stem", "M", x, 0, "V", height) for x in self._x.values()]
         content = self._under + stems + self._bars + self._over
-        said = visible(" ".join(participant.label for participant in diagram.participants))
+        said = visible(" ".join(f"{one.label} {one.below}".rstrip() for one in diagram.participants))
         self.svg = _svg("lifelines", self._width, height, content, label=said)
 
     def _items(self, items: tuple[Item, ...], depth: int) -> None:
@@ -153,8 +157,8 @@ class _Body:
     def _tip(self, kind: str, x: float, y: float, side: int) -> Markup:
         if kind == "call":
             return _path("tip", "M", x, y, "L", x - side * 8, y - 4, "V", y + 4, "Z")
-        if kind == "return":
-            return _path("return solid", "M", x - side * 7, y - 4, "L", x, y, "L", x - side * 7, y + 4)
+        if kind in ("return", "message"):
+            return _path(f"{kind} solid", "M", x - side * 7, y - 4, "L", x, y, "L", x - side * 7, y + 4)
         x -= side * 8
         return _path("error solid", "M", x - 4, y - 4, "L", x + 4, y + 4, "M", x - 4, y + 4, "L", x + 4, y - 4)
 

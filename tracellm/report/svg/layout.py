@@ -60,7 +60,10 @@ def _arrows(items: Iterable[Item]) -> Iterator[Message | Note]:
 def columns(diagram: Diagram) -> Columns:
     """A place for each lifeline, from left to right, each as far left as the heads and labels before it permit."""
     order = {participant.id: index for index, participant in enumerate(diagram.participants)}
-    heads = {p.id: text_width(visible(p.label), TITLE) + 24 for p in diagram.participants}
+    heads = {
+        p.id: max(text_width(visible(p.label), TITLE), text_width(visible(p.below), LABEL)) + 24
+        for p in diagram.participants
+    }
     needs: dict[tuple[int, int], float] = {}  # (left, right) -> pixels between their middles
     for item in _arrows(diagram.items):
         if isinstance(item, Note):

@@ -1,0 +1,304 @@
+"""Several processes as one story: what is told when, and that nothing is lost on the way."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import Golden
+from tests.mermaid import ParseMermaid
+from tests.report.processes import Clock, Thread, served, sync_run
+from tests.report.test_sequence import arrows, is_within, loops
+from tests.report.traces import hello
+from tracellm.report.diagram import Diagram, Item, Loop, check_diagram, messages
+from tracellm.report.mermaid import to_mermaid
+from tracellm.report.passes.lanes import Lanes
+from tracellm.report.passes.story import tell
+from tracellm.report.sequence import LIMIT, sequence
+from tracellm.trace import names
+from tracellm.trace.model import Process, Trace
+from tracellm.trace.tree import Node, call_tree, walk
+
+GOLDEN = Path(__file__).parent / "golden"
+
+IN, OUT = ("EngineCoreProc", "process_input_sockets"), ("EngineCoreProc", "process_output_sockets")
+
+
+def label(diagram: Diagram, id: str) -> Any:
+    """What a lifeline is called: its name, or its name and the method that it runs."""
+    one = next(one for one in diagram.participants if one.id == id)
+    return (one.label, one.below) if one.below else one.label
+
+
+def sent(diagram: Diagram, items: tuple[Item, ...] | None = None) -> list[tuple[Any, Any, str]]:
+    """Sender, receiver and text of each message."""
+    return [
+        (label(diagram, one.source), label(diagram, one.target), one.text)
+        for one in messages(diagram.items if items is None else items)
+        if one.kind == "message"
+    ]
+
+
+def spans_of(nodes: list[Node]) -> list[str]:
+    """The id of every span that the nodes stand for, hidden ones too."""
+    return sorted(span.span_id for node in walk(nodes) for span in (*node.spans, *node.hidden))
+
+
+TRACES = [
+    sync_run(),
+    sync_run(ahead=True),
+    sync_run(prompts=1, tokens=1),
+    sync_run(killed=True),
+    served(),
+    served(3, 1),
+    served(1, 2),
+]
+
+
+@pytest.mark.parametrize("name", ["sync", "ahead", "killed", "served"])
+def test_the_story_of_two_processes(name: str, golden: Golden, parse_mermaid: ParseMermaid):
+    """The diagrams of a SyncMPClient's run, of a quick engine core, of one that was killed, of a server's are these."""
+    trace = {"sync": sync_run(), "ahead": sync_run(ahead=True), "killed": sync_run(killed=True), "served": served()}
+    diagram = sequence(trace[name])
+    check_diagram(diagram)
+    text = to_mermaid(diagram)
+    parse_mermaid(text)
+    golden(GOLDEN / f"story.{name}.mmd", text)
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_no_call_is_lost_and_no_time(trace: Trace):
+    """Every span is there once, in the story as in the call tree, and the own times have the same sum."""
+    before, after = call_tree(trace), tell(trace, call_tree(trace)).roots
+    assert spans_of(before) == spans_of(after)
+    assert sum(node.own_ns for node in walk(before)) == sum(node.own_ns for node in walk(after))
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_each_thread_keeps_its_order(trace: Trace):
+    """What one thread or task did is told in the order in which it did it."""
+    lanes, last = Lanes(trace), dict[Any, int]()
+    for node in walk(tell(trace, call_tree(trace)).roots):
+        if node.spans:
+            lane = lanes.of(node.span)
+            if not (node.span.lifeline.endswith("MPClient") and "get_output" in node.span.name):
+                assert last.get(lane, 0) <= node.span.start_ns, node.span.name
+            last[lane] = node.span.start_ns
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_no_effect_is_told_before_its_cause(trace: Trace):
+    """The engine core handles a request after it was sent; the client handles outputs after the step that made them."""
+    order = {node.span.span_id: i for i, node in enumerate(walk(tell(trace, call_tree(trace)).roots)) if node.spans}
+    adds = [one.send for one in trace.messages if one.send.attributes[names.MESSAGE_TYPE] == "ADD"]
+    handled = trace.named("EngineCoreProc._handle_client_request")
+    assert len(adds) == len(handled)
+    assert all(order[add.span_id] < order[call.span_id] for add, call in zip(adds, handled, strict=True))
+    outputs = [one.send for one in trace.messages if one.send.attributes[names.MESSAGE_TYPE] == "OUTPUTS"]
+    for step, message, seen in zip(
+        trace.named("EngineCore.step_fn"), outputs, trace.named("OutputProcessor.process_outputs"), strict=False
+    ):
+        assert order[step.span_id] < order[message.span_id] < order[seen.span_id]
+
+
+def test_one_process_and_one_thread_are_left_as_they_are():
+    """The story of an in-process run is its call tree."""
+    trace = hello()
+    story = tell(trace, call_tree(trace))
+    assert story.lanes is None
+    assert [node.span.span_id for node in walk(story.roots)] == [node.span.span_id for node in walk(call_tree(trace))]
+
+
+def test_a_quick_engine_core_makes_no_other_story():
+    """Whether the engine core begins its next step before the client has seen the last one's outputs is not drawn."""
+    slow, quick = (sequence(sync_run(1, 8, ahead=ahead)) for ahead in (False, True))
+    rounds = [[one.text for one in loops(diagram.items)] for diagram in (slow, quick)]
+    assert rounds[0] == rounds[1] == ["steps 2-7: decode, 1 request (6 times)"]
+    in_loop = [arrows(diagram, loops(diagram.items)[0].items) for diagram in (slow, quick)]
+    assert in_loop[0] == in_loop[1]
+
+
+@pytest.mark.parametrize("trace", [sync_run(3, 17), sync_run(ahead=True), served(2, 9), sync_run(40, 6)])
+def test_the_boundary_is_never_cut(trace: Trace, parse_mermaid: ParseMermaid):
+    """Within sixty arrows are the ADD messages, and the OUTPUTS of the first steps, between threads' lifelines."""
+    diagram = sequence(trace)
+    check_diagram(diagram)
+    assert len(list(messages(diagram.items))) <= LIMIT
+    parsed = parse_mermaid(to_mermaid(diagram))
+    assert sum(event["kind"] == "SOLID_POINT" for event in parsed["events"]) == len(sent(diagram))
+    kinds = [text.partition(" ")[0] for _, _, text in sent(diagram)]
+    assert kinds[0] == "ADD"
+    assert kinds.count("OUTPUTS") >= 3
+    for source, target, text in sent(diagram):
+        if text.startswith("ADD"):
+            assert target == IN
+        else:
+            assert source == OUT
+            assert target[1] == "process_outputs_socket"
+
+
+def test_with_a_limit_of_ten_the_boundary_stands():
+    """When hardly anything can be drawn, messages are among it."""
+    assert {text.partition(" ")[0] for _, _, text in sent(sequence(sync_run(), limit=10))} == {"ADD", "OUTPUTS"}
+
+
+def test_the_outputs_of_folded_steps_stand_in_their_loop():
+    """Steps in which nothing changed are one loop with the engine core's calls, the message and the client's."""
+    diagram = sequence(sync_run(3, 17))
+    [loop] = [one for one in loops(diagram.items) if one.text.startswith("steps")]
+    assert loop.text == "steps 2-16: decode, 3 requests (15 times)"
+    assert sent(diagram, loop.items) == [
+        (OUT, ("SyncMPClient", "process_outputs_socket"), "OUTPUTS 3 requests (180 B)")
+    ]
+    assert is_within(
+        [
+            ("LLM", "LLMEngine", "step"),
+            ("LLMEngine", "SyncMPClient", "get_output"),
+            ("EngineCoreProc", "EngineCoreProc", "step_fn"),
+            ("EngineCoreProc", "Scheduler", "schedule"),
+            ("LLMEngine", "OutputProcessor", "process_outputs"),
+        ],
+        arrows(diagram, loop.items),
+    )
+
+
+def test_the_requests_of_a_server_are_told_as_they_came():
+    """Two chats at once: each call stands where it began, and one step serves both."""
+    diagram = sequence(served(), limit=None)
+    calls = arrows(diagram)
+    assert is_within(
+        [
+            ("OpenAIServingChat", "OpenAIServingChat", "create_chat_completion"),
+            ("OpenAIServingChat", "AsyncLLM", "generate"),
+            ("AsyncLLM", "AsyncLLM", "add_request"),
+            ("OpenAIServingChat", "OpenAIServingChat", "create_chat_completion"),
+            ("OpenAIServingChat", "AsyncLLM", "generate"),
+            ("AsyncLLM", "AsyncLLM", "add_request"),
+            ("EngineCoreProc", "EngineCoreProc", "_handle_client_request"),
+            ("EngineCoreProc", "EngineCoreProc", "step_fn"),
+            ("AsyncLLM", "OutputProcessor", "process_outputs"),
+        ],
+        calls,
+    )
+    assert [text for _, _, text in sent(diagram)][:2] == ["ADD chatcmpl-0 (412 B)", "ADD chatcmpl-1 (412 B)"]
+    [loop] = [item for item in diagram.items if isinstance(item, Loop)]
+    assert loop.text == "steps 2-4: decode, 2 requests (3 times)"
+    assert ("AsyncLLM", "OutputProcessor", "process_outputs") in arrows(diagram, loop.items)
+
+
+def test_lifelines_stand_in_the_box_of_their_process_threads_towards_the_other():
+    """The client's box comes first; the threads that send and receive stand where the boxes meet."""
+    diagram = sequence(sync_run())
+    assert [box.label for box in diagram.boxes] == ["main: the client's side", "EngineCore_0: the engine core"]
+    client, engine = ([label(diagram, id) for id in box.participants] for box in diagram.boxes)
+    assert client[0] == "hello.py"
+    assert client[-1] == ("SyncMPClient", "process_outputs_socket")
+    assert engine[:3] == [IN, OUT, "EngineCoreProc"]
+    assert is_within(["EngineCoreProc", "Scheduler", "UniProcExecutor", "Worker", "GPUModelRunner"], engine)
+
+
+def test_what_a_killed_process_had_open_is_marked():
+    """Calls that never ended say so."""
+    drawn = [one.text for one in messages(sequence(sync_run(killed=True), limit=None).items)]
+    assert "step_fn() (not ended)" in drawn
+    assert "get_output() (not ended)" in drawn
+    assert not any("schedule" in text and "not ended" in text for text in drawn)
+
+
+def test_a_message_that_nobody_received_goes_to_a_lifeline_that_says_so(parse_mermaid: ParseMermaid):
+    """With only the client's recording at hand, its requests go to a receiver that was not recorded."""
+    whole = sync_run()
+    client = Trace([span for span in whole.spans if span.process and span.process.name == "main"], whole.processes[:1])
+    diagram = sequence(client)
+    check_diagram(diagram)
+    parse_mermaid(to_mermaid(diagram))
+    assert sent(diagram)[0][1:] == ("receiver (not recorded)", "ADD 0, 1, 2 (300 B)")
+    assert [box.label for box in diagram.boxes] == ["main: the client's side", "not recorded"]
+
+
+def test_detail_and_focus_work_over_processes(parse_mermaid: ParseMermaid):
+    """Down to a level, or into and out of a class: the boundary's lifelines and the caller of each part stay right."""
+    for options in ({"detail": "step"}, {"focus": ["Scheduler"]}, {"focus": ["SyncMPClient"]}):
+        diagram = sequence(sync_run(), **options)
+        check_diagram(diagram)
+        parse_mermaid(to_mermaid(diagram))
+        for caller, callee, method in arrows(diagram):
+            if callee == "Scheduler" and method != "__init__":
+                assert caller == "EngineCoreProc"
+
+
+def test_another_thread_of_one_process_has_a_lifeline(parse_mermaid: ParseMermaid):
+    """Without a second process there are no boxes, and a loop in a thread stands beside its class."""
+    clock = Clock()
+    main = Thread(clock, Process(1, "main"))
+    main.begin("hello.py", "request", lifeline="hello.py")
+    with main("Work.start"):
+        other = main.beside("worker")
+        other.begin("Work.loop", kind="loop")
+    for _ in range(2):
+        main.leaf("Work.put")
+        other.leaf("Job.run")
+    other.end()
+    main.end()
+    diagram = sequence(Trace(clock.spans), limit=None)
+    parse_mermaid(to_mermaid(diagram))
+    assert diagram.boxes == ()
+    assert [label(diagram, one.id) for one in diagram.participants] == ["hello.py", "Work", "Job", ("Work", "loop")]
+    assert arrows(diagram) == [
+        ("hello.py", "Work", "start"),
+        ("Work", "Work", "loop"),
+        ("hello.py", "Work", "put"),
+        ("Work", "Job", "run"),
+    ]
+    assert isinstance(diagram.items[-1], Loop)
+    assert diagram.items[-1].count == 2
+
+
+@st.composite
+def processes(draw: st.DrawFn) -> Trace:
+    """Any calls of some threads in two processes, at any time, with messages here and there."""
+    clock = Clock()
+    main = Thread(clock, Process(1, "main"))
+    main.begin("hello.py", "request", lifeline="hello.py")
+    threads = [main]
+    sends = 0
+    for _ in range(draw(st.integers(0, 40))):
+        thread = draw(st.sampled_from(threads))
+        match draw(st.sampled_from(["begin", "begin", "end", "leaf", "beside", "send", "receive"])):
+            case "begin":
+                kind = draw(st.sampled_from([None, None, "loop", "coroutine", "generator"]))
+                name = draw(st.sampled_from(["A.f", "B.g", "SyncMPClient.get_output", "LLMEngine.step"]))
+                thread.begin(name, kind=kind)
+            case "end" if len(thread.stack) > 1:
+                thread.end()
+            case "leaf":
+                facts: dict[str, Any] = {names.STEP_INDEX: sends, names.STEP_KIND: "decode"}
+                thread.leaf(draw(st.sampled_from(["A.f", "EngineCore.step_fn"])), **facts)
+            case "beside" if len(threads) < 4:
+                process = draw(st.sampled_from([Process(1, "main"), Process(2, "EngineCore_0")]))
+                threads.append(thread.beside(f"t{len(threads)}", process))
+            case "send":
+                sends += 1
+                thread.send(f"{draw(st.sampled_from(['ADD', 'OUTPUTS']))} {sends}")
+            case "receive":
+                thread.receive(f"OUTPUTS {draw(st.integers(0, 5))}")
+    for thread in threads[1:]:
+        while len(thread.stack) > 1:
+            thread.end()
+    while main.stack:
+        main.end()
+    return Trace(clock.spans)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trace=processes(), limit=st.integers(1, 12))
+def test_any_calls_of_any_threads_make_a_valid_diagram(trace: Trace, limit: int):
+    """Whatever ran beside what: no span is lost, no time, activations are balanced, and the limit holds."""
+    before, after = call_tree(trace), tell(trace, call_tree(trace)).roots
+    assert spans_of(before) == spans_of(after)
+    assert sum(node.own_ns for node in walk(before)) == sum(node.own_ns for node in walk(after))
+    for diagram in (sequence(trace, limit=limit), sequence(trace, limit=None), sequence(trace, detail="kernel")):
+        check_diagram(diagram)
+    assert len(list(messages(sequence(trace, limit=limit).items))) <= limit

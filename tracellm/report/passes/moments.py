@@ -1,0 +1,173 @@
+"""When each part of a story is told: as it happened, and where two things ran at the same time, always in one order.
+
+What runs in two processes at once has no order of its own: the engine core begins its next step while the client still
+looks at the outputs of the last. So that equal runs give equal diagrams, an engine core's *turn* (taking what came in,
+a step, sending what came out) is told at the moment when the client took its outputs. Nothing is told before what
+caused it, and each thread's calls keep their order.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tracellm.report.passes.lanes import WAITS, Lane, Lanes
+from tracellm.trace import names
+from tracellm.trace.model import Message, Span, Trace
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["Moment", "moments"]
+
+_BEFORE, _TURN, _SENT, _AFTER = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a part is told: a time in nanoseconds, then a rank among parts told at one time.
+
+    `step` is the id of the step's span whose turn the part belongs to, if it belongs to one.
+    """
+
+    time_ns: int
+    rank: tuple[int, int] = (_AFTER, 0)
+    step: str | None = None
+
+    @property
+    def key(self) -> tuple[int, tuple[int, int]]:
+        """What parts are sorted by."""
+        return self.time_ns, self.rank
+
+
+def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Moment]:
+    """The moment of each part, by span id. `parts` are in order of their starts."""
+    told = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
+    taken, waits = _taken(trace)
+    steps = _steps_of(trace, told)
+    by_lane: dict[Lane, list[Span]] = {}
+    for part in parts:
+        by_lane.setdefault(lanes.of(part), []).append(part)
+    for pid in {lane[0] for lane in by_lane}:
+        core = by_lane.get((pid, ""), [])
+        sends = [one.send for one in trace.messages if lanes.of(one.send)[0] == pid and lanes.of(one.send) != (pid, "")]
+        if any(part.span_id in steps for part in core):
+            came = [one.receive.start_ns for one in trace.messages if one.receive and _pid(one.receive) == pid]
+            _tell_turns(core, sends, sorted(came), taken, steps, told)
+    _tell_waits(trace, lanes, by_lane, waits, told)
+    _keep_order(by_lane, told)
+    return told
+
+
+def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str]]:
+    """When each message was taken by those it was for, by the id of its send; and which call of WAITS took which."""
+    taken: dict[str, int] = {}
+    waits: dict[str, str] = {}
+    arrived: dict[int, list[Message]] = {}
+    for message in trace.messages:
+        if message.receive is None:
+            taken[message.send.span_id] = message.send.start_ns
+            continue
+        taken[message.send.span_id] = message.receive.start_ns
+        if message.send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS":
+            arrived.setdefault(_pid(message.receive), []).append(message)
+    waiting: dict[int, list[Span]] = {}
+    for wait in trace.named(*WAITS):
+        if not wait.open and wait.error is None:
+            waiting.setdefault(_pid(wait), []).append(wait)
+    for pid, came in arrived.items():
+        queue = iter(waiting.get(pid, ()))
+        for message in sorted(came, key=lambda one: one.receive.start_ns if one.receive else 0):
+            assert message.receive is not None
+            taker = next((one for one in queue if one.end_ns >= message.receive.start_ns), None)
+            if taker is not None:
+                taken[message.send.span_id] = max(message.receive.start_ns, taker.start_ns)
+                waits[taker.span_id] = message.send.span_id
+    return taken, waits
+
+
+def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
+    """The step that a part is or holds, by the part's span id."""
+    known = frozenset(parts)
+    found: dict[str, Span] = {}
+    for step in trace.named(STEP_SPAN):
+        above: Span | None = step
+        while above is not None and above.span_id not in known:
+            above = trace.parent(above)
+        if above is not None:
+            found[above.span_id] = step
+    return found
+
+
+def _tell_turns(
+    core: Sequence[Span],
+    sends: Sequence[Span],
+    came: Sequence[int],
+    taken: dict[str, int],
+    steps: dict[str, Span],
+    told: dict[str, Moment],
+) -> None:
+    """A process's turns: its main thread's parts and what its other threads sent, told when that was taken."""
+    starts = [part.start_ns for part in core]
+    sent: dict[int, list[Span]] = {}
+    for send in sends:
+        owner = bisect_left(starts, send.start_ns) - 1
+        if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
+            owner -= 1  # that step is still being made: what is sent now is of the one before
+        while owner > 0 and core[owner].span_id not in steps and not _answers(core[owner], send):
+            owner -= 1
+        if owner >= 0:
+            sent.setdefault(owner, []).append(send)
+    for place, send_list in sent.items():
+        step = steps.get(core[place].span_id)
+        at = min(taken[send.span_id] for send in send_list)
+        for number, send in enumerate(send_list):
+            told[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
+    after: Moment | None = None  # the turn that what comes before in this thread may belong to
+    for place in range(len(core) - 1, -1, -1):
+        part = core[place]
+        if place in sent or part.span_id in steps:
+            step = steps.get(part.span_id)
+            at = min((taken[send.span_id] for send in sent.get(place, ())), default=part.start_ns)
+            after = Moment(at, (_TURN, place), step.span_id if step else None)
+            told[part.span_id] = after
+        elif after is not None:
+            is_loop = part.attributes.get(names.CALL_KIND) == "loop"
+            if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[place + 1]):
+                after = None  # the engine core waited for what came then: this is of no turn
+                continue
+            told[part.span_id] = Moment(after.time_ns, (_TURN, place), after.step)
+            if is_loop:
+                after = None  # a turn begins with a look into the queue
+
+
+def _answers(part: Span, send: Span) -> bool:
+    return send.attributes.get(names.MESSAGE_TYPE) != "OUTPUTS" and part.start_ns < send.start_ns
+
+
+def _tell_waits(
+    trace: Trace, lanes: Lanes, by_lane: dict[Lane, list[Span]], waits: dict[str, str], told: dict[str, Moment]
+) -> None:
+    """A task that takes outputs in a loop: the call that waits comes before the turn, what it does with them after."""
+    for parts in by_lane.values():
+        turn: Moment | None = None
+        for part in parts:
+            if part.name in WAITS:
+                turn = told.get(waits.get(part.span_id, ""))
+                if turn is not None:
+                    told[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
+            elif turn is not None and lanes.of(part)[1]:
+                told[part.span_id] = Moment(max(part.start_ns, turn.time_ns), told[part.span_id].rank, turn.step)
+
+
+def _keep_order(by_lane: dict[Lane, list[Span]], told: dict[str, Moment]) -> None:
+    """No part is told before one that its thread made earlier."""
+    for parts in by_lane.values():
+        before: Moment | None = None
+        for part in parts:
+            moment = told[part.span_id]
+            if before is not None and moment.key < before.key:
+                moment = Moment(before.time_ns, (max(before.rank[0], moment.rank[0]), before.rank[1]), moment.step)
+                told[part.span_id] = moment
+            before = moment
+
+
+def _pid(span: Span) -> int:
+    return span.process.pid if span.process else 0

@@ -1,0 +1,231 @@
+"""Several processes, threads and tasks as one story, told from top to bottom.
+
+What runs beside the call that started it, and what a long call such as `run_busy_loop` or a coroutine does, are
+*parts*: trees of plain calls that stand where they happened. The script's calls are the thread of the story. A part
+stands between them, and within one of them only where that call waits for the other side, as `SyncMPClient.get_output`
+does, or started it. In a run of one process and one thread nothing is changed.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tracellm.report.passes.lanes import Lane, Lanes
+from tracellm.report.passes.moments import Moment, moments
+from tracellm.report.titles import script_of
+from tracellm.trace.model import Message, Span, Trace
+from tracellm.trace.steps import STEP_SPAN, Step, steps
+from tracellm.trace.tree import Node, walk
+
+__all__ = ["Sent", "Story", "tell"]
+
+AROUND = "LLMEngine.step"
+"""The call by which the script makes a step happen, also where it is another process that makes it."""
+
+_RECENT = 50
+"""Of so many parts told last, one may be the call in which the next was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message on its way: the calls between which it went, the receiver's None where that was not recorded."""
+
+    message: Message
+    sender: Span
+    receiver: Span | None
+    step: Step | None = None
+    """The step whose outputs it brings."""
+
+
+@dataclass(slots=True)
+class Story:
+    """The trees of a trace in the order told, and what a drawing needs to know besides.
+
+    Attributes:
+        roots: the trees; a part stands among the calls of another.
+        callers: for each part, by its span id, the span that called it; None for a root of its own.
+        part_of: the part that a call is in, both as span ids; a call that is in none is the script's.
+        units: the `LLMEngine.step` that a step was drawn into, and the step, both as span ids.
+        steps: the step whose turn a part belongs to, both as span ids; only of steps that are in no such call.
+        messages: for each message, by the id of the span that encoded it: it, who sent and who received it.
+        lanes: what ran in which thread or task; None where all ran in one.
+    """
+
+    roots: list[Node]
+    callers: dict[str, Span | None] = field(default_factory=dict)
+    part_of: dict[str, str] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, str] = field(default_factory=dict)
+    messages: dict[str, Sent] = field(default_factory=dict)
+    lanes: Lanes | None = None
+
+    def is_long(self, span: Span) -> bool:
+        """Whether a call is drawn without what it did, which stands where it happened."""
+        return self.lanes is not None and self.lanes.is_long(span) and not script_of(span)
+
+    def lane_head(self, span: Span) -> Span | None:
+        """The first call of the lane that a call ran in, or None in a process's main thread."""
+        return self.lanes.heads.get(self.lanes.of(span)) if self.lanes else None
+
+
+def tell(trace: Trace, roots: list[Node]) -> Story:
+    """The story of these trees, which are changed. Every span stays, in a node or hidden in one."""
+    lanes = Lanes(trace)
+    if not lanes.several and not trace.messages:
+        return Story(roots)
+    story = Story(roots, lanes=lanes)
+    _hide_messages(trace, roots)
+    parts: list[Node] = []
+    top = _spine(roots)
+    for root in roots:
+        if root is not top:
+            story.callers[root.span.span_id] = None
+            parts.append(root)
+        parts += _detach(root, lanes, story)
+    parts.sort(key=lambda node: (node.span.start_ns, -node.span.end_ns))
+    when = moments(trace, lanes, [node.span for node in parts])
+    for node in parts:
+        _mark(node, lanes, story)
+        for below in walk([node]):
+            story.part_of[below.span.span_id] = node.span.span_id
+    parts.sort(key=lambda node: when[node.span.span_id].key)
+    if top is None:
+        top = Node("repeat", ("repeat", ()))
+    _Teller(trace, lanes, when).place(top, parts)
+    story.roots = [top]
+    story.units = _units([top])
+    inside = set(story.units.values())
+    told = {id: moment.step for id, moment in when.items() if moment.step is not None}
+    story.steps = {id: step for id, step in told.items() if step not in inside}
+    story.messages = _messages(trace, told)
+    return story
+
+
+def _units(roots: list[Node]) -> dict[str, str]:
+    """The client's call around each step, by its span id, with the id of the step's span."""
+    found: dict[str, str] = {}
+    stack = [(root, "") for root in roots]
+    while stack:
+        node, around = stack.pop()
+        if node.spans and node.span.name == AROUND:
+            around = node.span.span_id
+        elif node.spans and node.span.name == STEP_SPAN and around:
+            found.setdefault(around, node.span.span_id)
+        stack += [(child, around) for child in node.children]
+    return found
+
+
+def _messages(trace: Trace, told: dict[str, str]) -> dict[str, Sent]:
+    known = {step.span.span_id: step for step in steps(trace)}
+    found = {}
+    for message in trace.messages:
+        send, receive = message.send, message.receive
+        receiver = (trace.parent(receive) or receive) if receive else None
+        step = known.get(told.get(send.span_id, ""))
+        found[send.span_id] = Sent(message, trace.parent(send) or send, receiver, step)
+    return found
+
+
+def _spine(roots: Iterable[Node]) -> Node | None:
+    """The script, whose calls all else stands between."""
+    return next((root for root in roots if script_of(root.span)), None)
+
+
+def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
+    """An arrow is drawn where a message was sent: what decoded it is hidden in its caller, as is all below both."""
+    sends = {one.send.span_id for one in trace.messages}
+    receives = {one.receive.span_id for one in trace.messages if one.receive is not None}
+    for node in list(walk(roots)):
+        kept = []
+        for child in node.children:
+            if child.span.span_id in receives:
+                _swallow(node, child)
+            else:
+                kept.append(child)
+        node.children = kept
+        if node.span.span_id in sends:
+            for child in node.children:
+                _swallow(node, child)
+            node.children = []
+
+
+def _swallow(node: Node, child: Node) -> None:
+    for below in walk([child]):
+        node.own_ns += below.own_ns
+        node.hidden += [*below.spans, *below.hidden]
+
+
+def _detach(root: Node, lanes: Lanes, story: Story) -> Iterator[Node]:
+    """Take the parts out of a tree: what began a lane of its own, and what a long call did."""
+    for node in list(walk([root])):
+        long = lanes.is_long(node.span) and not script_of(node.span)
+        kept = []
+        for child in node.children:
+            if long or lanes.begins(child.span):
+                story.callers[child.span.span_id] = node.span
+                yield child
+            else:
+                kept.append(child)
+        node.children = kept
+
+
+def _mark(part: Node, lanes: Lanes, story: Story) -> None:
+    """Parts of different lanes, or of different callers, are never folded into one."""
+    caller = story.callers[part.span.span_id]
+    lane: Lane = lanes.of(part.span)
+    part.key = ("part", (lane[0], lane[1].partition("|")[2]), caller.lifeline if caller else "", part.key)
+
+
+class _Teller:
+    """Puts parts into the trees where they are told."""
+
+    def __init__(self, trace: Trace, lanes: Lanes, when: dict[str, Moment]) -> None:
+        self._trace = trace
+        self._lanes = lanes
+        self._when = when
+
+    def place(self, top: Node, parts: list[Node]) -> None:
+        """Put parts, in the order told, among the calls of `top`, or into those of these that wait."""
+        todo = [(top, parts)]
+        while todo:
+            node, coming = todo.pop()
+            todo += self._merge(node, coming)
+
+    def _merge(self, node: Node, parts: list[Node]) -> list[tuple[Node, list[Node]]]:
+        told: list[Node] = []
+        inside: dict[int, tuple[Node, list[Node]]] = {}
+        own = iter(node.children)
+        upcoming = next(own, None)
+        host: Node | None = None
+        for part in parts:
+            moment = self._when[part.span.span_id]
+            while upcoming is not None and upcoming.span.start_ns <= moment.time_ns:
+                told.append(upcoming)
+                host = upcoming if self._lanes.is_host(upcoming.span) else None
+                upcoming = next(own, None)
+            into = next(
+                (
+                    one
+                    for one in (*self._ancestors(part, told), *([host] if host else []))
+                    if one.span.start_ns <= moment.time_ns < max(one.span.end_ns, one.span.start_ns + 1)
+                ),
+                None,
+            )
+            if into is None:
+                told.append(part)
+            else:
+                inside.setdefault(id(into), (into, []))[1].append(part)
+        if upcoming is not None:
+            told += [upcoming, *own]
+        node.children = told
+        return list(inside.values())
+
+    def _ancestors(self, part: Node, told: list[Node]) -> list[Node]:
+        """Of the parts told before, the one in whose call this one was started."""
+        found: set[str] = set()
+        above = self._trace.parent(part.span)
+        while above is not None:
+            if self._lanes.is_host(above):
+                found.add(above.span_id)
+            above = self._trace.parent(above)
+        recent = reversed(told[-_RECENT:])
+        return [one for one in recent if found and one.kind == "call" and one.span.span_id in found][:1]
