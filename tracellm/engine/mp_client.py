@@ -280,7 +280,8 @@ class AsyncMPClient(MPClient):
 
     async def _send_input(self, request_type: EngineCoreRequestType, request: Any) -> None:
         self.ensure_alive()
-        self._ensure_output_queue_task()
+        if request_type is not EngineCoreRequestType.ABORT:  # which brings nothing, and may come when the loop ends
+            self._ensure_output_queue_task()
         add = request_type is EngineCoreRequestType.ADD
         frames = self._encode_request(request) if add else self.encoder.encode(request)
         self._send_input_message(request_type, frames, request)
