@@ -11,6 +11,7 @@ import click
 
 from tracellm.cli.errors import CommandError
 from tracellm.cli.language import choose_language
+from tracellm.cli.serve_command import serve_command
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import LEVELS, Level
 
@@ -146,6 +147,8 @@ def _build(lang: Language) -> click.Group:
             return run(target, None)
 
         return job
+
+    group.add_command(serve_command(lang, _level))
 
     @group.command(
         cls=_Command,

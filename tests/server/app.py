@@ -1,0 +1,60 @@
+"""The server's application in this process, asked without a socket."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2 as httpx
+from fastapi import FastAPI
+
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.entrypoints.openai.api_server import build_app, init_app_state
+from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@dataclass
+class App:
+    """An application, and the event loop that its engine belongs to."""
+
+    runner: asyncio.Runner
+    app: FastAPI
+    engine: Any
+    args: ServeArgs
+
+    @classmethod
+    def make(cls, runner: asyncio.Runner, engine: Any, **options: Any) -> "App":
+        args = ServeArgs(engine_args=EngineArgs(), **options)
+        app = build_app(args)
+        runner.run(init_app_state(engine, app.state, args))
+        return cls(runner, app, engine, args)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(work)
+
+    def ask(self, method: str, path: str, **further: Any) -> httpx.Response:
+        """One request, and its whole response."""
+
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60) as client:
+                return await client.request(method, path, **further)
+
+        return self.run(send())
+
+    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        if isinstance(body, bytes):
+            return self.ask("POST", path, content=body, headers={"Content-Type": "application/json"} | headers)
+        return self.ask("POST", path, json=body, headers=headers)
+
+
+def events(response: httpx.Response) -> list[Any]:
+    """The events of a stream, which must have been brought to an end."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    lines = [event.removeprefix("data: ") for event in response.text.split("\n\n") if event]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,70 @@
+"""Our server against what a real `vllm serve` 0.11.1 answered: the same tokens, in the same JSON."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.app import App, events
+from tracellm import AsyncLLM
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MODEL = "tiny-random-qwen2"
+CASES = [json.loads(line) for line in (FIXTURES / "server-cases.jsonl").read_text(encoding="utf-8").splitlines()]
+OURS = {"owned_by": "tracellm"}
+"""What we say otherwise on purpose."""
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    """The server with the model and the settings of the recording."""
+    with asyncio.Runner() as runner:
+        engine = AsyncLLM(
+            FIXTURES / MODEL, served_model_name=MODEL, dtype="float32", num_gpu_blocks_override=256, max_num_seqs=16
+        )
+        try:
+            yield App.make(runner, engine, served_model_name=[MODEL])
+        finally:
+            engine.shutdown()
+
+
+def same(ours: Any, theirs: Any, where: str = "response") -> None:
+    """Hold two pieces of JSON against each other; floats may differ by rounding, ids and times in everything."""
+    if isinstance(theirs, dict):
+        assert isinstance(ours, dict), where
+        assert ours.keys() == theirs.keys(), where
+        for key, value in theirs.items():
+            same(ours[key], OURS.get(key, value), f"{where}.{key}")
+    elif isinstance(theirs, list):
+        if where.endswith(".permission"):
+            return
+        assert isinstance(ours, list), where
+        assert len(ours) == len(theirs), where
+        for index, value in enumerate(theirs):
+            same(ours[index], value, f"{where}[{index}]")
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-4), where
+    elif not (isinstance(theirs, str) and theirs.startswith("<")):
+        assert ours == theirs, where
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_a_response_is_that_of_vllm(app: App, case: dict[str, Any]) -> None:
+    """Status, JSON keys, tokens, log probabilities, finish reasons and usage are those that vLLM sent."""
+    if case["request"] is None:
+        response = app.ask("GET", case["path"])
+    else:
+        response = app.post(case["path"], case["request"])
+    assert response.status_code == case["status"], response.text
+    if "events" in case:
+        same(events(response), case["events"], "events")
+    elif case["response"] is not None:
+        same(response.json(), case["response"])
+    else:
+        error = response.json()["error"]
+        assert error["code"] == case["status"]
+        assert error["message"].endswith((".", "?", ")"))
+        assert set(error) == {"message", "type", "param", "code"}

@@ -1,0 +1,73 @@
+"""What every request passes before its route: the key, and an id for the response.
+
+vLLM: AuthenticationMiddleware and XRequestIdMiddleware of vllm/entrypoints/openai/api_server.py.
+"""
+
+import hashlib
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from tracellm.engine.entrypoints.openai.http_errors import create_error_response, json_response
+
+__all__ = ["AuthenticationMiddleware", "XRequestIdMiddleware"]
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+
+def _header(scope: Any, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+class AuthenticationMiddleware:
+    """Asks for `Authorization: Bearer KEY` on every path under /v1, and lets OPTIONS through, which carries none."""
+
+    def __init__(self, app: App, tokens: Sequence[str]) -> None:
+        self.app = app
+        self.api_tokens = [_digest(token) for token in tokens]
+
+    def verify_token(self, authorization: str | None) -> bool:
+        """Is it one of the keys? Takes as long for a wrong one as for a right one."""
+        scheme, _, key = (authorization or "").partition(" ")
+        digest = _digest(key.strip())
+        matches = [secrets.compare_digest(digest, token) for token in self.api_tokens]
+        return scheme.lower() == "bearer" and any(matches)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        guarded = scope["type"] == "http" and scope["method"] != "OPTIONS" and scope["path"].startswith("/v1")
+        if not guarded or self.verify_token(_header(scope, b"authorization")):
+            await self.app(scope, receive, send)
+            return
+        message = "The API key is missing or wrong: send `Authorization: Bearer KEY` with a key of this server."
+        refusal = create_error_response(message, HTTPStatus.UNAUTHORIZED)
+        await json_response(refusal, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+class XRequestIdMiddleware:
+    """Puts X-Request-Id on every response: the request's own, or a random one."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = _header(scope, b"x-request-id") or uuid.uuid4().hex
+
+        async def send_with_id(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode("latin-1"))]
+            await send(message)
+
+        await self.app(scope, receive, send_with_id)

@@ -1,0 +1,232 @@
+"""`OpenAIServingCompletion`: how one or several prompts go on, whole or as a stream of chunks.
+
+vLLM: vllm/entrypoints/openai/serving_completion.py::OpenAIServingCompletion. Left out: beam search, prompt embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+
+from tracellm.engine.entrypoints.openai.async_iterators import after_first, merge_async_iterators
+from tracellm.engine.entrypoints.openai.protocol import (
+    CompletionLogProbs,
+    CompletionRequest,
+    CompletionResponse,
+    CompletionResponseChoice,
+    CompletionResponseStreamChoice,
+    CompletionStreamResponse,
+    ErrorResponse,
+)
+from tracellm.engine.entrypoints.openai.protocol.base import now
+from tracellm.engine.entrypoints.openai.response_logprobs import clamp_prompt_logprobs, create_completion_logprobs
+from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
+from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
+from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.logprobs import LogprobsOnePosition
+from tracellm.engine.outputs import CompletionOutput, RequestOutput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["OpenAIServingCompletion"]
+
+Results = AsyncGenerator[tuple[int, RequestOutput], None]
+"""Outputs, each with the number of its prompt."""
+
+
+class OpenAIServingCompletion(OpenAIServing):
+    """Serves `/v1/completions`."""
+
+    async def create_completion(
+        self, request: CompletionRequest, raw_request: Request | None = None
+    ) -> AsyncGenerator[str, None] | CompletionResponse | ErrorResponse:
+        """Continue the prompts: all continuations, or with `stream` the events that bring them.
+
+        Raises:
+            EngineDeadError: the engine has died.
+        """
+        if (refused := await self._check_model(request.model)) is not None:
+            return refused
+        if self.engine_client.errored:
+            raise self.engine_client.dead_error
+        request_id = f"cmpl-{self._base_request_id(raw_request, request.request_id)}"
+        trace_headers = None if raw_request is None else self._get_trace_headers(raw_request.headers)
+        try:
+            tokenizer = None if self.model_config.skip_tokenizer_init else await self.engine_client.get_tokenizer()
+            engine_prompts = [await self._render(request, prompt, tokenizer) for prompt in request.prompts]
+            generators = []
+            for index, engine_prompt in enumerate(engine_prompts):
+                max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), request.max_tokens)
+                generate_arguments = await self._process_inputs(
+                    f"{request_id}-{index}",
+                    engine_prompt,
+                    request.to_sampling_params(max_tokens, self.default_sampling_params),
+                    trace_headers=trace_headers,
+                    priority=request.priority,
+                    num_prompts=len(engine_prompts),
+                )
+                generators.append(self.engine_client.generate(**generate_arguments))
+            result_generator = await after_first(merge_async_iterators(*generators))
+        except ValueError as error:
+            return self._refusal(error)
+        if request.stream:
+            return self.completion_stream_generator(request, engine_prompts, result_generator, request_id, tokenizer)
+        try:
+            results = {index: result async for index, result in result_generator}
+        except ValueError as error:
+            return self._refusal(error)
+        in_order = [results[index] for index in range(len(engine_prompts))]
+        return self.request_output_to_completion_response(in_order, engine_prompts, request, request_id, tokenizer)
+
+    async def _render(
+        self, request: CompletionRequest, prompt: str | list[int], tokenizer: PreTrainedTokenizerFast | None
+    ) -> EnginePrompt:
+        """One prompt as token ids, with its text where that is known or will be echoed."""
+        max_length = self._max_length(request)
+        if isinstance(prompt, str):
+            return await self.models.async_tokenizer.tokenize(
+                prompt, add_special_tokens=request.add_special_tokens, max_length=max_length
+            )
+        token_ids = prompt if max_length is None else prompt[-max_length:]
+        if not request.echo or request.return_token_ids:
+            return {"prompt_token_ids": token_ids}
+        if tokenizer is None:
+            raise InvalidRequestError("`echo` needs the tokenizer, but the server runs with --skip-tokenizer-init.")
+        self._check_token_ids(token_ids)
+        return {"prompt": tokenizer.decode(token_ids), "prompt_token_ids": token_ids}
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    async def completion_stream_generator(
+        self,
+        request: CompletionRequest,
+        engine_prompts: Sequence[EnginePrompt],
+        result_generator: Results,
+        request_id: str,
+        tokenizer: PreTrainedTokenizerFast | None,
+    ) -> AsyncGenerator[str, None]:
+        """The events of a stream: what is new of each continuation as it comes, at last the usage."""
+        common: dict[str, Any] = {"id": request_id, "created": now(), "model": self.models.model_name()}
+        include_usage, continuous_usage = request.include_usage(self.enable_force_include_usage)
+        num_choices = request.num_choices * len(engine_prompts)
+        text_lengths, num_generated = [0] * num_choices, [0] * num_choices
+        num_prompt_tokens = [0] * len(engine_prompts)
+        num_cached_tokens: int | None = None
+        begun: set[int] = set()
+        shows_ids = request.return_token_ids or request.echo  # a stream that echoes shows them unasked, as in vLLM
+        try:
+            async for prompt_index, result in result_generator:
+                assert result.prompt_token_ids is not None
+                if not any(num_prompt_tokens):
+                    num_cached_tokens = result.num_cached_tokens
+                num_prompt_tokens[prompt_index] = len(result.prompt_token_ids)
+                for output in result.outputs:
+                    index = output.index + prompt_index * request.num_choices
+                    if not output.text and not output.token_ids and not num_generated[index] and not request.echo:
+                        continue
+                    first = index not in begun
+                    begun.add(index)
+                    text, token_ids, logprobs = self._parts(
+                        request, engine_prompts[prompt_index], result, output, echo=bool(request.echo) and first
+                    )
+                    choice = CompletionResponseStreamChoice(
+                        index=index,
+                        text=text,
+                        logprobs=self._logprobs(request, token_ids, logprobs, tokenizer, text_lengths[index]),
+                        finish_reason=output.finish_reason,
+                        stop_reason=output.stop_reason,
+                        prompt_token_ids=result.prompt_token_ids if first and shows_ids else None,
+                        token_ids=list(output.token_ids) if request.return_token_ids else None,
+                    )
+                    text_lengths[index] += len(output.text)
+                    num_generated[index] += len(output.token_ids)
+                    chunk = CompletionStreamResponse(**common, choices=[choice])
+                    if continuous_usage:
+                        chunk.usage = self._usage(num_prompt_tokens[prompt_index], num_generated[index])
+                    yield f"data: {chunk.model_dump_json()}\n\n"
+            if include_usage:
+                usage = self._usage(sum(num_prompt_tokens), sum(num_generated), num_cached_tokens)
+                last = CompletionStreamResponse(**common, choices=[], usage=usage)
+                yield f"data: {last.model_dump_json(exclude_none=True)}\n\n"
+        except Exception as error:
+            yield self.create_streaming_error_response(error)
+        finally:
+            await result_generator.aclose()
+        yield "data: [DONE]\n\n"
+
+    # -- whole answers ------------------------------------------------------------------------------------------------
+
+    def request_output_to_completion_response(
+        self,
+        results: Sequence[RequestOutput],
+        engine_prompts: Sequence[EnginePrompt],
+        request: CompletionRequest,
+        request_id: str,
+        tokenizer: PreTrainedTokenizerFast | None,
+    ) -> CompletionResponse:
+        """The continuations of all prompts as one answer."""
+        choices: list[CompletionResponseChoice] = []
+        num_prompt, num_generated = 0, 0
+        for result, engine_prompt in zip(results, engine_prompts, strict=True):
+            assert result.prompt_token_ids is not None
+            clamp_prompt_logprobs(result.prompt_logprobs)
+            num_prompt += len(result.prompt_token_ids)
+            for output in result.outputs:
+                text, token_ids, logprobs = self._parts(request, engine_prompt, result, output, echo=bool(request.echo))
+                num_generated += len(output.token_ids)
+                choices.append(
+                    CompletionResponseChoice(
+                        index=len(choices),
+                        text=text,
+                        logprobs=self._logprobs(request, token_ids, logprobs, tokenizer),
+                        finish_reason=output.finish_reason,
+                        stop_reason=output.stop_reason,
+                        prompt_logprobs=result.prompt_logprobs,
+                        prompt_token_ids=result.prompt_token_ids if request.return_token_ids else None,
+                        token_ids=list(output.token_ids) if request.return_token_ids else None,
+                    )
+                )
+        usage = self._usage(num_prompt, num_generated, results[-1].num_cached_tokens)
+        return CompletionResponse(id=request_id, model=self.models.model_name(), choices=choices, usage=usage)
+
+    # -- both ---------------------------------------------------------------------------------------------------------
+
+    def _parts(
+        self,
+        request: CompletionRequest,
+        engine_prompt: EnginePrompt,
+        result: RequestOutput,
+        output: CompletionOutput,
+        *,
+        echo: bool,
+    ) -> tuple[str, Sequence[int], Sequence[LogprobsOnePosition | None]]:
+        """Text, tokens and log probabilities to show, those of the prompt before them under `echo`."""
+        if not echo:
+            return output.text, output.token_ids, output.logprobs or ()
+        assert result.prompt_token_ids is not None
+        # With token ids, vLLM leaves out the prompt's text, which may not be known.
+        prompt_text = "" if request.return_token_ids else engine_prompt["prompt"]
+        prompt_logprobs = clamp_prompt_logprobs(result.prompt_logprobs) or ()
+        if request.only_echo:
+            return prompt_text, result.prompt_token_ids, prompt_logprobs
+        return (
+            prompt_text + output.text,
+            [*result.prompt_token_ids, *output.token_ids],
+            [*prompt_logprobs, *(output.logprobs or ())],
+        )
+
+    def _logprobs(
+        self,
+        request: CompletionRequest,
+        token_ids: Sequence[int],
+        logprobs: Sequence[LogprobsOnePosition | None],
+        tokenizer: PreTrainedTokenizerFast | None,
+        initial_text_offset: int = 0,
+    ) -> CompletionLogProbs | None:
+        if request.logprobs is None:
+            return None
+        as_ids = self._as_token_ids(request.return_tokens_as_token_ids) or tokenizer is None
+        return create_completion_logprobs(token_ids, logprobs, tokenizer, request.logprobs, as_ids, initial_text_offset)
