@@ -138,7 +138,7 @@ def test_idle_time_is_not_between_steps():
         life = made.span("llm_request", made.now, 0)
         life.attributes["tracellm.request.id"] = str(batch)
         for _ in range(2):
-            made.call("EngineCore.step_fn", 100)
+            made.call("EngineCore.step_fn", 100).attributes["tracellm.step.requests"] = [str(batch)]
             made.now += 7
         life.end_ns = made.now * 1000
         made.now += 5000
@@ -146,11 +146,23 @@ def test_idle_time_is_not_between_steps():
     assert (between.median_ns, between.most_ns) == (7000, 7000)
 
 
-@pytest.mark.parametrize("other", [Trace([]), run_of(steps=0), run_of(requests=0)], ids=["empty", "no step", "nobody"])
+@pytest.mark.parametrize("other", [Trace([]), run_of(steps=0)], ids=["empty", "no step"])
 def test_nothing_to_compare_is_no_error(other: Trace):
-    """An empty trace, one without steps and one without requests are compared, both ways round."""
+    """An empty trace and one without steps are compared, both ways round."""
     for pair in ((run_of(), other), (other, run_of()), (other, other)):
         found = compare(*pair)
         assert found.num_steps == tuple(
             len([span for span in trace.spans if span.method == "step_fn"]) for trace in pair
         )
+
+
+def test_steps_without_requests_are_set_aside():
+    """A busy loop's last round, in which nothing is scheduled, is counted and not held against a step."""
+    other = run_of()
+    [*_, last] = [span for span in other.spans if span.method == "step_fn"]
+    made = Recorder()
+    made.now = last.end_ns // 1000 + 500
+    empty = made.call("EngineCore.step_fn", 7)
+    found = compare(run_of(), Trace([*other.spans, empty], other.processes))
+    assert (found.num_steps, found.empty_steps, found.different_steps) == ((3, 3), (0, 1), [])
+    assert found.times[1].steps.median_ns == 1_000_000

@@ -1,6 +1,7 @@
 """Which calls differ: those that only one run made, those that one made more often, and those made elsewhere."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.diff.boundary import RUNS
@@ -25,11 +26,13 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
         return [*blocks, Paragraph(text(lang, "diff.calls.none"))]
     if same := len(pairs) - len(comparison.different_calls):
         blocks.append(Paragraph(text(lang, "diff.calls.same", n=same)))
+    counts = Counter(pair.name for pair in pairs)
+    twice = {name for name, count in counts.items() if count > 1}
     blocks += _elsewhere([pair for pair in pairs if pair.moved], lang)
-    blocks += _only([pair for pair in pairs if not pair.b], 0, lang)
-    blocks += _only([pair for pair in pairs if not pair.a], 1, lang)
-    blocks += _more([pair for pair in pairs if pair.a > pair.b > 0], 0, lang)
-    blocks += _more([pair for pair in pairs if pair.b > pair.a > 0], 1, lang)
+    blocks += _only([pair for pair in pairs if not pair.b], 0, twice, lang)
+    blocks += _only([pair for pair in pairs if not pair.a], 1, twice, lang)
+    blocks += _more([pair for pair in pairs if pair.a > pair.b > 0], 0, twice, lang)
+    blocks += _more([pair for pair in pairs if pair.b > pair.a > 0], 1, twice, lang)
     return blocks
 
 
@@ -49,19 +52,19 @@ def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
     return [Table(columns, rows, text(lang, "diff.calls.elsewhere"))]
 
 
-def _only(pairs: Sequence[CallPair], run: int, lang: str) -> list[Block]:
-    rows = [([_name(pair)], [f"{(pair.a, pair.b)[run]:,}"], _places((pair.places_a, pair.places_b)[run]))
+def _only(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:
+    rows = [([_name(pair, twice)], [f"{(pair.a, pair.b)[run]:,}"], _places((pair.places_a, pair.places_b)[run]))
             for pair in pairs]  # fmt: skip
     heads = (text(lang, "diff.calls.count"), text(lang, "diff.calls.where"))
     columns = (Column(text(lang, "diff.calls.name"), code=True), Column(heads[0], number=True), Column(heads[1]))
     return _table(text(lang, "diff.calls.only", run=RUNS[run]), columns, rows, lang)
 
 
-def _more(pairs: Sequence[CallPair], run: int, lang: str) -> list[Block]:
+def _more(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:
     """Calls that both runs made, those with the same two counts together: what happens once a request, once a step."""
     counts: dict[tuple[int, int], list[str]] = {}
     for pair in pairs:
-        counts.setdefault((pair.a, pair.b), []).append(_name(pair))
+        counts.setdefault((pair.a, pair.b), []).append(_name(pair, twice))
     rows = [([f"{a:,}"], [f"{b:,}"], _listed(whose, lang)) for (a, b), whose in counts.items()]
     columns = (Column("A", number=True), Column("B", number=True), Column(text(lang, "diff.calls.names")))
     return _table(text(lang, "diff.calls.more", run=RUNS[run]), columns, rows, lang)
@@ -81,11 +84,17 @@ def _table(title: str, columns: tuple[Column, ...], rows: Sequence[tuple[list[st
     return [*blocks, Paragraph(text(lang, "diff.calls.left_out", n=more))] if more else blocks
 
 
-def _name(pair: CallPair) -> str:
-    """`Scheduler.schedule`; `MPClient.__init__` of a SyncMPClient; `check_stop (sched/utils.py)` where no class is."""
-    name = f"{pair.method} ({pair.lifeline})" if pair.lifeline.endswith(".py") else pair.name
-    if pair.method == "__init__" and pair.owner not in ("", pair.lifeline):
-        name = f"{pair.owner}.__init__"
+def _name(pair: CallPair, twice: Set[str]) -> str:
+    """`Scheduler.schedule`; of a function without a class `check_stop (sched/utils.py)`.
+
+    Of `twice`, two methods of one name that run in one object, each is named after the class that it is written in:
+    `MPClient.__init__` and `SyncMPClient.__init__`.
+    """
+    name = pair.name
+    if pair.lifeline.endswith(".py"):
+        name = f"{pair.method} ({pair.lifeline})"
+    elif name in twice and pair.owner:
+        name = f"{pair.owner}.{pair.method}"
     return shorten(visible(name), _LONGEST_NAME)
 
 

@@ -33,7 +33,7 @@ def steps_part(comparison: Comparison, lang: str) -> list[Block]:
     differing = comparison.different_steps
     if not differing:
         key = "diff.steps.same_untold" if sampled_untold(comparison) else "diff.steps.same"
-        return [*blocks, Paragraph(text(lang, key, n=a))]
+        return [*blocks, Paragraph(text(lang, key, n=a)), *_empty(comparison, lang)]
     first = differing[0]
     said = text(lang, "diff.steps.differ", k=len(differing), n=max(a, b), first=first.position)
     blocks += [Paragraph(said), _side_by_side(first, lang)]
@@ -41,7 +41,13 @@ def steps_part(comparison: Comparison, lang: str) -> list[Block]:
         blocks += _overview(differing, lang)
     if a != b:
         blocks.append(Paragraph(_only(abs(a - b), RUNS[b > a], lang)))
-    return blocks
+    return blocks + _empty(comparison, lang)
+
+
+def _empty(comparison: Comparison, lang: str) -> list[Block]:
+    """The steps in which nothing was scheduled, where the runs differ in their number."""
+    a, b = comparison.empty_steps
+    return [] if a == b else [Paragraph(text(lang, "diff.steps.empty", a=a, b=b))]
 
 
 def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:

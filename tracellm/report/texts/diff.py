@@ -120,14 +120,16 @@ Examples:
     "diff.steps.held": "held",
     "diff.steps.at": "{id}: {n} at {position}",
     "diff.steps.where": "which steps",
+    "diff.steps.empty": "Besides, nothing was scheduled in {a:step|steps} of A and {b:step|steps} of B: an engine core in "
+    "a process of its own goes round once more when requests have ended.",
     "diff.steps.no_step": "(no such step)",
     "diff.steps.more": "... and {n:,} more",
     # the requests
     "diff.requests": "What the requests got",
     "diff.requests.none": "Neither run has a request.",
-    "diff.requests.same": "{n:request|requests}, each with the same tokens, text and end in both.",
-    "diff.requests.untold": "{n:request|requests}, each with as many tokens and the same end in both. Which tokens is "
-    "not recorded.",
+    "diff.requests.same": "{n:request|requests}: the same tokens, text and end in both.",
+    "diff.requests.untold": "{n:request|requests}: as many tokens and the same end in both; which tokens is not "
+    "recorded.",
     "diff.requests.same_rest": "{n:other request|other requests}: the same in both.",
     "diff.requests.number": "request",
     "diff.requests.what": "differs",
@@ -251,6 +253,8 @@ ZH = {
     "diff.steps.held": "等待",
     "diff.steps.at": "{id}: {n}，位置 {position}",
     "diff.steps.where": "哪些步",
+    "diff.steps.empty": "此外，A 有 {a:,} 步、B 有 {b:,} 步没有可调度的请求："
+    "独立进程里的引擎核心在请求结束后会再转一圈。",
     "diff.steps.no_step": "（没有这一步）",
     "diff.steps.more": "……还有 {n:,} 个",
     "diff.requests": "请求得到了什么",

@@ -39,10 +39,13 @@ class Comparison:
     requests: tuple[RequestPair, ...]
     times: tuple[RunTimes, RunTimes]
     boundaries: tuple[Boundary, Boundary]
+    empty_steps: tuple[int, int]
+    """Steps in which nothing was scheduled. A busy loop goes round once more when requests have ended; they are not
+    compared, and are in no other number here."""
 
     @property
     def num_steps(self) -> tuple[int, int]:
-        """How many steps each run has."""
+        """How many steps each run has in which something was scheduled."""
         return sum(pair.a is not None for pair in self.steps), sum(pair.b is not None for pair in self.steps)
 
     @property
@@ -58,7 +61,8 @@ class Comparison:
 
 def compare(a: Trace, b: Trace) -> Comparison:
     """Hold two traces against each other."""
-    steps_a, steps_b = steps(a), steps(b)
+    all_a, all_b = steps(a), steps(b)
+    steps_a, steps_b = ([step for step in every if step.requests] for every in (all_a, all_b))
     requests = request_pairs(a, steps_a, b, steps_b)
     return Comparison(
         calls=tuple(call_pairs(a, b)),
@@ -66,4 +70,5 @@ def compare(a: Trace, b: Trace) -> Comparison:
         requests=tuple(requests),
         times=(run_times(a, steps_a), run_times(b, steps_b)),
         boundaries=(boundary(a), boundary(b)),
+        empty_steps=(len(all_a) - len(steps_a), len(all_b) - len(steps_b)),
     )
