@@ -90,7 +90,8 @@ def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, An
 
 def _serve_options(given: dict[str, Any]) -> dict[str, Any]:
     """The options of `ServeArgs` that were given, in its form."""
-    chosen = {name: value for name, value in given.items() if value not in (None, False, ())}
+    # Not by `in`: 0 is a port, and it equals False.
+    chosen = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
     for name in ("api_key", "served_model_name", "allowed_origins"):
         if name in chosen:
             chosen[name] = list(chosen[name])
