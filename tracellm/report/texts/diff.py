@@ -120,8 +120,8 @@ Examples:
     "diff.steps.held": "held",
     "diff.steps.at": "{id}: {n} at {position}",
     "diff.steps.where": "which steps",
-    "diff.steps.empty": "Besides, nothing was scheduled in {a:step|steps} of A and {b:step|steps} of B: an engine core in "
-    "a process of its own goes round once more when requests have ended.",
+    "diff.steps.empty": "Besides, nothing was scheduled in {a:step|steps} of A and {b:step|steps} of B: an engine core "
+    "in a process of its own goes round once more when requests have ended.",
     "diff.steps.no_step": "(no such step)",
     "diff.steps.more": "... and {n:,} more",
     # the requests
