@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+import tracellm
 from tests.conftest import Golden
 from tests.report.synthetic import HOSTILE, MANIFEST, a_run
 from tracellm.report.console import Console
-from tracellm.report.console.boxes import kv_rows
-from tracellm.report.facts import KVCache
-from tracellm.report.texts import LANGUAGES
+from tracellm.report.console.boxes import client_rows, kv_rows
+from tracellm.report.facts import ClientChoice, KVCache
+from tracellm.report.texts import LANGUAGES, texts
+from tracellm.report.texts.client import CODE
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -184,3 +186,39 @@ def test_groups_of_layers_share_the_blocks(lang):
     blocks, groups = kv_rows(KVCache(4096, 16, 6, None, None), lang)
     assert "10,912" in "".join(blocks.lines)  # 4,095 // 6 * 16
     assert "6" in "".join(groups.lines)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize(
+    ("choice", "classes", "real"),
+    [
+        ("InprocClient", "EngineCoreClient, InprocClient", "0.11"),
+        ("SyncMPClient", "EngineCoreClient, MPClient, SyncMPClient", "0.11"),
+        ("AsyncMPClient", "EngineCoreClient, MPClient, AsyncMPClient", "vllm serve"),
+    ],
+)
+def test_each_client_is_explained(lang, choice: str, classes: str, real: str):
+    """What a client is, the inputs, the rule that fired, how to get each other one, and what a real vLLM would do."""
+    multiprocess, asyncio = choice != "InprocClient", choice == "AsyncMPClient"
+    rows = client_rows(ClientChoice(multiprocess, asyncio, "UniProcExecutor", choice), lang)
+    said = "\n".join(line for row in rows for line in row.lines)
+    assert texts(lang)["client.what"] in said
+    assert f"multiprocess_mode = {multiprocess}" in said
+    assert f"asyncio_mode = {asyncio}" in said
+    [fired] = re.findall(r"^\* .* -> (\w+)$", said, re.MULTILINE)
+    assert fired == choice
+    offered = re.findall(r"^(\w+): (?:llm|engine) = ", said, re.MULTILINE)
+    assert sorted([*offered, choice]) == ["AsyncMPClient", "InprocClient", "SyncMPClient"]
+    assert real in said
+    assert classes in said
+
+
+@pytest.mark.parametrize("client", ["InprocClient", "SyncMPClient", "AsyncMPClient"])
+def test_the_lines_that_give_a_client_use_arguments_that_exist(client: str):
+    """`LLM` has the argument that the lines name, and `AsyncLLM` the method: read from their source."""
+    lines = "\n".join(CODE[client])
+    engine = Path(tracellm.__file__).parent / "engine"
+    file = engine / ("async_llm.py" if "AsyncLLM(" in lines else "entrypoints/llm.py")
+    source = file.read_text(encoding="utf-8")
+    for name in re.findall(r"(\w+)=", lines.replace("model=model", "")) + re.findall(r"engine\.(\w+)\(", lines):
+        assert re.search(rf"\b{name}\b", source), name

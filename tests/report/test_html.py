@@ -59,7 +59,7 @@ def test_it_says_what_ran_and_what_came_out():
         "The capital of France is",
         "6 prompt tokens, 9 generated · ended by stop",
         "InprocClient chosen",
-        "VLLM_ENABLE_V1_MULTIPROCESSING=1 and LLM",
+        "llm = LLM(model, multiprocess_mode=True)",
         "A real vLLM, 0.11 or later",
         "Qwen2DecoderLayer.forward ×2",
         "2 / 4,095",

@@ -8,12 +8,13 @@ from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
 from tracellm.report.quantities import byte_size, clip, duration, percent
 from tracellm.report.steps import drawn_from
 from tracellm.report.texts import text, texts
+from tracellm.report.texts.client import CODE, COMMAND, VLLM_FILES
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import shorten, visible
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import ScheduledRequest, Step
 
-__all__ = ["client_rows", "kv_rows", "load_rows", "step_rows", "step_title"]
+__all__ = ["CLIENTS", "client_rows", "kv_rows", "load_rows", "real_vllm", "step_rows", "step_title"]
 
 CLIENTS = ("InprocClient", "SyncMPClient", "AsyncMPClient")
 PHASES = {
@@ -39,13 +40,29 @@ def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
         f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
         for client in reversed(CLIENTS)
     ]
-    said = [Row(text(lang, "client.inputs"), inputs), Row(text(lang, "client.rule"), rule)]
+    said = [
+        Row(text(lang, "client.what.heading"), [text(lang, "client.what")]),
+        Row(text(lang, "client.inputs"), inputs),
+        Row(text(lang, "client.rule"), rule),
+    ]
     if (key := f"client.means.{choice.choice}") in texts(lang):
         said.append(Row(text(lang, "client.means"), [text(lang, key)]))
-    switch = [f"{text(lang, f'client.switch.{client}')} -> {client}" for client in CLIENTS if client != choice.choice]
+    switch = []
+    for client in CLIENTS:
+        if client != choice.choice:
+            switch += [f"{client}: {CODE[client][0]}", f"{text(lang, 'client.or')} {COMMAND[client]}"]
     said.append(Row(text(lang, "client.switch"), switch))
-    said.append(Row(text(lang, "client.note"), [text(lang, "client.real"), text(lang, "client.not_yet")]))
+    said.append(Row(text(lang, "client.note"), [real_vllm(choice, lang)]))
+    if choice.choice in VLLM_FILES:
+        files = [f"{file}: {', '.join(classes)}" for file, classes in VLLM_FILES[choice.choice].items()]
+        said.append(Row(text(lang, "client.vllm"), files))
     return said
+
+
+def real_vllm(choice: ClientChoice, lang: str) -> str:
+    """Which client a real vLLM would have made."""
+    key = f"client.real.{choice.choice}"
+    return text(lang, key if key in texts(lang) else "client.real")
 
 
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:

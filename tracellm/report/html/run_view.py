@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tracellm.report.console.boxes import CLIENTS, kv_rows, load_rows
+from tracellm.report.console.boxes import CLIENTS, kv_rows, load_rows, real_vllm
 from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests
 from tracellm.report.html.places import short_path, short_paths
 from tracellm.report.problems import problem_text
 from tracellm.report.quantities import byte_size, duration, percent
 from tracellm.report.texts import text, texts
+from tracellm.report.texts.client import CODE, COMMAND, VLLM_FILES
 from tracellm.report.visible import visible
 from tracellm.trace import names
 from tracellm.trace.model import Trace
@@ -114,10 +115,13 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
                 "chosen": client == choice.choice,
                 "rule": text(lang, f"client.rule.{client}"),
                 "purpose": text(lang, f"client.for.{client}"),
-                "switch": text(lang, f"client.switch.{client}"),
+                "code": "\n".join(CODE[client]),
+                "command": COMMAND[client],
             }
             for client in reversed(CLIENTS)
         ],
+        "real": real_vllm(choice, lang),
+        "files": [(file, ", ".join(classes)) for file, classes in VLLM_FILES.get(choice.choice, {}).items()],
     }
 
 
