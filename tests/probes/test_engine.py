@@ -34,7 +34,8 @@ def engine_modules() -> list[str]:
 
 def test_every_entry_finds_a_function():
     """No entry of the catalog names what the engine does not have; patterns match at least one function each."""
-    modules = engine_modules()
+    modules = [*engine_modules(), "fastapi.applications"]
+    importlib.import_module("fastapi.applications")
     for entry in CATALOG:
         assert any(fnmatchcase(name, entry.target.partition(":")[0]) for name in modules), entry.target
         installation = Installation([entry], "kernel", [])
@@ -371,16 +372,21 @@ def test_a_refused_request(tmp_path: Path, qwen2_checkpoint: Path):
 
 
 def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
-    """The client that is not there yet: the user's line, what was passed and the decision are told all the same."""
+    """A client that cannot be made: the user's line, what was passed and the decision are told all the same."""
+
+    def fails(*args: Any) -> None:
+        raise ValueError("no process today")
+
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    with Recording(tmp_path), pytest.raises(ValueError, match="SyncMPClient"):
+    monkeypatch.setattr("tracellm.engine.mp_base.CoreEngineProcManager", fails)
+    with Recording(tmp_path), pytest.raises(ValueError, match="no process today"):
         LLM(str(qwen2_checkpoint))
     trace = RunFolder.open(tmp_path).trace
     [made] = trace.named("LLM.__init__")
     assert made.attributes[names.CALLER_TEXT] == "LLM(str(qwen2_checkpoint))"
     assert made.attributes[names.ARGUMENTS] == [f"model={qwen2_checkpoint}"]
     [init] = trace.named("LLMEngine.from_engine_args")
-    assert init.attributes[names.ARGUMENTS] == ["engine_args=EngineArgs"]
+    assert init.attributes[names.ARGUMENTS] == ["engine_args=EngineArgs", "multiprocess_mode=None"]
     [span] = trace.named("EngineCoreClient.make_client")
     assert span.error is not None
     assert span.attributes[names.CLIENT_MULTIPROCESS] is True

@@ -161,7 +161,7 @@ def test_tracebacks_lose_the_frames_of_probes(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
 def test_exceptions_that_are_not_errors(tmp_path: Path, kind: type[BaseException]):
-    """Exceptions outside `Exception` close spans too, and pass."""
+    """Exceptions outside `Exception` close spans too, and pass; an exit with status 0 is no failure."""
 
     @probe
     def raises() -> None:
@@ -171,8 +171,9 @@ def test_exceptions_that_are_not_errors(tmp_path: Path, kind: type[BaseException
         with pytest.raises(kind):
             raises()
 
-    [error] = trace_errors(record(tmp_path, run))
-    assert error.rpartition(".")[2] == kind.__name__
+    trace = record(tmp_path, run)
+    assert not trace.spans[1].open
+    assert [error.rpartition(".")[2] for error in trace_errors(trace)] == [kind.__name__] * (kind is not SystemExit)
 
 
 def test_an_exception_whose_text_fails(tmp_path: Path):

@@ -73,6 +73,7 @@ class Explanation:
             exit_status=exit_status,
             error=None if error is None or interrupted else describe(error).as_manifest(self._keep_text),
             probes=self._recording.stats,
+            processes=self._recording.processes,
         )
         self._manifest["host"]["gpus"] = gpus()
         try:

@@ -17,7 +17,9 @@ DEFAULT_PARENT = Path("tracellm-runs")
 _MOST_RUNS = 10
 """How many runs a message lists."""
 
-_WRITTEN = ("run.json", "sequence.mmd", "calltree.txt", "report.html", "trace/*.jsonl")
+_WRITTEN = (
+    "run.json", "sequence.mmd", "calltree.txt", "report.html", "trace/*.jsonl", "trace/*.process", "trace/.over"
+)  # fmt: skip
 """What tracellm writes into a run folder, and removes when the folder is used again."""
 
 

@@ -31,7 +31,7 @@ class Builder:
     """
 
     def __init__(self, clock: Clock, ids: Ids, root: int, text: bool, parent: tuple[str, str] | None = None) -> None:
-        self.ledger = Ledger(ids, clock.wall)
+        self.ledger = Ledger(ids, clock.wall, self.span_id, text)
         self._clock = clock
         self._ids = ids
         self._text = text
@@ -48,7 +48,7 @@ class Builder:
         """This process is a fork: its own calls, from `first_call` on, get ids that its parent will not give."""
         self._ids = Ids()
         self._origins.append((first_call, self._ids.first_span - first_call))
-        self.ledger = Ledger(self._ids, self._clock.wall)
+        self.ledger = Ledger(self._ids, self._clock.wall, self.span_id, self._text)
         self._given.clear()
         self._told_open.clear()
         self.calls = self.capture_ns = 0

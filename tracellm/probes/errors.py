@@ -8,7 +8,7 @@ import linecache
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Remembered", "remember", "stack_trace", "without_probes"]
+__all__ = ["Remembered", "is_an_end", "remember", "stack_trace", "without_probes"]
 
 Remembered = tuple[str, str, list[tuple[str, int, str]]]
 """`(type, message, [(file, line, function), ...])`, the outermost line first."""
@@ -37,6 +37,13 @@ def remember(error: BaseException) -> Remembered:
             lines.append((code.co_filename, step.tb_lineno, code.co_name))
         step = step.tb_next
     return name, message, lines[-_MAX_FRAMES:]
+
+
+def is_an_end(error: BaseException, loop: bool = False) -> bool:
+    """Does this exception say only that it is time to end: exit status 0, or a loop that is told to stop?"""
+    if isinstance(error, SystemExit):
+        return error.code in (None, 0)
+    return loop and type(error).__name__ in ("CancelledError", "GeneratorExit")
 
 
 def stack_trace(error: Remembered) -> str:

@@ -110,7 +110,7 @@ class Installation:
             level=entry.level,
             defined=function.__qualname__,
             receiver=receiver,
-            span_name=_span_name(entry, function, receiver, f"{home}.{name}" if in_class else name),
+            span_name=entry.span_name or (None if receiver else f"{home}.{name}" if in_class else name),
             lifeline=entry.lifeline or (None if receiver else home),
             constants=constants,
             capture=capture,
@@ -125,13 +125,6 @@ class Installation:
             timed=timed,
             problems=self._problems,
         )
-
-
-def _span_name(entry: Entry, function: FunctionType, receiver: Receiver, full_name: str) -> str | None:
-    """None where it is the receiver's class that counts."""
-    if entry.as_defined:
-        return function.__qualname__
-    return None if receiver else full_name
 
 
 _SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")

@@ -35,6 +35,8 @@ class Ledger:
     Attributes:
         ids: makes the ids of request spans.
         wall: the wall-clock time of a reading of the recording's clock.
+        span_id: the span id of a call of this recording.
+        text: are texts to be recorded?
         decode: the text of one token id; None until a tokenizer was seen, or when text is not to be recorded.
         model: the model's name as the user wrote it.
         steps: engine steps so far.
@@ -42,6 +44,8 @@ class Ledger:
 
     ids: Ids
     wall: Callable[[int], int] = int
+    span_id: Callable[[int], str] = "{:016x}".format
+    text: bool = True
     decode: Callable[[int], str] | None = None
     model: str | None = None
     steps: int = 0
@@ -63,6 +67,8 @@ class Ledger:
         if submitted_by is not None:
             life.in_pieces = in_pieces
             life.span.start_ns = start_ns
+            if self.model is not None:  # learnt with the submission, when the engine was made before the recording
+                life.span.attributes[names.GEN_AI_MODEL] = self.model
             life.span.links.append(Link(submitted_by.trace_id, submitted_by.span_id))
         return life.span
 
@@ -137,6 +143,13 @@ class Ledger:
         if reason is not None:
             span.attributes[names.GEN_AI_FINISH_REASONS] = [reason]
         self._ended.append(span)
+
+    def failed(self, request_id: str, end_ns: int, error: str) -> None:
+        """A request ended because the engine did."""
+        if (life := self._lives.get(request_id)) is not None:
+            life.span.error = error
+            life.engine_end = None
+            self.ended(request_id, end_ns, None)
 
     def take_ended(self) -> list[Span]:
         """The lives that ended since the last time this was asked."""

@@ -26,7 +26,7 @@ from tracellm.probes.catalog import CATALOG
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.cost import spent, together
 from tracellm.probes.decorator import own_problems
-from tracellm.probes.errors import Remembered, remember, without_probes
+from tracellm.probes.errors import Remembered, is_an_end, remember, without_probes
 from tracellm.probes.install import Installation
 from tracellm.probes.live import Follower, Live
 from tracellm.probes.patches import Patches
@@ -164,7 +164,7 @@ class Recording:
         atexit.unregister(self.stop)
         if error is not None:
             without_probes(error)
-        failed = None if error is None or _ended_well(error) else remember(error)
+        failed = None if error is None or is_an_end(error) else remember(error)
         state.open.pop(self._root, None)
         told, problems = self._others.end() if self._others is not None else ([], [])
         self._writer.stop(lambda: self._last_spans(ended, failed))
@@ -273,7 +273,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _ended_well(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in (None, 0)

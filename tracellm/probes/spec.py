@@ -89,7 +89,7 @@ class Entry:
         before: runs just before the call.
         begins_trace: the call begins a trace of its own; for coroutines.
         loop: the call goes on for as long as the engine does, and belongs to no request.
-        as_defined: the span is named after the class that defines the function, whichever class the receiver has.
+        span_name: what its spans are called, where the receiver's class and the method are not the answer.
         also: a second name of the method, in documents.
     """
 
@@ -106,7 +106,7 @@ class Entry:
     before: Before | None = None
     begins_trace: BeginsTrace | None = None
     loop: bool = False
-    as_defined: bool = False
+    span_name: str | None = None
     also: str | None = None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracellm.probes.around import around
-from tracellm.probes.errors import remember
+from tracellm.probes.errors import is_an_end, remember
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import Begun, Place, arrive, get_ident, here, next_call, place_here, state
 from tracellm.trace.names import CALL_KIND
@@ -248,6 +248,6 @@ def _ended(
         except Exception as mistake:
             probe.disable("capture", mistake)
     captured = state.clock() if probe.timed and error is None else end
-    remembered = None if error is None else remember(error)
+    remembered = None if error is None or is_an_end(error, probe.loop) else remember(error)
     append((probe, call, parent, place, probe.owner(args), start, end, captured, facts, remembered))
     state.open.pop(call, None)

@@ -4,12 +4,13 @@ Each fact is gathered from the attributes that `tracellm.trace.names` defines, o
 reader of facts needs no knowledge of the calls behind them.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.steps import steps
+from tracellm.trace.steps import STEP_SPAN, steps
 
 __all__ = [
     "ClientChoice",
@@ -205,7 +206,10 @@ _PARAMETERS = (
 
 def requests(spans: Iterable[Span]) -> list[RequestFacts]:
     """Every request, in the order they were submitted."""
-    return [_request(span) for span in spans if span.name == names.REQUEST_SPAN]
+    spans = list(spans)
+    # Where the engine core has a process of its own, only its steps know which requests took part.
+    linked = Counter(link.span_id for span in spans if span.name == STEP_SPAN for link in span.links)
+    return [_request(span, linked[span.span_id] or None) for span in spans if span.name == names.REQUEST_SPAN]
 
 
 def request_times(trace: Trace) -> dict[str, RequestTimes]:
@@ -251,7 +255,7 @@ def _params(span: Span) -> tuple[tuple[str, str], ...]:
     return tuple(told.items())
 
 
-def _request(span: Span) -> RequestFacts:
+def _request(span: Span, linked_steps: int | None) -> RequestFacts:
     get = span.attributes.get
     reasons = _list(get(names.GEN_AI_FINISH_REASONS))
     return RequestFacts(
@@ -263,7 +267,7 @@ def _request(span: Span) -> RequestFacts:
         output_tokens=_int(get(names.GEN_AI_OUTPUT_TOKENS)),
         finish_reason=str(reasons[0]) if reasons else None,
         seconds=span.duration_ns / 1e9,
-        steps=_int(get(names.REQUEST_STEPS)),
+        steps=_int(get(names.REQUEST_STEPS)) or linked_steps,
         params=_params(span),
         error=span.error,
         parent=_text(get(names.REQUEST_PARENT)),

@@ -4,20 +4,25 @@ Each file lists its `ENTRIES`: which function, how deep it sits, and what of a c
 knows nothing of this; where an entry and the engine disagree, a test fails.
 
 - `startup.py`: configuration, the client that is chosen, loading, the KV cache;
-- `request.py`: from the user's line to the scheduler's queue, and the request's end;
+- `processes.py`: the engine core in a process of its own, and what is said to it;
+- `server.py`: the asynchronous engine, and the OpenAI server before it;
+- `request.py`: from the user's line to the scheduler's queue; `outputs.py`: what comes back, and the request's end;
 - `step.py`: one engine step, its scheduling and its outputs;
 - `runner.py`: the model runner; `sampling.py`: the sampler, and what it is asked for;
 - `model.py`: models and layers;
 - `kernels.py`: the operations.
 """
 
-from tracellm.probes.catalog import kernels, model, request, runner, sampling, startup, step
+from tracellm.probes.catalog import kernels, model, outputs, processes, request, runner, sampling, server, startup, step
 
 __all__ = ["CATALOG"]
 
 CATALOG = (
     *startup.ENTRIES,
+    *processes.ENTRIES,
+    *server.ENTRIES,
     *request.ENTRIES,
+    *outputs.ENTRIES,
     *step.ENTRIES,
     *runner.ENTRIES,
     *sampling.ENTRIES,

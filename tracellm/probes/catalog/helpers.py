@@ -3,6 +3,8 @@ meant, lists of plain entries."""
 
 import sys
 from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 from tracellm.probes.ledger import Ledger
@@ -10,12 +12,22 @@ from tracellm.probes.spec import Entry
 from tracellm.trace.model import Span
 from tracellm.trace.names import Level
 
-__all__ = ["argument", "called_by", "capture_engine", "learn_engine", "plain"]
+__all__ = ["argument", "called_by", "capture_engine", "inherited", "learn_engine", "learn_tokenizer", "loops", "plain"]
 
 
 def plain(level: Level, module: str, *functions: str) -> list[Entry]:
     """Entries for functions of one module of the engine whose arguments and results, in short, say enough."""
     return [Entry(f"tracellm.engine.{module}:{function}", level) for function in functions]
+
+
+def inherited(level: Level, module: str, *functions: str) -> list[Entry]:
+    """The same, for methods whose spans are called alike in all classes that inherit them."""
+    return [Entry(f"tracellm.engine.{module}:{function}", level, span_name=function) for function in functions]
+
+
+def loops(level: Level, module: str, *functions: str) -> list[Entry]:
+    """The same, for calls that go on for as long as the engine does."""
+    return [Entry(f"tracellm.engine.{module}:{function}", level, loop=True) for function in functions]
 
 
 def argument(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, otherwise: Any = None) -> Any:
@@ -48,3 +60,25 @@ def learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) 
         # One token at a time: decoding holds the interpreter's lock from end to end, so the engine's own use of the
         # tokenizer, in its thread, never meets this one.
         ledger.decode = None if tokenizer is None else lambda token_id: tokenizer.decode([token_id])
+
+
+def learn_tokenizer(ledger: Ledger, folder: str) -> None:
+    """Where only token ids are known, texts are made with the tokenizer in this folder, read when the first is needed;
+    with none if it is not there."""
+    file = Path(folder) / "tokenizer.json"
+    if ledger.text and ledger.decode is None and file.is_file():
+        ledger.decode = _decoder(file)
+
+
+def _decoder(file: Path) -> Callable[[int], str]:
+    @cache
+    def tokenizer() -> Any:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(file))
+
+    @lru_cache(maxsize=10_000)
+    def decode(token_id: int) -> str:
+        return str(tokenizer().decode([token_id], skip_special_tokens=False))
+
+    return decode

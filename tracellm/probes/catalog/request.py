@@ -1,17 +1,22 @@
-"""A request's way in, from the user's line to the scheduler's queue, and its end.
+"""A request's way in, from the user's line to the scheduler's queue.
 
-Worth telling: who called with what, and each request's life: its prompt, its parameters, what was generated and why it
-ended. The life is a span of its own (`llm_request`), which the ledger puts together.
+Worth telling: who called with what, and each request's life: its prompt, its parameters. The life is a span of its own
+(`llm_request`), which the ledger puts together; outputs.py tells what was generated, and why it ended.
 """
 
+from types import CodeType
 from typing import Any
 
 from tracellm.probes.brief import brief, written
 from tracellm.probes.caller import caller, caller_attributes
-from tracellm.probes.catalog.helpers import argument, called_by, capture_engine, learn_engine, plain
+from tracellm.probes.catalog.helpers import argument, called_by, capture_engine, inherited, learn_engine, plain
+from tracellm.probes.catalog.outputs import outputs_of
 from tracellm.probes.catalog.sampling import changed_parameters
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Capture, Entry
+from tracellm.probes.state import Note, place_here, state
+from tracellm.probes.traceparent import HEADER, parse
+from tracellm.probes.traceparent import write as write_traceparent
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -29,7 +34,7 @@ def _capture_call(first: str) -> Capture:
         params = argument(args, kwargs, 2, "sampling_params")
         passed = [(first, brief(argument(args, kwargs, 1, first)))]
         passed += [("sampling_params", brief(params))] if params is not None else []
-        return caller(), passed, brief(result), _outputs_of(result or ())
+        return caller(), passed, brief(result), outputs_of(result or ())
 
     return capture
 
@@ -48,12 +53,48 @@ def _note_generated(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any
             ledger.ended(request_id, span.end_ns, reason)
 
 
-def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | None]]:
-    return [
-        (output.request_id, one.index, one.text, len(one.token_ids), one.finish_reason)
-        for output in request_outputs
-        for one in output.outputs
-    ]
+# -- a request's place in the recording, given before it goes to another process --------------------------------------
+
+
+def _give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Settle trace and span of the request's life, and let the request carry them where it goes.
+
+    It has the trace of the HTTP request or of the headers that came with it, and there is its parent; else one of its
+    own.
+    """
+    request = argument(args, kwargs, 1, "request")
+    headers = request.trace_headers or {}
+    given, place = parse(headers.get(HEADER)), place_here()
+    call, trace_id, parent = 0, "", None
+    if place.begun is not None and (given is None or given[0] == place.begun.trace_id):
+        call, trace_id = place.call, place.begun.trace_id
+    elif given is not None:
+        trace_id, parent = given
+    else:
+        trace_id = state.ids.trace()
+    span_id = state.ids.request_span()
+    request.trace_headers = {**headers, HEADER: write_traceparent(trace_id, span_id)}
+    if state.append is not None:
+        state.append(Note(_begin_life, (request.request_id, trace_id, span_id, parent, call, state.clock())))
+
+
+def _begin_life(ledger: Ledger, facts: Any) -> None:
+    request_id, trace_id, span_id, parent, call, start = facts
+    ledger.submitted(request_id, trace_id, span_id, ledger.span_id(call) if call else parent, start)
+
+
+def _capture_arrived(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    request = argument(args, kwargs, 1, "request")
+    return request.request_id, parse((request.trace_headers or {}).get(HEADER))
+
+
+def _arrived(facts: Any) -> dict[str, Any]:
+    return {names.ARGUMENTS: [f"request_id={facts[0]}"], names.RESULT: "Request"}
+
+
+def _note_arrived(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    if facts is not None and facts[1] is not None:
+        ledger.computed_here(facts[0], *facts[1])
 
 
 # -- a request begins -------------------------------------------------------------------------------------------------
@@ -62,7 +103,7 @@ def _outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | No
 def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     request, prompt = argument(args, kwargs, 1, "request"), argument(args, kwargs, 2, "prompt")
     parent, params = argument(args, kwargs, 3, "parent_req"), request.sampling_params
-    is_chat = called_by(lambda code: code.co_name == "chat" and code.co_filename.endswith("llm.py"))
+    is_chat = called_by(_is_chat)
     return {
         "request_id": request.request_id,
         "prompt": prompt,
@@ -81,6 +122,13 @@ def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
     }
 
 
+def _is_chat(code: CodeType) -> bool:
+    return code.co_filename.endswith(("llm.py", "serving_chat.py")) and code.co_name in _CHATS
+
+
+_CHATS = ("chat", "chat_completion_full_generator", "chat_completion_stream_generator", "create_chat_completion")
+
+
 def _submitted(facts: Any) -> dict[str, Any]:
     tokens = f"prompt_token_ids={facts['num_prompt_tokens']} tokens"
     return {names.REQUEST_ID: facts["request_id"], names.ARGUMENTS: [f"request_id={facts['request_id']}", tokens]}
@@ -91,20 +139,26 @@ def _give_submitted(facts: Any) -> dict[str, Any]:
 
 
 def _capture_request(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """The engine, which may have been made before this recording began, and what the user chose for the request."""
+    """The engine, which may have been made before this recording began, what the user chose for the request, and the
+    span of its life."""
     eos = args[0].processor.generation_config_fields.get("eos_token_id")
     own_stops = frozenset([eos] if isinstance(eos, int) else eos or ())
-    params = argument(args, kwargs, 1, "request").sampling_params
-    return capture_engine(args, kwargs, result), changed_parameters(params, own_stops)
+    request = argument(args, kwargs, 1, "request")
+    life = parse((request.trace_headers or {}).get(HEADER))
+    parameters = changed_parameters(request.sampling_params, own_stops)
+    return capture_engine(args, kwargs, result), parameters, (request.request_id, *(life or ("", "")))
 
 
 def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
     if facts is None:
         return
-    engine, parameters = facts
+    engine, parameters, (request_id, _, life) = facts
     learn_engine(ledger, span, engine, given)
     told = given.get("submitted")
     if told is None or span.error is not None:
+        ledger.refused(request_id, life)
+        return
+    if not ledger.is_open(request_id):  # ended before its submission had
         return
     span.attributes.update(_submitted(told))
     request = ledger.request(told["request_id"], span.start_ns, submitted_by=span, in_pieces=told["delta"])
@@ -131,45 +185,6 @@ def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
     ):
         if told[key] not in (None, []):
             request.attributes[name] = told[key]
-
-
-# -- a request goes on and ends ---------------------------------------------------------------------------------------
-
-
-def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    new = argument(args, kwargs, 1, "engine_core_outputs")
-    ended = [(one.request_id, str(one.finish_reason)) for one in new if one.finish_reason is not None]
-    ended += [(request_id, "stop") for request_id in result.reqs_to_abort]
-    return len(new), _outputs_of(result.request_outputs), ended
-
-
-def _outputs(facts: Any) -> dict[str, Any]:
-    num_new, _, ended = facts
-    return {names.ARGUMENTS: [f"engine_core_outputs=list of {num_new}"], names.RESULT: f"{len(ended)} finished"}
-
-
-def _note_outputs(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    _, outputs, ended = facts or (0, (), ())
-    for request_id, why in ended:
-        ledger.engine_ended(request_id, span.end_ns, why)
-    for known_as, index, text, num_tokens, reason in outputs:
-        request_id = ledger.request_of(known_as, index)
-        ledger.generated(request_id, text, num_tokens, span.end_ns)
-        if reason is not None:
-            ledger.ended(request_id, span.end_ns, reason)
-
-
-def _capture_aborted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return list(result)
-
-
-def _aborted(facts: Any) -> dict[str, Any]:
-    return {names.RESULT: f"{len(facts)} aborted"}
-
-
-def _note_aborted(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    for request_id in facts or ():
-        ledger.ended(request_id, span.end_ns, "abort")
 
 
 # -- text becomes tokens: the text itself is told by the request's span -----------------------------------------------
@@ -208,31 +223,45 @@ ENTRIES = (
     *plain("request", "preprocess", "InputPreprocessor._prompt_to_llm_inputs", "InputPreprocessor._process_text"),
     *plain("request", "preprocess", "InputPreprocessor._process_tokens"),
     Entry("tracellm.engine.preprocess:InputPreprocessor.tokenize_prompt", "request", _capture_tokenized, _tokenized),
-    Entry("tracellm.engine.llm_engine:LLMEngine._add_request", "request", _capture_request, observe=_begin_request),
+    *(
+        Entry(
+            f"tracellm.engine.{engine}._add_request",
+            "request",
+            _capture_request,
+            observe=_begin_request,
+            even_if_raises=True,
+            before=_give_place,
+        )
+        for engine in ("llm_engine:LLMEngine", "async_llm:AsyncLLM")
+    ),
     Entry(
         _OUTPUT_PROCESSOR + ".add_request",
         "request",
         _capture_submitted,
         _submitted,
         gives=_give_submitted,
-        gives_to="LLMEngine._add_request",
+        gives_to=("LLMEngine._add_request", "AsyncLLM._add_request"),
     ),
     *plain("request", "llm_engine", "LLMEngine.add_request"),
     *plain("request", "parallel_sampling", "ParentRequest.get_child_info"),
     *plain("step", "parallel_sampling", "ParentRequest.get_outputs"),
-    *plain("request", "output_processor", "RequestState.from_new_request"),
+    *plain("request", "request_state", "RequestState.from_new_request"),
     *plain("request", "logprobs", "LogprobsProcessor.from_new_request"),
     *plain("request", "detokenizer", "IncrementalDetokenizer.from_new_request"),
     *plain("request", "core_client", "InprocClient.add_request"),
-    *plain("request", "core", "EngineCore.preprocess_add_request", "EngineCore.add_request"),
+    Entry(
+        "tracellm.engine.core:EngineCore.preprocess_add_request",
+        "request",
+        _capture_arrived,
+        _arrived,
+        observe=_note_arrived,
+        span_name="EngineCore.preprocess_add_request",
+    ),
+    *inherited("request", "core", "EngineCore.add_request"),
     *plain("request", "request", "Request.from_engine_core_request"),
     *plain("request", "structured_output.manager", "StructuredOutputManager.grammar_init"),
     *plain("request", "structured_output.manager", "StructuredOutputManager._create_grammar"),
     *plain("request", "structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
     *plain("request", "sched.scheduler", "Scheduler.add_request"),
-    Entry(_OUTPUT_PROCESSOR + ".process_outputs", "step", _capture_outputs, _outputs, observe=_note_outputs),
-    *plain("request", "llm_engine", "LLMEngine.abort_request"),
-    Entry(_OUTPUT_PROCESSOR + ".abort_requests", "request", _capture_aborted, _aborted, observe=_note_aborted),
-    *plain("request", "core", "EngineCore.abort_requests"),
-    *plain("request", "sched.scheduler", "Scheduler.finish_requests"),
+    Entry("tracellm.engine.sched.request_queue:*RequestQueue.add_request", "request", lifeline="Scheduler"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.caller import caller, caller_attributes
-from tracellm.probes.catalog.helpers import argument, capture_engine, learn_engine, plain
+from tracellm.probes.catalog.helpers import argument, capture_engine, learn_engine, learn_tokenizer, plain
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -88,10 +88,49 @@ def _make_client(facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _capture_async_client(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    executor = argument(args, kwargs, 1, "executor_class")
+    return getattr(executor, "__name__", str(executor)), type(result).__name__
+
+
+def _async_client(facts: Any) -> dict[str, Any]:
+    """`make_async_mp_client` is `make_client` with both of its first inputs given; here they are told as if asked."""
+    executor, client = facts
+    return {
+        names.CLIENT_MULTIPROCESS: True,
+        names.CLIENT_ASYNCIO: True,
+        names.CLIENT_EXECUTOR: executor,
+        names.CLIENT_CHOICE: client if client != "NoneType" else "AsyncMPClient",
+        names.CLIENT_RULE: "multiprocess_mode and asyncio_mode",
+        names.ARGUMENTS: [f"executor_class={executor}"],
+        names.RESULT: client,
+    }
+
+
 def _note_client(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
     span.attributes.update(given)
     if names.CLIENT_CHOICE in given:
         span.attributes[names.RESULT] = given[names.CLIENT_CHOICE]
+
+
+# -- the engine core, which may have a process of its own -------------------------------------------------------------
+
+
+def _capture_core(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    config, executor = argument(args, kwargs, 1, "vllm_config"), argument(args, kwargs, 2, "executor_class")
+    model = config.model_config
+    return executor.__name__, model.served_model_name, None if model.skip_tokenizer_init else str(model.tokenizer)
+
+
+def _core(facts: Any) -> dict[str, Any]:
+    return {names.ARGUMENTS: ["vllm_config=VllmConfig", f"executor_class={facts[0]}"]}
+
+
+def _learn_core(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    if facts is not None:
+        _, ledger.model, tokenizer = facts
+        if tokenizer is not None:
+            learn_tokenizer(ledger, tokenizer)
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------
@@ -178,6 +217,7 @@ def _rpc(facts: Any) -> dict[str, Any]:
 
 _CORE = "tracellm.engine.core:EngineCore"
 _CLIENT = "tracellm.engine.core_client:"
+_WRAPPER = "tracellm.engine.worker.worker_base:WorkerWrapperBase"
 _LOADER = "tracellm.engine.model_loader.default_loader:DefaultModelLoader"
 _EXECUTOR = "tracellm.engine.executor.uniproc_executor:UniProcExecutor"
 
@@ -217,23 +257,37 @@ ENTRIES = (
         lifeline="EngineCoreClient",
     ),
     *plain("request", "core_client", "InprocClient.__init__"),
-    *plain("request", "core", "EngineCore.__init__"),
+    Entry(
+        _CLIENT + "EngineCoreClient.make_async_mp_client",
+        "request",
+        _capture_async_client,
+        _async_client,
+        even_if_raises=True,
+    ),
+    Entry(_CORE + ".__init__", "request", _capture_core, _core, observe=_learn_core, span_name="EngineCore.__init__"),
     *plain("request", "executor.uniproc_executor", "UniProcExecutor.__init__", "UniProcExecutor._init_executor"),
-    *plain("request", "worker.worker_base", "WorkerWrapperBase.init_worker", "WorkerWrapperBase.init_device"),
+    Entry(_WRAPPER + ".init_worker", "request", lifeline="Worker"),
+    Entry(_WRAPPER + ".init_device", "request", lifeline="Worker"),
     *plain("request", "worker.gpu_worker", "Worker.__init__", "Worker.init_device", "Worker.load_model"),
     *plain("request", "worker.gpu_model_runner", "GPUModelRunner.__init__", "GPUModelRunner.load_model"),
     *plain("request", "model_loader.default_loader", "DefaultModelLoader.load_model"),
     Entry(_LOADER + "._prepare_weights", "request", _capture_found, _found),
     Entry(_LOADER + ".load_weights", "request", _capture_read, _read),
     Entry(_LOADER + ".place_on_device", "request", _capture_placed, _placed),
-    Entry(_CORE + "._initialize_kv_caches", "request", _capture_kv_cache, _kv_cache),
+    Entry(
+        _CORE + "._initialize_kv_caches",
+        "request",
+        _capture_kv_cache,
+        _kv_cache,
+        span_name="EngineCore._initialize_kv_caches",
+    ),
     *plain("request", "executor.uniproc_executor", "UniProcExecutor.get_kv_cache_specs"),
     Entry(_EXECUTOR + ".determine_available_memory", "request", _capture_memory, _memory),
     *plain("request", "executor.uniproc_executor", "UniProcExecutor.initialize_from_config"),
     Entry(_EXECUTOR + ".collective_rpc", "step", _capture_rpc, _rpc),
     *plain("request", "kv_cache.kv_cache_utils", "get_kv_cache_config"),
     *plain("step", "worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),
-    *plain("step", "worker.worker_base", "WorkerWrapperBase.initialize_from_config"),
+    Entry(_WRAPPER + ".initialize_from_config", "step", lifeline="Worker"),
     *plain("step", "worker.gpu_worker", "Worker.initialize_from_config"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.get_kv_cache_spec", "GPUModelRunner.initialize_kv_cache"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.profile_run"),

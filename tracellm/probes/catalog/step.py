@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tracellm.probes.catalog.helpers import argument, plain
+from tracellm.probes.catalog.helpers import argument, inherited, plain
 from tracellm.probes.catalog.runner import sampled_attributes
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
@@ -111,6 +111,8 @@ def _complete_step(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
         told[names.STEP_FINISHED] = [request_id for request_id, _ in given["ended"]]
         told[names.STEP_FINISH_REASONS] = [reason for _, reason in given["ended"]]
         told[names.STEP_LOGITS] = list(given["logits_shape"])
+        for request_id in told[names.STEP_FINISHED]:
+            ledger.computed(request_id)
     if "sampled" in given:
         told.update(sampled_attributes(given["sampled"], ledger.decode))
         told[names.STEP_CANDIDATES] = _candidates(given["sampled"], ledger.decode)
@@ -193,10 +195,13 @@ ENTRIES = (
         _capture_step,
         _step,
         observe=_complete_step,
+        span_name=STEP,
+        also="step",
     ),
-    *plain("step", "core", "EngineCore._schedule", "EngineCore._execute_model", "EngineCore._process_model_outputs"),
-    *plain("step", "core", "EngineCore.post_step"),
+    *inherited("step", "core", "EngineCore._schedule", "EngineCore._execute_model"),
+    *inherited("step", "core", "EngineCore._process_model_outputs", "EngineCore.post_step"),
     Entry(_SCHEDULER + ".schedule", "step", _capture_schedule, _schedule, gives=_give_schedule, gives_to=STEP),
+    *plain("layer", "sched.scheduler", "Scheduler._make_cached_request_data", "Scheduler._update_after_schedule"),
     *plain("step", "sched.scheduler", "Scheduler.get_grammar_bitmask"),
     *plain("step", "structured_output.manager", "StructuredOutputManager.grammar_bitmask"),
     *plain("layer", "structured_output.manager", "StructuredOutputManager.accept_tokens"),
@@ -213,9 +218,9 @@ ENTRIES = (
     *plain("layer", "kv_cache.block_pool", "BlockPool.cache_full_blocks"),
     *plain("layer", "sched.scheduler", "Scheduler._update_request_with_output", "check_stop"),
     *plain("step", "executor.uniproc_executor", "UniProcExecutor.execute_model", "UniProcExecutor.sample_tokens"),
-    *plain("step", "worker.worker_base", "WorkerWrapperBase.execute_model"),
+    Entry("tracellm.engine.worker.worker_base:WorkerWrapperBase.execute_model", "step", lifeline="Worker"),
     *plain("step", "worker.gpu_worker", "Worker.execute_model", "Worker.sample_tokens"),
     *plain("layer", "detokenizer", "FastIncrementalDetokenizer.update"),
     *plain("layer", "logprobs", "LogprobsProcessor.update_from_output"),
-    *plain("layer", "output_processor", "RequestState.make_request_output"),
+    *plain("layer", "request_state", "RequestState.make_request_output"),
 )

@@ -1,0 +1,131 @@
+"""A request goes on and ends: what each step brings for it, what its caller is given, why it is over.
+
+Worth telling: how many outputs came, how many requests ended. The texts are the life's (`llm_request`), which begins in
+request.py.
+"""
+
+from typing import Any
+
+from tracellm.probes.catalog.helpers import argument, inherited, plain
+from tracellm.probes.errors import remember
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.spec import Entry
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["ENTRIES", "outputs_of"]
+
+
+def outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | None]]:
+    """Of every output: its request as the caller knows it, its index there, text, number of tokens, why it ended."""
+    return [
+        (output.request_id, one.index, one.text, len(one.token_ids), one.finish_reason)
+        for output in request_outputs
+        for one in output.outputs
+    ]
+
+
+# -- a request goes on and ends ---------------------------------------------------------------------------------------
+
+
+def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    new = argument(args, kwargs, 1, "engine_core_outputs")
+    ended = [(one.request_id, str(one.finish_reason)) for one in new if one.finish_reason is not None]
+    ended += [(request_id, "stop") for request_id in result.reqs_to_abort]
+    return len(new), outputs_of(result.request_outputs), ended
+
+
+def _outputs(facts: Any) -> dict[str, Any]:
+    num_new, _, ended = facts
+    return {names.ARGUMENTS: [f"engine_core_outputs=list of {num_new}"], names.RESULT: f"{len(ended)} finished"}
+
+
+def _note_outputs(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    _, outputs, ended = facts or (0, (), ())
+    for request_id, why in ended:
+        ledger.engine_ended(request_id, span.end_ns, why)
+    for known_as, index, text, num_tokens, reason in outputs:
+        request_id = ledger.request_of(known_as, index)
+        if reason == "abort" and not ledger.is_open(request_id):
+            continue
+        ledger.generated(request_id, text, num_tokens, span.end_ns)
+        if reason is not None:
+            ledger.ended(request_id, span.end_ns, reason)
+
+
+def _capture_put(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    output = argument(args, kwargs, 1, "output")
+    return None if isinstance(output, Exception) else outputs_of([output])
+
+
+def _put(facts: Any) -> dict[str, Any]:
+    return {names.ARGUMENTS: [f"output=RequestOutput of {facts[0][0]}" if facts else "output=RequestOutput"]}
+
+
+def _note_put(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    _note_outputs(ledger, span, (0, facts or (), ()), given)
+
+
+def _capture_error(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return remember(argument(args, kwargs, 1, "error"))[:2], list(result)
+
+
+def _error(facts: Any) -> dict[str, Any]:
+    return {names.RESULT: f"{len(facts[1])} requests failed"}
+
+
+def _note_error(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    if facts is not None:
+        (kind, message), request_ids = facts
+        for request_id in request_ids:
+            ledger.failed(request_id, span.end_ns, f"{kind}: {message}" if ledger.text and message else kind)
+
+
+def _capture_aborted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return list(result)
+
+
+def _aborted(facts: Any) -> dict[str, Any]:
+    return {names.RESULT: f"{len(facts)} aborted"}
+
+
+def _note_aborted(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    for request_id in facts or ():
+        if ledger.is_open(request_id):  # else its reader was told, and so its life has ended
+            ledger.ended(request_id, span.end_ns, "abort")
+
+
+# -- the engine core lets go of requests ------------------------------------------------------------------------------
+
+
+def _capture_finished(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    ids = argument(args, kwargs, 1, "request_ids")
+    return [ids] if isinstance(ids, str) else list(ids)
+
+
+def _finished(facts: Any) -> dict[str, Any]:
+    return {names.ARGUMENTS: [f"request_ids=list of {len(facts)}"]}
+
+
+def _note_finished(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    for request_id in facts or ():
+        ledger.computed(request_id)
+
+
+_OUTPUT_PROCESSOR = "tracellm.engine.output_processor:OutputProcessor"
+
+ENTRIES = (
+    Entry(_OUTPUT_PROCESSOR + ".process_outputs", "step", _capture_outputs, _outputs, observe=_note_outputs),
+    *plain("request", "llm_engine", "LLMEngine.abort_request"),
+    Entry(_OUTPUT_PROCESSOR + ".abort_requests", "request", _capture_aborted, _aborted, observe=_note_aborted),
+    *inherited("request", "core", "EngineCore.abort_requests"),
+    Entry(_OUTPUT_PROCESSOR + ".propagate_error", "request", _capture_error, _error, observe=_note_error),
+    Entry("tracellm.engine.output_collector:RequestOutputCollector.put", "step", _capture_put, _put, observe=_note_put),
+    Entry(
+        "tracellm.engine.sched.scheduler:Scheduler.finish_requests",
+        "request",
+        _capture_finished,
+        _finished,
+        observe=_note_finished,
+    ),
+)
