@@ -193,9 +193,11 @@ class OutputProcessor:
         """End a request, with all its siblings, by an error. Returns those of them that the engine core still has."""
         assert state.queue is not None
         state.queue.put(error)
-        request_id = state.request_id if state.parent_req is None else state.parent_req.request_id
-        ended = state.request_id if finished else None
-        return [aborted for aborted in self.abort_requests([request_id]) if aborted != ended]
+        siblings = state.parent_req.child_requests if state.parent_req is not None else set()
+        forgotten = sorted({state.request_id, *siblings} & self.request_states.keys())
+        for request_id in forgotten:
+            self._forget(request_id)
+        return [request_id for request_id in forgotten if request_id != state.request_id or not finished]
 
     def _update_stats_from_output(
         self, state: RequestState, output: EngineCoreOutput, timestamp: float, iteration_stats: IterationStats
