@@ -109,7 +109,7 @@ def call_names(text: str) -> tuple[tuple[str, ...], str, str]:
     if found and text[found.end() : found.end() + 1] == "…":
         name += "…"
     qualifier = before.rpartition(".")[2]
-    names = tuple(dict.fromkeys(part for part in (name, whole.rpartition(".")[2] or whole) if part))
+    names = tuple(dict.fromkeys(part for part in (name, whole.rpartition(".")[2].strip()) if part))
     if names[:1] == ("return",):
         return (), "", ""
     is_class = bool(qualifier) and qualifier.lstrip("_")[:1].isupper()

@@ -13,6 +13,7 @@ A diagram leaves most calls out. So a call's caller is not always the one just a
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracellm.trace import names
 from tracellm.trace.expect.arrows import plain
@@ -53,12 +54,23 @@ def calls(trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, 
     return list(_Reader(trace, known, drawn).read())
 
 
+class _Around(NamedTuple):
+    """The lifelines of the nearest call around one that is known, and of the nearest that is drawn.
+
+    `outermost`: there is none on a known lifeline.
+    """
+
+    known: str | None
+    drawn: str | None
+    outermost: bool
+
+
 class _Reader:
     def __init__(self, trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, ...]], bool]) -> None:
         self._trace = trace
         self._known = known
         self._drawn = drawn
-        self._callers: dict[str, tuple[str | None, str | None]] = {}
+        self._callers: dict[str, _Around] = {}
         self._calls: dict[str, Call] = {}
         self._sent = {message.send.span_id: message for message in trace.messages}
         self._received = {message.receive.span_id: message for message in trace.messages if message.receive}
@@ -93,11 +105,10 @@ class _Reader:
         call = self._calls.get(span.span_id)
         if call is None:
             lifeline = plain(span.lifeline)
-            callers = {name for name in self._around(span) if name is not None}
-            if not callers:
-                callers = {lifeline, plain(span.process.name) if span.process else lifeline}
-            elif None in self._around(span):
-                callers.add(lifeline)
+            on_known, drawn, outermost = self._around(span)
+            callers = {name for name in (on_known, drawn) if name is not None}
+            if outermost:
+                callers |= {lifeline, plain(span.process.name) if span.process else lifeline}
             call = Call(span.start_ns, span, _names(span), _owner(span), frozenset(callers), frozenset({lifeline}))
             self._calls[span.span_id] = call
         return call
@@ -106,8 +117,8 @@ class _Reader:
         """The lifelines that may count as the sender, or the receiver, of the message that this span tells of."""
         return self._call(span).callers | {plain(span.lifeline)}
 
-    def _around(self, span: Span) -> tuple[str | None, str | None]:
-        """The lifelines of the nearest call around it on one that is known, and of the nearest that is drawn."""
+    def _around(self, span: Span) -> _Around:
+        """What is around a call."""
         path: list[Span] = []
         here: Span | None = span
         while here is not None and here.span_id not in self._callers:
@@ -115,16 +126,17 @@ class _Reader:
             here = self._trace.parent(here)
         for one in reversed(path):
             parent = self._trace.parent(one)
-            if parent is None:
-                self._callers[one.span_id] = None, None
+            if parent is None or names.HTTP_METHOD in one.attributes:  # nobody in the server asked for a request
+                self._callers[one.span_id] = _Around(None, None, True)
                 continue
-            on_known, that_is_drawn = self._callers[parent.span_id]
+            around = self._callers[parent.span_id]
             lifeline = plain(parent.lifeline)
             if parent.name != names.REQUEST_SPAN and lifeline in self._known:
-                on_known = lifeline
-                if self._drawn(lifeline, _names(parent)):
-                    that_is_drawn = lifeline
-            self._callers[one.span_id] = on_known, that_is_drawn
+                drawn = lifeline if self._drawn(lifeline, _names(parent)) else around.drawn
+                # That an HTTP request was served is seldom drawn; what it calls first is the outermost call then.
+                outermost = names.HTTP_METHOD in parent.attributes and not drawn
+                around = _Around(lifeline, drawn, outermost)
+            self._callers[one.span_id] = around
         return self._callers[span.span_id]
 
 

@@ -6,10 +6,11 @@ in another place.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from math import inf
 
 from tracellm.trace import names
 from tracellm.trace.expect.arrows import Arrow, Expectation
@@ -21,7 +22,7 @@ __all__ = ["Miss", "Result", "check"]
 _MODEL = re.compile(r"X*Model")
 """How a diagram writes the model's class, whichever that is."""
 
-_Chain = tuple[int, int, "_Chain"] | None  # an arrow, the call that it is, and the same of the arrows before
+_Chain = tuple[int, int, "_Chain"] | None  # an arrow, the call that it is, and the same of the arrows after
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,10 @@ class _Check:
             for name in call.names:
                 self._by_name.setdefault(name, []).append(i)
         self._defined = {(call.owner, name) for call in self._calls for name in call.names}
+        self._methods: dict[str, set[str]] = {}
+        for call in self._calls:
+            for lifeline in call.targets:
+                self._methods.setdefault(lifeline, set()).update(call.names)
         self._places_of: dict[tuple[object, ...], list[int]] = {}
 
     def result(self) -> Result:
@@ -166,7 +171,7 @@ class _Check:
                     seen.setdefault((call.callers, call.targets, call.owner), call)
             others = tuple(sorted(seen.values(), key=lambda call: not call.targets & target)[:3])
             if not others:
-                there = {name for call in self._calls if call.targets & target for name in call.names}
+                there = {name for lifeline in target for name in self._methods.get(lifeline, ())}
                 near = get_close_matches(arrow.names[0], sorted(there), n=2, cutoff=0.6)
         return Miss(arrow, self._at(before, found), self._at(after, found), elsewhere, others, tuple(near))
 
@@ -210,26 +215,27 @@ def _in_turn(places: Sequence[Sequence[int]]) -> dict[int, int]:
 
 
 def _most(places: Sequence[Sequence[int]]) -> dict[int, int]:
-    """The most arrows that can be found in order, each with its call.
+    """The most arrows that can be found in order, each with its call; of equally many those that come first.
 
-    `ends[k]` is the earliest call with which k arrows can be done with. The time is in proportion to the square of the
-    arrows, whatever the number of calls.
+    It goes backwards: `begins[k]` is the latest call with which the last k arrows that are found can begin. The time is
+    in proportion to the square of the arrows, whatever the number of calls.
     """
-    ends: list[tuple[int, _Chain]] = [(-1, None)]
-    for i, at in enumerate(places):
-        if not at:
+    begins: list[tuple[float, _Chain]] = [(inf, None)]
+    for i in range(len(places) - 1, -1, -1):
+        if not places[i]:
             continue
-        for k in range(len(ends) - 1, -1, -1):
-            end, chain = ends[k]
-            place = _next(at, end)
-            if place is None:
+        for k in range(len(begins) - 1, -1, -1):
+            begin, chain = begins[k]
+            at = bisect_left(places[i], begin) - 1
+            if at < 0:
                 continue
-            if k + 1 == len(ends):
-                ends.append((place, (i, place, chain)))
-            elif place < ends[k + 1][0]:
-                ends[k + 1] = place, (i, place, chain)
+            place = places[i][at]
+            if k + 1 == len(begins):
+                begins.append((place, (i, place, chain)))
+            elif place >= begins[k + 1][0]:
+                begins[k + 1] = place, (i, place, chain)
     found: dict[int, int] = {}
-    chain = ends[-1][1]
+    chain = begins[-1][1]
     while chain is not None:
         i, place, chain = chain
         found[i] = place

@@ -1,0 +1,327 @@
+"""A run held against an expectation: what is there in order is found, and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.report.traces import Calls, hello
+from tests.trace.machines import Recorder
+from tests.trace.server_run import MODEL, served
+from tracellm.report.sequence import sequence_diagram
+from tracellm.trace import names
+from tracellm.trace.expect import Expectation, Result, check, read
+from tracellm.trace.expect.match import _in_turn, _most
+from tracellm.trace.merge import merge
+from tracellm.trace.model import Span, Trace
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SEED = FIXTURES / "seed-arrows.tsv"
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
+
+
+@pytest.fixture(scope="module")
+def run() -> Trace:
+    """A served chat request with one token, its two processes on one clock."""
+    trace = served(tokens=1).trace()
+    merge(trace.processes, trace.spans, [])
+    return Trace(trace.spans, trace.processes)
+
+
+@pytest.fixture(scope="module")
+def seed() -> Expectation:
+    """The document's calls, without those for multimodal input."""
+    expectation = read(str(SEED))
+    expectation.arrows = [arrow for arrow in expectation.arrows if not arrow.needs]
+    return expectation
+
+
+def expected(tmp_path: Path, *arrows: str) -> Expectation:
+    """A diagram of these arrows, `A->>B: f`."""
+    (tmp_path / "e.mmd").write_text("\n".join(["sequenceDiagram", *arrows]), encoding="utf-8")
+    return read(str(tmp_path / "e.mmd"))
+
+
+def missed(result: Result) -> list[str]:
+    """The texts of what was not found."""
+    return [miss.arrow.text for miss in result.misses]
+
+
+# -- the document's diagram -------------------------------------------------------------------------------------------
+
+
+def test_the_documents_calls(run: Trace):
+    """All 59 calls of the table are in the run; those for multimodal input are counted apart."""
+    result = check(run, read(str(SEED)))
+    assert (result.matched, result.total, result.needs, result.unknown) == (59, 59, {"mm": 8}, {})
+
+
+@pytest.mark.parametrize(("phase", "count"), [("startup", 25), ("generate", 34)])
+def test_a_phase_of_them(run: Trace, phase: str, count: int):
+    """One phase of a table, or of the diagram itself, can be looked for alone."""
+    result = check(run, read(str(SEED)), phase)
+    assert (result.matched, result.total) == (count, count)
+    assert check(run, read(str(FIXTURES / "vllm_v1_sequence.rst")), phase).total == (25 if phase == "startup" else 42)
+
+
+def test_the_documents_own_slips_are_found(run: Trace):
+    """The diagram itself has four calls that vLLM does not, besides the eight; what is meant is told."""
+    result = check(run, read(str(FIXTURES / "vllm_v1_sequence.rst")))
+    assert (result.matched, result.total) == (55, 67)
+    near = {miss.arrow.names[0]: miss.near[:1] for miss in result.misses}
+    assert near["make_sync_mp_client"] == ("make_async_mp_client",)
+    assert near["_run_output_hanlder"] == ("_run_output_handler",)
+    assert near["process_output_sockets_ThreadLoop"] == ("process_output_sockets",)
+    assert result.unknown == {"QwenXXXMultiModalProcessor": ()}
+
+
+def test_swapped_calls_are_out_of_order(run: Trace, seed: Expectation):
+    """Whichever two neighbours are swapped, one of them is then in the wrong place, and it is told where."""
+    for i in range(len(seed.arrows) - 1):
+        arrows = list(seed.arrows)
+        arrows[i : i + 2] = arrows[i + 1], arrows[i]
+        result = check(run, replace(seed, arrows=arrows))
+        assert result.matched == 58, arrows[i]
+        [miss] = result.misses
+        assert miss.arrow in arrows[i : i + 2]
+        assert miss.elsewhere
+        assert miss.others == ()
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_another_lifeline_is_not_found(run: Trace, seed: Expectation, end: str):
+    """A call by, or on, any other lifeline of the table is missing."""
+    for i, arrow in enumerate(seed.arrows):
+        for other in set(seed.lifelines.values()) - {getattr(arrow, end)}:
+            changed: dict[str, Any] = {end: other}
+            arrows = [*seed.arrows[:i], replace(arrow, **changed), *seed.arrows[i + 1 :]]
+            result = check(run, replace(seed, arrows=arrows))
+            if arrows[i].text == "AsyncLLM → Processor: __init__" and other == frozenset({"AsyncLLM"}):
+                assert result.matched == 59  # AsyncLLM has an __init__ too
+            else:
+                assert result.matched == 58, arrows[i]
+
+
+def test_a_call_that_did_not_happen_is_missing(seed: Expectation):
+    """Take any one call out of the run and it is the one that is missing."""
+    whole = served(tokens=1).trace()
+    merge(whole.processes, whole.spans, [])
+    spans = Trace(whole.spans, whole.processes).spans
+    for name, count in {
+        "Scheduler._update_after_schedule": 1,
+        "GPUModelRunner._prepare_inputs": 1,
+        "AsyncLLM.generate": 1,
+    }.items():
+        left = [span for span in spans if span.name != name]
+        result = check(Trace(left, whole.processes), seed)
+        assert [miss.arrow.names[0] for miss in result.misses][:count] == [name.rpartition(".")[2]]
+        assert result.misses[0].elsewhere == ()
+        assert result.misses[0].before is not None
+        assert result.misses[0].before[0] == seed.arrows[seed.arrows.index(result.misses[0].arrow) - 1]
+
+
+# -- who calls whom ---------------------------------------------------------------------------------------------------
+
+
+def test_lifelines_that_are_not_drawn_are_seen_through(run: Trace, tmp_path: Path):
+    """Without the lifelines between them, the caller is the nearest that is drawn."""
+    assert check(run, expected(tmp_path, f"UniProcExecutor->>{MODEL}: forward")).matched == 1
+    far = expected(tmp_path, "participant Worker", f"UniProcExecutor->>{MODEL}: forward")
+    assert missed(check(run, far)) == [f"UniProcExecutor->>{MODEL}: forward"]
+
+
+def test_calls_that_are_not_drawn_may_be_seen_through(run: Trace, tmp_path: Path):
+    """Our own diagrams leave calls out whose lifelines they have: what those called stands at the one before."""
+    left_out = expected(
+        tmp_path,
+        "EngineCoreProc->>UniProcExecutor: execute_model",
+        f"UniProcExecutor->>{MODEL}: forward",
+        "GPUModelRunner->>GPUModelRunner: _prepare_inputs",
+    )
+    assert missed(check(run, left_out)) == ["GPUModelRunner->>GPUModelRunner: _prepare_inputs"]  # it came before
+
+
+def test_an_outermost_call_is_its_own_lifelines(tmp_path: Path):
+    """Nobody calls the first function of a process, so it counts as called by itself, or by the process."""
+    calls = Calls()
+    calls.leaf("A.f")
+    assert check(calls.trace(), expected(tmp_path, "A->>A: f")).matched == 1
+    assert check(calls.trace(), expected(tmp_path, "main->>A: f")).matched == 1
+    assert check(calls.trace(), expected(tmp_path, "B->>A: f")).matched == 0
+
+
+def test_the_model_stands_for_its_class(run: Trace, tmp_path: Path):
+    """`Model`, `XXXXModel` are whatever model was loaded, and no other class."""
+    for name in ("Model", "XXXXModel", MODEL):
+        assert check(run, expected(tmp_path, f"GPUModelRunner->>{name}: forward")).matched == 1
+    for name in ("XYModel", "LlamaForCausalLM"):
+        assert check(run, expected(tmp_path, f"GPUModelRunner->>{name}: forward")).matched == 0
+
+
+def test_the_class_that_defines_a_method(run: Trace, tmp_path: Path):
+    """`MPClient.__init__` is the inherited one; `AsyncMPClient.__init__` another; an unqualified name is either."""
+    twice = ["AsyncMPClient->>AsyncMPClient: MPClient.__init__"] * 2
+    assert check(run, expected(tmp_path, *twice[:1])).matched == 1
+    assert check(run, expected(tmp_path, *twice)).matched == 1
+    own = "AsyncMPClient->>AsyncMPClient: AsyncMPClient.__init__"
+    assert check(run, expected(tmp_path, "participant EngineCoreClient", own)).matched == 0
+    outer = "EngineCoreClient->>AsyncMPClient: AsyncMPClient.__init__"
+    assert check(run, expected(tmp_path, "participant AsyncLLM", outer, *twice[:1])).matched == 2
+    inherited = "AsyncMPClient->>AsyncMPClient: AsyncMPClient.launch_core_engines"
+    assert check(run, expected(tmp_path, inherited)).matched == 1  # nobody overrides it, so it may be said so
+    assert check(run, expected(tmp_path, inherited.replace(": Async", ": Sync"))).matched == 0
+
+
+def test_what_a_lifeline_holds(run: Trace, tmp_path: Path):
+    """`waiting.add_request` is a call on something that the scheduler holds, whose class is not drawn."""
+    held = "Scheduler->>Scheduler: self.waiting.add_request(request)"
+    assert check(run, expected(tmp_path, held)).matched == 1
+    drawn = ["participant EngineCoreProc", "participant FCFSRequestQueue"]
+    assert check(run, expected(tmp_path, drawn[0], held)).matched == 1
+    assert check(run, expected(tmp_path, *drawn, held)).matched == 0
+    assert check(run, expected(tmp_path, drawn[0], "Scheduler->>Scheduler: add_request")).matched == 0
+
+
+def test_a_second_name_counts(run: Trace, tmp_path: Path):
+    """`step_fn` is what vLLM calls `step`."""
+    for name in ("step", "step_fn"):
+        assert check(run, expected(tmp_path, f"EngineCoreProc->>EngineCoreProc: {name}")).matched == 1
+
+
+def test_a_loop_begins_again_with_each_turn(tmp_path: Path):
+    """A loop that has been going on counts before each call that it makes, and so does a loop around it."""
+    recorder = Recorder(1)
+    loop: dict[str, Any] = {names.CALL_KIND: "loop"}
+    busy = recorder.call("A.busy", 0, 1000, None, "", **loop)
+    queue = recorder.call("A.queue", 1, 900, busy, "", **loop)
+    turn = recorder.call("A.f", 100, 110, queue)
+    recorder.call("A.g", 105, 106, turn)
+    recorder.call("A.f", 200, 210, queue)
+    trace = Trace(recorder.spans, [recorder.process])
+    once = ["A->>A: busy", "A->>A: queue", "A->>A: f"]
+    assert check(trace, expected(tmp_path, *once, *once)).misses == ()
+    assert missed(check(trace, expected(tmp_path, *once, *once, *once))) == once[2:]
+    assert check(trace, expected(tmp_path, "A->>A: f", "A->>A: busy", "A->>A: g")).matched == 2
+
+
+def test_messages_between_processes(run: Trace, tmp_path: Path):
+    """An asynchronous arrow with a message's type is that message, between the lifelines at its two ends."""
+    out = "AsyncMPClient-)EngineCoreProc: ADD, 312 bytes"
+    assert check(run, expected(tmp_path, "AsyncMPClient->>AsyncMPClient: _send_input", out)).matched == 2
+    assert check(run, expected(tmp_path, "EngineCoreProc-)AsyncMPClient: ADD")).matched == 0
+    assert check(run, expected(tmp_path, "participant AsyncMPClient", "EngineCoreProc-)AsyncLLM: ADD")).matched == 0
+
+
+def test_a_request_is_no_call(tmp_path: Path):
+    """A request's life is a span, and stands neither for a call nor between two."""
+    calls = Calls()
+    with calls("A.f"), calls(names.REQUEST_SPAN, lifeline=names.REQUEST_SPAN):
+        calls.leaf("B.g")
+    life = f"A->>{names.REQUEST_SPAN}: {names.REQUEST_SPAN}"
+    assert missed(check(calls.trace(), expected(tmp_path, life, "A->>B: g"))) == [life, "A->>B: g"][:1]
+
+
+# -- what is told of what is missing ----------------------------------------------------------------------------------
+
+
+def small() -> Trace:
+    """Four calls: A.f, B.g by A.f, B.h, A.f again."""
+    calls = Calls()
+    with calls("main.py", lifeline="main.py"):
+        with calls("A.f"):
+            calls.leaf("B.g")
+        calls.leaf("B.h")
+        calls.leaf("A.f")
+    return calls.trace()
+
+
+def test_why_a_call_is_missing(tmp_path: Path):
+    """Out of order and where; by another; never, with what may be meant; and what was found around it."""
+    out_of_order, by_another, never = (
+        check(small(), expected(tmp_path, "main.py->>B: h", arrow, "main.py->>A: f")).misses[0]
+        for arrow in ("A->>B: g", "main.py->>B: g", "A->>B: gg")
+    )
+    assert [call.span.name for call in out_of_order.elsewhere] == ["B.g"]
+    assert out_of_order.before is not None
+    assert out_of_order.before[1].span.name == "B.h"
+    assert out_of_order.after is not None
+    assert out_of_order.after[1].span.start_ns == small().spans[-1].start_ns
+    assert [call.callers for call in by_another.others] == [frozenset({"A"})]
+    assert (never.elsewhere, never.others, never.near) == ((), (), ("g",))
+
+
+def test_unknown_lifelines_are_named(tmp_path: Path):
+    """A lifeline that is nowhere in the run, with what may be meant; one that is only declared does not matter."""
+    result = check(small(), expected(tmp_path, "participant Nobody", "main.py->>A: f", "Xyz->>Uvw: g", "main->>B: h"))
+    assert result.unknown == {"Xyz": (), "Uvw": ()}
+    assert check(hello(), expected(tmp_path, "EngineCore->>Schedular: schedule")).unknown == {
+        "Schedular": ("Scheduler",)
+    }
+
+
+def test_the_rest_is_counted_beyond_the_first_miss(tmp_path: Path):
+    """One call too many, however early, takes nothing from the others, also when it only comes at the very end."""
+    calls = Calls()
+    for name in "abcdez":
+        calls.leaf(f"A.{name}")
+    arrows = [f"A->>A: {name}" for name in "zabcde"]
+    result = check(calls.trace(), expected(tmp_path, *arrows))
+    assert (result.matched, missed(result)) == (5, ["A->>A: z"])
+
+
+# -- the search itself ------------------------------------------------------------------------------------------------
+
+
+@patient
+@given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
+def test_the_most_that_can_be_found(wanted: list[str], recorded: list[str]):
+    """As many as the longest common subsequence, found by trying all; all if and only if the quick way finds all."""
+    places = [[i for i, name in enumerate(recorded) if name == one] for one in wanted]
+    found = _most(places)
+    assert [wanted[i] for i in sorted(found)] == [recorded[found[i]] for i in sorted(found)]
+    assert sorted(found.values()) == [found[i] for i in sorted(found)]
+    assert len(set(found.values())) == len(found)
+    assert len(found) == _longest(wanted, recorded)
+    assert (len(_in_turn(places)) == len(wanted)) is (len(found) == len(wanted))
+
+
+def _longest(wanted: Sequence[str], recorded: Sequence[str]) -> int:
+    for length in range(len(wanted), 0, -1):
+        for chosen in combinations(wanted, length):
+            rest = iter(recorded)
+            if all(name in rest for name in chosen):
+                return length
+    return 0
+
+
+def test_many_calls(tmp_path: Path):
+    """Thirty thousand calls against three hundred arrows, some of them wrong: the count is right."""
+    spans = [Span(f"A.{'fg'[i % 2]}", "1" * 32, f"{i:016x}", None, i, i, {names.LIFELINE: "A"}) for i in range(30_000)]
+    arrows = ["A->>A: f", "A->>A: g", "A->>A: nope"] * 100
+    assert check(Trace(spans), expected(tmp_path, *arrows)).matched == 200
+
+
+# -- our own diagrams -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("how", [{}, {"detail": "layer"}, {"focus": ["Scheduler"]}, {"limit": 20}])
+@pytest.mark.parametrize("what", [{}, {"prompts": 3, "tokens": 20}, {"fails_at": 3}, {"text": '<b>;#"→'}])
+def test_a_run_passes_its_own_diagram(tmp_path: Path, lang: str, how: dict[str, Any], what: dict[str, Any]):
+    """Counts, arguments, entities, shortened names and all; and a run that did less does not pass it."""
+    trace = hello(**what)
+    (tmp_path / "sequence.mmd").write_text(sequence_diagram(trace, lang=lang, **how), encoding="utf-8")
+    own = read(str(tmp_path / "sequence.mmd"))
+    result = check(trace, own)
+    assert (result.misses, result.unknown) == ((), {})
+    assert result.total >= 17
+    less = [span for span in trace.spans if span.method != "schedule"]
+    assert {miss.arrow.names[0] for miss in check(Trace(less), own).misses} >= {"schedule"} & {
+        arrow.names[0] for arrow in own.arrows
+    }
