@@ -63,8 +63,14 @@ async def serve_http(
         KeyboardInterrupt: a second signal came, and requests were given up.
         EngineDeadError: the engine has died.
     """
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        # uvicorn finds out from the signature what it is given; a recording wraps FastAPI's own.
+        await app(scope, receive, send)
+
     config = uvicorn.Config(
-        app,
+        application,
+        lifespan="off",
         log_config=_LOG_CONFIG,
         log_level=args.uvicorn_log_level,
         access_log=not args.disable_uvicorn_access_log,
