@@ -52,21 +52,22 @@ def _with_before(wrapper: Function, probe: Probe) -> Function:
 
 
 def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function:
-    async def outer(*args: Any, **kwargs: Any) -> Any:
+    # With ASGI's own parameters: uvicorn calls an application without any to see whether it objects.
+    async def outer(app: Any, scope: Any, receive: Any, send: Any) -> Any:
         place = place_here()
         if state.append is None or probe.begins_trace is None or place.begun is not None:
-            return await wrapper(*args, **kwargs)
+            return await wrapper(app, scope, receive, send)
         try:
-            header = probe.begins_trace(args, kwargs)
+            header = probe.begins_trace((app, scope, receive, send), {})
         except Exception as mistake:
             header = None
             probe.disable("begins_trace", mistake)
         if header is None:
-            return await function(*args, **kwargs)
+            return await function(app, scope, receive, send)
         trace_id, parent = parse(header) or (state.ids.trace(), None)
         try:
             here.set(Place(0, 0, place.thread, place.thread_name, Begun(trace_id, parent, state.first)))
-            return await wrapper(*args, **kwargs)
+            return await wrapper(app, scope, receive, send)
         finally:
             here.set(place)
 

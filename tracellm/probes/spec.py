@@ -87,7 +87,7 @@ class Entry:
         phase: startup or generation, for a call that opens such a phase.
         even_if_raises: `capture` also runs when the call raised (its result is None then).
         before: runs just before the call.
-        begins_trace: the call begins a trace of its own; for coroutines.
+        begins_trace: the call begins a trace of its own; for ASGI applications.
         loop: the call goes on for as long as the engine does, and belongs to no request.
         span_name: what its spans are called, where the receiver's class and the method are not the answer.
         also: a second name of the method, in documents.

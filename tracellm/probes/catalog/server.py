@@ -42,11 +42,8 @@ def _begins_trace(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
 
 
 def _watch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    app, scope, receive, send = (argument(args, kwargs, i, name) for i, name in enumerate(_ASGI))
-    return (app, scope, receive, _Send(send)), {}
-
-
-_ASGI = ("self", "scope", "receive", "send")
+    app, scope, receive, send = args
+    return (app, scope, receive, _Send(send)), kwargs
 
 
 def _capture_http(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
