@@ -105,6 +105,8 @@ def call_tree(trace: Trace) -> list[Node]:
 def _under(trace: Trace, root: Span) -> Node:
     path: list[Node] = []  # from the root down to the node made last
     for depth, span in trace.walk(root):
+        if span.name == names.REQUEST_SPAN:  # a child of the call that submitted it, but no call
+            continue
         if depth > DEEPEST:
             path[DEEPEST].hidden.append(span)
             continue
@@ -126,6 +128,8 @@ def _own_ns(trace: Trace, span: Span) -> int:
     """The part of the span that no child covers; children overlap where there are threads or coroutines."""
     covered, reached = 0, span.start_ns
     for child in trace.children(span):
+        if child.name == names.REQUEST_SPAN:
+            continue
         start, end = max(child.start_ns, reached), min(child.end_ns, span.end_ns)
         if end > start:
             covered += end - start
