@@ -68,7 +68,7 @@ def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit:
         roots = fold_all(trace, roots, story)
     if detail is not None or focus or limit is None:
         return _draw(story, roots, everything(roots, story), "diagram.repeated_steps", lang)
-    roots = condense(roots, max(4, limit // 6))
+    roots = condense(roots, max(4, limit // (8 if story.lanes else 6)))  # each brings a message, too
     return _draw(story, roots, choose(roots, limit, story), "diagram.left_out", lang)
 
 

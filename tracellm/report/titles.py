@@ -19,6 +19,7 @@ __all__ = [
     "arguments",
     "call_name",
     "caller_line",
+    "ended_from_outside",
     "error",
     "error_class",
     "message_title",
@@ -70,6 +71,11 @@ def error_class(span: Span) -> str:
     return visible((span.error or "").partition(":")[0].rpartition(".")[2])
 
 
+def ended_from_outside(span: Span) -> bool:
+    """Whether the call ended by being told to: a process by a signal, a task by being cancelled."""
+    return error_class(span) in ("SystemExit", "CancelledError", "GeneratorExit")
+
+
 def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str:
     """What a message is and how large: `ADD 0 (312 B)`, `ADD 0, 1, 2 (305-312 B)`, `OUTPUTS 3 requests (180 B)`.
 
@@ -91,7 +97,10 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
     if not sizes:
         return said
     smallest, largest = byte_size(min(sizes)), byte_size(max(sizes))
-    return f"{said} ({largest if smallest == largest else f'{smallest} - {largest}'})"
+    if smallest == largest:
+        return f"{said} ({largest})"
+    number, _, unit = smallest.partition(" ")
+    return f"{said} ({number if largest.endswith(f' {unit}') else smallest}-{largest})"
 
 
 def script_of(span: Span) -> bool:

@@ -7,7 +7,8 @@ Each arrow has a rank, and the lowest are drawn until the limit is reached:
 1. an arrow for each of the next groups of steps; the user's own functions and what their lines call; the chain in a
    step that failed;
 2. `OTHER_CHAINS`, by which the engine is built and requests get in and out;
-3. `RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do
+3. of several processes, what is in `STEP_CHAIN` and not in `SHORT_CHAIN`, in the first decode step;
+`RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do
 there;
 4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
 """
@@ -17,10 +18,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tracellm.report.passes.chains import INSIDE, OTHER_CHAINS, RETURNS, STEP_CHAIN
+from tracellm.report.passes.chains import INSIDE, OTHER_CHAINS, RETURNS, SHORT_CHAIN, STEP_CHAIN, TAKEN_IN
 from tracellm.report.passes.step_groups import step_head
 from tracellm.report.passes.story import Story
-from tracellm.report.titles import error_class, result, script_of
+from tracellm.report.titles import ended_from_outside, result, script_of
 from tracellm.trace import names
 from tracellm.trace.names import LEVELS
 from tracellm.trace.tree import Node, raised_here, walk
@@ -115,11 +116,14 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
         if node.kind == "call" and node.span.span_id in story.messages:
             kind = node.span.attributes.get(names.MESSAGE_TYPE)
             seen[kind, place] += 1
-            few = place in ("prefill", "decode") or seen[kind, place] <= MOST_MESSAGES
+            step = story.messages[node.span.span_id].step
+            few = (place in ("prefill", "decode") or seen[kind, place] <= MOST_MESSAGES) and (not step or step.requests)
             yield _Arrow(-1 if few else 1 if seen[kind, place] <= MOST_GROUPS else 4, order, node, is_return=False)
         elif node.kind == "call" and not (depth == 0 and script_of(node.span)):
             rank = _rank(node, depth, place)
-            if node.span.span_id in story.callers:
+            if story.lanes:
+                rank = _rank_over_lanes(node, place, rank)
+            if place != "head" and node.span.span_id in story.callers:
                 # What others did beside it is no less than what it did before: tell the first of each, then the rest.
                 seen[node.key, place] += 1
                 rank += min(seen[node.key, place] - 1, MOST_GROUPS) * (5 if rank else 1)
@@ -148,14 +152,16 @@ def _place_below(node: Node, child: Node, place: _Place, first: dict[int, _Place
 
 def _rank(node: Node, depth: int, place: _Place) -> int:
     name = node.span.name
-    ended = node.failed and error_class(node.span) == "SystemExit"  # how a process is ended from outside
-    if (raised_here(node) and not ended) or (_in_chain(node) and place in ("", "prefill", "decode")):
+    if (raised_here(node) and not ended_from_outside(node.span)) or (
+        _in_chain(node) and place in ("", "prefill", "decode")
+    ):
         return 0
     if place == "head" or (node.failed and _in_chain(node)):
         return 1
     if _of_the_user(node) and place != "later":
         return 1
-    if name in OTHER_CHAINS and place != "later":
+    inner = name == "EngineCore.__init__" and node.span.lifeline != "EngineCore"  # EngineCoreProc.__init__ is around it
+    if name in OTHER_CHAINS and place != "later" and not inner:
         return 2
     if place == "prefill" and (name in INSIDE or name.endswith(("ForCausalLM.compute_logits", "DecoderLayer.forward"))):
         return 3
@@ -176,6 +182,17 @@ def _return_rank(node: Node, depth: int, place: _Place) -> int:
 
 def _in_chain(node: Node) -> bool:
     return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
+
+
+def _rank_over_lanes(node: Node, place: _Place, rank: int) -> int:
+    """The boundary takes room, too: the decode step is told in short, but what becomes of the outputs is told."""
+    name = node.span.name
+    if name == "OutputProcessor.process_outputs" and place in ("prefill", "decode"):
+        return 0
+    if rank == 2 and place in ("", "prefill") and name in TAKEN_IN:
+        return 1
+    short = raised_here(node) or name in SHORT_CHAIN or name.endswith("ForCausalLM.forward")
+    return 3 if rank == 0 and place == "decode" and not short else rank
 
 
 def _of_the_user(node: Node) -> bool:

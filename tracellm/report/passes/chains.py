@@ -4,7 +4,7 @@ The names are vLLM's. Some calls are known by the class that defines them, `MPCl
 client it is.
 """
 
-__all__ = ["INSIDE", "OTHER_CHAINS", "RETURNS", "STEP_CHAIN"]
+__all__ = ["INSIDE", "OTHER_CHAINS", "RETURNS", "SHORT_CHAIN", "STEP_CHAIN", "TAKEN_IN"]
 
 STEP_CHAIN = frozenset({
     "LLM.generate",
@@ -32,11 +32,27 @@ STEP_CHAIN = frozenset({
 })  # fmt: skip
 """The calls by which a token is made; the model's own forward, whatever the model's class, is one of them."""
 
+SHORT_CHAIN = frozenset({
+    "LLMEngine.step",
+    "SyncMPClient.get_output",
+    "EngineCore.step_fn",
+    "Scheduler.schedule",
+    "UniProcExecutor.execute_model",
+    "Worker.execute_model",
+    "GPUModelRunner.execute_model",
+    "Scheduler.update_from_output",
+})  # fmt: skip
+"""The same in short, for when it has been told before."""
+
+TAKEN_IN = frozenset({"EngineCoreProc._handle_client_request", "Scheduler.add_request"})
+"""What the engine core does with a request that came over the boundary, between the two."""
+
 OTHER_CHAINS = frozenset({
     "LLM.__init__",
     "LLMEngine.__init__",
     "EngineCoreClient.make_client",
     "InprocClient.__init__",
+    "AsyncLLM.__init__",
     "AsyncLLM.from_vllm_config",
     "EngineCoreClient.make_async_mp_client",
     "SyncMPClient.__init__",

@@ -6,6 +6,8 @@ told which calls begin a lane of their own, which go on for long, so that their 
 wait for another lane.
 """
 
+from bisect import bisect_right
+
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 
@@ -81,10 +83,18 @@ class Lanes:
         if own != (_pid(parent), _thread(parent)):
             self._begins.add(span.span_id)
             return own
-        if _kind(span) == "loop" and _outlives(span, parent):
+        if _kind(span) == "loop" and (_outlives(span, parent) or self._beside_others(span, parent)):
             self._begins.add(span.span_id)
             return own[0], f"{own[1]}|{span.name}"
         return self._of[parent.span_id]
+
+    def _beside_others(self, span: Span, parent: Span) -> bool:
+        """Whether the same caller made other calls while this one went on."""
+        own = _pid(span), _thread(span)
+        calls = self._trace.children(parent)
+        after = bisect_right(calls, span.start_ns, key=lambda one: one.start_ns)
+        following = (one for one in calls[after:] if (_pid(one), _thread(one)) == own)
+        return next((one.start_ns < span.end_ns for one in following), False)
 
     def _look_up(self, span: Span) -> None:
         """What a call is, its callees being known."""

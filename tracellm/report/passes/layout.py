@@ -9,6 +9,7 @@ from tracellm.report.passes.story import Story
 from tracellm.report.texts import text
 from tracellm.report.titles import (
     arguments,
+    ended_from_outside,
     error,
     error_class,
     message_title,
@@ -106,7 +107,7 @@ class _Layout:
         title = f"{shorten(visible(node.span.method), LONGEST_NAME)}({arguments(node.span, LONGEST_VALUES)})"
         if node.open:
             title = text(self._lang, "calltree.open", name=title)
-        elif self._story.is_long(node.span) and node.failed and error_class(node.span) != "SystemExit":
+        elif self._story.is_long(node.span) and node.failed and not ended_from_outside(node.span):
             title = f"{title} ✗ {error_class(node.span)}"  # where it ended is far below
         # Repeated calls with arrows below them stand in a loop; without, a count says as much in one line.
         if often := "" if below and node.count % of == 0 else times(node.count, of, self._lang):

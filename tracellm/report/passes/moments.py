@@ -40,7 +40,7 @@ class Moment:
 def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Moment]:
     """The moment of each part, by span id. `parts` are in order of their starts."""
     told = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
-    taken, waits = _taken(trace)
+    taken, waits, until = _taken(trace)
     steps = _steps_of(trace, told)
     by_lane: dict[Lane, list[Span]] = {}
     for part in parts:
@@ -50,16 +50,20 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
         sends = [one.send for one in trace.messages if lanes.of(one.send)[0] == pid and lanes.of(one.send) != (pid, "")]
         if any(part.span_id in steps for part in core):
             came = [one.receive.start_ns for one in trace.messages if one.receive and _pid(one.receive) == pid]
-            _tell_turns(core, sends, sorted(came), taken, steps, told)
-    _tell_waits(trace, lanes, by_lane, waits, told)
+            _tell_turns(core, sends, sorted(came), taken, until, steps, told)
+    _tell_waits(by_lane, waits, told)
     _keep_order(by_lane, told)
     return told
 
 
-def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str]]:
-    """When each message was taken by those it was for, by the id of its send; and which call of WAITS took which."""
+def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
+    """When each message was taken by those it was for, by the id of its send; and which call of WAITS took which.
+
+    The last of the three says until when what was taken was looked at, where a call is around that.
+    """
     taken: dict[str, int] = {}
     waits: dict[str, str] = {}
+    until: dict[str, int] = {}
     arrived: dict[int, list[Message]] = {}
     for message in trace.messages:
         if message.receive is None:
@@ -80,7 +84,10 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str]]:
             if taker is not None:
                 taken[message.send.span_id] = max(message.receive.start_ns, taker.start_ns)
                 waits[taker.span_id] = message.send.span_id
-    return taken, waits
+                around = trace.parent(taker)
+                if around is not None and around.name == "LLMEngine.step":
+                    until[message.send.span_id] = around.end_ns
+    return taken, waits, until
 
 
 def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
@@ -101,6 +108,7 @@ def _tell_turns(
     sends: Sequence[Span],
     came: Sequence[int],
     taken: dict[str, int],
+    until: dict[str, int],
     steps: dict[str, Span],
     told: dict[str, Moment],
 ) -> None:
@@ -120,20 +128,27 @@ def _tell_turns(
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
             told[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
+    quiet = 0  # the end of the client's look at the last outputs: what brings none is told after it
+    for place, part in enumerate(core):
+        if place in sent:
+            quiet = max(until.get(send.span_id, 0) for send in sent[place])
+        elif part.span_id in steps:
+            told[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, place), steps[part.span_id].span_id)
     after: Moment | None = None  # the turn that what comes before in this thread may belong to
     for place in range(len(core) - 1, -1, -1):
         part = core[place]
         if place in sent or part.span_id in steps:
             step = steps.get(part.span_id)
-            at = min((taken[send.span_id] for send in sent.get(place, ())), default=part.start_ns)
-            after = Moment(at, (_TURN, place), step.span_id if step else None)
-            told[part.span_id] = after
+            after = told[part.span_id]
+            if place in sent:
+                at = min(taken[send.span_id] for send in sent[place])
+                after = told[part.span_id] = Moment(at, (_TURN, place), step.span_id if step else None)
         elif after is not None:
             is_loop = part.attributes.get(names.CALL_KIND) == "loop"
             if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[place + 1]):
                 after = None  # the engine core waited for what came then: this is of no turn
                 continue
-            told[part.span_id] = Moment(after.time_ns, (_TURN, place), after.step)
+            told[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
             if is_loop:
                 after = None  # a turn begins with a look into the queue
 
@@ -142,18 +157,18 @@ def _answers(part: Span, send: Span) -> bool:
     return send.attributes.get(names.MESSAGE_TYPE) != "OUTPUTS" and part.start_ns < send.start_ns
 
 
-def _tell_waits(
-    trace: Trace, lanes: Lanes, by_lane: dict[Lane, list[Span]], waits: dict[str, str], told: dict[str, Moment]
-) -> None:
+def _tell_waits(by_lane: dict[Lane, list[Span]], waits: dict[str, str], told: dict[str, Moment]) -> None:
     """A task that takes outputs in a loop: the call that waits comes before the turn, what it does with them after."""
-    for parts in by_lane.values():
+    for lane, parts in by_lane.items():
+        if not lane[1]:
+            continue  # what else the main thread did must not be held up
         turn: Moment | None = None
         for part in parts:
             if part.name in WAITS:
                 turn = told.get(waits.get(part.span_id, ""))
                 if turn is not None:
                     told[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
-            elif turn is not None and lanes.of(part)[1]:
+            elif turn is not None:
                 told[part.span_id] = Moment(max(part.start_ns, turn.time_ns), told[part.span_id].rank, turn.step)
 
 

@@ -43,7 +43,7 @@ class Places:
         roots = list(roots)
         self._processes = _processes(roots, story)
         self._with_script = {_pid(root.span) for root in roots if root.spans and script_of(root.span)}
-        self._roots = roots
+        self._drawn = {span.span_id for node in walk(roots) if node.kind == "call" for span in node.spans}
         calls: list[tuple[Place, Place]] = []
         of_steps: list[tuple[Place, Place]] = []
         for root in roots:
@@ -65,10 +65,17 @@ class Places:
         part = story.part_of.get(node.span.span_id)
         if part is not None and (around.kind != "call" or story.part_of.get(around.span.span_id) != part):
             caller = story.callers[part]
-            return self._from_outside(node.span) if caller is None else self.of(caller)
+            return self._from_outside(node.span) if caller is None else self.of(self._nearest_drawn(caller))
         if around.kind == "call" and around is not node:
             return self.of(around.span)
         return self._from_outside(node.span)
+
+    def _nearest_drawn(self, caller: Span) -> Span:
+        """The call that is drawn and leads to this one; itself where none is."""
+        above: Span | None = caller
+        while above is not None and above.span_id not in self._drawn:
+            above = self._story.above(above)
+        return above or caller
 
     def _from_outside(self, span: Span) -> Place:
         """Where a call comes from that nobody recorded made."""

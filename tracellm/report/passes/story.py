@@ -48,6 +48,7 @@ class Story:
         steps: the step whose turn a part belongs to, both as span ids; only of steps that are in no such call.
         messages: for each message, by the id of the span that encoded it: it, who sent and who received it.
         lanes: what ran in which thread or task; None where all ran in one.
+        trace: whose story it is; None where all ran in one lane.
     """
 
     roots: list[Node]
@@ -57,6 +58,12 @@ class Story:
     steps: dict[str, str] = field(default_factory=dict)
     messages: dict[str, Sent] = field(default_factory=dict)
     lanes: Lanes | None = None
+    trace: Trace | None = None
+
+    def above(self, span: Span) -> Span | None:
+        """The call that made this one, if both ran in one lane."""
+        parent = self.trace.parent(span) if self.trace else None
+        return parent if parent and self.lanes and self.lanes.of(parent) == self.lanes.of(span) else None
 
     def is_long(self, span: Span) -> bool:
         """Whether a call is drawn without what it did, which stands where it happened."""
@@ -72,7 +79,7 @@ def tell(trace: Trace, roots: list[Node]) -> Story:
     lanes = Lanes(trace)
     if not lanes.several and not trace.messages:
         return Story(roots)
-    story = Story(roots, lanes=lanes)
+    story = Story(roots, lanes=lanes, trace=trace)
     _hide_messages(trace, roots)
     parts: list[Node] = []
     top = _spine(roots)
@@ -110,7 +117,7 @@ def _units(roots: list[Node]) -> dict[str, str]:
             around = node.span.span_id
         elif node.spans and node.span.name == STEP_SPAN and around:
             found.setdefault(around, node.span.span_id)
-        stack += [(child, around) for child in node.children]
+        stack += [(child, around) for child in reversed(node.children)]
     return found
 
 
