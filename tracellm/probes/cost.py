@@ -38,7 +38,11 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
 
 
 def spent(calls: int, capture_ns: int, seconds: float) -> dict[str, Any]:
-    """What so many calls and captures cost in a run of `seconds`."""
+    """What so many calls and captures cost in a run of `seconds`.
+
+    The time spent in probes on the hot path is estimated as the number of calls times the cost of one, which is
+    measured here and now, plus the measured time of captures; `share` is that of the run's wall time.
+    """
     per_call = _seconds_per_call()
     in_probes = calls * per_call + capture_ns / 1e9
     return {

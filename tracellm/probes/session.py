@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,7 +31,15 @@ from tracellm.probes.install import Installation
 from tracellm.probes.live import Follower, Live
 from tracellm.probes.patches import Patches
 from tracellm.probes.process import this_process
-from tracellm.probes.spawned import Invitation, Status, Together, earlier_engines, process_patches, recorded_processes
+from tracellm.probes.spawned import (
+    Invitation,
+    Status,
+    Together,
+    earlier_engines,
+    invitation,
+    process_patches,
+    recorded_processes,
+)
 from tracellm.probes.spec import Entry, Mistake, Probe
 from tracellm.probes.state import next_call, place_here, state
 from tracellm.probes.threads import THREAD_PATCHES
@@ -88,14 +96,13 @@ class Recording:
         self._joins = joins
         self._mistakes: list[Mistake] = []
         self._installation = Installation(CATALOG if catalog is None else catalog, detail, self._mistakes)
-        patches = {**THREAD_PATCHES, **process_patches(self._invitation)}
-        self._patches = Patches(patches)
+        self._patches = Patches({**THREAD_PATCHES, **process_patches(self._invitation)})
         self._parent = parse(joins["traceparent"]) if joins is not None else None
         self._parent_pid: int | None = None if joins is None else joins["pid"]
         self._status: Status | None = None
         self._others: Together | None = None
         self._not_recorded: list[str] = []
-        self._is_fork = self._told_to_end = False
+        self._is_fork = False
         self._started = 0
         self._stats: dict[str, Any] | None = None
 
@@ -181,12 +188,7 @@ class Recording:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """What run.json says under `probes`; complete when the recording has ended.
-
-        `seconds` is the time spent in probes on the hot path, estimated as the number of calls times the cost of one,
-        which is measured when the recording ends, plus the measured time of captures; `share` is that of the run's wall
-        time.
-        """
+        """What run.json says under `probes` (see cost.py); complete when the recording has ended."""
         if self._stats is not None:
             return self._stats
         return self._cost((time.perf_counter_ns() - self._started_real) / 1e9)
@@ -201,19 +203,12 @@ class Recording:
         if self._listener is not None:
             follower = Follower(self._traces, self._file)
             live = Live(self._listener, follower, self._has_others, lambda: self._clock.wall(self._clock.now()))
-        look = None if self._status is None else self._end_with_main
+        look = None if self._status is None else partial(self._status.look, self.stop)
         self._writer = Writer(self._file, process, self._builder, live, __version__, look)
         self._writer.start()
 
     def _has_others(self) -> bool:
         return (self._others is not None and self._others.any()) or len(self.processes) > 1
-
-    def _end_with_main(self) -> None:
-        """In the writer's thread of a process that has joined: end the recording if the main process has."""
-        if self._status is not None and not self._told_to_end and self._status.over():
-            self._told_to_end = True
-            with suppress(RuntimeError):  # this process is ending, and so will stop by itself
-                threading.Thread(target=self.stop, name="tracellm-end").start()
 
     def _invitation(self) -> Invitation | None:
         """What a process that is being started is told; None when nothing is being recorded."""
@@ -221,14 +216,8 @@ class Recording:
             return None
         place = place_here()
         trace_id, span_id = self._builder.place_of(place.call, place)
-        return {
-            "folder": str(self._traces.parent.absolute()),
-            "detail": self._detail,
-            "text": self._text,
-            "traceparent": write(trace_id, span_id) if span_id is not None else "",
-            "pid": os.getpid(),
-            "clock": self._clock.readings,
-        }
+        parent = write(trace_id, span_id) if span_id is not None else ""
+        return invitation(self._traces.parent, self._detail, self._text, parent, self._clock)
 
     def _last_spans(self, ended: int, error: Remembered | None) -> Iterator[Span]:
         yield from self._builder.close(ended)
@@ -248,6 +237,8 @@ class Recording:
 
     def _continue_in_child(self) -> None:
         """This process was forked from a recorded one: go on in a file of its own."""
+        global _stopping
+        _stopping = threading.Lock()  # another thread may have held it
         self._is_fork = True
         util = sys.modules.get("multiprocessing.util")
         process = sys.modules.get("multiprocessing.process")

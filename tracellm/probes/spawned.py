@@ -19,12 +19,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tracellm.probes.clock import Clock
+
 __all__ = [
     "VARIABLE",
     "Invitation",
     "Status",
     "Together",
     "earlier_engines",
+    "invitation",
     "invited",
     "join",
     "process_patches",
@@ -51,23 +54,36 @@ def invited(environment: Mapping[str, str], command_line: list[str], parent_pid:
     if VARIABLE not in environment or "--multiprocessing-fork" not in command_line:
         return None
     try:
-        invitation = json.loads(environment[VARIABLE])
+        told = json.loads(environment[VARIABLE])
     except ValueError:
         return None
-    return invitation if isinstance(invitation, dict) and invitation.get("pid") == parent_pid else None
+    return told if isinstance(told, dict) and told.get("pid") == parent_pid else None
 
 
 # -- in the process that starts others --------------------------------------------------------------------------------
 
+
+def invitation(folder: Path, detail: str, text: bool, traceparent: str, clock: Clock) -> Invitation:
+    """What a process is told that is being started from the call `traceparent`."""
+    return {
+        "folder": str(folder.absolute()),
+        "detail": detail,
+        "text": text,
+        "traceparent": traceparent,
+        "pid": os.getpid(),
+        "clock": clock.readings,
+    }
+
+
 _starting = threading.RLock()  # of one thread at a time; a fork of it may start processes too
 
 
-def process_patches(invitation: Callable[[], Invitation | None]) -> dict[str, Callable[[Function], Function]]:
+def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callable[[Function], Function]]:
     """While a process is being started, the variable says which call does it."""
 
     def _start(start: Function) -> Function:
         def outer(self: Any) -> Any:
-            told = invitation()
+            told = invite()
             if told is None:
                 return start(self)
             with _starting:
@@ -103,25 +119,24 @@ def earlier_engines() -> list[str]:
 
 def join() -> None:
     """Record, if this process was started by one that does. Called when tracellm is imported, if VARIABLE is set."""
-    invitation = invited(os.environ, sys.orig_argv, os.getppid())
-    if invitation is None:
+    told = invited(os.environ, sys.orig_argv, os.getppid())
+    if told is None:
         return
     from multiprocessing import current_process
 
-    from tracellm.probes.clock import Clock
     from tracellm.probes.session import Recording
 
     name = current_process().name
     try:
-        clock = invitation["clock"] and Clock(time.perf_counter_ns, *invitation["clock"])
+        clock = told["clock"] and Clock(time.perf_counter_ns, *told["clock"])
         Recording(
-            invitation["folder"],
+            told["folder"],
             clock=clock or None,
-            detail=invitation["detail"],
-            text=invitation["text"],
+            detail=told["detail"],
+            text=told["text"],
             script=name,
             process=name,
-            joins=invitation,
+            joins=told,
         ).start()
     except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         print(f"tracellm: what the process {name} does is not recorded: {error}", file=sys.stderr)  # noqa: T201
@@ -135,14 +150,18 @@ class Status:
 
     def __init__(self, traces: Path, process: str) -> None:
         self._over = traces / _OVER
+        self._ending = False
         self._told = {"pid": os.getpid(), "name": process}
         self._file = os.open(traces / f"{process}-{os.getpid()}{_STATUS}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         _lock(self._file)
         self._write({})
 
-    def over(self) -> bool:
-        """Has the main process ended the recording?"""
-        return self._over.exists()
+    def look(self, stop: Callable[[], None]) -> None:
+        """Has the main process ended the recording? Then do so here, once, in a thread for which others may wait."""
+        if not self._ending and self._over.exists():
+            self._ending = True
+            with suppress(RuntimeError):  # this process is ending already, and so will stop by itself
+                threading.Thread(target=stop, name="tracellm-end").start()
 
     def end(self, stats: dict[str, Any]) -> None:
         """Everything is written; `stats` is what the probes cost here."""
@@ -183,8 +202,9 @@ class Together:
         self._over.touch()
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
         left = files
-        while (left := [file for file in left if _locked(file)]) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        with suppress(KeyboardInterrupt):  # whoever does not want to wait need not
+            while (left := [file for file in left if _locked(file)]) and time.monotonic() < deadline:
+                time.sleep(0.02)
         told, problems = [], []
         for file in files:
             status = _read(file)

@@ -3,7 +3,7 @@
 Each file lists its `ENTRIES`: which function, how deep it sits, and what of a call is worth telling there. The engine
 knows nothing of this; where an entry and the engine disagree, a test fails.
 
-- `startup.py`: configuration, the client that is chosen, loading, the KV cache;
+- `startup.py`: configuration, loading, the KV cache; `client.py`: the client that is chosen;
 - `processes.py`: the engine core in a process of its own, and what is said to it;
 - `server.py`: the asynchronous engine, and the OpenAI server before it;
 - `request.py`: from the user's line to the scheduler's queue; `outputs.py`: what comes back, and the request's end;
@@ -13,12 +13,25 @@ knows nothing of this; where an entry and the engine disagree, a test fails.
 - `kernels.py`: the operations.
 """
 
-from tracellm.probes.catalog import kernels, model, outputs, processes, request, runner, sampling, server, startup, step
+from tracellm.probes.catalog import (
+    client,
+    kernels,
+    model,
+    outputs,
+    processes,
+    request,
+    runner,
+    sampling,
+    server,
+    startup,
+    step,
+)
 
 __all__ = ["CATALOG"]
 
 CATALOG = (
     *startup.ENTRIES,
+    *client.ENTRIES,
     *processes.ENTRIES,
     *server.ENTRIES,
     *request.ENTRIES,

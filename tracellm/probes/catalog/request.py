@@ -10,13 +10,12 @@ from typing import Any
 from tracellm.probes.brief import brief, written
 from tracellm.probes.caller import caller, caller_attributes
 from tracellm.probes.catalog.helpers import argument, called_by, capture_engine, inherited, learn_engine, plain
+from tracellm.probes.catalog.lives import ARRIVES, give_place
 from tracellm.probes.catalog.outputs import outputs_of
 from tracellm.probes.catalog.sampling import changed_parameters
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Capture, Entry
-from tracellm.probes.state import Note, place_here, state
 from tracellm.probes.traceparent import HEADER, parse
-from tracellm.probes.traceparent import write as write_traceparent
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -51,50 +50,6 @@ def _note_generated(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any
         if ledger.is_open(request_id):
             ledger.generated(request_id, text, num_tokens, span.end_ns)
             ledger.ended(request_id, span.end_ns, reason)
-
-
-# -- a request's place in the recording, given before it goes to another process --------------------------------------
-
-
-def _give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Settle trace and span of the request's life, and let the request carry them where it goes.
-
-    It has the trace of the HTTP request or of the headers that came with it, and there is its parent; else one of its
-    own.
-    """
-    request = argument(args, kwargs, 1, "request")
-    headers = request.trace_headers or {}
-    given, place = parse(headers.get(HEADER)), place_here()
-    call, trace_id, parent = 0, "", None
-    if place.begun is not None and (given is None or given[0] == place.begun.trace_id):
-        call, trace_id = place.call, place.begun.trace_id
-    elif given is not None:
-        trace_id, parent = given
-    else:
-        trace_id = state.ids.trace()
-    span_id = state.ids.request_span()
-    request.trace_headers = {**headers, HEADER: write_traceparent(trace_id, span_id)}
-    if state.append is not None:
-        state.append(Note(_begin_life, (request.request_id, trace_id, span_id, parent, call, state.clock())))
-
-
-def _begin_life(ledger: Ledger, facts: Any) -> None:
-    request_id, trace_id, span_id, parent, call, start = facts
-    ledger.submitted(request_id, trace_id, span_id, ledger.span_id(call) if call else parent, start)
-
-
-def _capture_arrived(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    request = argument(args, kwargs, 1, "request")
-    return request.request_id, parse((request.trace_headers or {}).get(HEADER))
-
-
-def _arrived(facts: Any) -> dict[str, Any]:
-    return {names.ARGUMENTS: [f"request_id={facts[0]}"], names.RESULT: "Request"}
-
-
-def _note_arrived(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    if facts is not None and facts[1] is not None:
-        ledger.computed_here(facts[0], *facts[1])
 
 
 # -- a request begins -------------------------------------------------------------------------------------------------
@@ -230,7 +185,7 @@ ENTRIES = (
             _capture_request,
             observe=_begin_request,
             even_if_raises=True,
-            before=_give_place,
+            before=give_place,
         )
         for engine in ("llm_engine:LLMEngine", "async_llm:AsyncLLM")
     ),
@@ -249,14 +204,7 @@ ENTRIES = (
     *plain("request", "logprobs", "LogprobsProcessor.from_new_request"),
     *plain("request", "detokenizer", "IncrementalDetokenizer.from_new_request"),
     *plain("request", "core_client", "InprocClient.add_request"),
-    Entry(
-        "tracellm.engine.core:EngineCore.preprocess_add_request",
-        "request",
-        _capture_arrived,
-        _arrived,
-        observe=_note_arrived,
-        span_name="EngineCore.preprocess_add_request",
-    ),
+    ARRIVES,
     *inherited("request", "core", "EngineCore.add_request"),
     *plain("request", "request", "Request.from_engine_core_request"),
     *plain("request", "structured_output.manager", "StructuredOutputManager.grammar_init"),

@@ -1,0 +1,68 @@
+"""A request's place in the recording: given before it goes to the engine core, read where it arrives.
+
+The life of a request (`llm_request`) is a span of the process where it is submitted. It travels with the request, in
+`trace_headers`, so that each step of the engine core can be linked to it, in whichever process that runs.
+"""
+
+from typing import Any
+
+from tracellm.probes.catalog.helpers import argument
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.spec import Entry
+from tracellm.probes.state import Note, place_here, state
+from tracellm.probes.traceparent import HEADER, parse, write
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["ARRIVES", "give_place"]
+
+
+def give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Settle trace and span of the request's life, and let the request carry them where it goes.
+
+    It has the trace of the HTTP request or of the headers that came with it, and there is its parent; else one of its
+    own.
+    """
+    request = argument(args, kwargs, 1, "request")
+    headers = request.trace_headers or {}
+    given, place = parse(headers.get(HEADER)), place_here()
+    call, trace_id, parent = 0, "", None
+    if place.begun is not None and (given is None or given[0] == place.begun.trace_id):
+        call, trace_id = place.call, place.begun.trace_id
+    elif given is not None:
+        trace_id, parent = given
+    else:
+        trace_id = state.ids.trace()
+    span_id = state.ids.request_span()
+    request.trace_headers = {**headers, HEADER: write(trace_id, span_id)}
+    if state.append is not None:
+        state.append(Note(_begin_life, (request.request_id, trace_id, span_id, parent, call, state.clock())))
+
+
+def _begin_life(ledger: Ledger, facts: Any) -> None:
+    request_id, trace_id, span_id, parent, call, start = facts
+    ledger.submitted(request_id, trace_id, span_id, ledger.span_id(call) if call else parent, start)
+
+
+def _capture_arrived(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    request = argument(args, kwargs, 1, "request")
+    return request.request_id, parse((request.trace_headers or {}).get(HEADER))
+
+
+def _arrived(facts: Any) -> dict[str, Any]:
+    return {names.ARGUMENTS: [f"request_id={facts[0]}"], names.RESULT: "Request"}
+
+
+def _note_arrived(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    if facts is not None and facts[1] is not None:
+        ledger.computed_here(facts[0], *facts[1])
+
+
+ARRIVES = Entry(
+    "tracellm.engine.core:EngineCore.preprocess_add_request",
+    "request",
+    _capture_arrived,
+    _arrived,
+    observe=_note_arrived,
+    span_name="EngineCore.preprocess_add_request",
+)
