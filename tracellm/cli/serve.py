@@ -10,7 +10,6 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,9 +48,10 @@ def serve(serving: Serving, lang: Language, options: Options | None) -> int:
     further = _serve_options(serving.options)
     explanation = None if options is None else _explanation(options)
     error: BaseException | None = None
-    if explanation is not None:
-        explanation.start()
+    _interrupt_on_signals()
     try:
+        if explanation is not None:
+            explanation.start()
         _run_server(serving.model, engine, further, lang)
         status = 0
     except KeyboardInterrupt as interrupt:
@@ -66,8 +66,8 @@ def serve(serving: Serving, lang: Language, options: Options | None) -> int:
         _say(lang, _as_option(str(caught)))
     finally:
         if explanation is not None:
-            with _interruptible():
-                _end(explanation, 1 if error is not None else status, error, options, lang)
+            _interrupt_on_signals()  # the event loop has put them back
+            _end(explanation, 1 if error is not None else status, error, options, lang)
     return status
 
 
@@ -161,19 +161,14 @@ def _end(
         _say(lang, text(lang, "cli.recorded_only", folder=explanation.folder))
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Inside the block SIGTERM is as Ctrl-C."""
+def _interrupt_on_signals() -> None:
+    """From here on SIGTERM is as Ctrl-C."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    previous = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, interrupt)
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tracellm.engine import hf_config as hf
 from tracellm.engine.config import RECOMMENDED, CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
@@ -31,6 +31,9 @@ _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 _POLICIES = ("fcfs", "priority")
 _LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 _GIB = 1 << 30
+
+UsageContext: TypeAlias = Literal["LLM_CLASS", "OPENAI_API_SERVER"]
+"""Who makes the engine: `LLM` or a server. vLLM: vllm/usage/usage_lib.py::UsageContext, which has more."""
 
 
 _RULES = (
@@ -150,8 +153,8 @@ class EngineArgs:
                 del arguments[name]
         return cls(**arguments)
 
-    def create_engine_config(self) -> VllmConfig:
-        """Read the checkpoint's configuration and settle every setting.
+    def create_engine_config(self, usage_context: UsageContext = "LLM_CLASS") -> VllmConfig:
+        """Read the checkpoint's configuration and settle every setting; a server's defaults are for smaller steps.
 
         Raises:
             EngineError: settings that contradict each other or the model.
@@ -168,7 +171,7 @@ class EngineArgs:
                 kv_cache_memory_bytes=self.kv_cache_memory_bytes,
                 enable_prefix_caching=self.enable_prefix_caching,
             ),
-            scheduler_config=self._create_scheduler_config(model_config.max_model_len, device_config.device),
+            scheduler_config=self._create_scheduler_config(model_config.max_model_len, device_config.device, usage_context),
             device_config=device_config,
         )
 
@@ -199,8 +202,10 @@ class EngineArgs:
             enforce_eager=self.enforce_eager,
         )
 
-    def _create_scheduler_config(self, max_model_len: int, device: torch.device) -> SchedulerConfig:
-        default_tokens, default_seqs = self.get_batch_defaults(device)
+    def _create_scheduler_config(
+        self, max_model_len: int, device: torch.device, usage_context: UsageContext
+    ) -> SchedulerConfig:
+        default_tokens, default_seqs = self.get_batch_defaults(device, usage_context)
         seqs = self.max_num_seqs or default_seqs
         tokens = self.max_num_batched_tokens
         if tokens is None:
@@ -232,14 +237,17 @@ class EngineArgs:
         )
 
     @staticmethod
-    def get_batch_defaults(device: torch.device) -> tuple[int, int]:
-        """The token budget and the number of requests of a step, as vLLM 0.11.1's `LLM` has them for this device."""
+    def get_batch_defaults(device: torch.device, usage_context: UsageContext = "LLM_CLASS") -> tuple[int, int]:
+        """The token budget and the number of requests of a step, as vLLM 0.11.1 has them for this device and use."""
+        serves = usage_context == "OPENAI_API_SERVER"
         if device.type == "cpu":
-            return 4096, 256
+            return (2048, 128) if serves else (4096, 256)
         import torch
 
         properties = torch.cuda.get_device_properties(device)
         large = properties.total_memory >= 70 * _GIB and "a100" not in properties.name.lower()
+        if serves:
+            return (8192, 1024) if large else (2048, 256)
         return (16384, 1024) if large else (8192, 256)
 
 

@@ -132,7 +132,7 @@ async def build_async_engine_client(args: ServeArgs) -> AsyncIterator[AsyncLLM]:
 @contextlib.asynccontextmanager
 async def build_async_engine_client_from_engine_args(engine_args: EngineArgs) -> AsyncIterator[AsyncLLM]:
     """As `build_async_engine_client`, from the engine's own arguments."""
-    vllm_config = engine_args.create_engine_config()
+    vllm_config = engine_args.create_engine_config("OPENAI_API_SERVER")
     async_llm = AsyncLLM.from_vllm_config(vllm_config=vllm_config, disable_log_stats=engine_args.disable_log_stats)
     try:
         yield async_llm

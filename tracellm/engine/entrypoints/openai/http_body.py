@@ -66,10 +66,15 @@ async def read_body(raw_request: Request, limit: int) -> bytes:
     """All of the body.
 
     Raises:
-        HttpError: it has more than `limit` bytes.
+        HttpError: it has more than `limit` bytes, or does not come to its end.
     """
-    chunks, length = [], 0
-    async for chunk in raw_request.stream():
+    chunks: list[bytes] = []
+    length, more = 0, True
+    while more:
+        message = await raw_request.receive()
+        if message["type"] == "http.disconnect":
+            raise HttpError(HTTPStatus.BAD_REQUEST, "The client went away before all of its request was here.")
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         length += len(chunk)
         if length <= limit:
             chunks.append(chunk)
@@ -93,7 +98,7 @@ def parse_json(body: bytes) -> Any:
         HttpError: it is no JSON, or JSON that cannot be passed on.
     """
     try:
-        data = json.loads(body, parse_constant=_no_constant)
+        data = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant)
         if _SURROGATE.search(body):
             json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -37,6 +37,7 @@ _TYPES = {
 _PARAMETER = re.compile(r"^(?:SamplingParams: |StructuredOutputsParams: )?`(\w+)`")
 _MOST_MISTAKES = 3
 _SHOWN = 60  # characters of a value
+_LONGEST = 2000  # characters of a message
 
 
 class HttpError(Exception):
@@ -59,6 +60,8 @@ def create_error_response(
     if param is None and status_code is HTTPStatus.BAD_REQUEST and (named := _PARAMETER.match(message)):
         param = named[1]
     kind = err_type or _TYPES.get(status_code, status_code.phrase.replace(" ", "") + "Error")
+    if len(message) > _LONGEST:  # it quotes what was sent
+        message = f"{message[:_LONGEST]}..."
     return ErrorResponse(error=ErrorInfo(message=message, type=kind, param=param, code=status_code.value))
 
 
@@ -91,10 +94,11 @@ def _validation_error(mistakes: Iterable[Any]) -> ErrorResponse:
             where += f"[{part}]" if isinstance(part, int) else f".{part}"
         said = mistake["msg"].removeprefix("Value error, ").rstrip(".")
         if mistake["type"] == "missing":
-            said = "is missing"
-        elif where:
-            said = f"{said[:1].lower()}{said[1:]}, got {_short(mistake['input'])}"
-        told.setdefault(where, f"`{where}`: {said}" if where else said)
+            told.setdefault(where, f"`{where}` is missing")
+            continue
+        if where:
+            said = f"`{where}`: {said[:1].lower()}{said[1:]}, got {_short(mistake['input'])}"
+        told.setdefault(where, said)
     sentences = list(told.values())[:_MOST_MISTAKES]
     first = next(iter(told), "")
     message = ". ".join(sentences) + "."

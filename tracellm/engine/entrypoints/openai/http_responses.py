@@ -1,7 +1,8 @@
 """Answers on their way out, and clients that go away before they have them: then the request is given up.
 
 `respond` watches a client while its answer is being made, `EventStream` while it is being sent. Either way
-the task that generates is cancelled, and `AsyncLLM.generate` frees what the request had.
+the task that generates is cancelled, and `AsyncLLM.generate` frees what the request had. The same happens when the
+server ends and does not wait any longer; then the client is told.
 
 vLLM: `with_cancellation`, `load_aware_call` of vllm/entrypoints/utils.py, and starlette's StreamingResponse, which
 leaves it to the garbage collector to close the generator.
@@ -10,12 +11,13 @@ leaves it to the garbage collector to close the generator.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from tracellm.engine.entrypoints.openai.http_errors import json_response
+from tracellm.engine.entrypoints.openai.http_errors import create_error_response, json_response
 from tracellm.engine.entrypoints.openai.protocol import ErrorResponse
 
 __all__ = ["Answer", "EventStream", "respond"]
@@ -75,9 +77,16 @@ async def respond(raw_request: Request, making: Coroutine[Any, Any, Answer]) -> 
             return Response(answer.model_dump_json(), media_type="application/json")
         stream = EventStream(answer, on_end=lambda: _less_load(state))
         return stream
+    except asyncio.CancelledError:
+        return json_response(_shutting_down())
     finally:
         if stream is None:
             _less_load(state)
+
+
+def _shutting_down() -> ErrorResponse:
+    message = "The server is shutting down, and did not wait for this request to finish."
+    return create_error_response(message, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _less_load(state: Any) -> None:
@@ -97,14 +106,17 @@ class EventStream(Response):
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Send all events."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             await _unless_gone(self._send_events(send), receive)
+        except asyncio.CancelledError:
+            last = f"data: {_shutting_down().model_dump_json()}\n\n"
+            await send({"type": "http.response.body", "body": last.encode(), "more_body": False})
         finally:
             await self.events.aclose()
             self.on_end()
 
     async def _send_events(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for event in self.events:
             await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -21,7 +21,7 @@ __all__ = ["ResponseFormat", "SamplingFields"]
 _MOST_STRINGS = 1024
 """The most `stop` strings or `bad_words`: each is looked for at every token."""
 _LONGEST_ID = 256
-_SEED = 2**63
+_BITS_64 = 2**63
 
 
 class JsonSchemaResponseFormat(OpenAIBaseModel):
@@ -68,7 +68,7 @@ class SamplingFields(OpenAIBaseModel):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     n: int | None = 1
-    seed: int | None = Field(None, ge=-_SEED, lt=_SEED)
+    seed: int | None = Field(None, ge=-_BITS_64, lt=_BITS_64)
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     stream: bool | None = False
@@ -87,7 +87,7 @@ class SamplingFields(OpenAIBaseModel):
     bad_words: list[str] = Field(default_factory=list)
     prompt_logprobs: int | None = None
     user: str | None = None
-    priority: int = 0
+    priority: int = Field(0, ge=-_BITS_64, lt=_BITS_64)
     request_id: str = Field(default_factory=random_uuid, max_length=_LONGEST_ID)
     return_tokens_as_token_ids: bool | None = None
     """Tokens beside log probabilities are `token_id:17` instead of text."""
