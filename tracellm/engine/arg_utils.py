@@ -171,7 +171,9 @@ class EngineArgs:
                 kv_cache_memory_bytes=self.kv_cache_memory_bytes,
                 enable_prefix_caching=self.enable_prefix_caching,
             ),
-            scheduler_config=self._create_scheduler_config(model_config.max_model_len, device_config.device, usage_context),
+            scheduler_config=self._create_scheduler_config(
+                model_config.max_model_len, device_config.device, usage_context
+            ),
             device_config=device_config,
         )
 
