@@ -1,6 +1,6 @@
 """A run held against an expectation: what is there in order is found, and nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.report import processes
 from tests.report.traces import Calls, hello
 from tests.trace.machines import Recorder
 from tests.trace.server_run import MODEL, served
@@ -325,3 +326,63 @@ def test_a_run_passes_its_own_diagram(tmp_path: Path, lang: str, how: dict[str, 
     assert {miss.arrow.names[0] for miss in check(Trace(less), own).misses} >= {"schedule"} & {
         arrow.names[0] for arrow in own.arrows
     }
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("recorded", [processes.sync_run, processes.served])
+def test_a_run_of_two_processes_passes_its_own_diagram(tmp_path: Path, recorded: Callable[[], Trace], lang: str):
+    """Messages, loops, threads and who sent the HTTP request among it."""
+    trace = recorded()
+    (tmp_path / "sequence.mmd").write_text(sequence_diagram(trace, lang=lang), encoding="utf-8")
+    result = check(trace, read(str(tmp_path / "sequence.mmd")))
+    assert (missed(result), result.unknown) == ([], {})
+
+
+def test_a_diagram_that_leaves_calls_out_says_so(run: Trace, tmp_path: Path):
+    """In our own diagrams of a whole run any call around one may stand for its caller; elsewhere that is wrong."""
+    arrows = [f"Worker->>{MODEL}: forward", f"GPUModelRunner->>{MODEL}: compute_logits"]
+    remark = "    %% 7 more calls are not drawn; `tracellm show RUN sequence` draws them with --detail LEVEL"
+    assert missed(check(run, expected(tmp_path, *arrows))) == arrows[:1]
+    assert missed(check(run, expected(tmp_path, remark, *arrows))) == []
+    assert missed(check(run, expected(tmp_path, remark, *arrows[::-1]))) == arrows[:1]
+
+
+# -- what chance decided ----------------------------------------------------------------------------------------------
+
+
+def side_by_side() -> Trace:
+    """A process starts another; then both go on by themselves, until one sends the other a message."""
+    main, engine = Recorder(1), Recorder(2)
+    with_engine = main.call("A.launch", 0, 100)
+    engine.call("B.start", 10, 50, with_engine)
+    main.call("A.next", 110, 120)
+    main.send("ADD 0", 130, 140, main.call("A.send", 125, 150))
+    main.call("A.last", 160, 170)
+    engine.call("B.next", 200, 210)
+    took = engine.call("B.take", 220, 260)
+    engine.receive("ADD 0", 230, 240, took)
+    engine.call("B.last", 250, 255)
+    processes, spans = [main.process, engine.process], [*main.spans, *engine.spans]
+    return Trace(spans, processes)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("launch start next send Next last Last", 7),  # as it was recorded
+        ("launch start Next next send last Last", 7),  # the other process may have gone on first
+        ("launch start Next next send Last last", 7),
+        ("launch next start", 2),  # what was started was waited for
+        ("start launch", 1),  # and cannot come before its start
+        ("launch start Last send", 3),  # the message was sent before it came
+        ("launch start send next", 3),  # order within a process is no chance
+        ("launch start Last Next", 3),
+    ],
+)
+def test_between_processes_only_causes_count(tmp_path: Path, wanted: str, found: int):
+    """Where nothing but chance ordered calls of two processes, either order is right."""
+    arrows = [
+        "B->>B: " + name.lower() if name[0].isupper() else "A->>B: start" if name == "start" else f"A->>A: {name}"
+        for name in wanted.split()
+    ]
+    assert check(side_by_side(), expected(tmp_path, "participant A", "participant B", *arrows)).matched == found

@@ -1,7 +1,8 @@
 """What a run is expected to do, written by a person as a diagram or a table, and whether a recording does it.
 
 - `arrows.py`: an expectation as data; `read.py` finds it in a file, `mermaid.py` and `table.py` read its two forms;
-- `calls.py`: the calls of a recording in order, with who made them; `match.py`: the one held against the other.
+- `calls.py`: the calls of a recording in order, with who made them; `causes.py`: which had to come before which;
+- `match.py`: the one held against the other.
 
 vLLM has no counterpart; `tracellm check` is what people use it by.
 """

@@ -56,12 +56,14 @@ class Expectation:
     Attributes:
         arrows: the calls, in order.
         lifelines: every lifeline of the file, by how the file calls it: the names it may have in a recording.
+        partial: whether it says that it leaves calls out, as the diagrams of a whole run do.
         number, of: which of how many diagrams of the file this is.
         line: where it begins.
     """
 
     arrows: list[Arrow]
     lifelines: dict[str, frozenset[str]] = field(default_factory=dict)
+    partial: bool = False
     number: int = 1
     of: int = 1
     line: int = 1

@@ -19,7 +19,10 @@ from tracellm.trace import names
 from tracellm.trace.expect.arrows import plain
 from tracellm.trace.model import Span, Trace
 
-__all__ = ["Call", "calls"]
+__all__ = ["ANYONE", "Call", "calls"]
+
+ANYONE = ""
+"""Among the callers of an HTTP request: whoever sent it is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Call:
         owner: the class that defines it; empty for a function and for a message.
         callers: the lifelines that may count as the one that made it.
         targets: the lifelines that may count as the one that was called.
+        begun_by: the span with which it began: of a loop's turn the call that it makes, else `span`.
     """
 
     time_ns: int
@@ -41,17 +45,21 @@ class Call:
     owner: str
     callers: frozenset[str]
     targets: frozenset[str]
+    begun_by: Span
 
 
-def calls(trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, ...]], bool]) -> list[Call]:
+def calls(
+    trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, ...]], bool], partial: bool = False
+) -> list[Call]:
     """All calls of a trace, in order. Takes time in proportion to their number.
 
     Args:
         trace: the recording.
         known: the lifelines that the expectation has.
         drawn: whether it has a call on this lifeline by one of these names.
+        partial: whether it leaves out some calls that it draws elsewhere: then every call around one may be its caller.
     """
-    return list(_Reader(trace, known, drawn).read())
+    return list(_Reader(trace, known, drawn, partial).read())
 
 
 class _Around(NamedTuple):
@@ -66,7 +74,10 @@ class _Around(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, ...]], bool]) -> None:
+    def __init__(
+        self, trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, ...]], bool], partial: bool
+    ) -> None:
+        self._partial = partial
         self._trace = trace
         self._known = known
         self._drawn = drawn
@@ -85,12 +96,14 @@ class _Reader:
                 continue
             for loop in reversed(self._loops(span)):
                 again = self._call(loop)
-                yield Call(span.start_ns, loop, again.names, again.owner, again.callers, again.targets)
+                yield Call(span.start_ns, loop, again.names, again.owner, again.callers, again.targets, span)
             yield self._call(span)
             message = self._sent.get(span.span_id) or self._received.get(span.span_id)
             if message is not None and message.receive is not None:
                 kind = str(message.send.attributes.get(names.MESSAGE_TYPE, ""))
-                yield Call(span.start_ns, span, (kind,), "", self._ends(message.send), self._ends(message.receive))
+                yield Call(
+                    span.start_ns, span, (kind,), "", self._ends(message.send), self._ends(message.receive), span
+                )
 
     def _loops(self, span: Span) -> list[Span]:
         """The loops that take a turn with this call, the innermost first."""
@@ -107,15 +120,29 @@ class _Reader:
             lifeline = plain(span.lifeline)
             on_known, drawn, outermost = self._around(span)
             callers = {name for name in (on_known, drawn) if name is not None}
+            if self._partial:
+                callers |= self._all_around(span)
+            if names.HTTP_METHOD in span.attributes:
+                callers.add(ANYONE)
             if outermost:
                 callers |= {lifeline, plain(span.process.name) if span.process else lifeline}
-            call = Call(span.start_ns, span, _names(span), _owner(span), frozenset(callers), frozenset({lifeline}))
+            call = Call(
+                span.start_ns, span, _names(span), _owner(span), frozenset(callers), frozenset({lifeline}), span
+            )
             self._calls[span.span_id] = call
         return call
 
     def _ends(self, span: Span) -> frozenset[str]:
         """The lifelines that may count as the sender, or the receiver, of the message that this span tells of."""
         return self._call(span).callers | {plain(span.lifeline)}
+
+    def _all_around(self, span: Span) -> set[str]:
+        found: set[str] = set()
+        above = self._trace.parent(span)
+        while above is not None:
+            found.add(plain(above.lifeline))
+            above = self._trace.parent(above)
+        return found
 
     def _around(self, span: Span) -> _Around:
         """What is around a call."""

@@ -1,8 +1,8 @@
 """An expectation held against a recording: is it, call for call, a part of what happened, in the same order?
 
-The earliest call that fits is taken for each arrow in turn; if that finds all, all are there. Otherwise the most arrows
-that can be found in order are counted, and of those left out it is told why: never called, called by or on another, or
-in another place.
+The earliest call that fits is taken for each arrow in turn; if that finds all, all are there. Otherwise they may still
+be there in an order that only chance decided, as between processes (`causes.py`). If not, the most arrows that can be
+found in order are counted, and of those left out it is told why: never called, called by or on another, or elsewhere.
 """
 
 import re
@@ -14,7 +14,8 @@ from math import inf
 
 from tracellm.trace import names
 from tracellm.trace.expect.arrows import Arrow, Expectation
-from tracellm.trace.expect.calls import Call, calls
+from tracellm.trace.expect.calls import ANYONE, Call, calls
+from tracellm.trace.expect.causes import Causes
 from tracellm.trace.model import Trace
 
 __all__ = ["Miss", "Result", "check"]
@@ -77,6 +78,7 @@ class _Check:
     def __init__(self, trace: Trace, expectation: Expectation, phase: str) -> None:
         models = {str(span.attributes[names.LOAD_ARCHITECTURE]) for span in trace.spans
                   if names.LOAD_ARCHITECTURE in span.attributes}  # fmt: skip
+        self._trace = trace
         self._models = frozenset(models)
         self._lifelines = {name: self._named(told) for name, told in expectation.lifelines.items()}
         wanted = [arrow for arrow in expectation.arrows if not phase or arrow.phase == phase]
@@ -90,7 +92,8 @@ class _Check:
         for arrow in expectation.arrows:
             for lifeline in self._named(arrow.target):
                 self._drawn.setdefault(lifeline, []).append(arrow)
-        self._calls = calls(trace, self._known, self._is_drawn)
+        self._calls = calls(trace, self._known, self._is_drawn, expectation.partial)
+        self._recorded = {name for call in self._calls for name in (*call.targets, *call.callers)}
         self._by_name: dict[str, list[int]] = {}
         for i, call in enumerate(self._calls):
             for name in call.names:
@@ -106,7 +109,7 @@ class _Check:
         places = [self._places(arrow) for arrow in self._arrows]
         found = _in_turn(places)
         if len(found) < len(places):
-            found = _most(places)
+            found = max(_most(places), Causes(self._trace, self._calls).in_turn(places), key=len)
         misses = [self._miss(i, found) for i in range(len(places)) if i not in found]
         return Result(len(places), tuple(misses), self._needs, self._unknown())
 
@@ -126,7 +129,7 @@ class _Check:
             self._places_of[key] = [
                 i
                 for i in self._of_name(arrow)
-                if self._calls[i].callers & source
+                if self._is_source(self._calls[i], source)
                 and self._is_target(arrow, self._calls[i], target)
                 and self._is_owner(arrow, self._calls[i])
             ]
@@ -142,6 +145,10 @@ class _Check:
             else:
                 found.update(self._by_name.get(name, ()))
         return sorted(found)
+
+    def _is_source(self, call: Call, source: frozenset[str]) -> bool:
+        """Whether it was made by the right lifeline; who sent an HTTP request is not recorded."""
+        return bool(call.callers & source) or (ANYONE in call.callers and not source & self._recorded)
 
     def _is_target(self, arrow: Arrow, call: Call, target: frozenset[str]) -> bool:
         """Whether it was called on the right lifeline; what that holds may be of a class that is not drawn."""
@@ -180,12 +187,14 @@ class _Check:
 
     def _unknown(self) -> dict[str, tuple[str, ...]]:
         """Lifelines that calls were looked for on, or from, and that the recording does not have."""
-        recorded = {name for call in self._calls for name in (*call.targets, *call.callers)}
         unknown: dict[str, tuple[str, ...]] = {}
         for name, told in self._lifelines.items():
-            used = any(self._named(arrow.source) == told or self._named(arrow.target) == told for arrow in self._arrows)
-            if used and not told & recorded:
-                near = get_close_matches(min(told, default=name), sorted(recorded), n=2, cutoff=0.6)
+            used = any(
+                told in (self._named(arrow.source), self._named(arrow.target)) and not self._places(arrow)
+                for arrow in self._arrows
+            )
+            if used and not told & self._recorded:
+                near = get_close_matches(min(told, default=name), sorted(self._recorded - {ANYONE}), n=2, cutoff=0.6)
                 unknown[name] = tuple(near)
         return unknown
 
