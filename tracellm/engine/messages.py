@@ -121,7 +121,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The stop token or stop string that ended it; `None` for the end-of-sequence token and for other reasons. With
-    `FinishReason.ABORT`: why the engine core refused the request."""
+    `FinishReason.ERROR`: what went wrong."""
     events: list[EngineCoreEvent] | None = None
     """What happened to the request since its last output; `None` when nothing did, or nobody keeps statistics."""
     kv_transfer_params: None = None

@@ -25,13 +25,17 @@ class RequestOutputCollector:
         """Do outputs add to each other? Otherwise the later one holds all that the earlier one did."""
         self.output: RequestOutput | Exception | None = None
         self.ready = asyncio.Event()
+        self._places: dict[int, int] = {}
+        """Of `output`; see `RequestOutput.add`."""
 
     def put(self, output: RequestOutput | Exception) -> None:
         """Add an output, and wake the reader. An error takes the place of what was there, and then stays."""
         if isinstance(self.output, RequestOutput) and isinstance(output, RequestOutput):
-            self.output.add(output, aggregate=self.aggregate)
+            self.output.add(output, self.aggregate, self._places)
         elif not isinstance(self.output, Exception):
             self.output = output
+            if isinstance(output, RequestOutput):
+                self._places = output.places()
         self.ready.set()
 
     async def get(self) -> RequestOutput:

@@ -78,23 +78,31 @@ class RequestOutput:
     multi_modal_placeholders: dict[str, Any] = field(default_factory=dict, kw_only=True)
     kv_transfer_params: None = field(default=None, kw_only=True)
 
-    def add(self, next_output: RequestOutput, aggregate: bool) -> None:
+    def add(self, next_output: RequestOutput, aggregate: bool, places: dict[int, int] | None = None) -> None:
         """Merge a later output of the same request into this one.
 
         Args:
             next_output: the later one.
             aggregate: its continuations are what was added (DELTA); else they are all so far, and replace these.
+            places: where in `outputs` each continuation is, by its index, to be kept up to date. Whoever merges often
+                passes it, so that of many continuations each is found at once.
         """
         self.finished |= next_output.finished
-        by_index = {completion.index: place for place, completion in enumerate(self.outputs)}
+        if places is None:
+            places = self.places()
         for new in next_output.outputs:
-            place = by_index.get(new.index)
+            place = places.get(new.index)
             if place is None:
+                places[new.index] = len(self.outputs)
                 self.outputs.append(new)
             elif aggregate:
                 _extend(self.outputs[place], new)
             else:
                 self.outputs[place] = new
+
+    def places(self) -> dict[int, int]:
+        """Where in `outputs` each continuation is, by its index."""
+        return {completion.index: place for place, completion in enumerate(self.outputs)}
 
     def __repr__(self) -> str:
         names = ["prompt_logprobs", "outputs", "finished", "metrics", "lora_request", "num_cached_tokens"]

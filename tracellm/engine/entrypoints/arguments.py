@@ -11,7 +11,12 @@ from tracellm.engine.errors import InvalidRequestError, unknown_name
 
 __all__ = ["refuse_unknown"]
 
-_OF_VLLM = ("lora_request", "mm_processor_kwargs")  # for what tracellm does not have; None asks for nothing
+_OF_VLLM = (
+    "lora_request",
+    "mm_processor_kwargs",
+    "tokenization_kwargs",
+    "data_parallel_rank",
+)  # for what tracellm does not have; None asks for nothing
 
 
 def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
