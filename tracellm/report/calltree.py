@@ -18,8 +18,9 @@ from rich.cells import cell_len, set_cell_size
 from tracellm.report.passes.condense import condense
 from tracellm.report.passes.folded import folded
 from tracellm.report.texts import text
-from tracellm.report.titles import call_name, caller_line, error, result, steps_name, steps_title, time
-from tracellm.trace.model import Trace
+from tracellm.report.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
+from tracellm.report.visible import visible
+from tracellm.trace.model import Span, Trace
 from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
@@ -103,16 +104,25 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
     that one and names those.
     """
     written: list[tuple[bool, set[str], str]] = []
-    # What is next: a node or a remark, the lines left of its own row, and those left of the rows below it.
-    stack: list[tuple[Node | str, str, str]] = [(root, "", "") for root in reversed(list(roots))]
+    roots = list(roots)
+    several = len({node.span.process.pid for node in roots if node.spans and node.span.process}) > 1
+    # What is next: a node or a remark, the lines left of its own row, those left of the rows below it, and the caller.
+    stack: list[tuple[Node | str, str, str, Span | None]] = [(root, "", "", None) for root in reversed(roots)]
     while stack:
-        node, lines, indent = stack.pop()
+        node, lines, indent, caller = stack.pop()
         if isinstance(node, str):
             yield Row(lines, node)
             continue
         returned = result(node.span, _LONGEST_RESULT) if node.spans and node.count == 1 else ""
         own_ns = node.own_ns if node.spans else None
-        yield Row(lines, _title(node, lang), returned, node.count, node.total_ns, own_ns)
+        title = _title(node, lang)
+        if node.kind == "call":
+            mark = moved(node.span, caller, lang)
+            if several and caller is None and node.span.process:
+                mark = text(lang, "calltree.process", name=visible(node.span.process.name))
+            title = f"{title} {mark}".rstrip()
+            caller = node.span
+        yield Row(lines, title, returned, node.count, node.total_ns, own_ns)
         below: list[Node | str] = list(written_out(node.children))
         if raised_here(node):
             below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
@@ -126,9 +136,9 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
                 written.append((decode, made, steps_name(node.steps, lang)))
         if node.hidden:
             below.append(text(lang, "calltree.deeper", n=len(node.hidden)))
-        joined = [(one, f"{indent}├ ", f"{indent}│ ") for one in below]
+        joined = [(one, f"{indent}├ ", f"{indent}│ ", caller) for one in below]
         if below:
-            joined[-1] = (below[-1], f"{indent}└ ", f"{indent}  ")
+            joined[-1] = (below[-1], f"{indent}└ ", f"{indent}  ", caller)
         stack += reversed(joined)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "error",
     "error_class",
     "message_title",
+    "moved",
     "result",
     "script_of",
     "step_kind",
@@ -112,6 +113,24 @@ def call_name(node: Node, lang: str) -> str:
     """The name of a `call` node's calls, and whether they are known to have ended."""
     name = visible(node.span.name)
     return text(lang, "calltree.open", name=name) if node.open else name
+
+
+def moved(span: Span, caller: Span | None, lang: str) -> str:
+    """Where a call ran when that is not where its caller did: `[process EngineCore_0]`, `[thread ...]`, `[task]`."""
+    here = (span.process.pid, span.process.name) if span.process else (0, "?")
+    there = (caller.process.pid, caller.process.name) if caller and caller.process else None
+    if there is not None and here != there:
+        return text(lang, "calltree.process", name=visible(here[1]))
+    thread = span.thread[2]
+    if caller is None:
+        return text(lang, "calltree.thread", name=visible(thread)) if thread else ""
+    if thread and thread == span.method != caller.thread[2]:
+        return text(lang, "calltree.thread_named_so")
+    if thread != caller.thread[2]:
+        return text(lang, "calltree.thread", name=visible(thread) or "MainThread")
+    if names.CALL_KIND in span.attributes and span.end_ns > caller.end_ns:
+        return text(lang, "calltree.task")
+    return ""
 
 
 def caller_line(node: Node) -> str:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load
+from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.request_view import requests_view
 from tracellm.report.html.run_view import (
     about_view,
@@ -60,6 +61,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "problems": problems_view(run_folder, lang),
         "run": run_view(run_folder, lang),
         "client": client_view(client_choice(trace.spans), lang),
+        "boundary": boundary_view(trace, lang),
         "without_text": without_text,
         "drawing": draw(diagram),
         "remark": visible(diagram.remark),

@@ -6,8 +6,8 @@ from typing import Any
 
 from tracellm.report.calltree import folded_tree, written_out
 from tracellm.report.texts import text
-from tracellm.report.titles import arguments, call_name, caller_line, error, result, steps_title, time, times
-from tracellm.trace.model import Trace
+from tracellm.report.titles import arguments, call_name, caller_line, error, moved, result, steps_title, time, times
+from tracellm.trace.model import Span, Trace
 from tracellm.trace.tree import Node, walk
 
 __all__ = ["tree_view"]
@@ -29,10 +29,15 @@ class _TreeView:
         self._lang = lang
         self._shown = _nearest(roots)
         self._written: list[tuple[str, set[Hashable], int]] = []  # groups of steps so far: kind, calls, first step
-        self.rows = [self._row(root, 1, 0, root.total_ns) for root in roots]
+        self.rows = [self._row(root, 1, 0, root.total_ns, None) for root in roots]
 
-    def _row(self, node: Node, of: int, depth: int, whole: int) -> _View:
-        """The row of a node that was reached by `of` calls, and the rows below it; bars are shares of `whole`."""
+    def _row(self, node: Node, of: int, depth: int, whole: int, caller: Span | None) -> _View:
+        """The row of a node that was reached by `of` calls of `caller`, and the rows below it.
+
+        Bars are shares of `whole`.
+        """
+        where = moved(node.span, caller, self._lang) if node.kind == "call" else ""
+        caller = node.span if node.kind == "call" else caller
         children = [child for child in written_out(node.children) if id(child) in self._shown]
         remarks = []
         if left_out := len(node.hidden) + sum(id(child) not in self._shown for child in written_out(node.children)):
@@ -46,11 +51,14 @@ class _TreeView:
                 self._written.append((kind, calls, node.steps[0].index))
         below_of = node.count if node.kind != "line" else of
         below_whole = node.total_ns if depth < 2 or node.kind == "steps" else whole
-        below = [self._row(child, below_of, depth + 1, below_whole) for child in children]
+        if where:
+            below_whole = node.total_ns  # what runs elsewhere has a time of its own
+        below = [self._row(child, below_of, depth + 1, below_whole, caller) for child in children]
         return {
             "title": self._title(node),
             "kind": node.kind,
             "failed": node.failed,
+            "where": where,
             "count": times(node.count, of, self._lang) if node.kind == "call" else "",
             "detail": "  ".join([*self._details(node), *remarks]),
             "total": time(node.total_ns),

@@ -6,6 +6,7 @@ refuse.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -104,9 +105,23 @@ class _Body:
         self._items(diagram.items, depth=0)
         height = self._y + 10
         stems = [_path("stem", "M", x, 0, "V", height) for x in self._x.values()]
-        content = self._under + stems + self._bars + self._over
+        content = self._under + stems + self._boundaries(diagram, places, height) + self._bars + self._over
         said = visible(" ".join(f"{one.label} {one.below}".rstrip() for one in diagram.participants))
         self.svg = _svg("lifelines", self._width, height, content, label=said)
+
+    def _boundaries(self, diagram: Diagram, places: Columns, height: float) -> list[Markup]:
+        """A line between the boxes of two processes, which what goes from one to the other has to cross."""
+        pairs = pairwise(box for box in diagram.boxes if box.participants)
+        edges = ((left.participants[-1], right.participants[0]) for left, right in pairs)
+        return [
+            _path(
+                "boundary",
+                "M",
+                (self._x[left] + places.heads[left] / 2 + self._x[right] - places.heads[right] / 2) / 2,
+                *(0, "V", height),
+            )
+            for left, right in edges
+        ]
 
     def _items(self, items: tuple[Item, ...], depth: int) -> None:
         for item in items:

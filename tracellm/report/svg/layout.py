@@ -19,6 +19,8 @@ its whole text is shown on hovering."""
 
 LOOP_LABEL = 120.0
 """A loop's label has at least this many pixels before it is wrapped."""
+BOUNDARY = 36.0
+"""Pixels between the boxes of two processes, besides what is between any two lifelines."""
 NARROWEST = 260.0
 """A drawing of one lifeline is this wide all the same, for its notes."""
 
@@ -78,6 +80,7 @@ def columns(diagram: Diagram) -> Columns:
                 right, wanted = left + 1, min(wanted, 130.0)
         if right < len(order):
             needs[left, right] = max(needs.get((left, right), 0.0), wanted)
+    first_of_box = {box.participants[0] for box in diagram.boxes if box.participants}
     middles: list[float] = []
     for index, participant in enumerate(diagram.participants):
         head = heads[participant.id]
@@ -85,7 +88,7 @@ def columns(diagram: Diagram) -> Columns:
             middles.append(MARGIN + head / 2 + 8)
             continue
         before = heads[diagram.participants[index - 1].id]
-        at = middles[-1] + (before + head) / 2 + 14
+        at = middles[-1] + (before + head) / 2 + 14 + (BOUNDARY if participant.id in first_of_box else 0)
         for (left, right), wanted in needs.items():
             if right == index:
                 at = max(at, middles[left] + wanted)

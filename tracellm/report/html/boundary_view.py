@@ -1,0 +1,56 @@
+"""What the page says of a run of several processes: which they were, and what crossed from one to the other."""
+
+from typing import Any
+
+from tracellm.report.crossings import Crossing, ProcessFacts, crossings, processes
+from tracellm.report.quantities import byte_size
+from tracellm.report.texts import text, texts
+from tracellm.report.titles import time
+from tracellm.report.visible import visible
+from tracellm.trace.model import Trace
+
+__all__ = ["boundary_view"]
+
+
+def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
+    """The processes and the messages between them; None for a run of one process that sent none."""
+    found, crossed = processes(trace), crossings(trace)
+    if len(found) < 2 and not crossed:
+        return None
+    return {
+        "processes": [_process(one, lang) for one in found],
+        "messages": [_crossing(one, lang) for one in crossed],
+        "total": text(
+            lang,
+            "html.boundary.total",
+            n=sum(one.count for one in crossed),
+            bytes=byte_size(sum(one.bytes for one in crossed)),
+        ),
+    }
+
+
+def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
+    role = "engine" if one.steps else "client"
+    threads = [text(lang, "html.boundary.main_thread"), *map(visible, one.threads)]
+    return {
+        "name": visible(one.name),
+        "pid": str(one.pid),
+        "role": text(lang, f"html.boundary.role.{role}"),
+        "threads": text(lang, "step.comma").join(threads),
+        "calls": f"{one.calls:,}",
+    }
+
+
+def _crossing(one: Crossing, lang: str) -> dict[str, str]:
+    key = f"html.boundary.what.{one.type}"
+    target = text(lang, "diagram.not_recorded") if one.target is None else visible(one.target)
+    return {
+        "type": visible(one.type),
+        "what": text(lang, key) if key in texts(lang) else "",
+        "way": f"{visible(one.source)} → {target}",
+        "count": f"{one.count:,}",
+        "lost": text(lang, "html.boundary.lost", n=one.lost) if one.lost and one.target else "",
+        "bytes": byte_size(one.bytes),
+        "each": text(lang, "html.steps.each", amount=byte_size(one.bytes // one.count)) if one.count > 1 else "",
+        "time": "" if one.seconds is None else time(round(one.seconds * 1e9)),
+    }
