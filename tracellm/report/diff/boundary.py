@@ -50,8 +50,12 @@ def _row(name: str, tally: MessageTally) -> tuple[list[str], ...]:
 
 
 def cost_of_a_step(boundary: Boundary, times: RunTimes, steps: int) -> tuple[str, str] | None:
-    """How long the messages took, for each step, and which share of the steps' time that is; None without steps."""
-    if not steps or not times.steps.total_ns:
+    """How long the messages took for each step, and which share of a step that is; None without steps.
+
+    Each message counts with the middle one of its type's times: of a short run the one message that had to wait until
+    the engine was ready would else be all there is to see.
+    """
+    if not steps or not times.steps.median_ns:
         return None
-    whole = boundary.all.whole.total_ns
-    return time(round(whole / steps)), percent(whole / times.steps.total_ns)
+    cost = sum(tally.whole.median_ns * tally.count for tally in boundary.types) / steps
+    return time(round(cost)), percent(cost / times.steps.median_ns)

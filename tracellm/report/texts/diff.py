@@ -83,8 +83,8 @@ Examples:
     "diff.boundary.decode": "decode",
     "diff.boundary.all": "all",
     "diff.boundary.medians": "Times are medians. On the way: from the end of encoding to the start of decoding.",
-    "diff.boundary.share": "{time} a step from the start of encoding to the end of decoding, {share} of the steps' "
-    "time; some of it passes while a step runs.",
+    "diff.boundary.share": "Together {time} a step from the start of encoding to the end of decoding, {share} of a "
+    "step's own time; some of it passes while a step runs.",
     "diff.boundary.unreceived": "{n:message has|messages have} no receiver in the recording.",
     # the calls
     "diff.calls": "Which calls",
@@ -179,7 +179,7 @@ ZH = {
     "diff.verdict.running": "{run} 没有结束",
     "diff.verdict.interrupted": "{run} 被中断",
     "diff.verdict.boundary": "{run} 有 {processes:,} 个进程，共 {n:,} 条消息、{bytes}",
-    "diff.verdict.cost": "平均每步花费 {time}（{share}）",
+    "diff.verdict.cost": "每步花费 {time}（{share}）",
     "diff.verdict.processes": "{run} 有 {processes:,} 个进程",
     "diff.runs": "运行了什么",
     "diff.runs.run": "运行",
@@ -219,7 +219,7 @@ ZH = {
     "diff.boundary.decode": "解码",
     "diff.boundary.all": "合计",
     "diff.boundary.medians": "时间都是中位数。途中：从编码结束到解码开始。",
-    "diff.boundary.share": "从编码开始到解码结束，平均每步 {time}，相当于各步时间的 {share}；"
+    "diff.boundary.share": "从编码开始到解码结束，每步共 {time}，相当于每步自身时间的 {share}；"
     "其中一部分与步的运行同时进行。",
     "diff.boundary.unreceived": "有 {n:,} 条消息在记录中没有接收方。",
     "diff.calls": "有哪些调用",

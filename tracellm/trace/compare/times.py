@@ -36,11 +36,16 @@ def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
         if not lives or (spell < len(lives) and _within(before.span.end_ns, after.span.start_ns, lives[spell])):
             gaps.append(max(0, after.span.start_ns - before.span.end_ns))
     return RunTimes(
-        startup_ns=_length(_together(span for span in trace.spans if span.attributes.get(names.PHASE) == "startup")),
+        startup_ns=_length(_together(filter(_starts, trace.spans))),
         requests_ns=_length(lives),
         steps=Spread.of([step.span.duration_ns for step in steps]),
         between=Spread.of(gaps),
     )
+
+
+def _starts(span: Span) -> bool:
+    """Whether it is the making of an engine, the outermost such call or one inside it."""
+    return span.attributes.get(names.PHASE) == "startup" or span.name == "AsyncLLM.__init__"
 
 
 def _within(start: int, end: int, stretch: tuple[int, int]) -> bool:
