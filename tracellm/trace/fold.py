@@ -6,8 +6,8 @@ its spans.
 
 Two neighbours are alike when they are the same call and what they called directly is the same, or one called all that
 the other did and more: allocating a slot takes a new block only sometimes, and it is still the same work. Below alike
-nodes the calls are merged, in their order. Groups of engine steps side by side stay apart: what differs between them is
-why they are groups.
+nodes the calls are merged, in their order, or where their callers ran side by side, in that of their starts. Groups of
+engine steps side by side stay apart: what differs between them is why they are groups.
 """
 
 from collections.abc import Hashable, Sequence
@@ -100,7 +100,7 @@ def merge(nodes: Sequence[Node]) -> Node:
         count=sum(node.count for node in nodes),
         total_ns=sum(node.total_ns for node in nodes),
         own_ns=sum(node.own_ns for node in nodes),
-        spans=[span for node in nodes for span in node.spans],
+        spans=sorted((span for node in nodes for span in node.spans), key=lambda span: span.start_ns),
         children=_merge_children([node.children for node in nodes if node.children]),
         hidden=[span for node in nodes for span in node.hidden],
         steps=[step for node in nodes for step in node.steps],

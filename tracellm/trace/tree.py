@@ -34,7 +34,8 @@ class Node:
     count: int = 1
     total_ns: int = 0
     own_ns: int = 0
-    """Time not spent in children: the owns of a tree sum to its root's total, where calls do not overlap."""
+    """Time not spent in children of the same thread: the owns of a thread's calls sum to the time that it was in calls,
+    where these do not overlap."""
     spans: list[Span] = field(default_factory=list)
     children: list["Node"] = field(default_factory=list)
     hidden: list[Span] = field(default_factory=list)
@@ -98,37 +99,65 @@ def bottom_up(nodes: Iterable[Node], change: Callable[[list[Node]], list[Node]])
 
 
 def call_tree(trace: Trace) -> list[Node]:
-    """The calls of a trace: a node for each span, except requests' lives, under the node that called it."""
-    return [_under(trace, root) for root in trace.roots if root.name != names.REQUEST_SPAN]
+    """The calls of a trace: a node for each span, except requests' lives, under the node that called it.
+
+    What a request's life is the parent of stands under the call that submitted the request.
+    """
+    lives = [root for root in trace.roots if root.name == names.REQUEST_SPAN]
+    roots = [root for root in trace.roots if root.name != names.REQUEST_SPAN]
+    roots += [callee for life in lives for callee in _callees(trace, life)]
+    return [_under(trace, root) for root in sorted(roots, key=lambda root: (root.start_ns, -root.end_ns))]
+
+
+def _callees(trace: Trace, span: Span) -> list[Span]:
+    """What was called directly from a span, in order."""
+    children = trace.children(span)
+    if all(child.name != names.REQUEST_SPAN for child in children):
+        return children
+    found = []
+    for child in children:
+        found += _callees(trace, child) if child.name == names.REQUEST_SPAN else [child]
+    return sorted(found, key=lambda child: (child.start_ns, -child.end_ns))
 
 
 def _under(trace: Trace, root: Span) -> Node:
-    path: list[Node] = []  # from the root down to the node made last
-    for depth, span in trace.walk(root):
-        if span.name == names.REQUEST_SPAN:  # a child of the call that submitted it, but no call
-            continue
+    top = _node(trace, root)
+    stack = [(1, top, child) for child in reversed(_callees(trace, root))]
+    while stack:
+        depth, around, span = stack.pop()
         if depth > DEEPEST:
-            path[DEEPEST].hidden.append(span)
-            continue
-        del path[depth:]
-        own_ns = span.duration_ns if depth == DEEPEST else _own_ns(trace, span)
-        node = Node("call", _key(span), total_ns=span.duration_ns, own_ns=own_ns, spans=[span])
-        if path:
-            path[-1].children.append(node)
-        path.append(node)
-    return path[0]
+            around.hidden.append(span)
+            below = around
+        else:
+            below = _node(trace, span)
+            around.children.append(below)
+        if depth == DEEPEST:
+            below.own_ns = span.duration_ns
+        stack.extend((depth + 1, below, child) for child in reversed(_callees(trace, span)))
+    return top
+
+
+def _node(trace: Trace, span: Span) -> Node:
+    return Node("call", _key(span), total_ns=span.duration_ns, own_ns=_own_ns(trace, span), spans=[span])
 
 
 def _key(span: Span) -> Hashable:
     caller = span.attributes.get(names.CALLER_FILE), span.attributes.get(names.CALLER_LINE)
-    return span.lifeline, span.name, (span.error is not None, span.open), caller
+    host, pid, thread = span.thread
+    beside = host, pid, thread.rstrip("0123456789_-")  # threads of one pool do the same work
+    return span.lifeline, span.name, (span.error is not None, span.open), caller, beside
 
 
 def _own_ns(trace: Trace, span: Span) -> int:
-    """The part of the span that no child covers; children overlap where there are threads or coroutines."""
+    """The part of the span that no child in its own thread covers; children overlap where there are coroutines.
+
+    What another thread or process does goes on beside the call that started it, often long after; that call's own time
+    goes on, too, though it may be spent in waiting. So in every thread that runs one call at a time the own times sum
+    to the time that is spent in calls.
+    """
     covered, reached = 0, span.start_ns
-    for child in trace.children(span):
-        if child.name == names.REQUEST_SPAN:
+    for child in _callees(trace, span):
+        if child.thread != span.thread:
             continue
         start, end = max(child.start_ns, reached), min(child.end_ns, span.end_ns)
         if end > start:
