@@ -261,6 +261,8 @@ def test_ways_to_make_one():
         assert made.vllm_config is config
         assert (made.log_stats, made.engine_core.settings["log_stats"]) == (log_stats, log_stats)  # type: ignore[attr-defined]
         assert (made.prometheus_registry is None) is not log_stats
+    scheduler_config = by_position.vllm_config.scheduler_config
+    assert (scheduler_config.max_num_batched_tokens, scheduler_config.max_num_seqs) == (2048, 128)  # as in vLLM
     args = EngineArgs(max_model_len=32, disable_log_stats=False)
     assert AsyncLLM.from_engine_args(args).log_stats
     assert not AsyncLLM.from_engine_args(EngineArgs(max_model_len=32)).log_stats

@@ -32,7 +32,7 @@ _POLICIES = ("fcfs", "priority")
 _LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 _GIB = 1 << 30
 
-UsageContext: TypeAlias = Literal["LLM_CLASS", "OPENAI_API_SERVER"]
+UsageContext: TypeAlias = Literal["LLM_CLASS", "OPENAI_API_SERVER", "ENGINE_CONTEXT"]
 """Who makes the engine: `LLM` or a server. vLLM: vllm/usage/usage_lib.py::UsageContext, which has more."""
 
 
@@ -241,6 +241,8 @@ class EngineArgs:
     @staticmethod
     def get_batch_defaults(device: torch.device, usage_context: UsageContext = "LLM_CLASS") -> tuple[int, int]:
         """The token budget and the number of requests of a step, as vLLM 0.11.1 has them for this device and use."""
+        if usage_context == "ENGINE_CONTEXT":  # an AsyncLLM without a server
+            return 2048, 128
         serves = usage_context == "OPENAI_API_SERVER"
         if device.type == "cpu":
             return (2048, 128) if serves else (4096, 256)

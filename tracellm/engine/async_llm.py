@@ -146,7 +146,7 @@ class AsyncLLM(EngineClient):
             EngineError: settings, model or memory do not allow it.
         """
         return cls.from_vllm_config(
-            engine_args.create_engine_config(),
+            engine_args.create_engine_config("ENGINE_CONTEXT"),
             stat_loggers=stat_loggers,
             disable_log_stats=engine_args.disable_log_stats,
         )

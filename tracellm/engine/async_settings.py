@@ -46,4 +46,4 @@ def settle(
             raise EngineError(f"AsyncLLM: got two models, {vllm_config!r} and {engine_args['model']!r}.")
         engine_args = {"model": vllm_config, **engine_args}
     args = EngineArgs.from_arguments(**{"disable_log_stats": False, **engine_args})
-    return args.create_engine_config(), not args.disable_log_stats
+    return args.create_engine_config("ENGINE_CONTEXT"), not args.disable_log_stats
