@@ -18,6 +18,7 @@ from tracellm.trace.tree import Node
 __all__ = [
     "arguments",
     "call_name",
+    "call_title",
     "caller_line",
     "ended_from_outside",
     "error",
@@ -47,6 +48,15 @@ def arguments(span: Span, most: int) -> str:
     """What was passed, `name=value, Class, name=value`, at most `most` characters."""
     passed = span.attributes.get(names.ARGUMENTS)
     return shorten(visible(", ".join(map(_argument, passed))), most) if isinstance(passed, list) else ""
+
+
+def call_title(span: Span, longest_name: int, longest_values: int) -> str:
+    """`schedule(name=value)`; of an HTTP request `POST /v1/completions → 200`. Characters at most for each part."""
+    if names.HTTP_METHOD in span.attributes:
+        status = span.attributes.get(names.HTTP_STATUS)
+        name = shorten(visible(span.name), longest_name)
+        return f"{name} → {status}" if status is not None else name
+    return f"{shorten(visible(span.method), longest_name)}({arguments(span, longest_values)})"
 
 
 def _argument(passed: object) -> str:

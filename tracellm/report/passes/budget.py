@@ -24,6 +24,7 @@ from tracellm.report.passes.story import Story
 from tracellm.report.titles import ended_from_outside, result, script_of
 from tracellm.trace import names
 from tracellm.trace.names import LEVELS
+from tracellm.trace.steps import STEP_SPAN
 from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["Choice", "choose", "everything"]
@@ -117,12 +118,17 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
             kind = node.span.attributes.get(names.MESSAGE_TYPE)
             seen[kind, place] += 1
             step = story.messages[node.span.span_id].step
-            few = (place in ("prefill", "decode") or seen[kind, place] <= MOST_MESSAGES) and (not step or step.requests)
-            yield _Arrow(-1 if few else 1 if seen[kind, place] <= MOST_GROUPS else 4, order, node, is_return=False)
+            if step and not step.requests:
+                rank = 4
+            elif place in ("prefill", "decode") or seen[kind, place] <= MOST_MESSAGES:
+                rank = -1
+            else:
+                rank = 1 if seen[kind, place] <= MOST_GROUPS else 4
+            yield _Arrow(rank, order, node, is_return=False)
         elif node.kind == "call" and not (depth == 0 and script_of(node.span)):
             rank = _rank(node, depth, place)
             if story.lanes:
-                rank = _rank_over_lanes(node, place, rank)
+                rank = _rank_over_lanes(node, place, rank, story)
             if place != "head" and node.span.span_id in story.callers:
                 # What others did beside it is no less than what it did before: tell the first of each, then the rest.
                 seen[node.key, place] += 1
@@ -184,9 +190,17 @@ def _in_chain(node: Node) -> bool:
     return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
 
 
-def _rank_over_lanes(node: Node, place: _Place, rank: int) -> int:
-    """The boundary takes room, too: the decode step is told in short, but what becomes of the outputs is told."""
+def _rank_over_lanes(node: Node, place: _Place, rank: int, story: Story) -> int:
+    """The boundary takes room, too: the decode step is told in short, of later ones what they sent says enough.
+
+    But what becomes of the outputs, and of requests that come in, is told.
+    """
     name = node.span.name
+    if place == "head":
+        made = next((one.span for one in walk([node]) if one.kind == "call" and one.span.name == STEP_SPAN), None)
+        return 3 if made is not None and made.span_id in story.steps_that_sent else rank
+    if names.HTTP_METHOD in node.span.attributes:  # what is no POST asks whether the server is well, and the like
+        return 0 if node.span.attributes[names.HTTP_METHOD] == "POST" else 20
     if name == "OutputProcessor.process_outputs" and place in ("prefill", "decode"):
         return 0
     if rank == 2 and place in ("", "prefill") and name in TAKEN_IN:

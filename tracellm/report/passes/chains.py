@@ -48,6 +48,8 @@ TAKEN_IN = frozenset({"EngineCoreProc._handle_client_request", "Scheduler.add_re
 """What the engine core does with a request that came over the boundary, between the two."""
 
 OTHER_CHAINS = frozenset({
+    "run_server",
+    "build_app",
     "LLM.__init__",
     "LLMEngine.__init__",
     "EngineCoreClient.make_client",

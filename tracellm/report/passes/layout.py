@@ -8,7 +8,7 @@ from tracellm.report.passes.places import LONGEST_NAME, Places
 from tracellm.report.passes.story import Story
 from tracellm.report.texts import text
 from tracellm.report.titles import (
-    arguments,
+    call_title,
     ended_from_outside,
     error,
     error_class,
@@ -18,7 +18,7 @@ from tracellm.report.titles import (
     steps_title,
     times,
 )
-from tracellm.report.visible import shorten, visible
+from tracellm.report.visible import shorten
 from tracellm.trace import names
 from tracellm.trace.tree import Node, raised_here, walk
 
@@ -27,6 +27,15 @@ __all__ = ["lay_out"]
 LONGEST_VALUES = 42
 """Characters of what was passed or came back."""
 LONGEST_NOTE = 160
+
+
+_PHASES = {
+    "run_server": "startup",
+    "AsyncLLM.from_vllm_config": "startup",
+    "AsyncLLM.__init__": "startup",
+    "AsyncLLM.generate": "generation",
+}
+"""Calls that open a phase without saying so: a server's phases are those of no one line of a script."""
 
 
 def lay_out(story: Story, roots: Iterable[Node], returns: Collection[int], lang: str, remark: str = "") -> Diagram:
@@ -104,7 +113,7 @@ class _Layout:
         caller, callee = self._places.ends(node, around)
         source, target = self._ids[caller], self._ids[callee]
         below = self._below(node, node)
-        title = f"{shorten(visible(node.span.method), LONGEST_NAME)}({arguments(node.span, LONGEST_VALUES)})"
+        title = call_title(node.span, LONGEST_NAME, LONGEST_VALUES)
         if node.open:
             title = text(self._lang, "calltree.open", name=title)
         elif self._story.is_long(node.span) and node.failed and not ended_from_outside(node.span):
@@ -141,7 +150,9 @@ class _Layout:
 
     def _phase_note(self, node: Node) -> list[Item]:
         """A heading over all lifelines where another phase begins."""
-        phase = node.span.attributes.get(names.PHASE)
+        phase = node.span.attributes.get(names.PHASE) or _PHASES.get(node.span.name)
+        if node.span.attributes.get(names.HTTP_METHOD) == "POST":
+            phase = "generation"
         if phase not in ("startup", "generation") or phase == self._phase:
             return []
         self._phase = phase

@@ -115,14 +115,19 @@ def _tell_turns(
     """A process's turns: its main thread's parts and what its other threads sent, told when that was taken."""
     starts = [part.start_ns for part in core]
     sent: dict[int, list[Span]] = {}
-    for send in sends:
+    before = len(core)  # the place of the step whose outputs were sent next
+    for send in reversed(sends):
+        outputs = send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS"
         owner = bisect_left(starts, send.start_ns) - 1
+        if outputs:
+            owner = min(owner, before - 1)  # each step's outputs are one message
         if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
             owner -= 1  # that step is still being made: what is sent now is of the one before
         while owner > 0 and core[owner].span_id not in steps and not _answers(core[owner], send):
             owner -= 1
         if owner >= 0:
-            sent.setdefault(owner, []).append(send)
+            sent.setdefault(owner, []).insert(0, send)
+            before = owner if outputs else before
     for place, send_list in sent.items():
         step = steps.get(core[place].span_id)
         at = min(taken[send.span_id] for send in send_list)

@@ -60,6 +60,11 @@ class Story:
     lanes: Lanes | None = None
     trace: Trace | None = None
 
+    @property
+    def steps_that_sent(self) -> frozenset[str]:
+        """The ids of the spans of steps whose outputs went to another process, and had something in them."""
+        return frozenset(sent.step.span.span_id for sent in self.messages.values() if sent.step)
+
     def above(self, span: Span) -> Span | None:
         """The call that made this one, if both ran in one lane."""
         parent = self.trace.parent(span) if self.trace else None
