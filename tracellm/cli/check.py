@@ -74,8 +74,7 @@ class _Report:
             told += ["", *self._first(result.misses[0])]
         if more := result.misses[1:]:
             told += ["", self._say("others_missing")]
-            told += [f"  {self._say('line', line=miss.arrow.line, call=miss.arrow.text)}{self._short(miss)}"
-                     for miss in more[:_MOST_MISSES]]  # fmt: skip
+            told += [f"  {self._line(miss)}" for miss in more[:_MOST_MISSES]]
             if len(more) > _MOST_MISSES:
                 told.append(f"  {self._say('more', count=len(more) - _MOST_MISSES)}")
         return told
@@ -99,9 +98,9 @@ class _Report:
             return self._say("never.near", near=self._or(miss.near))
         return self._say("never")
 
-    def _short(self, miss: Miss) -> str:
-        said = self._call(miss.others[0]) if miss.others else ""
-        return f" ({self._say('others', call=said) if said else self._why(miss)})"
+    def _line(self, miss: Miss) -> str:
+        why = self._say("others", call=self._call(miss.others[0])) if miss.others else self._why(miss)
+        return self._say("line.why", line=miss.arrow.line, call=miss.arrow.text, why=why)
 
     def _found(self, key: str, found: tuple[Arrow, Call]) -> str:
         arrow, call = found
@@ -112,7 +111,7 @@ class _Report:
         callers = "/".join(sorted(call.callers - {process})) or process
         targets = "/".join(sorted(call.targets))
         name = f"{call.owner}.{call.names[0]}" if call.owner and call.owner not in call.targets else call.names[0]
-        return f"{callers} → {targets}: {name}, {self._where(call)}"
+        return self._say("call", caller=callers, callee=targets, method=name, where=self._where(call))
 
     def _where(self, call: Call) -> str:
         process = call.span.process.name if call.span.process else "?"
