@@ -93,6 +93,7 @@ def test_names_of_a_lifeline(label: str, expected: set[str]):
         ("1. f()", (("f",), "", "")),
         ("load data(x)", (("load", "load data"), "", "")),
         ("a_very_long_na…(x)", (("a_very_long_na…",), "", "")),
+        ("GET /health → 200 ×2", (("GET", "GET /health"), "", "")),
         ("ADD, 312 bytes", (("ADD", "ADD, 312 bytes"), "", "")),
         ("return", ((), "", "")),
         ("", ((), "", "")),

@@ -10,7 +10,7 @@ __all__ = ["Arrow", "ExpectError", "Expectation", "call_names", "plain_names"]
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _ENTITY = re.compile(r"#(?:(\d+)|([A-Za-z]\w*));")
 _CALL = re.compile(r"\s*(?:(?:no)?wrap:)?\s*(?:\d+[.)]\s+)?([^\W\d][\w.]*)", re.IGNORECASE)
-_TIMES = re.compile(r"\s*×\s*[\d,]+\s*$")
+_TOLD = re.compile(r"\s+→\s.*$|\s*×\s*[\d,]+\s*$")  # what came back, how often
 
 
 class ExpectError(Exception):
@@ -104,7 +104,7 @@ def call_names(text: str) -> tuple[tuple[str, ...], str, str]:
 
     No names where the text is no call, as `return` is none.
     """
-    whole = _TIMES.sub("", text).partition("(")[0].strip()
+    whole = _TOLD.sub("", text).partition("(")[0].strip()
     found = _CALL.match(text)
     dotted = found[1].strip(".") if found else ""
     before, _, name = dotted.rpartition(".")
