@@ -2,7 +2,8 @@
 
 Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the READMEs) holds what is made here; all else is
 written by hand. `examples/hello.py` is run once in each language and the parts that pages show are cut out of what it
-left. With Chromium on the PATH the pictures are made too. `tests/docs` fails when a page and a run no longer agree.
+left. What docs/clients.md shows comes from runs of its own (client_docs.py). With Chromium on the PATH the pictures are
+made too. `tests/docs` fails when a page and a run no longer agree.
 """
 
 import ast
@@ -14,13 +15,20 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts import client_docs  # noqa: E402  (found by the line above when this file is run as a script)
+
 PAGES = {
-    "en": ["README.md", "docs/first-run.md", "docs/architecture.md"],
-    "zh": ["README.zh.md", "docs/zh/first-run.md"],
+    "en": ["README.md", "docs/first-run.md", "docs/architecture.md", "docs/clients.md"],
+    "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md"],
 }
 """The pages that hold something made, by the language that they speak."""
 
 MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+TWO_PROCESSES = re.compile(r"clients-(table|messages|diff|check-two-processes|diagram-(two-processes|asyncio))")
+"""What is made of runs with two processes: in which order these got to do something differs from run to run."""
 
 
 def explain(lang: str, folder: Path) -> dict[str, str]:
@@ -127,14 +135,29 @@ def filled(page: str, made: dict[str, str]) -> str:
 
 
 def normal(page: str) -> str:
-    """A page without what differs from run to run and machine to machine: times, memory, probabilities."""
+    """A page without what differs from run to run and machine to machine: times, memory, probabilities.
+
+    Of what is made of two processes only the words count: not their order, and no number.
+    """
+    page = MADE.sub(_of_two_processes, page)
     page = re.sub(r"\s+", " ", page)  # the log is wrapped, and where depends on the length of what follows
     return re.sub(r"\d[\d,.]* ?(ms|µs|s|秒|kB|MB|GB)\b|\d[\d,.]* ?%|\b\d{1,3},\d{3}\b", "#", page)
 
 
+def _of_two_processes(found: re.Match[str]) -> str:
+    if found[2] == "clients-stdout-async":  # a reader who comes late gets two outputs as one
+        return found[0].splitlines()[-3]
+    return _words(found[0]) if TWO_PROCESSES.fullmatch(found[2]) else found[0]
+
+
+def _words(block: str) -> str:
+    """The words of a text, each once, in the order of the alphabet; no numbers, and no marks of a call's beginning."""
+    block = re.sub(r"(?<=[>)])[+-](?=\w)|deactivate \w+|\d[\d,.]*(\s*(ms|µs|s|秒|B|kB)\b)?", " ", block)
+    return " ".join(sorted(set(block.split())))
+
+
 def pictures(folder: Path) -> None:
     """docs/images/report.png: the sequence diagram and the call tree of the report, as a browser shows them."""
-    sys.path.insert(0, str(ROOT))
     from tests.browser import Browser
 
     with Browser() as browser:
@@ -145,10 +168,17 @@ def pictures(folder: Path) -> None:
 
 def main() -> None:
     """Make all pages and pictures anew."""
+    with tempfile.TemporaryDirectory() as temporary:
+        make(Path(temporary))
+
+
+def make(clients: Path) -> None:
+    """Make all; the runs of the three clients go into the folder `clients`."""
+    said = client_docs.record(clients)
     for lang, pages in PAGES.items():
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "run"
-            made = blocks(lang, folder, explain(lang, folder))
+            made = blocks(lang, folder, explain(lang, folder)) | client_docs.blocks(lang, clients, said)
             for name in pages:
                 page = ROOT / name
                 page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")

@@ -1,0 +1,326 @@
+"""What docs/clients.md shows of real runs: three prompts through each of the three clients, recorded and compared.
+
+`record` makes the runs, the same for all languages; `blocks` cuts out of them what the pages show. `make_docs.py` puts
+it between the pages' marks, and `tests/docs` holds it against what the pages have.
+"""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tracellm.report.console.boxes import client_rows
+from tracellm.report.console.paper import Paper, rows
+from tracellm.report.diff import diff_text
+from tracellm.report.diff.blocks import markdown
+from tracellm.report.diff.boundary import boundary_table, cost_of_a_step
+from tracellm.report.diff.runs import process_names
+from tracellm.report.facts import client_choice
+from tracellm.report.quantities import byte_size
+from tracellm.report.sequence import sequence_diagram
+from tracellm.report.texts import text
+from tracellm.report.titles import time
+from tracellm.trace import names
+from tracellm.trace.compare import Comparison, compare
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["blocks", "record"]
+
+ROOT = Path(__file__).parents[1]
+
+SCRIPTS = {
+    "three.py": """\
+from tracellm import LLM, SamplingParams
+
+prompts = ["The capital of France is", "The largest ocean is", "Hello, my name is"]
+sampling_params = SamplingParams(temperature=0, max_tokens=8)
+
+llm = LLM(dtype="float32")
+for prompt in prompts:
+    (output,) = llm.generate(prompt, sampling_params)
+    print(output.outputs[0].text)
+""",
+    "three_async.py": """\
+import asyncio
+
+from tracellm import AsyncLLM, SamplingParams
+
+prompts = ["The capital of France is", "The largest ocean is", "Hello, my name is"]
+sampling_params = SamplingParams(temperature=0, max_tokens=8)
+
+
+async def main():
+    llm = AsyncLLM(dtype="float32")
+    for number, prompt in enumerate(prompts):
+        async for output in llm.generate(prompt, sampling_params, request_id=str(number)):
+            print(output.outputs[0].text)
+    llm.shutdown()
+
+
+asyncio.run(main())
+""",
+    "killed.py": """\
+import multiprocessing
+
+from tracellm import LLM
+from tracellm.engine.exceptions import EngineDeadError
+
+llm = LLM(dtype="float32", multiprocess_mode=True)
+(engine_core,) = multiprocessing.active_children()
+print(engine_core.name)
+engine_core.kill()
+try:
+    llm.generate("The capital of France is")
+except EngineDeadError as error:
+    print(f"EngineDeadError: {error}")
+""",
+}
+
+EXPECTED = """\
+sequenceDiagram
+    LLM->>LLMEngine: step
+    LLMEngine->>InprocClient: get_output
+    InprocClient->>EngineCore: step_fn
+    EngineCore->>Scheduler: schedule
+"""
+"""A diagram as somebody might have drawn it, of what happens in process."""
+
+RUNS = {"in-process": ("three.py", "0"), "two-processes": ("three.py", "1"), "asyncio": ("three_async.py", "0")}
+"""Each explained run by its folder: which script, and VLLM_ENABLE_V1_MULTIPROCESSING."""
+
+
+# -- making the runs --------------------------------------------------------------------------------------------------
+
+
+def record(folder: Path) -> dict[str, str]:
+    """Run the scripts in `folder`, the explained ones into folders of their own there; what each run printed."""
+    for name, source in SCRIPTS.items():
+        (folder / name).write_text(source, encoding="utf-8")
+    (folder / "in-process.mmd").write_text(EXPECTED, encoding="utf-8")
+    explained = ["-m", "tracellm", "run", "--explain", "--quiet", "--out"]
+    said = {
+        run: _python(folder, *explained, run, script, VLLM_ENABLE_V1_MULTIPROCESSING=switch)
+        for run, (script, switch) in RUNS.items()
+    }
+    return said | {"killed": _python(folder, "killed.py")}
+
+
+def _python(folder: Path, *arguments: str, may_fail: bool = False, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **environment},
+    )
+    if done.returncode and not may_fail:
+        raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+# -- what pages show of them ------------------------------------------------------------------------------------------
+
+
+def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
+    """What pages may show of the runs in `folder`, by name, each as Markdown."""
+    runs = {name: RunFolder.open(folder / name) for name in RUNS}
+    for name, run in runs.items():
+        run.path = Path(name)
+    one, two, three = runs.values()
+    made = {
+        "clients-script": _code("python", SCRIPTS["three.py"]),
+        "clients-script-async": _code("python", SCRIPTS["three_async.py"]),
+        "clients-stdout-async": _code("text", said["asyncio"]),
+        "clients-box": _code("text", _box(two, lang)),
+        "clients-table": _table(lang, one, two, three),
+        "clients-messages": markdown([boundary_table(compare(two.trace, three.trace).boundaries[0], lang)]),
+        "clients-diff": _code("text", diff_text(one, two, lang=lang)),
+        "clients-killed-script": _code("python", SCRIPTS["killed.py"]),
+        "clients-killed": _code("text", said["killed"]),
+        "clients-expected": _code("mermaid", EXPECTED),
+    }
+    for name in ("in-process", "two-processes"):
+        check = ["-m", "tracellm", "check", name, "--expect", "in-process.mmd", "--lang", lang]
+        made[f"clients-check-{name}"] = _code("text", _python(folder, *check, may_fail=True))
+    for name, run in runs.items():
+        made[f"clients-diagram-{name}"] = _code("mermaid", sequence_diagram(_in_short(run.trace), lang=lang))
+    return made
+
+
+def _code(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```\n"
+
+
+def _box(run: RunFolder, lang: str) -> str:
+    """The console's box about the client, as it stands in the log of the run."""
+    choice = client_choice(run.trace.spans)
+    assert choice is not None
+    paper = io.StringIO()
+    Paper(paper, quiet=False).box(text(lang, "client.title", choice=choice.choice), rows(client_rows(choice, lang)))
+    return paper.getvalue()
+
+
+_SHORT = {
+    "LLM": ("__init__", "generate"),
+    "AsyncLLM": ("__init__", "generate", "add_request", "output_handler"),
+    "LLMEngine": ("add_request", "step"),
+    "InprocClient": ("__init__", "add_request", "get_output"),
+    "SyncMPClient": ("__init__", "add_request", "get_output", "process_outputs_socket"),
+    "AsyncMPClient": ("__init__", "add_request_async", "get_output_async", "process_outputs_socket"),
+    "EngineCore": ("__init__", "add_request", "step_fn"),
+    "EngineCoreProc": (
+        "run_engine_core", "process_input_sockets", "process_output_sockets", "run_busy_loop",
+        "_handle_client_request", "_process_engine_step", "add_request", "step_fn",
+    ),
+    "Scheduler": ("schedule", "update_from_output"),
+    "UniProcExecutor": ("execute_model",),
+    "OutputProcessor": ("process_outputs",),
+    "MsgpackEncoder": ("encode", "encode_into"),
+    "MsgpackDecoder": ("decode",),
+}  # fmt: skip
+"""The calls of a diagram in short, by whose method each is."""
+
+_OF_A_STEP = {"_process_engine_step", "step_fn", "schedule", "execute_model", "update_from_output"}
+"""Of these only those of the first step: the next may have begun before its outputs are there."""
+
+
+def _in_short(trace: Trace) -> Trace:
+    """The start, the request's way into the engine core, its first step, and that step's outputs on their way back.
+
+    A call whose caller is left out is called by the nearest that is not.
+    """
+    step = min(span.end_ns for span in trace.spans if span.name == STEP_SPAN)
+    end = min(span.end_ns for span in trace.spans if span.name == "OutputProcessor.process_outputs")
+    kept = {
+        span.span_id
+        for span in trace.spans
+        if span.start_ns <= (step if span.method in _OF_A_STEP else end) and _is_kept(span)
+    }
+    short = []
+    for span in trace.spans:
+        if span.span_id in kept:
+            above = trace.parent(span)
+            while above is not None and above.span_id not in kept:
+                above = trace.parent(above)
+            short.append(_under(span, above))
+    return Trace(short, trace.processes)
+
+
+def _is_kept(span: Span) -> bool:
+    if span.method == "__init__" and not str(span.attributes.get(names.CODE_FUNCTION)).endswith(f".{span.name}"):
+        return False  # of a class that this one inherits from
+    return span.lifeline == span.name or span.method in _SHORT.get(span.lifeline, ())
+
+
+def _under(span: Span, parent: Span | None) -> Span:
+    copy = Span(span.name, span.trace_id, span.span_id, parent.span_id if parent else None, span.start_ns, span.end_ns)
+    copy.attributes, copy.links, copy.error, copy.process = dict(span.attributes), span.links, span.error, span.process
+    return copy
+
+
+# -- the table that compares the clients ------------------------------------------------------------------------------
+
+LABELS = {
+    "en": {
+        "client": "client", "core": "the engine core", "processes": "processes", "threads": "other threads",
+        "request": "a request goes to the scheduler by", "step": "`step_fn` is called by", "wait": "outputs come by",
+        "messages": "messages for the three requests", "cost": "these take, for each step", "startup": "start-up",
+        "between": "between two steps", "tokens": "tokens of each request", "no": "none", "a": "{name}, in {process}",
+        "in": "{chain}, in {process}", "count": "{n}, {bytes}: {types}", "return": "`{name}` returns them",
+        "queue": "`{name}` takes them out of a queue", "same": "{tokens}, the same",
+    },
+    "zh": {
+        "client": "客户端", "core": "引擎核心", "processes": "进程", "threads": "主线程以外的线程",
+        "request": "请求到达调度器的途径", "step": "`step_fn` 的调用者", "wait": "输出的来路",
+        "messages": "三个请求的消息", "cost": "消息花费的时间，每步", "startup": "启动", "between": "两步之间",
+        "tokens": "每个请求的 token 数", "no": "没有", "a": "{name}，在 {process} 里", "in": "{chain}，在 {process} 里",
+        "count": "{n} 条，{bytes}：{types}", "return": "`{name}` 返回", "queue": "`{name}` 从队列中取出",
+        "same": "{tokens}，相同",
+    },
+}  # fmt: skip
+
+
+def _table(lang: str, *runs: RunFolder) -> str:
+    """The clients side by side: what a reader of a diagram or of vLLM's source wants to know of each."""
+    say = LABELS[lang]
+    heads, told = [""], []
+    for run in runs:
+        choice = client_choice(run.trace.spans)
+        assert choice is not None
+        heads.append(f"`{choice.choice}`")
+        told.append(_told(run, compare(runs[0].trace, run.trace), say))
+    table = [heads, ["---"] * len(heads), *([say[name], *(one[name] for one in told)] for name in told[0])]
+    return "".join(f"| {' | '.join(row)} |\n" for row in table)
+
+
+def _told(run: RunFolder, beside: Comparison, say: dict[str, str]) -> dict[str, str]:
+    trace = run.trace
+    step = trace.named(STEP_SPAN)[0]
+    core = step.lifeline
+    waits = next(span for span in trace.spans if span.method in ("get_output", "get_output_async"))
+    boundary, times = beside.boundaries[1], beside.times[1]
+    types = ", ".join(f"{tally.count} {tally.type}" for tally in boundary.types)
+    cost = cost_of_a_step(boundary, times, beside.num_steps[1]) if boundary.types else None
+    assert beside.requests
+    assert all(pair.same_output for pair in beside.requests)
+    tokens = ", ".join(str(pair.b.num_tokens) for pair in beside.requests if pair.b)
+    return {
+        "core": say["a"].format(name=f"`{core}`", process=_process(step)),
+        "processes": f"{len(process_names(run))}: {', '.join(process_names(run))}",
+        "threads": ", ".join(_threads(trace)) or say["no"],
+        "request": _way(trace, say),
+        "step": say["in"].format(chain=_chain(_above(trace, step), step), process=_process(step)),
+        "wait": say["queue" if boundary.types else "return"].format(name=waits.name),
+        "messages": say["count"].format(n=boundary.all.count, bytes=byte_size(boundary.all.bytes), types=types)
+        if boundary.types
+        else say["no"],
+        "cost": f"{cost[0]} ({cost[1]})" if cost else say["no"],
+        "between": time(times.between.median_ns),
+        "startup": time(times.startup_ns),
+        "tokens": say["same"].format(tokens=tokens),
+    }
+
+
+def _process(span: Span) -> str:
+    return span.process.name if span.process else "main"
+
+
+def _threads(trace: Trace) -> Iterable[str]:
+    return sorted({f"{thread} ({_process(span)})" for span in trace.spans if (thread := span.thread[2])})
+
+
+_FIRST = ("LLMEngine", "AsyncLLM", "EngineCoreProc")
+"""Where a chain of calls begins: further up are only those that start everything."""
+
+
+def _above(trace: Trace, span: Span) -> list[Span]:
+    """The calls between the nearest of _FIRST and `span`, in the span's own process and thread."""
+    found: list[Span] = []
+    above = trace.parent(span)
+    while above is not None and above.thread == span.thread:
+        if above.method in ("run_engine_core", "_run_engine"):
+            break
+        found.insert(0, above)
+        if above.lifeline in _FIRST and above.method in ("step", "add_request", "run_busy_loop"):
+            break
+        above = trace.parent(above)
+    return found
+
+
+def _chain(above: list[Span], last: Span) -> str:
+    return " → ".join(f"`{span.lifeline}.{span.method}`" for span in (*above, last))
+
+
+def _way(trace: Trace, say: dict[str, str]) -> str:
+    """From the front half to `Scheduler.add_request`, over the ADD message where there is one."""
+    arrives = trace.named("Scheduler.add_request")[0]
+    there = _chain(_above(trace, arrives), arrives)
+    for message in trace.messages:
+        if message.send.attributes.get(names.MESSAGE_TYPE) == "ADD":
+            above = [span for span in _above(trace, message.send) if not span.method.startswith("_")]
+            return f"{_chain(above[:-1], above[-1])} ⇢ ADD ⇢ {there}"
+    return there
