@@ -6,7 +6,7 @@ from tests.report.synthetic import a_run
 from tracellm.report.facts import RequestTimes, request_times, requests
 from tracellm.report.html.request_view import requests_view
 from tracellm.trace import names
-from tracellm.trace.model import Span, Trace
+from tracellm.trace.model import Link, Span, Trace
 from tracellm.trace.steps import STEP_SPAN
 
 
@@ -69,3 +69,35 @@ def test_a_request_that_was_never_scheduled_has_no_times():
     """What did not happen took no time, and is not told as zero."""
     lives = [span for span in a_run() if span.name == names.REQUEST_SPAN]
     assert request_times(Trace(lives))["0"] == RequestTimes(None, None, None, None)
+
+
+def test_steps_find_their_requests_by_their_links():
+    """Two engines that both had a request `0`: each has the times of the steps that link to it."""
+    first, second = a_run(), a_run()
+    for span in second:
+        span.span_id = f"f{span.span_id[1:]}"
+        span.start_ns += 10**12
+        span.end_ns += 10**12
+    for spans in (first, second):
+        lives = [span for span in spans if span.name == names.REQUEST_SPAN]
+        for span in spans:
+            if span.name == STEP_SPAN:
+                span.links = [Link(life.trace_id, life.span_id) for life in lives]
+    times = request_times(Trace([*first, *second]))
+    for spans in (first, second):
+        [life] = [span for span in spans if span.attributes.get(names.REQUEST_ID) == "0"]
+        assert times[life.span_id] == request_times(Trace(first))["0"]
+    assert times["0"] == request_times(Trace(first))["0"]
+
+
+def test_a_request_says_which_http_request_asked_for_it():
+    """The answer's status stands before what the engine did; requests of a script have none."""
+    spans = a_run()
+    life = next(span for span in spans if span.name == names.REQUEST_SPAN)
+    http = Span("POST /v1/completions", life.trace_id, "a" * 16, None, life.start_ns, life.end_ns, {
+        names.HTTP_METHOD: "POST", names.HTTP_PATH: "/v1/completions", names.HTTP_STATUS: 200
+    })  # fmt: skip
+    life.parent_span_id = http.span_id
+    shown = requests_view(Trace([*spans, http]), "en")["requests"]
+    assert shown[0]["facts"][0] == "POST /v1/completions → 200"
+    assert not any("POST" in fact for fact in shown[1]["facts"])

@@ -4,13 +4,12 @@ Each fact is gathered from the attributes that `tracellm.trace.names` defines, o
 reader of facts needs no knowledge of the calls behind them.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tracellm.report.request_facts import RequestFacts, RequestTimes, request_times, requests
 from tracellm.trace import names
-from tracellm.trace.model import Span, Trace
-from tracellm.trace.steps import STEP_SPAN, steps
+from tracellm.trace.model import Span
 
 __all__ = [
     "ClientChoice",
@@ -74,44 +73,6 @@ class KVCache:
     num_groups: int
     bytes: int | None
     available_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
-    """One request's life. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs.
-
-    `parent` is the request that this one makes the output `index` of, if that asked for several. `params` are those
-    that were not left at their defaults, and the two that every reader asks for: max_tokens and temperature.
-    """
-
-    id: str
-    prompt: str | None
-    prompt_token_ids: tuple[int, ...]
-    output: str | None
-    input_tokens: int | None
-    output_tokens: int | None
-    finish_reason: str | None
-    seconds: float
-    steps: int | None
-    params: tuple[tuple[str, str], ...]
-    error: str | None
-    parent: str | None = None
-    index: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """How long a request was where, in seconds; None where it did not get that far.
-
-    The same as vLLM's metrics of a request: `queued` until the step that first computed some of it began; `prefill`
-    until the step that brought its first token ended; `decode` until that of its last one did. `first_token` is the
-    time from its submission to its first token.
-    """
-
-    queued: float | None
-    prefill: float | None
-    decode: float | None
-    first_token: float | None
 
 
 def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
@@ -192,87 +153,6 @@ def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
         if config := span.attributes.get(names.CONFIG):
             return tuple((name, value) for name, _, value in (str(entry).partition("=") for entry in config))
     return ()
-
-
-_PARAMETERS = (
-    names.GEN_AI_MAX_TOKENS,
-    names.GEN_AI_TEMPERATURE,
-    names.GEN_AI_TOP_P,
-    names.GEN_AI_TOP_K,
-    names.GEN_AI_SEED,
-    names.GEN_AI_STOP,
-)
-
-
-def requests(spans: Iterable[Span]) -> list[RequestFacts]:
-    """Every request, in the order they were submitted."""
-    spans = list(spans)
-    # Where the engine core has a process of its own, only its steps know which requests took part.
-    linked = Counter(link.span_id for span in spans if span.name == STEP_SPAN for link in span.links)
-    return [_request(span, linked[span.span_id] or None) for span in spans if span.name == names.REQUEST_SPAN]
-
-
-def request_times(trace: Trace) -> dict[str, RequestTimes]:
-    """How long each request was queued, in prefill and in decode, by its id; as its steps tell it."""
-    lives = {str(span.attributes.get(names.REQUEST_ID, "")): span for span in trace.named(names.REQUEST_SPAN)}
-    began: dict[str, int] = {}
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for step in steps(trace):
-        for request in step.requests:
-            began.setdefault(request.request_id, step.span.start_ns)
-        for sampled in step.sampled:
-            first.setdefault(sampled.request_id, step.span.end_ns)
-            last[sampled.request_id] = step.span.end_ns
-
-    def between(start: int | None, end: int | None) -> float | None:
-        return None if start is None or end is None else max(0, end - start) / 1e9
-
-    return {
-        id: RequestTimes(
-            queued=between(life.start_ns, began.get(id)),
-            prefill=between(began.get(id), first.get(id)),
-            decode=between(first.get(id), last.get(id)),
-            first_token=between(life.start_ns, first.get(id)),
-        )
-        for id, life in lives.items()
-    }
-
-
-def _params(span: Span) -> tuple[tuple[str, str], ...]:
-    told = {name.rpartition(".")[2]: str(span.attributes[name]) for name in _PARAMETERS if name in span.attributes}
-    if names.REQUEST_PARAMS in span.attributes:
-        told = {name: value for name, value in told.items() if name in ("max_tokens", "temperature")}
-        if n := span.attributes.get(names.GEN_AI_CHOICES):
-            told["n"] = str(n)
-        for listed in (names.REQUEST_PARAMS, names.REQUEST_TEXT_PARAMS):
-            told |= {
-                name: value
-                for name, _, value in (str(one).partition("=") for one in _list(span.attributes.get(listed)))
-            }
-    if priority := span.attributes.get(names.REQUEST_PRIORITY):
-        told["priority"] = str(priority)
-    return tuple(told.items())
-
-
-def _request(span: Span, linked_steps: int | None) -> RequestFacts:
-    get = span.attributes.get
-    reasons = _list(get(names.GEN_AI_FINISH_REASONS))
-    return RequestFacts(
-        id=str(get(names.REQUEST_ID, "")),
-        prompt=_text(get(names.REQUEST_PROMPT)),
-        prompt_token_ids=tuple(_list(get(names.REQUEST_PROMPT_TOKENS))),
-        output=_text(get(names.REQUEST_OUTPUT)),
-        input_tokens=_int(get(names.GEN_AI_INPUT_TOKENS)),
-        output_tokens=_int(get(names.GEN_AI_OUTPUT_TOKENS)),
-        finish_reason=str(reasons[0]) if reasons else None,
-        seconds=span.duration_ns / 1e9,
-        steps=_int(get(names.REQUEST_STEPS)) or linked_steps,
-        params=_params(span),
-        error=span.error,
-        parent=_text(get(names.REQUEST_PARENT)),
-        index=_int(get(names.REQUEST_INDEX)) or 0,
-    )
 
 
 def _text(value: object) -> str | None:

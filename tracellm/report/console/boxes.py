@@ -14,7 +14,7 @@ from tracellm.report.visible import shorten, visible
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import ScheduledRequest, Step
 
-__all__ = ["CLIENTS", "client_rows", "kv_rows", "load_rows", "real_vllm", "step_rows", "step_title"]
+__all__ = ["CLIENTS", "client_inputs", "client_rows", "kv_rows", "load_rows", "real_vllm", "step_rows", "step_title"]
 
 CLIENTS = ("InprocClient", "SyncMPClient", "AsyncMPClient")
 PHASES = {
@@ -28,14 +28,7 @@ MOST_REQUESTS = 5
 
 def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
     """Why this client."""
-    inputs = [
-        f"{name} = {visible(str(value))}: {text(lang, f'client.from.{name}')}"
-        for name, value in (
-            ("multiprocess_mode", choice.multiprocess_mode),
-            ("asyncio_mode", choice.asyncio_mode),
-            ("executor_class", choice.executor_class),
-        )
-    ]
+    inputs = [f"{name} = {value}: {origin}" for name, value, origin in client_inputs(choice, lang)]
     rule = [
         f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
         for client in reversed(CLIENTS)
@@ -57,6 +50,17 @@ def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
         files = [f"{file}: {', '.join(classes)}" for file, classes in VLLM_FILES[choice.choice].items()]
         said.append(Row(text(lang, "client.vllm"), files))
     return said
+
+
+def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]:
+    """Each input of `make_client`: its name, its value, and where that comes from."""
+    told = []
+    for name in ("multiprocess_mode", "asyncio_mode", "executor_class"):
+        key = f"client.from.{name}"
+        if choice.asyncio_mode and f"{key}.async" in texts(lang):
+            key = f"{key}.async"
+        told.append((name, visible(str(getattr(choice, name))), text(lang, key)))
+    return told
 
 
 def real_vllm(choice: ClientChoice, lang: str) -> str:

@@ -8,7 +8,9 @@ from tracellm.report.changes import finish_reason
 from tracellm.report.facts import RequestFacts, RequestTimes, request_times, requests
 from tracellm.report.quantities import clip, duration
 from tracellm.report.texts import text
+from tracellm.report.titles import call_title
 from tracellm.report.visible import visible
+from tracellm.trace import names
 from tracellm.trace.model import Trace
 
 __all__ = ["requests_view"]
@@ -16,6 +18,7 @@ __all__ = ["requests_view"]
 MOST_REQUESTS = 100
 MOST_CHARACTERS = 6000
 """Of one prompt or one output."""
+_LONGEST_PATH = 80
 
 _View = dict[str, Any]
 
@@ -24,19 +27,31 @@ def requests_view(trace: Trace, lang: str) -> _View:
     """The requests, each with its texts and how it ended; the outputs of one that asked for several stand below it."""
     shown, more = clip(requests(trace.spans), MOST_REQUESTS)
     times = request_times(trace)
+    asked = {one.span_id: _asked(trace, one) for one in shown}
     families = groupby(shown, key=lambda one: (one.id if one.parent is None else "", one.parent))
-    return {"requests": [_request(list(family), times, lang) for _, family in families], "more_requests": more}
+    return {"requests": [_request(list(family), times, asked, lang) for _, family in families], "more_requests": more}
 
 
-def _request(family: Sequence[RequestFacts], times: dict[str, RequestTimes], lang: str) -> _View:
+def _asked(trace: Trace, request: RequestFacts) -> list[str]:
+    """The HTTP request that asked for it: `POST /v1/completions → 200`; nothing where it came from a script."""
+    above = trace.by_id.get(request.span_id)
+    while above is not None and names.HTTP_METHOD not in above.attributes:
+        above = trace.parent(above)
+    return [] if above is None else [call_title(above, _LONGEST_PATH, 0)]
+
+
+def _request(
+    family: Sequence[RequestFacts], times: dict[str, RequestTimes], asked: dict[str, list[str]], lang: str
+) -> _View:
     """One request, or all those that one request with n > 1 became."""
     first, alone = family[0], family[0].parent is None
     if alone:
         tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)
-        facts = [tokens, *_facts(first, times, lang)]
+        facts = [*asked[first.span_id], tokens, *_facts(first, times, lang)]
     else:
         output = sum(one.output_tokens or 0 for one in family)
         facts = [
+            *asked[first.span_id],
             text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=output),
             text(lang, "html.request.outputs", n=len(family)),
         ]
@@ -70,7 +85,7 @@ def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> 
     ]
     if request.steps is not None:
         facts.append(text(lang, "common.steps", n=request.steps))
-    if (took := times.get(request.id)) is not None:
+    if (took := times.get(request.span_id)) is not None:
         facts += [
             text(lang, f"html.request.{part}", time=duration(seconds))
             for part in ("queued", "prefill", "first_token", "decode")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tracellm.report.console.boxes import CLIENTS, kv_rows, load_rows, real_vllm
+from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm
 from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests
 from tracellm.report.html.places import short_path, short_paths
 from tracellm.report.problems import problem_text
@@ -96,18 +96,12 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
     """Why this client."""
     if choice is None:
         return None
-    inputs = (
-        ("multiprocess_mode", choice.multiprocess_mode),
-        ("asyncio_mode", choice.asyncio_mode),
-        ("executor_class", choice.executor_class),
-    )
     means = f"client.means.{choice.choice}"
     return {
         "choice": visible(choice.choice),
         "means": text(lang, means) if means in texts(lang) else "",
         "inputs": [
-            {"name": name, "value": visible(str(value)), "origin": text(lang, f"client.from.{name}")}
-            for name, value in inputs
+            {"name": name, "value": value, "origin": origin} for name, value, origin in client_inputs(choice, lang)
         ],
         "clients": [
             {

@@ -32,7 +32,7 @@ EN = {
     "html.client.what": "A client is how the front half of the engine, which turns text into tokens and back, reaches "
     "the engine core, which schedules and runs the model. Here it is",
     "html.client.get": "You get it with",
-    "html.client.command": "or, the script being as it is",
+    "html.client.command": "or, as a command",
     "html.client.files": "Its classes in vLLM 0.11.1",
     "html.boundary": "What crossed the process boundary",
     "html.boundary.short": "Processes",
@@ -159,7 +159,7 @@ ZH = {
     "html.client.chosen": "已选用",
     "html.client.what": "客户端是引擎的前半部分（文本与 token 互相转换）到达引擎核心（调度并运行模型）的途径。这里是",
     "html.client.get": "这样得到它",
-    "html.client.command": "或者不改脚本",
+    "html.client.command": "或者用命令",
     "html.client.files": "它的类在 vLLM 0.11.1 中的位置",
     "html.boundary": "什么跨越了进程边界",
     "html.boundary.short": "进程",
