@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -27,10 +28,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zmq
 
+from tracellm.engine.entrypoints.interrupts import deferred_interrupts
+from tracellm.engine.errors import EngineError
 from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.handshake import (
     EngineHandshakeMetadata,
     EngineZmqAddresses,
+    engine_identity,
     kv_cache_config_of,
     startup_error,
 )
@@ -44,6 +48,7 @@ __all__ = ["CoreEngineProcManager", "make_socket_directory", "wait_for_engine_st
 
 _PATIENCE = 5.0  # seconds that a process has to end by itself
 _LAST_WORDS = 200  # milliseconds in which what a dead process has sent is certainly here
+_starting = threading.Lock()
 _LONGEST_PATH = 90  # characters: the address of an ipc socket may have 107
 
 
@@ -74,12 +79,24 @@ class CoreEngineProcManager:
             "log_stats": log_stats,
             "engine_index": 0,
         }
-        process = multiprocessing.get_context("spawn").Process(
+        self.process = multiprocessing.get_context("spawn").Process(
             target=_engine_core_process, name="EngineCore_0", args=(settings, directory, torch.get_num_threads())
         )
-        with _nothing_to_import(), _ctrl_c_is_for_the_parent():
-            process.start()
-        self.process = process
+
+    def start(self) -> None:
+        """Start the process. Who calls this must know of the manager before: a Ctrl-C takes effect right after it.
+
+        Raises:
+            EngineError: this process may not start others.
+        """
+        if multiprocessing.current_process().daemon:
+            raise EngineError(
+                "The engine core cannot have a process of its own here: this process is a daemonic one of Python's "
+                "multiprocessing (those of a Pool are), and may not start others. Use multiprocess_mode=False, or "
+                "Process(daemon=False)."
+            )
+        with deferred_interrupts(), _nothing_to_import(), _ctrl_c_is_for_the_parent():
+            self.process.start()
 
     @property
     def sentinel(self) -> int:
@@ -95,6 +112,8 @@ class CoreEngineProcManager:
     def describe_end(self) -> str:
         """How the process ended: `was killed by SIGKILL`, `ended with exit code 1`."""
         code = self.process.exitcode
+        if code == 0:
+            return "was ended by SIGTERM"  # the only way to 0
         if code is None or code >= 0:
             return f"ended with exit code {code}"
         try:
@@ -103,13 +122,19 @@ class CoreEngineProcManager:
             return f"was killed by signal {-code}"
 
     def close(self) -> None:
-        """End the process: politely, then by force. It has ended when this returns."""
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(_PATIENCE)
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join()
+        """End the process: politely, then by force, and at once by force when Ctrl-C does not let it wait. It has ended
+        when this returns.
+        """
+        if self.process.pid is None:  # never started
+            return
+        try:
+            if self.process.is_alive():
+                self.process.terminate()
+                self.process.join(_PATIENCE)
+        finally:
+            if self.process.is_alive():
+                self.process.kill()
+            self.process.join()
 
 
 def _engine_core_process(settings: dict[str, Any], directory: str, num_threads: int) -> None:
@@ -125,13 +150,14 @@ def _engine_core_process(settings: dict[str, Any], directory: str, num_threads: 
 
 @contextmanager
 def _nothing_to_import() -> Iterator[None]:
-    """An empty `__main__` for as long as a process is being started."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
+    """An empty `__main__` for as long as a process is being started; one at a time, whichever thread starts it."""
+    with _starting:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
 
 
 @contextmanager
@@ -171,8 +197,10 @@ def wait_for_engine_startup(
                 f"The engine process EngineCore_0 {manager.describe_end()} before it was ready. If it could still "
                 "say why, that is printed above."
             )
-        identity, frame = handshake_socket.recv_multipart()
-        message = msgspec.msgpack.decode(frame)
+        identity, *frames = handshake_socket.recv_multipart()
+        if identity != engine_identity(0):
+            continue  # somebody else has found the socket
+        message = msgspec.msgpack.decode(b"".join(frames))
         if message["status"] == "HELLO":
             answer = EngineHandshakeMetadata(addresses)
             handshake_socket.send_multipart((identity, msgspec.msgpack.encode(answer)))

@@ -28,6 +28,7 @@ __all__ = [
     "ENGINE_CORE_DEAD",
     "EngineHandshakeMetadata",
     "EngineZmqAddresses",
+    "engine_identity",
     "failed_message",
     "kv_cache_config_of",
     "ready_message",
@@ -37,10 +38,17 @@ __all__ = [
 ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 """In place of an output: no more will come. A second frame says why, in words; vLLM sends none."""
 
+_IDENTITY_BYTES = 2
+
 _SPECS: dict[str, type[AttentionSpec]] = {spec.__name__: spec for spec in (FullAttentionSpec, SlidingWindowSpec)}
 _ERRORS: dict[str, type[EngineError]] = {
     error.__name__: error for error in (EngineError, InvalidRequestError, ModelLoadError)
 }
+
+
+def engine_identity(engine_index: int) -> bytes:
+    """The name of an engine core among those who speak to a client's ROUTER."""
+    return engine_index.to_bytes(_IDENTITY_BYTES, byteorder="little")
 
 
 @dataclass

@@ -11,6 +11,8 @@ than there: what the KV cache can never hold is refused before it is sent.
 from __future__ import annotations
 
 import atexit
+import multiprocessing.util
+import os
 import threading
 import weakref
 from collections import deque
@@ -22,7 +24,8 @@ import zmq
 from tracellm.engine.core_client import EngineCoreClient
 from tracellm.engine.core_launch import CoreEngineProcManager, make_socket_directory, wait_for_engine_startup
 from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.handshake import EngineZmqAddresses
+from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.handshake import EngineZmqAddresses, engine_identity
 from tracellm.engine.kv_cache.kv_cache_utils import check_request_fits
 from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
 from tracellm.engine.mp_resources import AnyFuture, BackgroundResources
@@ -67,8 +70,9 @@ class MPClient(EngineCoreClient):
         self.ctx: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.resources = BackgroundResources(self.ctx, make_socket_directory())
         self._finalizer = weakref.finalize(self, self.resources)
-        # Before multiprocessing, which would wait for the process, and for ever.
+        # Before multiprocessing, which would wait for the process, and for ever. Its own children know no atexit.
         atexit.register(self._finalizer)
+        self._at_exit = multiprocessing.util.Finalize(None, self._finalizer, exitpriority=0)
         self.utility_results: dict[int, AnyFuture] = self.resources.utility_results
         self.kv_cache_config: KVCacheConfig | None = None
         """The engine core's KV cache, for refusing what it can never hold; None: somebody else has started it."""
@@ -84,7 +88,7 @@ class MPClient(EngineCoreClient):
                 self.launch_core_engines(
                     EngineZmqAddresses([addresses["input"]], [addresses["output"]]), executor_class, log_stats
                 )
-            self.core_engine, _ = self.input_socket.recv_multipart()  # its first message says who it is
+            self.core_engine = self._await_first_message()
             self.start_engine_core_monitor()
         except BaseException:
             self.shutdown()
@@ -107,16 +111,44 @@ class MPClient(EngineCoreClient):
                 self.vllm_config, executor_class, log_stats, handshake_address, self.resources.directory
             )
             self.resources.engine_manager = manager
+            manager.start()
             self.kv_cache_config = wait_for_engine_startup(handshake_socket, addresses, manager)
         self.vllm_config.cache_config.num_gpu_blocks = self.kv_cache_config.num_blocks
+
+    def _await_first_message(self) -> bytes:
+        """Wait for the engine core in the input socket, which knows it from then on. Returns who it is.
+
+        Raises:
+            EngineDeadError: its process has ended.
+        """
+        poller = zmq.Poller()
+        poller.register(self.input_socket, zmq.POLLIN)
+        manager = self.resources.engine_manager
+        if manager is not None:
+            poller.register(manager.sentinel, zmq.POLLIN)
+        while True:
+            if not any(source is self.input_socket for source, _ in poller.poll()):
+                assert manager is not None
+                raise EngineDeadError(
+                    f"The engine process EngineCore_0 {manager.wait_for_end()} as soon as it was ready."
+                )
+            identity, *_ = self.input_socket.recv_multipart()
+            if identity == engine_identity(0):  # else somebody else has found the socket
+                return identity
 
     def shutdown(self) -> None:
         """End the engine core and give everything back; afterwards every call raises `EngineDeadError`."""
         atexit.unregister(self._finalizer)
+        self._at_exit.cancel()
         self._finalizer()
 
     def ensure_alive(self) -> None:
-        """Raise `EngineDeadError` when the engine core has died or was shut down."""
+        """Raise `EngineDeadError` when the engine core has died or was shut down, or is another process's."""
+        if os.getpid() != self.resources.pid:  # whose messages would be mixed up with ours
+            raise EngineDeadError(
+                f"This engine belongs to the process {self.resources.pid}, from which this one ({os.getpid()}) was "
+                "forked: only that one can use it. Make an engine here, or send the prompts there."
+            )
         if self.resources.engine_dead:
             raise self.resources.dead_error()
 

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,20 +101,30 @@ class BackgroundResources:
         if os.getpid() != self.pid:
             return
         self.engine_dead = True
-        if self.engine_manager is not None:
-            self.engine_manager.close()
+        with ExitStack() as steps:  # so that none is left out, even when Ctrl-C breaks one off; the last one goes first
+            steps.callback(remove_socket_directory, self.directory)
+            steps.callback(self._end_sockets)
+            steps.callback(self._end_thread)
+            if self.engine_manager is not None:
+                steps.callback(self.engine_manager.close)
+
+    def _end_thread(self) -> None:
         if self.output_queue_thread is not None and self.wake is not None:
             self.wake.close()
             if self.output_queue_thread is not threading.current_thread():
                 self.output_queue_thread.join()
+
+    def _end_sockets(self) -> None:
         loop = self.loop
         if loop is None or loop.is_closed():
             self._close_sockets()
         elif not loop.is_running() or _is_running_here(loop):
             self._end_task()
         else:
-            loop.call_soon_threadsafe(self._end_task)
-        remove_socket_directory(self.directory)
+            try:
+                loop.call_soon_threadsafe(self._end_task)
+            except RuntimeError:  # just closed
+                self._close_sockets()
 
     def _end_task(self) -> None:
         if self.stop_reading is not None:
