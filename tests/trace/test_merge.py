@@ -139,6 +139,20 @@ def test_bounds_are_carried_on_to_a_third_machine():
     assert (starts(second), starts(third)) == ([100, 200, 500], [300, 400])
 
 
+def test_bounds_that_meet_in_a_circle_are_all_kept():
+    """The middle for the second machine would leave no room for the third, so it gives way."""
+    main = Recorder(1)
+    second = Recorder(2, host="second", skew=-170, boot=30 * DAY)
+    third = Recorder(3, host="third", skew=-155, boot=60 * DAY)
+    for source, target, at, took in [(main, second, 0, 70), (second, main, 1000, 130), (main, third, 2000, 5),
+                                     (third, main, 3000, 5), (second, third, 4000, 5)]:  # fmt: skip
+        source.send(f"ADD {at}", at, at)
+        target.receive(f"ADD {at}", at + took, at + took)
+    assert merged(main, second, third) == []
+    assert early(main, second, third) == []
+    assert starts(main)[0] == 0
+
+
 def test_a_call_in_another_machine_comes_after_the_call_that_made_it():
     """Also without messages: a process is not older than the call that started it."""
     main, other = Recorder(1), Recorder(2, host="there", skew=-SECOND, boot=30 * DAY)
