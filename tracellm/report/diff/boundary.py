@@ -35,9 +35,7 @@ def boundary_part(comparison: Comparison, lang: str) -> list[Block]:
 def boundary_table(boundary: Boundary, lang: str, title: str = "") -> Table:
     """The messages of one run by type, and all together."""
     heads = ("type", "count", "bytes", "encode", "way", "most", "decode")
-    columns = tuple(
-        Column(text(lang, f"diff.boundary.{head}"), number=head != "type", code=head == "type") for head in heads
-    )
+    columns = tuple(Column(text(lang, f"diff.boundary.{head}"), number=head != "type") for head in heads)
     rows = [_row(visible(tally.type), tally) for tally in boundary.types]
     if len(rows) > 1:
         rows.append(_row(text(lang, "diff.boundary.all"), boundary.all))
