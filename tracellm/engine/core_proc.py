@@ -17,6 +17,7 @@ its message.
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import os
 import queue
@@ -34,6 +35,7 @@ import msgspec
 import zmq
 
 from tracellm.engine.core import EngineCore
+from tracellm.engine.core_inputs import InputDecoder
 from tracellm.engine.core_launch import remove_socket_directory
 from tracellm.engine.errors import EngineError
 from tracellm.engine.handshake import (
@@ -52,13 +54,15 @@ from tracellm.engine.messages import (
     UtilityOutput,
     UtilityResult,
 )
-from tracellm.engine.serial_utils import MsgpackDecoder, MsgpackEncoder
+from tracellm.engine.serial_utils import MsgpackEncoder
 
 if TYPE_CHECKING:
     from tracellm.engine.config import VllmConfig
     from tracellm.engine.executor.abstract import Executor
 
 __all__ = ["EngineCoreProc"]
+
+logger = logging.getLogger(__name__)
 
 _LINGER = 4000  # milliseconds that the last words have to leave the process
 _LAST_BUFFERS = 2  # buffers for encoding that are kept for the next message
@@ -69,7 +73,12 @@ class EngineCoreProc(EngineCore):
 
     ENGINE_CORE_DEAD = ENGINE_CORE_DEAD
 
-    UTILITY_METHODS = ("get_supported_tasks", "reset_prefix_cache", "get_request_counts", "get_num_free_blocks")
+    UTILITY_METHODS: tuple[str, ...] = (
+        "get_supported_tasks",
+        "reset_prefix_cache",
+        "get_request_counts",
+        "get_num_free_blocks",
+    )
     """What a client may call by name."""
 
     def __init__(
@@ -94,12 +103,11 @@ class EngineCoreProc(EngineCore):
         self.input_queue: queue.Queue[tuple[EngineCoreRequestType, Any]] = queue.Queue()
         self.output_queue: queue.Queue[tuple[int, EngineCoreOutputs] | tuple[bytes, bytes] | None] = queue.Queue()
         self.engine_index = engine_index
-        self.input_thread: threading.Thread | None = None
-        self.output_thread: threading.Thread | None = None
-        self._wake, self._woken = socket.socketpair()
+        self.stepping = self.shutdown_requested = False
         identity = engine_index.to_bytes(length=2, byteorder="little")
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
+            self._wake, self._woken = socket.socketpair()  # closing one end ends the input thread
             ready_event = threading.Event()
             self.input_thread = threading.Thread(
                 target=self.process_input_sockets,
@@ -156,9 +164,19 @@ class EngineCoreProc(EngineCore):
         Raises:
             SystemExit: always, in the end.
         """
-        _listen_to_signals()
-        _end_with_parent(directory)
         engine_core: EngineCoreProc | None = None
+
+        def end(signum: int, frame: FrameType | None) -> None:
+            if engine_core is not None and engine_core.stepping:
+                engine_core.shutdown_requested = True
+                return
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            raise SystemExit(0)
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see core_launch.py
+        _end_with_parent(directory)
         try:
             engine_core = EngineCoreProc(**settings)
             gc.collect()
@@ -177,10 +195,17 @@ class EngineCoreProc(EngineCore):
                 engine_core.shutdown()
 
     def run_busy_loop(self) -> None:
-        """Take in what has come, make a step, and again. It ends with an exception only: `SystemExit` on SIGTERM."""
+        """Take in what has come, make a step, and again.
+
+        It ends with an exception only: `SystemExit` on SIGTERM, which lets a step be finished.
+        """
         while True:
             self._process_input_queue()
+            self.stepping = True
             self._process_engine_step()
+            self.stepping = False
+            if self.shutdown_requested:
+                raise SystemExit(0)
 
     def _process_input_queue(self) -> None:
         """Wait until there is something to compute; handle all that has come until then."""
@@ -228,7 +253,6 @@ class EngineCoreProc(EngineCore):
     def _send_engine_dead(self, error: BaseException) -> None:
         """Tell the client that no more will come, and why; wait until it is sent."""
         self.output_queue.put_nowait((self.ENGINE_CORE_DEAD, _in_words(error)))
-        assert self.output_thread is not None
         self.output_thread.join(_LINGER / 1000 + 1)
 
     def shutdown(self) -> None:
@@ -236,8 +260,7 @@ class EngineCoreProc(EngineCore):
         self.output_queue.put_nowait(None)
         self._wake.close()
         for thread in (self.input_thread, self.output_thread):
-            if thread is not None:
-                thread.join(_LINGER / 1000 + 1)
+            thread.join(_LINGER / 1000 + 1)
         self._woken.close()
 
     # -- the threads --------------------------------------------------------------------------------------------------
@@ -247,7 +270,7 @@ class EngineCoreProc(EngineCore):
     ) -> None:
         """Decode what comes, make requests ready for the scheduler, and queue all for the busy loop."""
         try:
-            add_request_decoder, generic_decoder = MsgpackDecoder(EngineCoreRequest), MsgpackDecoder()
+            decoder = InputDecoder(num_clients=len(input_addresses))
             with ExitStack() as stack:
                 ctx = stack.enter_context(zmq.Context())
                 poller = zmq.Poller()
@@ -265,12 +288,15 @@ class EngineCoreProc(EngineCore):
                     for source, _ in poller.poll():
                         if not isinstance(source, zmq.Socket):
                             return
-                        type_frame, *data_frames = source.recv_multipart(copy=False)
-                        request_type = EngineCoreRequestType(bytes(type_frame.buffer))
+                        try:
+                            request_type, request = decoder.decode(source.recv_multipart(copy=False))
+                        except EngineError as error:
+                            logger.error("The engine core has passed over a message to it: %s.", str(error).rstrip("."))
+                            continue
                         if request_type is EngineCoreRequestType.ADD:
-                            self._take_request(add_request_decoder.decode(data_frames))
+                            self._take_request(request)
                         else:
-                            self.input_queue.put_nowait((request_type, generic_decoder.decode(data_frames)))
+                            self.input_queue.put_nowait((request_type, request))
         except Exception as error:
             self._fail(error)
         finally:
@@ -338,18 +364,6 @@ def _in_words(error: BaseException) -> bytes:
     """An error as its reader will see it: of an `EngineError` the message alone."""
     words = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
     return words.encode(errors="replace")
-
-
-def _listen_to_signals() -> None:
-    """SIGTERM ends the process, once; SIGINT is not for it."""
-
-    def end(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked since before there was this function
 
 
 def _end_with_parent(directory: str) -> None:

@@ -1,0 +1,23 @@
+"""One server for all tests that leave it as it was."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.http import get, idle, run
+from tests.faults.processes import Server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A server that every test must leave alive, and without a request."""
+    with Server("--shutdown-timeout=20", "--disable-uvicorn-access-log", "--max-request-bytes=1000000") as server:
+        yield server
+
+
+@pytest.fixture
+def lives_on(server: Server) -> Iterator[None]:
+    """Afterwards the server is healthy, and nothing holds blocks."""
+    yield
+    assert get(server.port, "/health").status == 200
+    run(idle(server.port))

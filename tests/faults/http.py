@@ -1,0 +1,153 @@
+"""HTTP by hand: requests and streams over sockets that a test can break off at any byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.faults.processes import HANG_GUARD
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+@dataclass
+class Answer:
+    """A whole response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """Its body, parsed."""
+        return json.loads(self.body)
+
+
+def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+    """A request as bytes; a header `content_length` takes the place of the right one."""
+    lines = {"host": "127.0.0.1", "content-type": "application/json", "content-length": str(len(body))}
+    lines |= {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value)
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
+
+
+class Connection:
+    """A connection to a server, for one request after another."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, port: int) -> Connection:
+        """Connect."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 22))
+
+    async def close(self) -> None:
+        """Go away."""
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except OSError:
+            pass
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        """Status and headers of the response."""
+        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        return int(lines[0].split()[1]), headers
+
+    async def body(self, headers: dict[str, str]) -> bytes:
+        """The rest of the response."""
+        if headers.get("transfer-encoding") == "chunked":
+            return b"".join([chunk async for chunk in self.chunks()])
+        return await self.reader.readexactly(int(headers.get("content-length", 0)))
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body of a chunked response as it comes."""
+        while size := int(await self.reader.readuntil(b"\r\n"), 16):
+            yield (await self.reader.readexactly(size + 2))[:-2]
+        await self.reader.readexactly(2)
+
+    async def events(self) -> AsyncIterator[str]:
+        """The server-sent events of a response as they come, without their `data: `."""
+        text = ""
+        async for chunk in self.chunks():
+            *whole, text = (text + chunk.decode()).split("\n\n")
+            for event in whole:
+                yield event.removeprefix("data: ")
+        assert text == ""
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes. It is no error when the other side does not listen any more: it may have answered."""
+        try:
+            self.writer.write(data)
+            await self.writer.drain()
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+
+    async def answer(self) -> Answer:
+        """The whole response."""
+        status, headers = await self.head()
+        return Answer(status, headers, await self.body(headers))
+
+
+async def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    """One request over a connection of its own. `body` is JSON, unless it is bytes."""
+    connection = await Connection.open(port)
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    try:
+        await connection.send(request(method, path, data, **headers))
+        return await connection.answer()
+    finally:
+        await connection.close()
+
+
+async def stream(port: int, body: dict[str, Any], path: str = COMPLETIONS) -> Connection:
+    """A connection whose response has begun, and is a stream of events."""
+    connection = await Connection.open(port)
+    await connection.send(request("POST", path, json.dumps(body | {"stream": True}).encode()))
+    status, headers = await connection.head()
+    assert (status, headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+    return connection
+
+
+def post(port: int, body: Any, path: str = COMPLETIONS, **headers: str) -> Answer:
+    """`ask` for those who wait."""
+    return run(ask(port, "POST", path, body, **headers))
+
+
+def get(port: int, path: str) -> Answer:
+    """`ask` for those who wait."""
+    return run(ask(port, "GET", path))
+
+
+def run(work: Any) -> Any:
+    """A coroutine, in an event loop of its own."""
+    return asyncio.run(asyncio.wait_for(work, HANG_GUARD))
+
+
+def gauges(port: int) -> dict[str, float]:
+    """What /metrics says, without labels."""
+    found: dict[str, float] = {}
+    for line in get(port, "/metrics").body.decode().splitlines():
+        if not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            found[name.partition("{")[0]] = float(value)
+    return found
+
+
+async def idle(port: int) -> None:
+    """Wait until no request is left and no block is held."""
+
+    async def is_idle() -> bool:
+        text = (await ask(port, "GET", "/metrics")).body.decode()
+        return all(
+            any(line.startswith(name + "{") and line.endswith(" 0.0") for line in text.splitlines())
+            for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+        )
+
+    while not await is_idle():
+        await asyncio.sleep(0.02)

@@ -1,0 +1,205 @@
+"""Programs in processes of their own, as a person at a terminal would start them, and what is left when they end.
+
+Each program is the leader of a session, so that Ctrl-C can be sent to all its processes as a terminal does, and so that
+afterwards each process that is left of it can be found. It has a directory of its own for temporary files.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HANG_GUARD = 90.0
+"""Seconds after which a test that waits for ever fails instead. Nothing here is measured with it."""
+ENGINE: dict[str, Any] = {"max_model_len": 256, "num_gpu_blocks_override": 257, "max_num_seqs": 64}
+"""Small enough to be made and filled quickly."""
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """Ask again and again until the answer is true; what it is then."""
+    deadline = time.monotonic() + HANG_GUARD
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"waited {HANG_GUARD:.0f} s for this: {what}"
+        time.sleep(0.02)
+    return answer
+
+
+def stat_of(pid: int) -> list[str] | None:
+    """State, parent, process group, session: from /proc; None when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def children_of(pid: int) -> dict[int, str]:
+    """The children of a process, each with its command line."""
+    found = {}
+    for child in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        stat = stat_of(child)
+        if stat is not None and int(stat[1]) == pid:
+            found[child] = command_of(child)
+    return found
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process, empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def engine_of(pid: int) -> int | None:
+    """The engine process of the process `pid`, if it has one by now: what multiprocessing has spawned there."""
+    return next((child for child, command in children_of(pid).items() if "spawn_main" in command), None)
+
+
+def is_running(pid: int) -> bool:
+    """Does a process run, or wait? A zombie does not."""
+    stat = stat_of(pid)
+    return stat is not None and stat[0] not in "ZX"
+
+
+def rss_of(pid: int) -> int:
+    """Bytes of memory that a process has in use now."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Program:
+    """A Python program that runs; `with` ends it, whatever happens."""
+
+    def __init__(self, *arguments: str, cwd: Path | None = None, environment: dict[str, str] | None = None) -> None:
+        # A short path: those of sockets may have 107 characters.
+        self.directory = Path(tempfile.mkdtemp(prefix="faults-", dir="/tmp"))
+        self.temporary = self.directory / "tmp"
+        self.temporary.mkdir()
+        self.log = self.directory / "stderr"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", *arguments],
+                cwd=cwd or self.directory,
+                env=os.environ
+                | {"TMPDIR": str(self.temporary), "PYTHONWARNINGS": "error::ResourceWarning"}
+                | (environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+
+    @classmethod
+    def of_code(cls, code: str, **environment: str) -> Program:
+        """A script with this content."""
+        handle, path = tempfile.mkstemp(prefix="faults-", suffix=".py", dir="/tmp")
+        with os.fdopen(handle, "w") as script:
+            script.write(code)
+        program = cls(path, environment=environment)
+        program.script = Path(path)
+        return program
+
+    script: Path | None = None
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for pid in self.session():
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(HANG_GUARD)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        if error is not None:
+            print(f"-- stderr of {self.process.args!r}:\n{self.stderr()}")  # noqa: T201  # pytest shows it
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.script is not None:
+            self.script.unlink()
+
+    def session(self) -> list[int]:
+        """All processes that it consists of, or that it has left behind; zombies are not among them."""
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [pid for pid in pids if (stat := stat_of(pid)) and int(stat[3]) == self.pid and stat[0] not in "ZX"]
+
+    def line(self) -> str:
+        """The next line that it prints, without its end; empty when nothing will come any more."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], HANG_GUARD)
+        assert ready, f"it has printed nothing for {HANG_GUARD:.0f} s; its stderr: {self.stderr()}"
+        return self.process.stdout.readline().decode().rstrip("\n")
+
+    def lines_until(self, wanted: str) -> list[str]:
+        """The lines that come up to the one that begins with `wanted`, which is the last."""
+        lines: list[str] = []
+        while not (lines and lines[-1].startswith(wanted)):
+            line = self.line()
+            assert line or self.process.poll() is None, f"it ended before {wanted!r}; {lines}; {self.stderr()}"
+            lines.append(line)
+        return lines
+
+    def stderr(self) -> str:
+        """What it has said there so far."""
+        return self.log.read_text(errors="replace")
+
+    def engine(self) -> int:
+        """Its engine process, as soon as there is one."""
+        pid: int = wait_until(lambda: engine_of(self.pid), "an engine process")
+        return pid
+
+    def ctrl_c(self) -> None:
+        """What a terminal does: SIGINT to every process of it."""
+        os.killpg(self.pid, signal.SIGINT)
+
+    def send(self, signum: int) -> None:
+        """A signal to it alone."""
+        self.process.send_signal(signum)
+
+    def end(self) -> int:
+        """Wait until it has ended; its exit status, negative for a signal."""
+        return self.process.wait(HANG_GUARD)
+
+    def leftovers(self) -> list[str]:
+        """What is there when nothing should be: processes, once they have had the time to end, and files."""
+        wait_until(lambda: not self.session(), "the end of all its processes")
+        return sorted(str(path) for path in self.temporary.rglob("*"))
+
+
+class Server(Program):
+    """`tracellm serve` at a free port, ready for requests unless `wait` is False."""
+
+    def __init__(self, *options: str, wait: bool = True, cwd: Path | None = None) -> None:
+        sizes = [f"--{name.replace('_', '-')}={value}" for name, value in ENGINE.items()]
+        super().__init__("-m", "tracellm", "serve", "--port=0", *sizes, *options, cwd=cwd)
+        self.port = 0
+        if wait:
+            self.ready()
+
+    def ready(self) -> None:
+        """Wait until it says where it listens."""
+
+        def address() -> int:
+            assert self.process.poll() is None, f"the server has ended: {self.stderr()}"
+            _, found, rest = (self.stderr() + self.printed()).partition("http://127.0.0.1:")
+            return int("".join(c for c in rest[:5] if c.isdigit()) or 0) if found else 0
+
+        self.port = wait_until(address, "the address of the server")
+
+    def printed(self) -> str:
+        """What there is on stdout by now."""
+        assert self.process.stdout is not None
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self._printed = getattr(self, "_printed", b"") + (self.process.stdout.read() or b"")
+        return self._printed.decode(errors="replace")
+
+    def __enter__(self) -> Server:
+        return self
