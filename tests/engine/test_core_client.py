@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tracellm import LLM
+from tracellm.engine import mp_client
 from tracellm.engine.core_client import EngineCoreClient, InprocClient, choose_client
 from tracellm.engine.errors import EngineError
 
@@ -29,18 +30,19 @@ def test_the_decision_is_data(multiprocess_mode, asyncio_mode, name):
     assert holds == [flag == (multiprocess_mode, asyncio_mode) for flag in flags]
 
 
-@pytest.mark.parametrize(
-    ("multiprocess_mode", "asyncio_mode", "message"),
-    [
-        (True, False, "lead to SyncMPClient .*does not have yet.*VLLM_ENABLE_V1_MULTIPROCESSING.*InprocClient"),
-        (True, True, "lead to AsyncMPClient .*does not have yet"),
-        (False, True, "no client for asyncio_mode=True with multiprocess_mode=False"),
-    ],
-)
-def test_clients_that_are_not_here_are_refused(multiprocess_mode, asyncio_mode, message):
-    """Nothing is built; the message says which client it would be, and how to go on."""
-    with pytest.raises(EngineError, match=message):
-        EngineCoreClient.make_client(multiprocess_mode, asyncio_mode, NEVER_LOOKED_AT, NEVER_LOOKED_AT, log_stats=False)
+@pytest.mark.parametrize(("asyncio_mode", "name"), [(False, "SyncMPClient"), (True, "AsyncMPClient")])
+def test_each_client_is_made_from_the_same_arguments(monkeypatch, asyncio_mode, name):
+    """`make_client` makes the client that was chosen, and hands on what it was given."""
+    made = []
+    monkeypatch.setattr(mp_client, name, lambda *arguments: made.append(arguments))
+    EngineCoreClient.make_client(True, asyncio_mode, NEVER_LOOKED_AT, NEVER_LOOKED_AT, log_stats=False)
+    assert [arguments[:3] for arguments in made] == [(NEVER_LOOKED_AT, NEVER_LOOKED_AT, False)]
+
+
+def test_asyncio_without_a_process_is_refused():
+    """Nothing is built; the message says which flags go together."""
+    with pytest.raises(EngineError, match="no client for asyncio_mode=True with multiprocess_mode=False"):
+        EngineCoreClient.make_client(False, True, NEVER_LOOKED_AT, NEVER_LOOKED_AT, log_stats=False)
 
 
 @pytest.mark.parametrize("value", [None, "0"])
@@ -53,14 +55,32 @@ def test_the_default_is_in_process(qwen2_checkpoint, monkeypatch, value):
     assert client.engine_core.scheduler.get_num_unfinished_requests() == 0
 
 
-def test_the_variable_asks_for_the_multiprocess_client(qwen2_checkpoint, monkeypatch):
-    """With 1 it would be SyncMPClient; another value is a mistake and is named."""
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    with pytest.raises(EngineError, match="SyncMPClient"):
-        LLM(str(qwen2_checkpoint))
+@pytest.mark.parametrize(
+    ("variable", "argument", "expected"),
+    [("1", None, True), ("0", None, False), ("1", False, False), ("0", True, True), ("nonsense", True, True)],
+)
+def test_the_argument_counts_more_than_the_variable(monkeypatch, variable, argument, expected):
+    """`LLM(multiprocess_mode=...)` decides; where it says nothing, VLLM_ENABLE_V1_MULTIPROCESSING does."""
+    asked = []
+
+    def make_client(multiprocess_mode: bool, **more: Any) -> None:
+        asked.append(multiprocess_mode)
+        raise EngineError("enough seen")
+
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", variable)
+    monkeypatch.setattr(EngineCoreClient, "make_client", make_client)
+    with pytest.raises(EngineError, match="enough seen"):
+        LLM(multiprocess_mode=argument)
+    assert asked == [expected]
+
+
+def test_other_values_are_refused(monkeypatch):
+    """The variable is 0 or 1, the argument True, False or None; the message names the one that is wrong."""
+    with pytest.raises(EngineError, match="`multiprocess_mode` must be True, False or None, got 'yes'"):
+        LLM(multiprocess_mode="yes")  # type: ignore[arg-type]  # what is tested
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "yes")
-    with pytest.raises(EngineError, match="VLLM_ENABLE_V1_MULTIPROCESSING must be 0 or 1, it is 'yes'"):
-        LLM(str(qwen2_checkpoint))
+    with pytest.raises(EngineError, match="must be 0 or 1, it is 'yes'"):
+        LLM()
 
 
 def test_a_step_without_requests_does_nothing(qwen2_checkpoint):

@@ -15,7 +15,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.arg_utils import EngineArgs
@@ -30,6 +30,7 @@ from tracellm.engine.entrypoints.chat_utils import (
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
 from tracellm.engine.entrypoints.progress import ProgressBar, progress_bar
 from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.hf_config import EMBEDDED_MODEL, HfOverrides
 from tracellm.engine.llm_engine import LLMEngine
 from tracellm.engine.messages import EngineCoreRequest
@@ -358,7 +359,8 @@ class LLM:
     def _give_up(self) -> None:
         """Drop all requests. A step may have been cut short, so nothing that is cached can be relied on."""
         self.llm_engine.abort_request(list(self.llm_engine.output_processor.request_states))
-        self.llm_engine.reset_prefix_cache()
+        with suppress(EngineDeadError):  # which is what the caller is told anyway
+            self.llm_engine.reset_prefix_cache()
 
 
 def _raise_errors(finished: list[RequestOutput]) -> None:

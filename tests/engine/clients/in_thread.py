@@ -1,0 +1,179 @@
+"""A real `EngineCoreProc` behind real sockets, but in a thread of the test's process: quick to start, and open to view.
+
+Inside `engines_in_threads` the clients start it so. Everything else is as it always is: handshake, messages, threads.
+"""
+
+import asyncio
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Any
+
+import pytest
+
+from tracellm.engine import mp_base, mp_client
+from tracellm.engine.core_client import EngineCoreClient
+from tracellm.engine.core_proc import EngineCoreProc
+from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
+from tracellm.engine.mp_client import AsyncMPClient, SyncMPClient
+
+__all__ = ["AsyncInStep", "Core", "SyncInStep", "core_of", "engines_in_threads", "in_step"]
+
+
+class Core(EngineCoreProc):
+    """Ends when it is told to through its queue, where a process would get a signal."""
+
+    def _handle_client_request(self, request_type: EngineCoreRequestType, request: Any) -> None:
+        if request == "SIGTERM":
+            raise SystemExit(0)
+        super()._handle_client_request(request_type, request)
+
+
+class SteppedCore(Core):
+    """Makes a step when a client asks for one, and answers with outputs even when there are none."""
+
+    UTILITY_METHODS = (*EngineCoreProc.UTILITY_METHODS, "make_step")
+
+    def run_busy_loop(self) -> None:
+        """Do what is asked, one after the other."""
+        while True:
+            self._handle_client_request(*self.input_queue.get())
+
+    def make_step(self) -> None:
+        """One step."""
+        self._process_engine_step()
+
+    def step_fn(self) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
+        """As always, with an answer in any case."""
+        outputs, model_executed = super().step_fn()
+        return outputs or {0: EngineCoreOutputs()}, model_executed
+
+
+class ThreadManager:
+    """In place of a `CoreEngineProcManager`: the engine core in a thread."""
+
+    core_class: type[EngineCoreProc] = Core
+
+    def __init__(self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str) -> None:
+        self.core: EngineCoreProc | None = None
+        self.made = threading.Event()
+        """The core is there, or will never be."""
+        self.sentinel, self._ended = os.pipe()
+        vllm_config = pickle.loads(pickle.dumps(vllm_config))  # as it gets to a process
+        self.process = threading.Thread(
+            target=self._run, args=(vllm_config, True, handshake, executor_class, log_stats)
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.process.start()
+
+    def _run(self, *arguments: Any) -> None:
+        try:
+            self.core = self.core_class(*arguments)
+            self.made.set()
+            self.core.run_busy_loop()
+        except SystemExit:
+            pass
+        except Exception as error:
+            if self.core is not None:
+                self.core._send_engine_dead(error)
+        finally:
+            self.made.set()
+            if self.core is not None:
+                self.core.shutdown()
+            os.close(self._ended)
+
+    def wait_for_end(self) -> str:
+        """Wait until the thread ends."""
+        wait([self.sentinel])
+        return self.describe_end()
+
+    def describe_end(self) -> str:
+        """It has ended."""
+        return "ended"
+
+    def close(self) -> None:
+        """End the thread."""
+        self.made.wait(10)  # it has got no answer if the client could not give one
+        if self.core is not None:
+            self.core.input_queue.put((EngineCoreRequestType.UTILITY, "SIGTERM"))
+        self.process.join(10)
+
+
+@contextmanager
+def engines_in_threads(core_class: type[EngineCoreProc] = Core) -> Iterator[pytest.MonkeyPatch]:
+    """Inside, clients start engine cores in threads."""
+    manager = type("Manager", (ThreadManager,), {"core_class": core_class})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mp_base, "CoreEngineProcManager", manager)
+        yield patch
+
+
+def core_of(client: mp_base.MPClient) -> EngineCoreProc:
+    """The engine core of a client that has started it in a thread."""
+    manager: Any = client.resources.engine_manager
+    manager.made.wait()
+    core: EngineCoreProc = manager.core
+    return core
+
+
+class SyncInStep(SyncMPClient):
+    """A `SyncMPClient` for which a step is made whenever it wants outputs, as for an `InprocClient`."""
+
+    @property
+    def engine_core(self) -> EngineCoreProc:
+        """Where an `InprocClient` has it."""
+        return core_of(self)
+
+    def get_output(self) -> EngineCoreOutputs:
+        """Those of the next step."""
+        self.call_utility("make_step")
+        return super().get_output()
+
+
+class AsyncInStep(EngineCoreClient):
+    """The same with an `AsyncMPClient`, in a loop that runs during each call."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.client = AsyncMPClient(*arguments)
+
+    @property
+    def engine_core(self) -> EngineCoreProc:
+        """Where an `InprocClient` has it."""
+        return core_of(self.client)
+
+    def get_output(self) -> EngineCoreOutputs:
+        """Those of the next step."""
+        self.loop.run_until_complete(self.client.call_utility_async("make_step"))
+        return self.loop.run_until_complete(self.client.get_output_async())
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        """Send it."""
+        self.loop.run_until_complete(self.client.add_request_async(request))
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        """Send it."""
+        self.loop.run_until_complete(self.client.abort_requests_async(request_ids))
+
+    def reset_prefix_cache(self) -> bool:
+        """Call it."""
+        return self.loop.run_until_complete(self.client.reset_prefix_cache_async())
+
+    def shutdown(self) -> None:
+        """End the engine core, then the loop."""
+        self.client.shutdown()
+        self.loop.run_until_complete(asyncio.sleep(0))  # the task was cancelled: let it end
+        self.loop.close()
+
+
+@contextmanager
+def in_step(client_class: Callable[..., EngineCoreClient]) -> Iterator[None]:
+    """Inside, `LLM(multiprocess_mode=True)` has such a client, and its engine core makes a step when it is asked to."""
+    with engines_in_threads(SteppedCore) as patch:
+        patch.setattr(mp_client, "SyncMPClient", client_class)
+        yield
