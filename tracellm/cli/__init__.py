@@ -1,6 +1,6 @@
-"""The command: `tracellm run | show | report`, for people at a terminal.
+"""The command: `tracellm run | serve | show | report | diff | check`, for people at a terminal.
 
-The uppermost floor: `app` reads the arguments, `run`, `show` and `report` do what they ask for.
+The uppermost floor: `app` reads the arguments, and a module for each of these words does what they ask for.
 """
 
 import sys
