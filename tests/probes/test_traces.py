@@ -287,7 +287,7 @@ def test_generators_keep_their_trace(tmp_path: Path):
     async def use(app: Any) -> None:
         kept: list[Iterator[int]] = []
 
-        @app.get("/begin")
+        @app.get("/begin")  # type: ignore[untyped-decorator]  # the application may be any
         async def begin() -> int:
             kept.append(doubles())
             return next(kept[0])

@@ -78,7 +78,7 @@ _CODEC = "tracellm.engine.serial_utils:Msgpack"
 ENTRIES = (
     # the client's side
     *inherited("request", "mp_base", "MPClient.__init__", "MPClient.launch_core_engines"),
-    *plain("step", "core_launch", "CoreEngineProcManager.__init__", "wait_for_engine_startup"),
+    *plain("step", "core_launch", "CoreEngineProcManager.start", "wait_for_engine_startup"),
     *plain("step", "mp_base", "MPClient.start_engine_core_monitor"),
     *plain("request", "mp_client", "SyncMPClient.__init__", "AsyncMPClient.__init__"),
     *plain("request", "mp_client", "SyncMPClient.add_request", "AsyncMPClient.add_request_async"),

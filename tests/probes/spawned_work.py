@@ -1,0 +1,45 @@
+"""What the processes of test_processes.py do; a spawned process imports it."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from tracellm import probe
+
+__all__ = ["lives_on", "loads", "multiplies", "waits_to_be_killed"]
+
+
+@probe
+def multiplies(x: int) -> int:
+    """Something to record."""
+    return 2 * x
+
+
+@probe
+def loads() -> None:
+    """Works, also in a thread."""
+    multiplies(1)
+    thread = threading.Thread(target=multiplies, args=(2,), name="second")
+    thread.start()
+    thread.join()
+
+
+@probe
+def lives_on(worked: Any, go_on: Any) -> None:
+    """Works before and after the recording has ended."""
+    multiplies(1)
+    worked.set()
+    go_on.wait()
+    multiplies(2)
+
+
+@probe
+def waits_to_be_killed(trace_file: str) -> None:
+    """Works, waits until that is in the file, and dies."""
+    multiplies(1)
+    file = Path(f"{trace_file}-{os.getpid()}.jsonl")
+    while not (file.exists() and b"waits_to_be_killed" in file.read_bytes()):
+        threading.Event().wait(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,124 @@
+"""Processes join the recording of the process that started them, and end it together."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.probes.spawned_work import lives_on, loads, multiplies, waits_to_be_killed
+from tests.probes.tracing import outline
+from tracellm import probe
+from tracellm.probes.session import Recording
+from tracellm.probes.spawned import VARIABLE, Together, invited
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.run_folder import RunFolder
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@probe
+def launches(name: str, target: Any, *args: Any) -> Any:
+    """Starts a process."""
+    process = SPAWN.Process(target=target, args=args, name=name)
+    process.start()
+    return process
+
+
+def test_a_spawned_process_joins(tmp_path: Path):
+    """It records into a file of its own, under the call that started it; the live log hears it, each span once."""
+    heard: list[Span] = []
+    with Recording(tmp_path, catalog=(), listener=heard.append, script="script.py") as recording:
+        process = launches("Worker_0", loads)
+        process.join()
+    assert process.exitcode == 0
+    assert VARIABLE not in os.environ
+    trace = RunFolder.open(tmp_path).trace
+    assert outline(trace, names.THREAD_NAME) == (
+        "script.py\n  launches\n    loads\n      multiplies\n      multiplies name=second"
+    )
+    assert len({span.trace_id for span in trace.spans}) == 1
+    assert recording.processes == [{"pid": os.getpid(), "name": "main"}, {"pid": process.pid, "name": "Worker_0"}]
+    [child] = [one for one in trace.processes if one.pid == process.pid]
+    [main] = [one for one in trace.processes if one.pid == os.getpid()]
+    assert child.attributes[names.PROCESS_PARENT_PID] == os.getpid()
+    assert child.attributes[names.CLOCK_WALL] == main.attributes[names.CLOCK_WALL]
+    assert [span.method for span in heard] == ["launches", "multiplies", "multiplies", "loads", "py"]
+    assert recording.stats["calls"] == len(trace.spans)
+    assert recording.stats["problems"] == []
+    assert sorted(file.suffix for file in (tmp_path / "trace").iterdir()) == [".jsonl", ".jsonl"]
+
+
+def test_a_process_that_lives_on(tmp_path: Path):
+    """When the recording ends it ends in all processes, and what they did so far is there; they go on unrecorded."""
+    worked, go_on = SPAWN.Event(), SPAWN.Event()
+    with Recording(tmp_path / "a", catalog=(), script="script.py") as recording:
+        process = launches("EngineCore_0", lives_on, worked, go_on)
+        worked.wait()
+    assert recording.stats["problems"] == []
+    trace = RunFolder.open(tmp_path / "a").trace
+    assert outline(trace) == "script.py\n  launches\n    lives_on\n      multiplies"
+    assert [span.name for span in trace.spans if span.open] == ["lives_on"]
+    with Recording(tmp_path / "b", catalog=()) as later:
+        go_on.set()
+        process.join()
+    assert process.exitcode == 0
+    [problem] = later.stats["problems"]
+    assert problem == (
+        f"EngineCore_0 (pid {process.pid}) was started before the recording began: what it does is not recorded"
+    )
+    assert later.processes == [{"pid": os.getpid(), "name": "main"}]
+    assert len(RunFolder.open(tmp_path / "a").trace.spans) == len(trace.spans)
+
+
+def test_a_process_that_is_killed(tmp_path: Path):
+    """What it did before the last moment is there, calls under way too; that it was killed is told."""
+    with Recording(tmp_path, catalog=(), script="script.py") as recording:
+        process = launches("Worker_0", waits_to_be_killed, str(tmp_path / "trace" / "Worker_0"))
+        process.join()
+    run = RunFolder.open(tmp_path)
+    assert outline(run.trace) == "script.py\n  launches\n    waits_to_be_killed\n      multiplies"
+    assert [span.name for span in run.trace.spans if span.open] == ["waits_to_be_killed"]
+    [problem] = recording.stats["problems"]
+    assert problem == (f"Worker_0 (pid {process.pid}) was killed: what it did in its last moment is not recorded")
+
+
+def test_who_is_invited():
+    """Only multiprocessing's own child of the process that records joins; a child's subprocesses do not."""
+    told = json.dumps({"pid": 7})
+    fork = ["python", "-c", "...", "--multiprocessing-fork"]
+    assert invited({VARIABLE: told}, fork, 7) == {"pid": 7}
+    assert invited({VARIABLE: told}, ["python", "script.py"], 7) is None
+    assert invited({VARIABLE: told}, fork, 8) is None
+    assert invited({VARIABLE: "{"}, fork, 7) is None
+    assert invited({VARIABLE: "[]"}, fork, 7) is None
+    assert invited({}, fork, 7) is None
+
+
+def test_a_users_subprocess_is_left_alone(tmp_path: Path):
+    """A program that a recorded process runs, and that records itself, does both as if nothing were recorded."""
+    program = (
+        "import sys, os\nfrom tracellm.probes.session import Recording\n"
+        "from tests.probes.spawned_work import multiplies\n"
+        f"with Recording(sys.argv[1], catalog=()): multiplies(1)\nassert {VARIABLE!r} not in os.environ"
+    )
+    with Recording(tmp_path / "a", catalog=(), script="script.py"):
+        multiplies(1)
+        subprocess.run([sys.executable, "-c", program, str(tmp_path / "b")], check=True, timeout=120)
+    assert outline(RunFolder.open(tmp_path / "a").trace) == "script.py\n  multiplies"
+    assert outline(RunFolder.open(tmp_path / "b").trace) == "python\n  multiplies"
+
+
+def test_nobody_waits_for_what_is_gone(tmp_path: Path):
+    """Status files that dead processes left are no reason to wait, and are removed."""
+    together = Together(tmp_path)
+    (tmp_path / "Worker_0-1.process").write_text('{"pid": 1, "name": "Worker_0", "stats": {"calls": 3}}')
+    (tmp_path / "Worker_1-2.process").write_text('{"pid": 2, "name":')
+    assert together.any()
+    told, problems = together.end()
+    assert [status.get("stats") for status in told] == [{"calls": 3}, None]
+    assert problems == ["Worker_1-2 (pid ?) was killed: what it did in its last moment is not recorded"]
+    assert list(tmp_path.iterdir()) == []
