@@ -51,6 +51,6 @@ def _crossing(one: Crossing, lang: str) -> dict[str, str]:
         "count": f"{one.count:,}",
         "lost": text(lang, "html.boundary.lost", n=one.lost) if one.lost and one.target else "",
         "bytes": byte_size(one.bytes),
-        "each": text(lang, "html.steps.each", amount=byte_size(one.bytes // one.count)) if one.count > 1 else "",
+        "each": text(lang, "html.boundary.each", bytes=byte_size(one.bytes // one.count)) if one.count > 1 else "",
         "time": "" if one.seconds is None else time(round(one.seconds * 1e9)),
     }

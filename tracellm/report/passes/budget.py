@@ -14,7 +14,7 @@ there;
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,6 +105,7 @@ def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
 def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
     """Every arrow there could be, in the order of the calls."""
     first = _first_steps(roots)
+    sent = story.steps_that_sent
     order = groups = 0
     seen: Counter[Hashable] = Counter()
     stack: list[tuple[Node, int, _Place]] = [(root, 0, "") for root in reversed(roots)]
@@ -128,7 +129,7 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
         elif node.kind == "call" and not (depth == 0 and script_of(node.span)):
             rank = _rank(node, depth, place)
             if story.lanes:
-                rank = _rank_over_lanes(node, place, rank, story)
+                rank = _rank_over_lanes(node, place, rank, sent)
             if place != "head" and node.span.span_id in story.callers:
                 # What others did beside it is no less than what it did before: tell the first of each, then the rest.
                 seen[node.key, place] += 1
@@ -190,7 +191,7 @@ def _in_chain(node: Node) -> bool:
     return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
 
 
-def _rank_over_lanes(node: Node, place: _Place, rank: int, story: Story) -> int:
+def _rank_over_lanes(node: Node, place: _Place, rank: int, sent: Collection[str]) -> int:
     """The boundary takes room, too: the decode step is told in short, of later ones what they sent says enough.
 
     But what becomes of the outputs, and of requests that come in, is told.
@@ -198,7 +199,7 @@ def _rank_over_lanes(node: Node, place: _Place, rank: int, story: Story) -> int:
     name = node.span.name
     if place == "head":
         made = next((one.span for one in walk([node]) if one.kind == "call" and one.span.name == STEP_SPAN), None)
-        return 3 if made is not None and made.span_id in story.steps_that_sent else rank
+        return 3 if made is not None and made.span_id in sent else rank
     if names.HTTP_METHOD in node.span.attributes:  # what is no POST asks whether the server is well, and the like
         return 0 if node.span.attributes[names.HTTP_METHOD] == "POST" else 20
     if name == "OutputProcessor.process_outputs" and place in ("prefill", "decode"):

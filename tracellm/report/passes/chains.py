@@ -44,8 +44,13 @@ SHORT_CHAIN = frozenset({
 })  # fmt: skip
 """The same in short, for when it has been told before."""
 
-TAKEN_IN = frozenset({"EngineCoreProc._handle_client_request", "Scheduler.add_request"})
-"""What the engine core does with a request that came over the boundary, between the two."""
+TAKEN_IN = frozenset({
+    "SyncMPClient.add_request",
+    "AsyncMPClient.add_request_async",
+    "EngineCoreProc._handle_client_request",
+    "Scheduler.add_request",
+})  # fmt: skip
+"""The calls by which a request gets over the boundary, on either side of it."""
 
 OTHER_CHAINS = frozenset({
     "run_server",
