@@ -48,7 +48,7 @@ def serve(serving: Serving, lang: Language, options: Options | None) -> int:
     further = _serve_options(serving.options)
     explanation = None if options is None else _explanation(options)
     error: BaseException | None = None
-    _interrupt_on_signals()
+    previous = _interrupt_on_signals()
     try:
         if explanation is not None:
             explanation.start()
@@ -65,9 +65,11 @@ def serve(serving: Serving, lang: Language, options: Options | None) -> int:
             raise
         _say(lang, _as_option(str(caught)))
     finally:
+        _interrupt_on_signals()  # the event loop has put them back
         if explanation is not None:
-            _interrupt_on_signals()  # the event loop has put them back
             _end(explanation, 1 if error is not None else status, error, options, lang)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
     return status
 
 
@@ -161,14 +163,13 @@ def _end(
         _say(lang, text(lang, "cli.recorded_only", folder=explanation.folder))
 
 
-def _interrupt_on_signals() -> None:
-    """From here on SIGTERM is as Ctrl-C."""
+def _interrupt_on_signals() -> dict[int, Any]:
+    """From here on SIGTERM is as Ctrl-C. Returns what they were before."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, interrupt)
+    return {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
 
 
 def _is_refusal(error: BaseException) -> bool:

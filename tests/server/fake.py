@@ -1,0 +1,77 @@
+"""An engine for tests of the server: real refusals, invented tokens, and it ends a request when it is told to."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.processor import Processor
+from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams
+from tracellm.engine.tokenizer import get_tokenizer
+
+
+class FakeEngine:
+    """Answers every prompt with `a`, one each step, as many as are asked for."""
+
+    prometheus_registry = None
+
+    def __init__(self) -> None:
+        config = EngineArgs(max_model_len=128).create_engine_config()
+        self.model_config = config.model_config
+        self.tokenizer = get_tokenizer(self.model_config.tokenizer)
+        self.processor = Processor(config, self.tokenizer)
+        self.errored = False
+        self.dead_error = EngineDeadError()
+        self.fails_after: int | None = None
+        """After so many tokens `failure` is raised."""
+        self.failure: BaseException = EngineDeadError()
+        self.stalls_after: int | None = None
+        """After so many tokens nothing comes any more."""
+        self.stalled = asyncio.Event()
+        self.requests: list[dict[str, Any]] = []
+        """What `generate` was called with."""
+        self.given_up: list[str] = []
+
+    async def get_tokenizer(self) -> Any:
+        return self.tokenizer
+
+    async def check_health(self) -> None:
+        if self.errored:
+            raise self.dead_error
+
+    async def generate(
+        self,
+        prompt: Mapping[str, Any],
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        trace_headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        request = self.processor.process_inputs(request_id, prompt, sampling_params, priority=priority)
+        self.requests.append({"request_id": request_id, "trace_headers": trace_headers, "params": sampling_params})
+        delta = sampling_params.output_kind is RequestOutputKind.DELTA
+        asked = sampling_params.max_tokens or 1
+        try:
+            for number in range(1, asked + 1):
+                if number - 1 == self.fails_after:
+                    raise self.failure
+                if number - 1 == self.stalls_after:
+                    self.stalled.set()
+                    await asyncio.Event().wait()
+                await asyncio.sleep(0)
+                if delta or number == asked:
+                    count = 1 if delta else asked
+                    reason = "length" if number == asked else None
+                    outputs = [
+                        CompletionOutput(index, "a" * count, [97] * count, finish_reason=reason)
+                        for index in range(sampling_params.n)
+                    ]
+                    yield RequestOutput(
+                        request_id, None, request.prompt_token_ids, None, outputs, finished=number == asked
+                    )
+        except (asyncio.CancelledError, GeneratorExit):
+            self.given_up.append(request_id)
+            raise

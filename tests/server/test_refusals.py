@@ -1,0 +1,280 @@
+"""What the server refuses: each with the right status and OpenAI's JSON, and the server goes on."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from tests.server.app import CHAT, COMPLETIONS, HELLO, App, events
+from tests.server.fake import FakeEngine
+from tracellm.engine.exceptions import EngineDeadError, EngineGenerateError
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of this file."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def engine(runner: asyncio.Runner) -> FakeEngine:
+    """Read once; its tokenizer takes a moment."""
+    return FakeEngine()
+
+
+@pytest.fixture
+def app(runner: asyncio.Runner, engine: FakeEngine) -> App:
+    """A server whose engine is well."""
+    engine.errored, engine.fails_after, engine.stalls_after = False, None, None
+    engine.requests.clear()
+    engine.given_up.clear()
+    return App.make(runner, engine)
+
+
+def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error, which must have this status and OpenAI's form."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body.keys() == {"error"}
+    error: dict[str, Any] = body["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["code"] == status
+    assert "Traceback" not in error["message"]
+    return error
+
+
+BODIES = {
+    "nothing": (b"", "not JSON that can be used: Expecting value"),
+    "half": (b'{"prompt": "a', "line 1, column 12"),
+    "a list": (b"[1]", "must be a JSON object, got a list"),
+    "text": (b'"prompt"', "must be a JSON object, got a str"),
+    "deep": (b"[" * 200_000, "nested more than 100 deep"),
+    "deep but closed": (b'{"prompt":' * 500 + b"1" + b"}" * 500, "nested more than 100 deep"),
+    "latin-1": ('{"prompt": "é"}'.encode("latin-1"), "not UTF-8 (byte 12)"),
+    "utf-16": ('{"prompt": "a"}'.encode("utf-16"), "not UTF-8 (byte 0)"),
+    "not a number": (b'{"prompt": "a", "temperature": NaN}', "NaN is no number in JSON"),
+    "infinity": (b'{"prompt": "a", "temperature": -Infinity}', "-Infinity is no number in JSON"),
+    "a number beyond floats": (b'{"prompt": "a", "temperature": 1e999}', "`temperature` must be a number"),
+    "a number of 5000 digits": (b'{"prompt": "a", "max_tokens": ' + b"9" * 5000 + b"}", "digits"),
+    "half a surrogate pair": (rb'{"prompt": "\ud800"}', "half a surrogate pair"),
+    "half a surrogate pair in a key": (rb'{"prompt": "a", "\uDFFF": 1}', "half a surrogate pair"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_is_no_usable_json(app: App, name: str) -> None:
+    """Such a body is a 400 that says what is wrong with it."""
+    body, said = BODIES[name]
+    assert said in error_of(app.post(COMPLETIONS, body), 400)["message"]
+
+
+FIELDS = [
+    ({"prompt": None}, "prompt", "must be given"),
+    ({"prompt": {"a": 1}}, "prompt", "a list of token ids"),
+    ({"prompt": ["a", 1]}, "prompt", "a list of token ids"),
+    ({"prompt": [[]]}, None, "prompt is empty"),
+    ({"prompt": [99_999]}, None, "out of vocabulary"),
+    ({"prompt": [10**30], "echo": True}, None, "out of vocabulary"),
+    ({"prompt": "word " * 200}, None, "max_model_len"),
+    ({"prompt": "word " * 100_000}, None, "Shorten the prompt"),
+    ({"max_tokens": -1}, "max_tokens", "at least 1"),
+    ({"max_tokens": 10**40}, None, "Shorten the prompt, or ask for fewer"),
+    ({"n": 10**9}, "n", "`n`"),
+    ({"n": 1025}, "n", "Send several requests"),
+    ({"prompt": ["a"] * 1025}, "n", "Send several requests"),
+    ({"stop": ["a"] * 1025}, "stop", "at most 1024 strings"),
+    ({"stop": ["x" * 100_000, ""]}, "stop", "none of them empty"),
+    ({"temperature": "hot"}, "temperature", "got 'hot'"),
+    ({"top_p": 2}, "top_p", "(0, 1]"),
+    ({"seed": 2**63}, "seed", "less than"),
+    ({"priority": 2**63}, "priority", "less than"),
+    ({"logit_bias": {"word": 1}}, "logit_bias", "token ids"),
+    ({"logprobs": 21}, "logprobs", "at most 20"),
+    ({"request_id": "x" * 257}, "request_id", "256 characters"),
+    ({"truncate_prompt_tokens": 1000}, "truncate_prompt_tokens", "from 1 to 128"),
+    ({"suffix": "!"}, "suffix", "leave it out"),
+    ({"use_beam_search": True}, "use_beam_search", "leave it out"),
+    ({"cache_salt": "salt"}, "cache_salt", "leave it out"),
+    ({"best_of": 2}, None, "best_of"),
+    ({"logits_processors": ["os.system"]}, None, "logits_processors"),
+    ({"response_format": {"type": "xml"}}, "response_format", "json_schema"),
+    ({"response_format": {"type": "json_schema"}}, "response_format", "needs a `schema`"),
+    ({"guided_regex": "a", "guided_choice": ["b"]}, None, "one kind of constraint"),
+    ({"guided_json": {}, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
+     "response_format", "keep one of them"),
+    ({"guided_regex": "("}, None, "unclosed group"),
+    ({"stream": True, "top_p": 2}, "top_p", "(0, 1]"),
+    ({"stream": True, "prompt": "word " * 200}, None, "max_model_len"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param", "said"), FIELDS, ids=[str(fields)[:40] for fields, *_ in FIELDS])
+def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | None, said: str) -> None:
+    """A bad value is a 400 with a short message, and names its parameter; in a stream too, before it begins."""
+    error = error_of(app.post(COMPLETIONS, {"prompt": "Hello", **fields}), 400)
+    assert said in error["message"]
+    assert error["param"] == param
+    assert len(error["message"]) < 2100
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"messages": []}, "conversation is empty"),
+        ({"messages": "Hello"}, "`messages`: input should be a valid list"),
+        ({"messages": [{"content": "Hello"}]}, "messages[0] needs a `role`"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text parts"),
+        ({"tools": [{"function": {}}]}, "`tools[0].function.name` is missing"),
+        ({"tools": [{"function": {"name": "f"}}], "tool_choice": "required"}, "needs a parser"),
+        ({"tool_choice": "auto"}, "`tool_choice` needs `tools`"),
+        ({"chat_template": "{{ 1 }}"}, "--trust-request-chat-template"),
+        ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "--trust-request-chat-template"),
+        ({"chat_template_kwargs": {"tokenize": True}}, "chat template does not take"),
+        ({"continue_final_message": True}, "add_generation_prompt=false"),
+        ({"logprobs": True, "top_logprobs": -2}, "logprobs"),
+    ],
+    ids=str,
+)
+def test_a_conversation_that_cannot_be(app: App, fields: dict[str, Any], said: str) -> None:
+    """A bad conversation is a 400 that names the message or the field."""
+    assert said in error_of(app.post(CHAT, {"messages": HELLO, **fields}), 400)["message"]
+
+
+def test_a_body_that_is_too_large(runner: asyncio.Runner, engine: FakeEngine) -> None:
+    """A body beyond --max-request-bytes is a 413, however it comes, and the next request is served."""
+    app = App.make(runner, engine, max_request_bytes=1000)
+
+    async def pieces():
+        for _ in range(20):
+            yield b" " * 100
+
+    assert "--max-request-bytes" in error_of(app.post(COMPLETIONS, b" " * 1001), 413)["message"]
+    headers = {"Content-Type": "application/json"}
+    error_of(app.ask("POST", COMPLETIONS, content=pieces(), headers=headers), 413)
+    assert app.post(COMPLETIONS, {"prompt": "Hello"}).status_code == 200
+
+
+def test_other_refusals(app: App) -> None:
+    """A body of another type is a 415, an unknown path or model a 404, another method a 405; all in the same form."""
+    error_of(app.ask("POST", COMPLETIONS, content=b"{}", headers={"Content-Type": "text/plain"}), 415)
+    assert COMPLETIONS in error_of(app.ask("GET", "/v2/nothing"), 404)["message"]
+    assert error_of(app.post(CHAT, {"messages": HELLO, "model": "gpt-4"}), 404)["param"] == "model"
+    assert "`tiny`" in error_of(app.ask("GET", "/v1/models/some/model"), 404)["message"]
+    response = app.ask("GET", COMPLETIONS)
+    assert "POST" in error_of(response, 405)["message"]
+    assert response.headers["allow"] == "POST"
+    assert app.ask("GET", "/v1/models/tiny").json()["max_model_len"] == 128
+
+
+def test_keys(runner: asyncio.Runner, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With keys, what lies under /v1 wants one of them, and the rest none; without the option VLLM_API_KEY counts."""
+    monkeypatch.setenv("VLLM_API_KEY", "from outside")
+    for keys, right in ((["one", "two"], "two"), ([], "from outside")):
+        app = App.make(runner, engine, api_key=keys)
+        for headers in ({}, {"Authorization": "Bearer three"}, {"Authorization": f"Basic {right}"}):
+            response = app.ask("GET", "/v1/models", headers=headers)
+            assert error_of(response, 401)["type"] == "AuthenticationError"
+            assert response.headers["www-authenticate"] == "Bearer"
+        assert app.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {right}"}).status_code == 200
+        assert app.ask("GET", "/health").status_code == 200
+
+
+def test_other_websites(runner: asyncio.Runner, app: App) -> None:
+    """Scripts of other websites may ask only where --allowed-origins says so."""
+    origin = {"Origin": "https://example.org"}
+    assert "access-control-allow-origin" not in app.ask("GET", "/health", headers=origin).headers
+    allowing = App.make(runner, app.engine, allowed_origins=["https://example.org"])
+    assert allowing.ask("GET", "/health", headers=origin).headers["access-control-allow-origin"] == origin["Origin"]
+
+
+def test_a_dead_engine(app: App, engine: FakeEngine) -> None:
+    """/health and every request say 503, and the server is told to end by a request."""
+    engine.errored = True
+    ended: list[bool] = []
+    app.app.state.on_engine_death = lambda: ended.append(True)
+    assert app.ask("GET", "/health").status_code == 503
+    assert not ended
+    for path, body in ((CHAT, {"messages": HELLO}), (COMPLETIONS, {"prompt": "Hello", "stream": True})):
+        assert error_of(app.post(path, body), 503)["type"] == "EngineDeadError"
+    assert ended == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(EngineDeadError(), 503), (EngineGenerateError("It failed."), 500), (OSError("Oh."), 500)]
+)
+def test_a_failure_in_the_middle(app: App, engine: FakeEngine, failure: BaseException, status: int) -> None:
+    """In a stream that has begun an error is an event with its status as code, and the stream is brought to its end."""
+    engine.fails_after, engine.failure = 2, failure
+    for path, body in ((CHAT, {"messages": HELLO}), (COMPLETIONS, {"prompt": ["Hello", "Hello"]})):
+        response = app.post(path, {**body, "stream": True})
+        assert response.status_code == 200
+        *chunks, last = events(response)
+        assert chunks
+        assert last["error"]["code"] == status
+
+
+def test_a_failure_before_a_response(app: App, engine: FakeEngine) -> None:
+    """A request that fails for a reason of ours is a 500 in the same form, without the details of the failure."""
+    engine.fails_after, engine.failure = 0, EngineGenerateError("It failed.")
+    assert error_of(app.post(CHAT, {"messages": HELLO}), 500)["type"] == "EngineGenerateError"
+
+
+def test_headers_of_a_request(app: App, engine: FakeEngine) -> None:
+    """The trace context and X-Request-Id go to the engine; a context that is none does not."""
+    tracing = {"traceparent": TRACEPARENT, "tracestate": "a=b", "X-Request-Id": "mine"}
+    assert app.post(CHAT, {"messages": HELLO}, **tracing).json()["id"] == "chatcmpl-mine"
+    app.post(COMPLETIONS, {"prompt": ["a", "b"]}, traceparent="00-" + "0" * 32 + "-b7ad6b7169203331-01")
+    first, *others = engine.requests
+    assert first["request_id"] == "chatcmpl-mine"
+    assert first["trace_headers"] == {"traceparent": TRACEPARENT, "tracestate": "a=b"}
+    assert [request["trace_headers"] for request in others] == [None, None]
+    assert [request["request_id"][-2:] for request in others] == ["-0", "-1"]
+
+
+def test_request_id_headers(runner: asyncio.Runner, engine: FakeEngine) -> None:
+    """Under --enable-request-id-headers every response has an id, the request's own if it brought one."""
+    app = App.make(runner, engine, enable_request_id_headers=True)
+    assert app.ask("GET", "/health", headers={"X-Request-Id": "mine"}).headers["x-request-id"] == "mine"
+    assert len(app.ask("GET", "/nothing").headers["x-request-id"]) == 32
+
+
+def test_unknown_fields_are_ignored_and_told(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    """A field that nobody knows does no harm; its name is logged once."""
+    for _ in range(2):
+        assert app.post(COMPLETIONS, {"prompt": "Hello", "quux\n": 1}).status_code == 200
+    assert [record.getMessage() for record in caplog.records] == [
+        "Ignored in a request, since there are no such fields: 'quux\\n'."
+    ]
+
+
+def leave(app: App, body: dict[str, Any], *, when: asyncio.Event) -> None:
+    """Ask, and go away when `when` is set: the connection tells the server so."""
+    messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        await when.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": COMPLETIONS, "headers": headers, "query_string": b""}
+    app.run(app.app(scope, receive, send))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_away(app: App, engine: FakeEngine, stream: bool) -> None:
+    """Its requests are given up, all of them, whether they were to be streamed or not."""
+    engine.stalls_after, engine.stalled = 3, asyncio.Event()
+    leave(app, {"prompt": ["a", "b"], "stream": stream, "request_id": "mine"}, when=engine.stalled)
+    assert sorted(engine.given_up) == ["cmpl-mine-0", "cmpl-mine-1"]
+    assert app.ask("GET", "/load").json() == {"server_load": 0}

@@ -1,0 +1,62 @@
+"""How a server ends whose requests do not, or whose engine has died. The engine is a small one that starts at once."""
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2 as httpx
+
+from tests.server.process import Server
+
+
+@contextmanager
+def stalled(server: Server) -> Iterator[Iterator[Any]]:
+    """A stream whose two tokens have come, and of which nothing more will."""
+    body = {"prompt": [1], "stream": True}
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as response:
+        events = (line.removeprefix("data: ") for line in response.iter_lines() if line)
+        assert [json.loads(next(events))["choices"][0]["text"] for _ in range(2)] == ["a", "a"]
+        yield events
+
+
+def test_requests_get_only_so_much_time() -> None:
+    """After --shutdown-timeout a request is given up and told so; the engine is shut down and the exit status is 0."""
+    with Server.fake("--shutdown-timeout", "1") as server, stalled(server) as events:
+        server.signal(signal.SIGTERM)
+        assert json.loads(next(events))["error"]["code"] == 503
+        status, said = server.end()
+    assert status == 0
+    assert said.splitlines()[-1] == "the engine was shut down"
+    assert "Traceback" not in said
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    """The first Ctrl-C waits for requests, the second gives them up; both leave nothing behind but the reason."""
+    with Server.fake("--shutdown-timeout", "600") as server, stalled(server) as events:
+        server.signal(signal.SIGINT)
+        while True:  # until the first has been seen: the port closes
+            try:
+                httpx.get(f"{server.url}/health")
+            except httpx.ConnectError:
+                break
+        server.signal(signal.SIGINT)
+        assert json.loads(next(events))["error"]["code"] == 503
+        status, said = server.end()
+    assert status == 130
+    assert said.splitlines() == [
+        "the engine was shut down",
+        "tracellm: ended at once; requests that were running have been given up",
+    ]
+
+
+def test_a_dead_engine_ends_the_server() -> None:
+    """Streams get an error event, later requests a 503, and the server ends by itself with the reason and status 1."""
+    with Server.fake() as server:
+        body = {"prompt": [13], "stream": True}
+        events = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).text.split("\n\n")
+        assert json.loads(events[2].removeprefix("data: "))["error"]["type"] == "EngineDeadError"
+        assert httpx.get(f"{server.url}/health").status_code == 503
+        assert httpx.post(f"{server.url}/v1/completions", json={"prompt": [1]}).status_code == 503
+        assert server.end() == (1, "the engine was shut down\ntracellm: It has died.\n")
