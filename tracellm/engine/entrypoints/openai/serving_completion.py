@@ -55,6 +55,7 @@ class OpenAIServingCompletion(OpenAIServing):
         request_id = f"cmpl-{self._base_request_id(raw_request, request.request_id)}"
         trace_headers = None if raw_request is None else self._get_trace_headers(raw_request.headers)
         try:
+            self._check_num_outputs(len(request.prompts), request.num_choices)  # before they are tokenized
             tokenizer = None if self.model_config.skip_tokenizer_init else await self.engine_client.get_tokenizer()
             engine_prompts = [await self._render(request, prompt, tokenizer) for prompt in request.prompts]
             generators = []

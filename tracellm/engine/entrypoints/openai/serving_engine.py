@@ -156,6 +156,19 @@ class OpenAIServing:
             )
         return self.max_model_len if asked == -1 else asked
 
+    @staticmethod
+    def _check_num_outputs(num_prompts: int, n: int) -> None:
+        """Refuse a request that asks for more outputs than one may have.
+
+        Raises:
+            InvalidRequestError: it does.
+        """
+        if num_prompts * n > _MOST_CHOICES:
+            raise InvalidRequestError(
+                f"`n` is too large: a request may have {_MOST_CHOICES} outputs, and {num_prompts} prompt(s) with n={n} "
+                f"make {num_prompts * n}. Send several requests."
+            )
+
     def _check_token_ids(self, token_ids: Sequence[int]) -> None:
         """The library that makes text of tokens takes none that is out of vocabulary.
 
@@ -204,11 +217,7 @@ class OpenAIServing:
         Raises:
             InvalidRequestError: together, more continuations are asked for than one request may have.
         """
-        if num_prompts * params.n > _MOST_CHOICES:
-            raise InvalidRequestError(
-                f"`n` is too large: a request may have {_MOST_CHOICES} outputs, and {num_prompts} prompt(s) with "
-                f"n={params.n} make {num_prompts * params.n}. Send several requests."
-            )
+        self._check_num_outputs(num_prompts, params.n)
         # vLLM adds how to truncate; here the prompt is tokenized by now, and so cut.
         return {
             "prompt": engine_prompt,
