@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.cells import cell_len
 
 import tracellm
 from tests.conftest import Golden
+from tests.report.processes import sync_run
 from tests.report.synthetic import HOSTILE, MANIFEST, a_run
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows
@@ -222,3 +224,14 @@ def test_the_lines_that_give_a_client_use_arguments_that_exist(client: str):
     source = file.read_text(encoding="utf-8")
     for name in re.findall(r"(\w+)=", lines.replace("model=model", "")) + re.findall(r"engine\.(\w+)\(", lines):
         assert re.search(rf"\b{name}\b", source), name
+
+
+def test_what_crossed_between_the_processes_is_summed_up():
+    """Messages by type with their bytes, one encoded in two calls only once; nothing in a run of one process."""
+    trace = sync_run(3, 6)
+    spans = sorted(trace.spans, key=lambda span: span.end_ns)
+    first = next(i for i, span in enumerate(spans) if span.attributes.get(names.MESSAGE_OPERATION) == "send")
+    inner = replace(spans[first], span_id="f" * 16, parent_span_id=spans[first].span_id)
+    said = _say([*spans[:first], inner, *spans[first:]])
+    assert "Messages between the processes: 3 ADD (900 B), 6 OUTPUTS (1.1 kB)." in said
+    assert "Messages between" not in _say(a_run())

@@ -5,6 +5,7 @@ or decode, is said in full. Of the others, a run of alike steps is one line, sai
 something changed has a line of its own and what changed below it.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,7 +14,7 @@ from tracellm.report.changes import alike, changes
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.paper import Paper, rows
 from tracellm.report.facts import client_choice, kv_cache, model_load, tells_of_startup
-from tracellm.report.quantities import duration
+from tracellm.report.quantities import byte_size, duration
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import visible
@@ -22,6 +23,9 @@ from tracellm.trace.model import Span
 from tracellm.trace.steps import STEP_SPAN, Step, read_step
 
 __all__ = ["Console"]
+
+_LAST_SENDS = 64
+"""Among so many messages encoded last is the one that the call which ends now has encoded."""
 
 
 class Console:
@@ -36,6 +40,8 @@ class Console:
         self._run: list[Step] = []  # alike steps not said yet
         self._changes: list[str] = []  # what changed in the first of them
         self._before: Step | None = None
+        self._messages: dict[str, tuple[int, int]] = {}  # type -> how many between processes, bytes
+        self._inner: deque[tuple[str | None, str, int]] = deque(maxlen=_LAST_SENDS)  # caller, type, bytes
         self._steps = self._requests = self._prompt_tokens = self._output_tokens = 0
 
     def __call__(self, span: Span) -> None:
@@ -48,6 +54,8 @@ class Console:
             self._requests += 1
             self._prompt_tokens += int(span.attributes.get(names.GEN_AI_INPUT_TOKENS) or 0)
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
+        elif span.attributes.get(names.MESSAGE_OPERATION) == "send" and span.error is None:
+            self._sent(span)
         elif tells_of_startup(span):
             self._startup.append(span)
             if names.CLIENT_MULTIPROCESS in span.attributes:
@@ -70,6 +78,8 @@ class Console:
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
         self._paper.line(ending, style="bold")
+        if crossed := self._crossed():
+            self._paper.line(text(self._lang, "console.crossed", what=crossed))
         if isinstance(error := manifest.get("error"), Mapping):
             what = visible(str(error.get("type")).rpartition(".")[2])  # its message stands above, in the traceback
             if error.get("file"):
@@ -78,6 +88,24 @@ class Console:
             self._paper.line(what, style="red")
         if report is not None:
             self._paper.verbatim(text(self._lang, "console.report", path=visible(str(report))))
+
+    def _sent(self, span: Span) -> None:
+        size = span.attributes.get(names.MESSAGE_BYTES)
+        sent = span.parent_span_id, str(span.attributes.get(names.MESSAGE_TYPE, "?")), size if type(size) is int else 0
+        for caller, kind, its_size in self._inner:
+            if caller == span.span_id:  # `encode` does its work in `encode_into`: one message
+                self._count(kind, -1, -its_size)
+        self._inner.append(sent)
+        self._count(sent[1], 1, sent[2])
+
+    def _count(self, kind: str, messages: int, size: int) -> None:
+        before = self._messages.get(kind, (0, 0))
+        self._messages[kind] = before[0] + messages, before[1] + size
+
+    def _crossed(self) -> str:
+        """How many messages of which type went between the processes, and how large they were together."""
+        told = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
+        return text(self._lang, "step.comma").join(told)
 
     def _say_startup(self) -> None:
         spans, self._startup = self._startup, []

@@ -34,6 +34,7 @@ EN = {
     "console.runs": "Steps {first}-{last}: {kind}, {requests:request|requests}, {tokens:token|tokens}, {time} each",
     "console.end": "tracellm: run {status}: {requests:request|requests}, {prompt:prompt token|prompt tokens}, "
     "{output:token|tokens} generated, {steps:step|steps}, {time}.",
+    "console.crossed": "Messages between the processes: {what}.",
     "console.error": "{where}: {error}",
     "console.report": "Report: {path}",
 }
@@ -69,6 +70,7 @@ ZH = {
     "console.runs": "第 {first}-{last} 步：{kind}，{requests:,} 个请求，{tokens:,} 个 token，每步 {time}",
     "console.end": "tracellm：运行{status}：{requests:,} 个请求，提示词 {prompt:,} 个 token，"
     "生成 {output:,} 个 token，{steps:,} 步，{time}。",
+    "console.crossed": "进程之间的消息：{what}。",
     "console.error": "{where}：{error}",
     "console.report": "报告：{path}",
 }
