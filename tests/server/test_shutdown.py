@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -60,3 +61,19 @@ def test_a_dead_engine_ends_the_server() -> None:
         assert httpx.get(f"{server.url}/health").status_code == 503
         assert httpx.post(f"{server.url}/v1/completions", json={"prompt": [1]}).status_code == 503
         assert server.end() == (1, "the engine was shut down\ntracellm: It has died.\n")
+
+
+def test_an_explained_server_leaves_its_run_folder(tmp_path: Path) -> None:
+    """With --explain the reports are written after SIGTERM, and no key is in them."""
+    folder = tmp_path / "run"
+    with Server.fake("--explain", "--out", str(folder), "--api-key", "one", "--api-key=two") as server:
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        server.signal(signal.SIGTERM)
+        status, said = server.end()
+    assert status == 0, said
+    manifest = json.loads((folder / "run.json").read_text())
+    assert manifest["status"] == "finished"
+    assert manifest["script"] == "tracellm serve"
+    assert manifest["argv"][-3:] == ["--api-key", "***", "--api-key=***"]
+    for name in ("sequence.mmd", "calltree.txt", "report.html"):
+        assert (folder / name).exists()
