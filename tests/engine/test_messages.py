@@ -50,7 +50,7 @@ def test_outputs_are_plain_values_and_arrays():
     logprobs = [[[5, 6]], [[-2.5, -3.0]], [1]]
     assert msgspec.msgpack.decode(encoded) == [
         0,
-        [["a", [5], logprobs, logprobs, None, 0, "x", [{"type": 1, "timestamp": 3.0}], None, None, 16, 0]],
+        [["a", [5], [*logprobs, None], logprobs, None, 0, "x", [{"type": 1, "timestamp": 3.0}], None, None, 16, 0]],
         None,
         4.0,
         *[None] * 4,

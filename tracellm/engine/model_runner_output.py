@@ -3,7 +3,7 @@
 In a request's life: the end of every step. The sampler makes a `SamplerOutput`, still on the device; the model runner
 brings it to the host and makes a `ModelRunnerOutput` of it.
 
-vLLM: vllm/v1/outputs.py. Left out: draft tokens (and with them `cu_num_generated_tokens`), pooling, KV connectors,
+vLLM: vllm/v1/outputs.py. Left out: draft tokens, pooling, KV connectors,
 asynchronous outputs; added: `logits_shape`, `errors`.
 """
 
@@ -49,10 +49,13 @@ class LogprobsLists(NamedTuple):
     """float32 [P, K + 1]."""
     sampled_token_ranks: np.ndarray
     """int64 [P]: how many tokens are at least as likely as the chosen one; 1 for the likeliest."""
+    cu_num_generated_tokens: None = None
+    """For speculative decoding, where a request may get several tokens in a step."""
 
     def slice(self, start_req_idx: int, end_req_idx: int) -> LogprobsLists:
         """The positions from `start_req_idx` up to, not including, `end_req_idx`."""
-        return LogprobsLists(*(array[start_req_idx:end_req_idx] for array in self))
+        token_ids, logprobs, ranks = (array[start_req_idx:end_req_idx] for array in self[:3])
+        return LogprobsLists(token_ids, logprobs, ranks)
 
 
 class LogprobsTensors(NamedTuple):
@@ -67,7 +70,8 @@ class LogprobsTensors(NamedTuple):
 
     def tolists(self) -> LogprobsLists:
         """Bring them to the host."""
-        return LogprobsLists(*(tensor.cpu().numpy() for tensor in self))
+        token_ids, logprobs, ranks = (tensor.cpu().numpy() for tensor in self)
+        return LogprobsLists(token_ids, logprobs, ranks)
 
     @staticmethod
     def empty_cpu(num_positions: int, num_tokens_per_position: int) -> LogprobsTensors:

@@ -30,8 +30,9 @@ from tracellm.engine.model_runner_output import import_array_types
 
 __all__ = ["MsgpackDecoder", "MsgpackEncoder", "bytestr"]
 
-bytestr = bytes | bytearray | memoryview | zmq.Frame
-"""What can be a frame."""
+Bytes = bytes | bytearray | memoryview
+bytestr = Bytes | zmq.Frame
+"""What can be a frame; those that are made here are no `zmq.Frame`."""
 
 CUSTOM_TYPE_RAW_VIEW = 3
 """msgpack's extension code for the bytes of an array; vLLM has 1 and 2 for pickled things."""
@@ -57,27 +58,27 @@ class MsgpackEncoder:
     def __init__(self, size_threshold: int = _INLINE_BELOW) -> None:
         """Arrays of fewer than `size_threshold` bytes go inside the message."""
         self.encoder = msgpack.Encoder(enc_hook=self.enc_hook)
-        self.aux_buffers: list[bytestr] | None = None
+        self.aux_buffers: list[Bytes] | None = None
         """The frames of the message that is being made."""
         self.size_threshold = size_threshold
 
-    def encode(self, obj: Any) -> Sequence[bytestr]:
+    def encode(self, obj: Any) -> Sequence[Bytes]:
         """The message as frames: msgpack, then the memory of its large arrays, which must not change until it is sent.
 
         Raises:
             EngineError: it holds something that is neither a plain value nor an array.
         """
-        frames: list[bytestr] = [b""]
+        frames: list[Bytes] = [b""]
         frames[0] = self._encode(frames, lambda: self.encoder.encode(obj))
         return frames
 
-    def encode_into(self, obj: Any, buf: bytearray) -> Sequence[bytestr]:
+    def encode_into(self, obj: Any, buf: bytearray) -> Sequence[Bytes]:
         """The same, with `buf` for the msgpack: it is emptied and filled, so that it can be used again."""
-        frames: list[bytestr] = [buf]
+        frames: list[Bytes] = [buf]
         self._encode(frames, lambda: self.encoder.encode_into(obj, buf))
         return frames
 
-    def _encode(self, frames: list[bytestr], encode: Any) -> Any:
+    def _encode(self, frames: list[Bytes], encode: Any) -> Any:
         self.aux_buffers = frames
         try:
             return encode()

@@ -43,7 +43,7 @@ def expected_logprobs(reference: Any, tokens: list[int]) -> Tensor:
 
 def check(tensors: LogprobsTensors | LogprobsLists, expected: Tensor, tokens: list[int], num_logprobs: int) -> None:
     """Position by position: the token itself, the likeliest ones, and the token's rank."""
-    ids, logprobs, ranks = (torch.as_tensor(part) for part in tensors)
+    ids, logprobs, ranks = (torch.as_tensor(part) for part in tensors[:3])
     assert ids.shape == logprobs.shape == (len(tokens), num_logprobs + 1)
     assert ranks.shape == (len(tokens),)
     assert ids[:, 0].tolist() == tokens
