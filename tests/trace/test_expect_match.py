@@ -22,7 +22,7 @@ from tracellm.trace.merge import merge
 from tracellm.trace.model import Span, Trace
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SEED = FIXTURES / "seed-arrows.tsv"
+SEED = Path(__file__).parents[2] / "docs" / "expectations" / "vllm-v1-serve.tsv"
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 
