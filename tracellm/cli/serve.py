@@ -63,6 +63,7 @@ def serve(serving: Serving, lang: Language, options: Options | None) -> int:
         status = 1
         if not _is_refusal(caught):
             raise
+        error = caught.with_traceback(None)  # it would lead to a line of a library, and none is the user's
         _say(lang, _as_option(str(caught)))
     finally:
         _interrupt_on_signals()  # the event loop has put them back

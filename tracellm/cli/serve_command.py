@@ -50,7 +50,7 @@ class _ServeCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The engine's settings under a title of their own, with their defaults."""
-        known = self.get_params(ctx)
+        known = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         of_the_engine = self._engine_options or []
         for title, params in (
             ("Options", [param for param in known if param not in of_the_engine]),
