@@ -20,6 +20,7 @@ __all__ = ["Builder"]
 
 _MASK = (1 << 64) - 1
 _LONGEST_TEXT = 16_384
+_MOST_CALLS = 1 << 48  # of a process: ids beyond are another's
 
 
 class Builder:
@@ -142,6 +143,12 @@ class Builder:
             if call >= first:
                 return f"{call + offset & _MASK:016x}"
         return self._outermost
+
+    def is_told(self, span_id: str) -> bool:
+        """Is this a call under way that was told of, or no call of this process?"""
+        first, offset = self._origins[-1]
+        call = int(span_id, 16) - offset & _MASK
+        return call in self._told_open or not first <= call < first + _MOST_CALLS
 
     def _pass_on(
         self, probe: Probe, span: Span, parent: int, facts: Any, given: list[tuple[tuple[str, ...], dict[str, Any]]]

@@ -15,8 +15,9 @@ from tracellm.trace.model import Span
 
 __all__ = ["Follower", "Live"]
 
-HOLD_NS = 600_000_000
-"""Three times as long as a process waits between two writes."""
+HOLD_NS = 800_000_000
+"""Longer than it takes until a span is in the file: a process writes five times a second, and may withhold a span for
+two rounds."""
 
 
 class Follower:

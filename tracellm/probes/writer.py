@@ -9,12 +9,13 @@ a run that is killed loses what it did in the last moment and no more.
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from tracellm.probes.build import Builder
 from tracellm.probes.live import Live
 from tracellm.probes.state import Note, Record, state
+from tracellm.probes.withheld import Withheld
 from tracellm.trace import otlp
 from tracellm.trace.model import Process, Span
 
@@ -50,6 +51,7 @@ class Writer:
         self._listener = listener
         self._version = version
         self._each_round = each_round
+        self._withheld = Withheld(builder.is_told)
         self._under_way: Collection[int] = ()  # calls that had not ended when this was last looked at
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracellm-writer", daemon=True)
@@ -62,9 +64,10 @@ class Writer:
         """Write all that is left, then the spans that `last` makes, and end the thread."""
         self._stopping.set()
         self._thread.join()
-        self._drain(pause=False)
-        self._write(last())
-        self._write(self._builder.unfinished(state.open), live=False)  # in threads that outlive the recording
+        spans, ending = self._drain(pause=False), list(last())
+        self._hear_all(ending)
+        open_still = self._builder.unfinished(state.open)  # in threads that outlive the recording
+        self._write([*self._withheld.rest(), *spans, *ending, *open_still])
         if self._listener is not None:
             self._hear(self._listener.end)
         if self._descriptor is not None:
@@ -73,41 +76,55 @@ class Writer:
 
     def _run(self) -> None:
         while not self._stopping.wait(FLUSH_SECONDS):
-            self._drain(pause=True)
+            spans = self._drain(pause=True)
             under_way = state.open.copy()  # in one piece: a dict's copy cannot be interrupted by a probed call
             lasting = {call: one for call, one in under_way.items() if call in self._under_way}
-            self._write(self._builder.unfinished(lasting), live=False)
             self._under_way = under_way.keys()
+            opened = list(self._builder.unfinished(lasting))
+            self._write([*opened, *self._withheld.release(spans)], pause=True)
             if self._listener is not None:
                 self._hear(self._listener.look)
             if self._each_round is not None:
                 self._each_round()
 
-    def _drain(self, pause: bool) -> None:
-        """Build and write what is in the buffer now; what comes meanwhile waits for the next time."""
+    def _drain(self, pause: bool) -> list[Span]:
+        """The spans of what is in the buffer now, which the listener has heard; what comes meanwhile waits."""
+        spans: list[Span] = []
         left = len(self.buffer)
         while left:
             records = self.buffer[: min(left, _SLICE)]
             del self.buffer[: len(records)]
             left -= len(records)
-            self._write(span for record in records for span in self._builder.build(record))
-            if pause and not self._stopping.is_set():
-                time.sleep(_PAUSE_SECONDS)
+            new = [span for record in records for span in self._builder.build(record)]
+            self._hear_all(new)
+            spans += new
+            self._rest(pause)
+        return spans
 
-    def _write(self, spans: Iterable[Span], live: bool = True) -> None:
-        spans = list(spans)
-        if not spans:
+    def _rest(self, pause: bool) -> None:
+        if pause and not self._stopping.is_set():
+            time.sleep(_PAUSE_SECONDS)
+
+    def _write(self, spans: Sequence[Span], pause: bool = False) -> None:
+        """Add lines to the file, all in one go: what belongs together is there together."""
+        lines = []
+        for first in range(0, len(spans), _SLICE):
+            lines.append(self._encoded(spans[first : first + _SLICE]))
+            self._rest(pause)
+        content = b"".join(lines)
+        if not content:
             return
         try:
-            line = self._encoded(spans)
             if self._descriptor is None:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            while line:
-                line = line[os.write(self._descriptor, line) :]
+            while content:
+                content = content[os.write(self._descriptor, content) :]
         except OSError as error:
             self._tell(f"{self._file} cannot be written ({error.strerror}): part of this run is not recorded")
-        if self._listener is not None and live:
+
+    def _hear_all(self, spans: Iterable[Span]) -> None:
+        if self._listener is not None:
             for span in spans:
                 self._hear(self._listener, span)
 
@@ -120,7 +137,7 @@ class Writer:
                 self._listener = None
                 self._tell(f"the live log stopped: {type(error).__name__}: {error}")
 
-    def _encoded(self, spans: list[Span]) -> bytes:
+    def _encoded(self, spans: Sequence[Span]) -> bytes:
         """The spans as lines of the file; one that cannot be written must not take the others with it."""
         try:
             return otlp.encode(self._process, spans, self._version)
