@@ -21,7 +21,7 @@ from tracellm.engine.sched.output import CachedRequestData, GrammarOutput, NewRe
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
 from tracellm.engine.sched.request_queue import SchedulingPolicy, create_request_queue
 from tracellm.engine.sched.step import Step
-from tracellm.engine.sched.utils import check_stop
+from tracellm.engine.sched.utils import check_stop, make_failed_output
 from tracellm.engine.structured_output.manager import StructuredOutputManager
 
 __all__ = ["Scheduler"]
@@ -70,12 +70,12 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. All that it decides counts as computed from now on (`_update_after_schedule`)."""
-        step = Step(token_budget=self.max_num_scheduled_tokens)
+        step = Step(self.max_num_scheduled_tokens)
         self._schedule_running(step)
         if not step.preempted_reqs:
             self._schedule_waiting(step)
         if self.waiting:
-            self._explain_waiting(step)
+            step.explain_waiting(self.waiting, self.max_num_running_reqs, len(self.running))
 
         num_common_prefix_blocks = [0] * self.kv_cache_manager.num_kv_cache_groups
         if self.running:
@@ -104,7 +104,7 @@ class Scheduler:
             if wanted == 0:  # its sample is still being awaited
                 index += 1
                 continue
-            num_new_tokens = 1 if wanted == 1 else self._limit(step, request, wanted)
+            num_new_tokens = 1 if wanted == 1 else step.limit(request, wanted, self._chunk(wanted))
             num_preempted = len(step.preempted_reqs)
             new_blocks = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
             while new_blocks is None and self._preempt(step, request, num_new_tokens) is not request:
@@ -123,23 +123,11 @@ class Scheduler:
             step.not_scheduled[request.request_id] = (
                 HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
                 if step.token_budget
-                else self._no_budget(request)
+                else step.no_budget(request)
             )
 
     def _chunk(self, wanted: int) -> int:
         return min(wanted, self.scheduler_config.long_prefill_token_threshold or wanted)
-
-    def _limit(self, step: Step, request: Request, wanted: int) -> int:
-        """How many of the wanted tokens it can get: no more than a chunk, and than the budget has left."""
-        given = self._chunk(wanted)
-        if given > step.token_budget:
-            given = step.token_budget
-            step.not_scheduled[request.request_id] = HeldReason.token_budget(
-                self.max_num_scheduled_tokens, step.token_budget, wanted, given
-            )
-        elif given < wanted:
-            step.not_scheduled[request.request_id] = HeldReason.chunk_threshold(given, wanted, given)
-        return given
 
     def _preempt(self, step: Step, request: Request, num_new_tokens: int) -> Request:
         """Take the blocks of the last request in line, for `request`, which may be that last one itself."""
@@ -198,7 +186,7 @@ class Scheduler:
                 )
                 skipped.prepend_request(self.waiting.pop_request())
                 continue
-            num_new_tokens = self._limit(step, request, wanted)
+            num_new_tokens = step.limit(request, wanted, self._chunk(wanted))
             new_blocks = self.kv_cache_manager.allocate_slots(
                 request, num_new_tokens, num_computed_tokens, computed_blocks
             )
@@ -224,28 +212,6 @@ class Scheduler:
                 request.num_cached_tokens = num_computed_tokens
         if skipped:
             self.waiting.prepend_requests(skipped)
-
-    def _explain_waiting(self, step: Step) -> None:
-        """Say why those still wait that have not been told yet."""
-        untold = [request for request in self.waiting if request.request_id not in step.not_scheduled]
-        if not untold:
-            return
-        if step.preempted_reqs:
-            reason = HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
-        elif step.token_budget == 0:
-            first = untold.pop(0)
-            step.not_scheduled[first.request_id] = self._no_budget(first)
-            reason = HeldReason.behind(first.request_id, HeldCode.TOKEN_BUDGET)
-        elif step.blocked_req is not None:
-            reason = HeldReason.behind(step.blocked_req.request_id, HeldCode.NO_FREE_BLOCKS)
-        else:
-            reason = HeldReason.max_num_seqs(self.max_num_running_reqs, len(self.running))
-        for request in untold:
-            step.not_scheduled[request.request_id] = reason
-
-    def _no_budget(self, request: Request) -> HeldReason:
-        wanted = request.num_tokens - request.num_computed_tokens
-        return HeldReason.token_budget(self.max_num_scheduled_tokens, left=0, wanted=wanted, given=0)
 
     def _make_cached_request_data(
         self, running_reqs: list[Request], resumed_reqs: list[Request], new_blocks: dict[str, KVCacheBlocks]
@@ -339,16 +305,7 @@ class Scheduler:
         if stopped_reqs:
             self.running = [request for request in self.running if request not in stopped_reqs]
         for request in self.failed_reqs:
-            outputs.setdefault(request.client_index, []).append(
-                EngineCoreOutput(
-                    request_id=request.request_id,
-                    new_token_ids=[],
-                    finish_reason=request.get_finished_reason(),
-                    stop_reason=request.stop_reason,
-                    events=request.take_events(),
-                    trace_headers=request.trace_headers,
-                )
-            )
+            outputs.setdefault(request.client_index, []).append(make_failed_output(request))
         self.failed_reqs.clear()
         engine_core_outputs = {index: EngineCoreOutputs(outputs=of_client) for index, of_client in outputs.items()}
         if (stats := self.make_stats()) is not None:  # to one client, even when there is nothing else to say
@@ -357,10 +314,7 @@ class Scheduler:
         return engine_core_outputs
 
     def make_stats(self) -> SchedulerStats | None:
-        """How things stand, and what was looked for in the prefix cache since the last call.
-
-        `None` when nobody keeps statistics.
-        """
+        """How things stand, and what was looked for in the prefix cache since the last call; `None` if unwanted."""
         if (prefix_cache_stats := self.kv_cache_manager.make_prefix_cache_stats()) is None:
             return None
         return SchedulerStats(

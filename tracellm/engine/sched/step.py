@@ -4,11 +4,12 @@ vLLM: none; there these are local variables of `Scheduler.schedule`.
 """
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracellm.engine.kv_cache.kv_cache_manager import KVCacheBlocks
 from tracellm.engine.request import Request
-from tracellm.engine.sched.reasons import HeldReason
+from tracellm.engine.sched.reasons import HeldCode, HeldReason
 
 __all__ = ["Step"]
 
@@ -17,7 +18,9 @@ __all__ = ["Step"]
 class Step:
     """What has been decided so far for the step being scheduled."""
 
-    token_budget: int
+    max_num_scheduled_tokens: int
+    """Tokens to give away."""
+    token_budget: int = field(init=False)
     """Tokens still to give away."""
     timestamp: float = field(default_factory=time.monotonic)
     """When the scheduling began."""
@@ -31,3 +34,41 @@ class Step:
     not_scheduled: dict[str, HeldReason] = field(default_factory=dict)
     blocked_req: Request | None = None
     """The waiting request that found too few free blocks."""
+
+    def __post_init__(self) -> None:
+        self.token_budget = self.max_num_scheduled_tokens
+
+    def limit(self, request: Request, wanted: int, chunk: int) -> int:
+        """How many of the wanted tokens it can get: no more than a chunk, and than the budget has left."""
+        given = chunk
+        if given > self.token_budget:
+            given = self.token_budget
+            self.not_scheduled[request.request_id] = HeldReason.token_budget(
+                self.max_num_scheduled_tokens, self.token_budget, wanted, given
+            )
+        elif given < wanted:
+            self.not_scheduled[request.request_id] = HeldReason.chunk_threshold(given, wanted, given)
+        return given
+
+    def no_budget(self, request: Request) -> HeldReason:
+        """When its turn came, all tokens were given away."""
+        wanted = request.num_tokens - request.num_computed_tokens
+        return HeldReason.token_budget(self.max_num_scheduled_tokens, left=0, wanted=wanted, given=0)
+
+    def explain_waiting(self, waiting: Iterable[Request], max_num_running_reqs: int, num_running: int) -> None:
+        """Say why those of `waiting` still wait that have not been told yet; `num_running` requests run."""
+        untold = [request for request in waiting if request.request_id not in self.not_scheduled]
+        if not untold:
+            return
+        if self.preempted_reqs:
+            reason = HeldReason.behind(self.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
+        elif self.token_budget == 0:
+            first = untold.pop(0)
+            self.not_scheduled[first.request_id] = self.no_budget(first)
+            reason = HeldReason.behind(first.request_id, HeldCode.TOKEN_BUDGET)
+        elif self.blocked_req is not None:
+            reason = HeldReason.behind(self.blocked_req.request_id, HeldCode.NO_FREE_BLOCKS)
+        else:
+            reason = HeldReason.max_num_seqs(max_num_running_reqs, num_running)
+        for request in untold:
+            self.not_scheduled[request.request_id] = reason

@@ -1,11 +1,12 @@
-"""When a request has come to its end.
+"""When a request has come to its end, and what its client is told when it came by an error.
 
 vLLM: vllm/v1/core/sched/utils.py. Left out: pooling.
 """
 
+from tracellm.engine.messages import EngineCoreOutput
 from tracellm.engine.request import Request, RequestStatus
 
-__all__ = ["check_stop"]
+__all__ = ["check_stop", "make_failed_output"]
 
 
 def check_stop(request: Request, max_model_len: int) -> bool:
@@ -31,3 +32,18 @@ def check_stop(request: Request, max_model_len: int) -> bool:
         request.status = RequestStatus.FINISHED_LENGTH_CAPPED
         return True
     return False
+
+
+def make_failed_output(request: Request) -> EngineCoreOutput:
+    """The last output of a request that an error has ended: no token, and what went wrong.
+
+    vLLM: none in 0.11.1.
+    """
+    return EngineCoreOutput(
+        request_id=request.request_id,
+        new_token_ids=[],
+        finish_reason=request.get_finished_reason(),
+        stop_reason=request.stop_reason,
+        events=request.take_events(),
+        trace_headers=request.trace_headers,
+    )
