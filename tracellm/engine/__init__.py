@@ -37,6 +37,10 @@ The loop, once a step, until no request is left:
 11. Back in `LLMEngine.step`: `output_processor.py` turns tokens into text (`detokenizer.py`), looks for stop strings,
     adds log probabilities (`logprobs.py`) and times (`metrics/stats.py`) where they are wanted, and makes the
     `RequestOutput` (`outputs.py`) that `LLM.generate` returns.
+
+For asyncio callers `async_llm.py` `AsyncLLM` takes the place of `LLM` and `LLMEngine`: its output handler
+(`output_handling.py`) is the loop of the front half, and puts each output into its request's queue
+(`output_collector.py`), which `AsyncLLM.generate` reads. Statistics of every step go to `metrics/loggers.py`.
 """
 
 from importlib import import_module
