@@ -123,7 +123,7 @@ class _Layout:
             title = f"{title} {often}"
         spans = tuple(span.span_id for span in node.spans)
         drawn_return = id(node) in self._returns
-        opens = bool(below) or drawn_return
+        opens = (bool(below) and not self._story.is_long(node.span)) or drawn_return
         items: list[Item] = [Message(source, target, title, opens=opens, spans=spans), *below]
         if drawn_return and node.failed:
             # On its way through the callers the exception's class is enough.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from itertools import groupby
 
 from tracellm.report.changes import alike
-from tracellm.trace.fold import merge
+from tracellm.trace.fold import fold, merge
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, steps
 from tracellm.trace.tree import Node, walk
@@ -90,10 +90,10 @@ def _turns(siblings: list[Node], turn_of: Mapping[str, Step]) -> list[Node]:
 
     for step, members in groupby(siblings, turn):
         nodes = list(members)
-        if step is None or not any(one.span is step.span for node in nodes for one in walk([node])):
+        if step is None or not any(step.span in one.spans for node in nodes for one in walk([node])):
             found += nodes
             continue
-        one = _one_step(step, nodes)
+        one = _one_step(step, fold(nodes))
         if groups and found[-1] is groups[-1][0] and _goes_on(groups[-1][-1], one):
             groups[-1].append(one)
         else:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tracellm.report.passes.lanes import Lane, Lanes
-from tracellm.report.passes.moments import Moment, moments
+from tracellm.report.passes.moments import moments
+from tracellm.report.passes.telling import Teller
 from tracellm.report.titles import script_of
 from tracellm.trace.model import Message, Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, steps
@@ -20,9 +21,6 @@ __all__ = ["Sent", "Story", "tell"]
 
 AROUND = "LLMEngine.step"
 """The call by which the script makes a step happen, also where it is another process that makes it."""
-
-_RECENT = 50
-"""Of so many parts told last, one may be the call in which the next was started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def tell(trace: Trace, roots: list[Node]) -> Story:
     parts.sort(key=lambda node: when[node.span.span_id].key)
     if top is None:
         top = Node("repeat", ("repeat", ()))
-    _Teller(trace, lanes, when).place(top, parts)
+    Teller(trace, lanes, when, story.callers).place(top, parts)
     story.roots = [top]
     story.units = _units([top])
     inside = set(story.units.values())
@@ -185,59 +183,3 @@ def _mark(part: Node, lanes: Lanes, story: Story) -> None:
     caller = story.callers[part.span.span_id]
     lane: Lane = lanes.of(part.span)
     part.key = ("part", (lane[0], lane[1].partition("|")[2]), caller.lifeline if caller else "", part.key)
-
-
-class _Teller:
-    """Puts parts into the trees where they are told."""
-
-    def __init__(self, trace: Trace, lanes: Lanes, when: dict[str, Moment]) -> None:
-        self._trace = trace
-        self._lanes = lanes
-        self._when = when
-
-    def place(self, top: Node, parts: list[Node]) -> None:
-        """Put parts, in the order told, among the calls of `top`, or into those of these that wait."""
-        todo = [(top, parts)]
-        while todo:
-            node, coming = todo.pop()
-            todo += self._merge(node, coming)
-
-    def _merge(self, node: Node, parts: list[Node]) -> list[tuple[Node, list[Node]]]:
-        told: list[Node] = []
-        inside: dict[int, tuple[Node, list[Node]]] = {}
-        own = iter(node.children)
-        upcoming = next(own, None)
-        host: Node | None = None
-        for part in parts:
-            moment = self._when[part.span.span_id]
-            while upcoming is not None and upcoming.span.start_ns <= moment.time_ns:
-                told.append(upcoming)
-                host = upcoming if self._lanes.is_host(upcoming.span) else None
-                upcoming = next(own, None)
-            into = next(
-                (
-                    one
-                    for one in (*self._ancestors(part, told), *([host] if host else []))
-                    if one.span.start_ns <= moment.time_ns < max(one.span.end_ns, one.span.start_ns + 1)
-                ),
-                None,
-            )
-            if into is None:
-                told.append(part)
-            else:
-                inside.setdefault(id(into), (into, []))[1].append(part)
-        if upcoming is not None:
-            told += [upcoming, *own]
-        node.children = told
-        return list(inside.values())
-
-    def _ancestors(self, part: Node, told: list[Node]) -> list[Node]:
-        """Of the parts told before, the one in whose call this one was started."""
-        found: set[str] = set()
-        above = self._trace.parent(part.span)
-        while above is not None:
-            if self._lanes.is_host(above):
-                found.add(above.span_id)
-            above = self._trace.parent(above)
-        recent = reversed(told[-_RECENT:])
-        return [one for one in recent if found and one.kind == "call" and one.span.span_id in found][:1]

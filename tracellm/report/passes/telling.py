@@ -1,0 +1,84 @@
+"""Putting the parts of a story in their places: between the script's calls, into one that waits, below a coroutine."""
+
+from collections.abc import Mapping
+
+from tracellm.report.passes.lanes import Lanes
+from tracellm.report.passes.moments import Moment
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.tree import Node
+
+__all__ = ["Teller"]
+
+_RECENT = 50
+"""Of so many parts told last, one may be the call in which the next was started."""
+
+
+class Teller:
+    """Puts parts into the trees where they are told."""
+
+    def __init__(self, trace: Trace, lanes: Lanes, when: dict[str, Moment], callers: Mapping[str, Span | None]) -> None:
+        self._trace = trace
+        self._callers = callers
+        self._lanes = lanes
+        self._when = when
+
+    def place(self, top: Node, parts: list[Node]) -> None:
+        """Put parts, in the order told, among the calls of `top`, or into those of these that wait."""
+        todo = [(top, parts)]
+        while todo:
+            node, coming = todo.pop()
+            todo += self._merge(node, coming)
+
+    def _merge(self, node: Node, parts: list[Node]) -> list[tuple[Node, list[Node]]]:
+        told: list[Node] = []
+        inside: dict[int, tuple[Node, list[Node]]] = {}
+        own = iter(node.children)
+        upcoming = next(own, None)
+        host: Node | None = None
+        for part in parts:
+            moment = self._when[part.span.span_id]
+            while upcoming is not None and upcoming.span.start_ns <= moment.time_ns:
+                told.append(upcoming)
+                host = upcoming if self._lanes.is_host(upcoming.span) else None
+                upcoming = next(own, None)
+            into = next(
+                (
+                    one
+                    for one in (*self._ancestors(part, told), *([host] if host else []))
+                    if one.span.start_ns <= moment.time_ns < max(one.span.end_ns, one.span.start_ns + 1)
+                ),
+                None,
+            )
+            if into is None:
+                told.append(part)
+            else:
+                inside.setdefault(id(into), (into, []))[1].append(part)
+        if upcoming is not None:
+            told += [upcoming, *own]
+        node.children = self._gathered(told)
+        return list(inside.values())
+
+    def _gathered(self, told: list[Node]) -> list[Node]:
+        """What a coroutine did before anything else happened stands below it, so that requests that are alike fold."""
+        found: list[Node] = []
+        running: list[Node] = []  # coroutines, each called by the one before it, in the last of which we are
+        for node in told:
+            caller = self._callers.get(node.span.span_id)
+            while running and (caller is None or running[-1].span is not caller):
+                running.pop()
+            (running[-1].children if running else found).append(node)
+            if node.span.attributes.get(names.CALL_KIND) in ("coroutine", "async_generator"):
+                running.append(node)
+        return found
+
+    def _ancestors(self, part: Node, told: list[Node]) -> list[Node]:
+        """Of the parts told before, the one in whose call this one was started."""
+        found: set[str] = set()
+        above = self._trace.parent(part.span)
+        while above is not None:
+            if self._lanes.is_host(above):
+                found.add(above.span_id)
+            above = self._trace.parent(above)
+        recent = reversed(told[-_RECENT:])
+        return [one for one in recent if found and one.kind == "call" and one.span.span_id in found][:1]
