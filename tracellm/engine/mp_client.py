@@ -198,8 +198,11 @@ class AsyncMPClient(MPClient):
         resources, loop = self.resources, asyncio.get_running_loop()
         if resources.engine_dead or (resources.loop is loop and resources.output_queue_task is not None):
             return
-        self.outputs_queue = asyncio.Queue()
-        readable = asyncio.Event()
+        outputs_queue, readable = self.outputs_queue, asyncio.Event()
+        queue_of_this_loop: asyncio.Queue[EngineCoreOutputs | EngineError] = asyncio.Queue()
+        self.outputs_queue = queue_of_this_loop
+        while not outputs_queue.empty():
+            queue_of_this_loop.put_nowait(outputs_queue.get_nowait())
         output_socket = resources.output_socket
         assert output_socket is not None
         watched = [int(output_socket.getsockopt(zmq.FD))]
@@ -213,11 +216,22 @@ class AsyncMPClient(MPClient):
             with contextlib.suppress(RuntimeError):  # the loop has ended: then nobody waits
                 loop.call_soon_threadsafe(readable.set)
 
+        def ended(task: asyncio.Task[None]) -> None:
+            stop_reading()
+            if resources.output_queue_task is task:
+                resources.output_queue_task = None
+            if not task.cancelled() and (error := task.exception()) is not None:
+                resources.declare_dead(f"The client of the engine core cannot go on: {type(error).__name__}: {error}")
+            if resources.engine_dead:
+                queue_of_this_loop.put_nowait(resources.dead_error())
+                resources.fail_utility_calls()
+
         resources.loop, resources.stop_reading, resources.notify = loop, stop_reading, notify
         resources.output_queue_task = asyncio.create_task(
             self.process_outputs_socket(resources, self.decoder, self.outputs_queue, readable),
             name="EngineCoreOutputQueueTask",
         )
+        resources.output_queue_task.add_done_callback(ended)  # also when it is cancelled before it has begun
 
     @staticmethod
     async def process_outputs_socket(
@@ -256,13 +270,6 @@ class AsyncMPClient(MPClient):
                 await asyncio.sleep(0)  # whoever waits for these outputs comes next, even if more are there
         except EngineError as error:
             resources.declare_dead(str(error))
-        finally:
-            if resources.stop_reading is not None:
-                resources.stop_reading()
-            resources.output_queue_task = None
-            if resources.engine_dead:
-                outputs_queue.put_nowait(resources.dead_error())
-                resources.fail_utility_calls()
 
     async def get_output_async(self) -> EngineCoreOutputs:
         """Await the next outputs.
