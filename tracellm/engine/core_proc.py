@@ -107,6 +107,8 @@ class EngineCoreProc(EngineCore):
         identity = engine_index.to_bytes(length=2, byteorder="little")
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
+            gc.collect()
+            gc.freeze()  # what is there now stays: the garbage collector need not look at it again
             self._wake, self._woken = socket.socketpair()  # closing one end ends the input thread
             ready_event = threading.Event()
             self.input_thread = threading.Thread(
@@ -179,8 +181,6 @@ class EngineCoreProc(EngineCore):
         _end_with_parent(directory)
         try:
             engine_core = EngineCoreProc(**settings)
-            gc.collect()
-            gc.freeze()  # what is there now stays: the garbage collector need not look at it again
             engine_core.run_busy_loop()
         except EngineError as error:  # a message for people, which the client shows; a traceback would add nothing
             if engine_core is not None:
