@@ -188,6 +188,18 @@ def test_the_requests_of_a_server_are_told_as_they_came():
     assert ("AsyncLLM", "OutputProcessor", "process_outputs") in arrows(diagram, loop.items)
 
 
+def test_many_requests_that_are_alike_are_one_loop():
+    """Forty chats at once take as many arrows as two: what is done for each stays together, on either side."""
+    diagram = sequence(served(40, 9))
+    assert len(list(messages(diagram.items))) <= LIMIT
+    asked, taken_in, steps = [loop for loop in diagram.items if isinstance(loop, Loop)]
+    assert asked.text == "39 times"  # the first chat also starts the task that takes the outputs
+    assert sent(diagram, asked.items)[0][2] == "ADD chatcmpl-1, chatcmpl-2, chatcmpl-3, … (412 B)"
+    assert taken_in.text == "40 times"
+    assert arrows(diagram, taken_in.items)[0][2] == "_handle_client_request"
+    assert steps.text == "steps 2-8: decode, 40 requests (7 times)"
+
+
 def test_lifelines_stand_in_the_box_of_their_process_threads_towards_the_other():
     """The client's box comes first; the threads that send and receive stand where the boxes meet."""
     diagram = sequence(sync_run())

@@ -151,10 +151,15 @@ def caller_line(node: Node) -> str:
 
 
 def times(count: int, of: int, lang: str) -> str:
-    """How often a call was made when its caller ran `of` times: empty for once each, else `×3`, or `in 4 of 15`."""
+    """How often a call was made when its caller ran `of` times.
+
+    Empty for once each, else `×3`, `in 4 of 15`, `×5 in all`.
+    """
     if count == of:
         return ""
-    return f"×{count // of}" if count % of == 0 else text(lang, "diagram.some", count=count, of=of)
+    if count % of == 0:
+        return f"×{count // of}"
+    return text(lang, "diagram.some", count=count, of=of) if count < of else text(lang, "diagram.in_all", count=count)
 
 
 def steps_title(steps: Sequence[Step], lang: str) -> str:

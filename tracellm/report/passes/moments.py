@@ -51,6 +51,11 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
         if any(part.span_id in steps for part in core):
             came = [one.receive.start_ns for one in trace.messages if one.receive and _pid(one.receive) == pid]
             _tell_turns(core, sends, sorted(came), taken, until, steps, told)
+            beside = [part for lane, there in by_lane.items() if lane[0] == pid and lane[1] for part in there]
+            sent = {send.span_id for send in sends}
+            _tell_what_came(
+                core, [part for part in beside if not lanes.begins(part) and part.span_id not in sent], told
+            )
     _tell_waits(by_lane, waits, told)
     _keep_order(by_lane, told)
     return told
@@ -156,6 +161,16 @@ def _tell_turns(
             told[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
             if is_loop:
                 after = None  # a turn begins with a look into the queue
+
+
+def _tell_what_came(core: Sequence[Span], others: Sequence[Span], told: dict[str, Moment]) -> None:
+    """What other threads did with what came in is told when the main thread takes it up."""
+    starts = [part.start_ns for part in core]
+    for number, part in enumerate(others):
+        place = bisect_left(starts, part.end_ns)
+        if place < len(core):
+            taken_up = told[core[place].span_id]
+            told[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
 
 
 def _answers(part: Span, send: Span) -> bool:
