@@ -138,6 +138,7 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
         ({"chat_template_kwargs": {"tokenize": True}}, "chat template does not take"),
         ({"continue_final_message": True}, "add_generation_prompt=false"),
         ({"logprobs": True, "top_logprobs": -2}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21, "stream": True}, "at most 20"),
     ],
     ids=str,
 )
