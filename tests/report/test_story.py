@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Golden
 from tests.mermaid import ParseMermaid
-from tests.report.processes import Clock, Thread, served, sync_run
+from tests.report.processes import Clock, Engine, Thread, served, sync_run
 from tests.report.test_sequence import arrows, is_within, loops
 from tests.report.traces import hello
 from tracellm.report.diagram import Diagram, Item, Loop, check_diagram, messages
@@ -101,6 +101,34 @@ def test_no_effect_is_told_before_its_cause(trace: Trace):
         trace.named("EngineCore.step_fn"), outputs, trace.named("OutputProcessor.process_outputs"), strict=False
     ):
         assert order[step.span_id] < order[message.span_id] < order[seen.span_id]
+
+
+def test_what_follows_a_step_is_told_after_it():
+    """An abort that is handled after a step stays after it, though the client takes the step's outputs later still."""
+    clock = Clock()
+    main = Thread(clock, Process(10, "main"))
+    main.begin("hello.py", "request", lifeline="hello.py")
+    with main("MPClient.launch_core_engines", "request", lifeline="SyncMPClient"):
+        engine = Engine(main)
+    outputs = main.beside("process_outputs_socket")
+    outputs.begin("SyncMPClient.process_outputs_socket", "request", kind="loop")
+    engine.handle("0")
+    message = engine.step(["0"], new=True)
+    engine.handle("1")
+    engine.input.receive("ABORT 0")
+    with main("SyncMPClient.get_output"):
+        engine.send(message)
+        outputs.receive(message)
+    engine.end()
+    outputs.end()
+    main.end()
+    trace = Trace(clock.spans)
+    order = [node.span.name for node in walk(tell(trace, call_tree(trace)).roots) if node.spans]
+    step = order.index("EngineCore.step_fn")
+    assert [i > step for i, name in enumerate(order) if name == "EngineCoreProc._handle_client_request"] == [
+        False,
+        True,
+    ]
 
 
 def test_one_process_and_one_thread_are_left_as_they_are():

@@ -135,7 +135,7 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
                 seen[node.key, place] += 1
                 rank += min(seen[node.key, place] - 1, MOST_GROUPS) * (5 if rank else 1)
             yield _Arrow(rank, order, node, is_return=False)
-            if not story.is_long(node.span) and (node.failed or result(node.span, 1)):
+            if not (node.open or story.is_long(node.span)) and (node.failed or result(node.span, 1)):
                 # Never before its call.
                 yield _Arrow(max(rank, _return_rank(node, depth, place)), order, node, is_return=True)
         below = [(child, depth + 1, _place_below(node, child, place, first)) for child in node.children]
