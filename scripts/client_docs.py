@@ -180,10 +180,8 @@ _SHORT = {
     "Scheduler": ("schedule", "update_from_output"),
     "UniProcExecutor": ("execute_model",),
     "OutputProcessor": ("process_outputs",),
-    "MsgpackEncoder": ("encode", "encode_into"),
-    "MsgpackDecoder": ("decode",),
 }  # fmt: skip
-"""The calls of a diagram in short, by whose method each is."""
+"""The calls of a diagram in short, by whose method each is; and there is the first message of each type."""
 
 _OF_A_STEP = {"_process_engine_step", "step_fn", "schedule", "execute_model", "update_from_output"}
 """Of these only those of the first step: the next may have begun before its outputs are there."""
@@ -201,6 +199,10 @@ def _in_short(trace: Trace) -> Trace:
         for span in trace.spans
         if span.start_ns <= (step if span.method in _OF_A_STEP else end) and _is_kept(span)
     }
+    for first in {
+        message.send.attributes.get(names.MESSAGE_TYPE): message for message in trace.messages[::-1]
+    }.values():
+        kept |= {span.span_id for span in (first.send, first.receive) if span is not None}
     short = []
     for span in trace.spans:
         if span.span_id in kept:
