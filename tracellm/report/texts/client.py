@@ -91,8 +91,6 @@ ZH = {
     "client.vllm": "在 vLLM 中",
     "client.note": "注意",
     "client.from.multiprocess_mode": "来自 LLM 的同名参数，没有则看 VLLM_ENABLE_V1_MULTIPROCESSING，这里默认为 0",
-    "client.from.multiprocess_mode.async": "AsyncLLM makes it True",
-    "client.from.asyncio_mode.async": "AsyncLLM makes it True; LLM is synchronous",
     "client.from.multiprocess_mode.async": "AsyncLLM 使它为 True",
     "client.from.asyncio_mode.async": "AsyncLLM 使它为 True；LLM 是同步接口",
     "client.from.asyncio_mode": "LLM 是同步接口；用 AsyncLLM 时两者都为 True",
