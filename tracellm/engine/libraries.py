@@ -20,12 +20,14 @@ def import_libraries() -> None:
     if "torch" in sys.modules and "transformers" in sys.modules:
         return
     was_enabled = gc.isenabled()
-    gc.collect()  # what is garbage now would be kept by freeze
     gc.disable()
     try:
         import torch  # noqa: F401
         from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast  # noqa: F401
     finally:
+        # What is garbage would be kept by freeze. There is some: an error that an import has caught holds the frames of
+        # all callers, and so the LLM that is being made, which could never be deleted.
+        gc.collect()
         gc.freeze()
         if was_enabled:
             gc.enable()

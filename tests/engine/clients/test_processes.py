@@ -1,0 +1,99 @@
+"""The engine core in a real process of its own: it starts without ado, fails with its own error, and leaves nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracellm import LLM, SamplingParams
+from tracellm.engine.errors import ModelLoadError
+from tracellm.engine.exceptions import EngineDeadError
+from tracellm.tiny import MODEL_DIR
+
+SETTINGS: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 257}
+GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+LONG = SamplingParams(temperature=0, max_tokens=1000, ignore_eos=True)
+
+SCRIPT = f"""
+import os, sys
+print("the script runs")
+from tracellm import LLM, SamplingParams
+settings = {SETTINGS!r}
+llm = LLM(multiprocess_mode=True, **settings)
+resources = llm.llm_engine.engine_core.resources
+pid, directory = resources.engine_manager.process.pid, resources.directory
+assert os.stat(directory).st_mode & 0o777 == 0o700
+print(llm.generate("Once", SamplingParams(temperature=0, max_tokens=6, ignore_eos=True))[0].outputs[0].token_ids)
+del llm
+print(os.path.exists(f"/proc/{{pid}}/cmdline"), os.path.exists(directory))
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+last = LLM(**settings)
+print(type(last.llm_engine.engine_core).__name__, last.llm_engine.engine_core.resources.engine_manager.process.pid)
+"""
+
+
+def expected_tokens() -> Any:
+    """What the same engine generates in this process."""
+    return LLM(multiprocess_mode=False, **SETTINGS).generate("Once", GREEDY)[0].outputs[0].token_ids
+
+
+def test_a_script_needs_no_guard_and_leaves_nothing(tmp_path: Path) -> None:
+    """It runs once though it has no `if __name__ == "__main__"`, is silent but for what it prints, and when an LLM is
+    deleted or the script ends, process and directory are gone.
+    """
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, tokens, gone, last = done.stdout.splitlines()
+    assert (first, tokens, gone) == ("the script runs", str(expected_tokens()), "False False")
+    name, pid = last.split()
+    assert name == "SyncMPClient"
+    assert not Path(f"/proc/{pid}/cmdline").exists()
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_same_tokens_until_it_is_killed() -> None:
+    """Whoever waits when the process is killed is told how it ended, and so is everybody after that."""
+    llm = LLM(multiprocess_mode=True, **SETTINGS)
+    client: Any = llm.llm_engine.engine_core
+    assert llm.generate("Once", GREEDY)[0].outputs[0].token_ids == expected_tokens()
+    assert client.call_utility("get_num_free_blocks") == 256
+    original, killed = client.get_output, threading.Event()
+
+    def get_output() -> Any:
+        outputs = original()
+        if not killed.is_set():
+            killed.set()
+            os.kill(client.resources.engine_manager.process.pid, signal.SIGKILL)
+        return outputs
+
+    client.get_output = get_output
+    with pytest.raises(EngineDeadError, match="EngineCore_0 was killed by SIGKILL while it was needed"):
+        llm.generate(["Once"] * 3, LONG)
+    with pytest.raises(EngineDeadError, match="SIGKILL"):
+        llm.generate("Once", GREEDY)
+    client.shutdown()
+    assert not Path(client.resources.directory).exists()
+
+
+def test_what_keeps_it_from_starting_is_the_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A damaged weight file is the same `ModelLoadError` as in process, without a traceback on stderr."""
+    for file in Path(MODEL_DIR).iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(b"junk" if file.suffix == ".safetensors" else file.read_bytes())
+    messages = []
+    for multiprocess_mode in (False, True):
+        with pytest.raises(ModelLoadError) as error:
+            LLM(str(tmp_path), multiprocess_mode=multiprocess_mode)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert capfd.readouterr().err == ""
