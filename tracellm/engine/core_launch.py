@@ -207,6 +207,7 @@ def wait_for_engine_startup(
         elif message["status"] == "READY":
             return kv_cache_config_of(message)
         else:
+            manager.process.join(_PATIENCE)  # told to end, it would not print its traceback
             raise startup_error(message) or EngineDeadError(
                 f"The engine process EngineCore_0 could not start: {message['message']}. This is an error in tracellm "
                 "or in a library; the process has printed its traceback above."

@@ -187,6 +187,9 @@ class EngineCoreProc(EngineCore):
                 engine_core._send_engine_dead(error)
             raise SystemExit(1) from None
         except Exception as error:
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # which comes soon, when the client knows; first the traceback
             if engine_core is not None:
                 engine_core._send_engine_dead(error)
             raise

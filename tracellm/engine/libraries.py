@@ -6,8 +6,11 @@ no counterpart: there `import vllm` imports them.
 
 import gc
 import sys
+import threading
 
 __all__ = ["import_libraries"]
+
+_importing = threading.Lock()
 
 
 def import_libraries() -> None:
@@ -15,10 +18,14 @@ def import_libraries() -> None:
 
     The garbage collector rests meanwhile: it would search hundreds of thousands of new objects again and again, and
     find nothing. They stay until the process ends, so it need not look at them later either (`gc.freeze`, as vLLM does
-    after start-up).
+    after start-up). Two threads that make an engine each do it one after the other: transformers does not expect two.
     """
-    if "torch" in sys.modules and "transformers" in sys.modules:
-        return
+    with _importing:
+        if not ("torch" in sys.modules and "transformers" in sys.modules):
+            _import_libraries()
+
+
+def _import_libraries() -> None:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
