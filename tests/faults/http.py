@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tests.faults.processes import HANG_GUARD
+
+_open: list[Connection] = []
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
@@ -42,16 +45,18 @@ class Connection:
 
     @classmethod
     async def open(cls, port: int) -> Connection:
-        """Connect."""
-        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 22))
+        """Connect; `run` closes what nobody has closed."""
+        connection = cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 22))
+        _open.append(connection)
+        return connection
 
     async def close(self) -> None:
         """Go away."""
+        if self in _open:
+            _open.remove(self)
         self.writer.close()
-        try:
+        with suppress(OSError):
             await self.writer.wait_closed()
-        except OSError:
-            pass
 
     async def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers of the response."""
@@ -82,11 +87,9 @@ class Connection:
 
     async def send(self, data: bytes) -> None:
         """Send bytes. It is no error when the other side does not listen any more: it may have answered."""
-        try:
+        with suppress(ConnectionResetError, BrokenPipeError):
             self.writer.write(data)
             await self.writer.drain()
-        except (ConnectionResetError, BrokenPipeError):
-            pass
 
     async def answer(self) -> Answer:
         """The whole response."""
@@ -126,13 +129,21 @@ def get(port: int, path: str) -> Answer:
 
 def run(work: Any) -> Any:
     """A coroutine, in an event loop of its own."""
-    return asyncio.run(asyncio.wait_for(work, HANG_GUARD))
+
+    async def guarded() -> Any:
+        try:
+            return await asyncio.wait_for(work, HANG_GUARD)
+        finally:
+            for connection in list(_open):
+                await connection.close()
+
+    return asyncio.run(guarded())
 
 
-def gauges(port: int) -> dict[str, float]:
+async def gauges(port: int) -> dict[str, float]:
     """What /metrics says, without labels."""
     found: dict[str, float] = {}
-    for line in get(port, "/metrics").body.decode().splitlines():
+    for line in (await ask(port, "GET", "/metrics")).body.decode().splitlines():
         if not line.startswith("#"):
             name, _, value = line.rpartition(" ")
             found[name.partition("{")[0]] = float(value)
@@ -142,12 +153,6 @@ def gauges(port: int) -> dict[str, float]:
 async def idle(port: int) -> None:
     """Wait until no request is left and no block is held."""
 
-    async def is_idle() -> bool:
-        text = (await ask(port, "GET", "/metrics")).body.decode()
-        return all(
-            any(line.startswith(name + "{") and line.endswith(" 0.0") for line in text.splitlines())
-            for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
-        )
-
-    while not await is_idle():
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+    while any([(await gauges(port))[name] for name in names]):
         await asyncio.sleep(0.02)

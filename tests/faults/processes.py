@@ -21,7 +21,7 @@ from typing import Any
 
 HANG_GUARD = 90.0
 """Seconds after which a test that waits for ever fails instead. Nothing here is measured with it."""
-ENGINE: dict[str, Any] = {"max_model_len": 256, "num_gpu_blocks_override": 257, "max_num_seqs": 64}
+ENGINE: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 257, "max_num_seqs": 64}
 """Small enough to be made and filled quickly."""
 
 

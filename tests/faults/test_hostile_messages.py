@@ -61,7 +61,9 @@ def tokens(llm: LLM) -> list[int]:
 
 def pack(message: Any) -> bytes:
     """A message as one frame."""
-    return bytes(MsgpackEncoder().encode(message)[0])
+    buffer = bytearray()
+    MsgpackEncoder().encode_into(message, buffer)
+    return bytes(buffer)
 
 
 def request(**changes: Any) -> EngineCoreRequest:

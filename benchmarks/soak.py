@@ -1,0 +1,92 @@
+"""Memory over many short requests: how much the front and the engine process of a server grow. The aim: below 5 %.
+
+    python benchmarks/soak.py [--requests 5000] [--clients 16] [--warm-up 500]
+
+Requests are streams and whole answers, of several lengths, some with several continuations, some given up by their
+client in the middle. The KV cache is filled once before, as its memory counts only from when it is first written to.
+"""
+
+# ruff: noqa: T201  (it prints a table)
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tests' server and their HTTP
+
+from tests.faults.http import COMPLETIONS, ask, idle, stream
+from tests.faults.processes import Server, rss_of
+
+__all__ = ["main"]
+
+_MEBIBYTE = 1 << 20
+
+
+async def one(port: int, number: int) -> None:
+    """A short request; which kind goes by its number."""
+    body = {"prompt": f"Request {number}:", "max_tokens": 1 + number % 5, "ignore_eos": True, "seed": number}
+    match number % 10:
+        case 0:
+            leaves = await stream(port, body | {"max_tokens": 200})
+            await anext(aiter(leaves.events()))
+            await leaves.close()
+        case 1 | 2 | 3:
+            connection = await stream(port, body)
+            async for _ in connection.events():
+                pass
+            await connection.close()
+        case _:
+            answer = await ask(port, "POST", COMPLETIONS, body | {"n": 1 + number % 2, "logprobs": number % 3})
+            assert answer.status == 200, answer
+
+
+async def some(port: int, numbers: range, clients: int) -> None:
+    """These requests, so many at a time."""
+    left = iter(numbers)
+
+    async def client() -> None:
+        for number in left:
+            await one(port, number)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    await idle(port)
+
+
+async def fill(port: int) -> None:
+    """Write to every block of the KV cache."""
+    for token in range(6):
+        answer = await ask(port, "POST", COMPLETIONS, {"prompt": [token] * 1000, "max_tokens": 1})
+        assert answer.status == 200, answer
+
+
+def main() -> None:
+    """Run it, and print a table; exit status 1 when a process has grown too much."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--warm-up", type=int, default=500)
+    options = parser.parse_args()
+    with Server("--disable-uvicorn-access-log") as server:
+        pids = {"front": server.pid, "engine": server.engine()}
+
+        def memory() -> dict[str, int]:
+            return {name: rss_of(pid) for name, pid in pids.items()}
+
+        asyncio.run(fill(server.port))
+        asyncio.run(some(server.port, range(options.warm_up), options.clients))
+        before = memory()
+        print(f"{'requests':>9} {'seconds':>8}" + "".join(f"{name + ' MiB':>12}{'':>9}" for name in pids))
+        start, now, tenth = time.perf_counter(), before, max(1, options.requests // 10)
+        for first in range(0, options.requests + 1, tenth):
+            if first:
+                numbers = range(options.warm_up + first - tenth, options.warm_up + first)
+                asyncio.run(some(server.port, numbers, options.clients))
+            now = memory()
+            told = "".join(f"{now[n] / _MEBIBYTE:>12.1f} {now[n] / before[n] - 1:>+7.2%} " for n in pids)
+            print(f"{first:>9} {time.perf_counter() - start:>8.1f}{told}", flush=True)
+    sys.exit(any(now[name] > 1.05 * before[name] for name in pids))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""SIGTERM and Ctrl-C at any moment: what runs may finish, and no process, file or shared memory is left behind."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.faults.http import Connection, run, stream
+from tests.faults.processes import Program, Server, is_running, wait_until
+
+LLM_SCRIPT = """
+from tracellm import LLM, SamplingParams
+llm = LLM(multiprocess_mode=True, max_model_len=1024)
+print("ready")
+while True:
+    llm.generate(["a"] * 8, SamplingParams(max_tokens=100, ignore_eos=True), use_tqdm=False)
+    print("generated")
+"""
+ASYNC_SCRIPT = """
+import asyncio
+from tracellm import AsyncLLM, SamplingParams
+
+async def main():
+    llm = AsyncLLM(max_model_len=1024)
+    async def one(name):
+        async for output in llm.generate("a", SamplingParams(max_tokens=1000, ignore_eos=True), name):
+            if len(output.outputs[0].token_ids) == 2:
+                print("generated")
+    await asyncio.gather(*(one(str(number)) for number in range(5)))
+
+asyncio.run(main())
+"""
+
+
+def shared_memory_of(pid: int) -> list[str]:
+    """What a process has of it; it would have a name, and could be left behind."""
+    return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/" in line]
+
+
+@pytest.mark.parametrize("script", [LLM_SCRIPT, ASYNC_SCRIPT], ids=["LLM", "AsyncLLM"])
+def test_ctrl_c_while_generating(script):
+    """Every process of the terminal gets SIGINT. The script ends by KeyboardInterrupt; its engine, silently."""
+    with Program.of_code(script) as program:
+        program.lines_until("generated")
+        engine = program.engine()
+        assert shared_memory_of(program.pid) == shared_memory_of(engine) == []
+        program.ctrl_c()
+        assert program.end() == -signal.SIGINT
+        assert program.leftovers() == []
+        # asyncio.run makes two parts of one traceback: the task that it cancelled, and what that was for.
+        assert program.stderr().count("Traceback") == (2 if script is ASYNC_SCRIPT else 1)
+        assert program.stderr().strip().endswith("KeyboardInterrupt")
+
+
+def test_ctrl_c_while_the_engine_starts():
+    """Before the model is loaded: the process that has been started goes, too."""
+    with Program.of_code(LLM_SCRIPT) as program:
+        program.engine()
+        program.ctrl_c()
+        assert program.end() == -signal.SIGINT
+        assert program.leftovers() == []
+        assert program.stderr().count("Traceback") == 1
+
+
+def test_sigterm_lets_streams_finish():
+    """No new connection is taken, the stream that runs gets all its tokens, then the server ends with status 0."""
+    with Server("--shutdown-timeout=80") as server:
+        engine = server.engine()
+        assert shared_memory_of(server.pid) == shared_memory_of(engine) == []
+
+        async def drain() -> list[str]:
+            connection = await stream(server.port, {"prompt": "a", "max_tokens": 300, "ignore_eos": True})
+            reader = connection.events()
+            events = [await anext(reader)]
+            server.send(signal.SIGTERM)
+            while True:
+                try:
+                    await (await Connection.open(server.port)).close()
+                except ConnectionRefusedError:
+                    break
+                events.append(await anext(reader))
+            events += [event async for event in reader]
+            await connection.close()
+            return events
+
+        *events, last, done = run(drain())
+        assert done == "[DONE]"
+        assert '"finish_reason":"length"' in last
+        assert len(events) < 300 or "error" not in last
+        assert server.end() == 0
+        assert not is_running(engine)
+        assert server.leftovers() == []
+        assert "Traceback" not in server.stderr()
+
+
+def test_a_second_ctrl_c_gives_up_what_runs():
+    """The first lets a long stream go on, the second ends it: with an error or cut off, but never as if complete."""
+    with Server("--shutdown-timeout=80") as server:
+
+        async def interrupt_twice() -> list[str]:
+            connection = await stream(server.port, {"prompt": "a", "max_tokens": 1000, "ignore_eos": True})
+            reader = connection.events()
+            events = [await anext(reader)]
+            server.ctrl_c()
+            while True:  # until the first has taken effect
+                try:
+                    await (await Connection.open(server.port)).close()
+                except ConnectionRefusedError:
+                    break
+                events.append(await anext(reader))
+            server.ctrl_c()
+            try:
+                async for event in reader:
+                    events.append(event)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                pass
+            return events
+
+        events = run(interrupt_twice())
+        assert not any('"finish_reason":"length"' in event for event in events)
+        assert server.end() == 130
+        assert server.leftovers() == []
+        assert "Traceback" not in server.stderr()
+
+
+def test_sigterm_while_the_server_starts():
+    """While the model is loaded: the server ends with status 0, at once, and with its engine process."""
+    with Server(wait=False) as server:
+        engine = server.engine()
+        server.send(signal.SIGTERM)
+        assert server.end() == 0
+        wait_until(lambda: not is_running(engine), "the end of the engine process")
+        assert server.leftovers() == []
+        assert "Traceback" not in server.stderr()
