@@ -65,7 +65,8 @@ def output_of(step: dict[str, Any]) -> EngineCoreOutput:
     if step["events"]:
         output.events = [EngineCoreEvent(EngineCoreEventType(kind), at) for kind, at in step["events"]]
     if lists := step.get("logprobs"):
-        output.new_logprobs = LogprobsLists(*(np.array(lists[name]) for name in ("token_ids", "logprobs", "ranks")))
+        token_ids, logprobs, ranks = (np.array(lists[name]) for name in ("token_ids", "logprobs", "ranks"))
+        output.new_logprobs = LogprobsLists(token_ids, logprobs, ranks)
     if lists := step.get("prompt_logprobs"):
         output.new_prompt_logprobs_tensors = LogprobsTensors(
             torch.tensor(lists["token_ids"]),
