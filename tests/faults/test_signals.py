@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.http import Connection, run, stream
+from tests.faults.http import COMPLETIONS, Connection, request, run, stream
 from tests.faults.processes import Program, Server, is_running, wait_until
 
 LLM_SCRIPT = """
@@ -120,6 +120,27 @@ def test_a_second_ctrl_c_gives_up_what_runs():
         events = run(interrupt_twice())
         assert not any('"finish_reason":"length"' in event for event in events)
         assert server.end() == 130
+        assert server.leftovers() == []
+        assert "Traceback" not in server.stderr()
+
+
+def test_clients_that_hold_it_up_are_not_waited_for():
+    """SIGTERM with a body that never ends and with streams that nobody reads: after the shutdown timeout they are given
+    up, each told so, and the status is still 0.
+    """
+    with Server("--shutdown-timeout=1") as server:
+
+        async def hold_up() -> int:
+            slow = await Connection.open(server.port)
+            await slow.send(request("POST", COMPLETIONS, b'{"prompt": ', content_length="500"))
+            unread = {"prompt": "a", "max_tokens": 1000, "ignore_eos": True, "logprobs": 5}
+            for _ in range(3):
+                (await stream(server.port, unread)).writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that reads
+            server.send(signal.SIGTERM)
+            return (await slow.answer()).status
+
+        assert run(hold_up()) == 503
+        assert server.end() == 0
         assert server.leftovers() == []
         assert "Traceback" not in server.stderr()
 

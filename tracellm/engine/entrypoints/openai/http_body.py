@@ -6,6 +6,7 @@ numbers that JSON does not have (NaN), nesting without end, half characters that
 vLLM: FastAPI does it there, and the middleware `validate_json_request`.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -66,12 +67,17 @@ async def read_body(raw_request: Request, limit: int) -> bytes:
     """All of the body.
 
     Raises:
-        HttpError: it has more than `limit` bytes, or does not come to its end.
+        HttpError: it has more than `limit` bytes, or does not come to its end while the server runs.
     """
     chunks: list[bytes] = []
     length, more = 0, True
     while more:
-        message = await raw_request.receive()
+        try:
+            message = await raw_request.receive()
+        except asyncio.CancelledError:  # the server ends, and has waited as long as it was to
+            raise HttpError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "The server is shutting down, and did not wait for all of this request."
+            ) from None
         if message["type"] == "http.disconnect":
             raise HttpError(HTTPStatus.BAD_REQUEST, "The client went away before all of its request was here.")
         chunk, more = message.get("body", b""), message.get("more_body", False)
