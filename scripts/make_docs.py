@@ -2,8 +2,8 @@
 
 Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the READMEs) holds what is made here; all else is
 written by hand. `examples/hello.py` is run once in each language and the parts that pages show are cut out of what it
-left. What docs/clients.md shows comes from runs of its own (client_docs.py). With Chromium on the PATH the pictures are
-made too. `tests/docs` fails when a page and a run no longer agree.
+left. What docs/clients.md and docs/server.md show comes from runs of their own (client_docs.py, server_docs.py). With
+Chromium on the PATH the pictures are made too. `tests/docs` fails when a page and a run no longer agree.
 """
 
 import ast
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import client_docs  # noqa: E402  (found by the line above when this file is run as a script)
+from scripts import client_docs, server_docs  # noqa: E402  (found by the line above when this file is run as a script)
 
 PAGES = {
     "en": ["README.md", "docs/first-run.md", "docs/architecture.md", "docs/clients.md"],
@@ -27,7 +27,9 @@ PAGES = {
 
 MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-TWO_PROCESSES = re.compile(r"clients-(table|messages|diff|check-two-processes|diagram-(two-processes|asyncio))")
+TWO_PROCESSES = re.compile(
+    r"clients-(table|messages|diff|check-two-processes|diagram-(two-processes|asyncio))|server-diagram"
+)
 """What is made of runs with two processes: in which order these got to do something differs from run to run."""
 
 
@@ -147,6 +149,8 @@ def normal(page: str) -> str:
 def _of_two_processes(found: re.Match[str]) -> str:
     if found[2] == "clients-stdout-async":  # a reader who comes late gets two outputs as one
         return found[0].splitlines()[-3]
+    if found[2] in ("server-stream", "server-python-stream"):  # the same
+        return re.sub(r'data: .*?"content":"|","reasoning_content.*|\||\n', "", found[0])
     return _words(found[0]) if TWO_PROCESSES.fullmatch(found[2]) else found[0]
 
 
@@ -170,6 +174,8 @@ def main() -> None:
     """Make all pages and pictures anew."""
     with tempfile.TemporaryDirectory() as temporary:
         make(Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary:
+        make_server_pages(Path(temporary))
 
 
 def make(clients: Path) -> None:
@@ -186,6 +192,16 @@ def make(clients: Path) -> None:
             if lang == "en":
                 pictures(folder)
                 print("made docs/images/report.png")
+
+
+def make_server_pages(folder: Path) -> None:
+    """Make docs/server.md in each language, from servers that run in `folder`."""
+    said = server_docs.record(folder)
+    for lang, name in server_docs.PAGES.items():
+        made = server_docs.blocks(lang, folder, said)
+        page = ROOT / name
+        page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+        print(f"made {name}")
 
 
 if __name__ == "__main__":

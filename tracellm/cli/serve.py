@@ -181,7 +181,11 @@ def _is_refusal(error: BaseException) -> bool:
 
 def _as_option(message: str) -> str:
     """A refusal of an argument of `LLM` as one of an option."""
-    return re.sub(r"^LLM: `(\w+)`", lambda found: f"--{found[1].replace('_', '-')}", message)
+    return re.sub(
+        r"^LLM: (tracellm does not have )?`(\w+)`",
+        lambda found: f"{found[1] or ''}--{found[2].replace('_', '-')}",
+        message,
+    )
 
 
 def _say(lang: Language, message: str) -> None:

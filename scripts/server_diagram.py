@@ -1,0 +1,58 @@
+"""One chat request through both processes, in short: the calls that docs/server.md draws of the explained run."""
+
+from dataclasses import replace
+
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["one_request"]
+
+_SHORT = {
+    "OpenAIServingChat": ("create_chat_completion", "_preprocess_chat", "_process_inputs"),
+    "AsyncLLM": ("generate", "add_request"),
+    "Processor": ("process_inputs",),
+    "OutputProcessor": ("add_request", "process_outputs"),
+    "AsyncMPClient": ("add_request_async",),
+    "MsgpackEncoder": ("encode", "encode_into"),
+    "MsgpackDecoder": ("decode",),
+    "EngineCoreProc": ("_handle_client_request", "_process_engine_step", "step_fn"),
+    "Scheduler": ("add_request", "schedule", "update_from_output"),
+    "UniProcExecutor": ("execute_model", "sample_tokens"),
+}
+"""By whose method it is, what is drawn of it."""
+
+
+_BEFORE = {
+    "api_server.py": ("run_server",),
+    "AsyncLLM": ("__init__", "output_handler"),
+    "AsyncMPClient": ("launch_core_engines", "process_outputs_socket"),
+    "EngineCoreProc": ("run_engine_core", "process_input_sockets", "process_output_sockets", "run_busy_loop"),
+}
+"""The start, and what waits since then."""
+
+
+def one_request(trace: Trace) -> Trace:
+    """The calls from the HTTP request to the first outputs on their way back; those of the later steps are the same.
+
+    A call whose caller is left out is called by the nearest that is not.
+    """
+    http = next(span for span in trace.spans if names.HTTP_METHOD in span.attributes)
+    step = trace.named(STEP_SPAN)[0]
+    outputs = trace.named("OutputProcessor.process_outputs")[0]
+
+    def is_kept(span: Span) -> bool:
+        if span is http or span.method in _BEFORE.get(span.lifeline, ()):
+            return True
+        end = step.end_ns if span.lifeline in ("EngineCoreProc", "Scheduler", "UniProcExecutor") else outputs.end_ns
+        return span.method in _SHORT.get(span.lifeline, ()) and http.start_ns <= span.start_ns <= end
+
+    kept = {span.span_id for span in trace.spans if is_kept(span)}
+    short = []
+    for span in trace.spans:
+        if span.span_id in kept:
+            above = trace.parent(span)
+            while above is not None and above.span_id not in kept:
+                above = trace.parent(above)
+            short.append(replace(span, parent_span_id=above.span_id if above else None))
+    return Trace(short, trace.processes)

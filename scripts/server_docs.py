@@ -1,0 +1,198 @@
+"""What docs/server.md shows of real servers: commands with their answers, refusals, and one explained request.
+
+`record` starts two servers and asks them, the same for all languages; `blocks` cuts out of what they said what the
+pages show. The first server answers everything that the pages ask, and its engine process is killed at the end; the
+second is explained, gets one chat request and SIGTERM. `make_docs.py` puts it between the pages' marks, and
+`tests/docs/test_server_page.py` holds it against what the pages have.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from scripts.server_diagram import one_request
+from scripts.server_questions import (
+    ADDRESS,
+    COMMANDS,
+    ERRORS,
+    EXPLAINED,
+    IGNORED,
+    KILLED,
+    PYTHON,
+    QUESTION,
+    REFUSED,
+    RUN,
+    SNIPPET,
+    TOO_LONG,
+)
+from scripts.server_tables import HEADS, metrics_table, options_table, table
+from tests.server.process import Server
+from tracellm.report.sequence import sequence_diagram
+from tracellm.report.texts import Language, text
+from tracellm.trace.run_folder import RunFolder
+
+__all__ = ["EXPECTATION", "PAGES", "blocks", "record"]
+
+ROOT = Path(__file__).parents[1]
+PAGES: dict[Language, str] = {"en": "docs/server.md", "zh": "docs/zh/server.md"}
+EXPECTATION = "docs/expectations/vllm-v1-serve.tsv"
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+def record(folder: Path) -> dict[str, Any]:
+    """Start the servers, ask them, and end them; what they said by name, and the explained run in `folder`/my-run."""
+    (folder / "docs").symlink_to(ROOT / "docs")
+    (folder / "snippet.py").write_text(SNIPPET, encoding="utf-8")
+    explain = ("--explain", "--lang", "en", "--out", str(folder / RUN))
+    starts: tuple[tuple[str, ...], ...] = ((), explain)
+    with ThreadPoolExecutor() as pool:
+        plain, explained = pool.map(lambda options: Server.start("--dtype", "float32", *options), starts)
+    with plain, explained:
+        said: dict[str, Any] = {"explained": _shell(EXPLAINED, folder, explained)}
+        explained.signal(signal.SIGTERM)
+        said |= {name: _shell(command, folder, plain) for name, command in COMMANDS.items()}
+        said |= _python(folder, plain)
+        said |= {"errors": [_ask(plain, *error) for error in ERRORS], "metrics-all": _ask(plain, "GET", "/metrics")[1]}
+        said["refused"] = [_ask(plain, "POST", "/v1/chat/completions", _with(fragment)) for fragment in REFUSED]
+        for name, value in IGNORED.items():
+            status, answer = _ask(plain, "POST", "/v1/chat/completions", _with(json.dumps({name: value})[1:-1]))
+            assert status == 200, f"{name} is not ignored: {answer}"
+        said["killed"] = _shell(KILLED, folder, plain)
+        said["killed-end"] = plain.end()
+        said["end"] = explained.end()
+    with Server.fake("--api-key", "secret") as guarded:  # its engine starts at once
+        said["errors"].append(_ask(guarded, "GET", "/v1/models", None, {"Authorization": "Bearer guess"}))
+    said["snippet"] = _run([sys.executable, "snippet.py"], folder)
+    return said
+
+
+def _with(fragment: str) -> bytes:
+    return f'{{{QUESTION}, "max_tokens": 1, {fragment}}}'.encode()
+
+
+def _shell(command: str, folder: Path, server: Server) -> str:
+    """What a command that asks the server says to stdout."""
+    command = command.replace(ADDRESS, server.url).replace("4711", str(server.process.pid))
+    return _run(["bash", "-ec", command], folder).replace(server.url, ADDRESS)
+
+
+def _python(folder: Path, server: Server) -> dict[str, str]:
+    """What each part of the program prints."""
+    program = "\nprint('<next>')\n".join(PYTHON.values()).replace(ADDRESS, server.url)
+    printed = _run([sys.executable, "-c", program], folder).split("<next>\n")
+    return dict(zip(PYTHON, printed, strict=True))
+
+
+def _run(command: list[str], folder: Path, *, may_fail: bool = False) -> str:
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", env=environment)
+    if done.returncode and not may_fail:
+        raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _ask(
+    server: Server, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
+    """Status and body of an answer."""
+    headers = {"Content-Type": "application/json"} | (headers or {})
+    request = urllib.request.Request(server.url + path, body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read().decode()
+
+
+# -- what pages show ---------------------------------------------------------------------------------------------------
+
+
+def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]:
+    """What pages may show, by name, each as Markdown."""
+    run = RunFolder.open(folder / RUN)
+    ready = text(lang, "cli.error", message=text(lang, "serve.ready", model="tiny", address=ADDRESS))
+    check = [sys.executable, "-m", "tracellm", "check", RUN, "--expect", EXPECTATION, "--lang", lang]
+    made = {
+        "server-ready": _console("tracellm serve --dtype float32", ready),
+        "server-options": options_table(lang),
+        "server-metrics": metrics_table(lang, said["metrics-all"]),
+        "server-errors": _errors(lang, said["errors"]),
+        "server-refused": _refused(lang, said["refused"]),
+        "server-ignored": ", ".join(f"`{name}`" for name in IGNORED) + "\n",
+        "server-killed": _console(KILLED, said["killed"]),
+        "server-explained": _console(EXPLAINED, said["explained"]),
+        "server-diagram": _code("mermaid", sequence_diagram(one_request(run.trace), lang=lang)),
+        "server-snippet": f"{_code('python', SNIPPET)}\n{_code('text', said['snippet'])}",
+        "server-check": _console(shlex.join(["tracellm", *check[3:7]]), _run(check, folder)),
+    }
+    made |= {f"server-{name}": _console(command, said[name]) for name, command in COMMANDS.items()}
+    made |= {f"server-{name}": f"{_code('python', part)}\n{_code('text', said[name])}" for name, part in PYTHON.items()}
+    return made
+
+
+def _code(language: str, content: str) -> str:
+    return f"```{language}\n{content.rstrip()}\n```\n"
+
+
+def _console(command: str, output: str) -> str:
+    """A command as it is typed, and what it said."""
+    typed = re.sub(r"(?m)^(?=curl|kill|tracellm)", "$ ", command)
+    return _code("console", f"{typed}\n{_readable(output)}")
+
+
+def _readable(output: str) -> str:
+    """An answer set out over several lines, without what is different each time."""
+    output = re.sub(r"\b(chatcmpl|cmpl|modelperm)-[0-9a-f]{32}", r"\1-…", output)
+    output = re.sub(r'"created":\d+', '"created":1764000000', output)
+    return "\n".join(_set_out(json.loads(line)) if line.startswith("{") else line for line in output.splitlines())
+
+
+def _set_out(value: Any, indent: str = "", before: int = 0) -> str:
+    """JSON over as few lines as its width allows."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(indent) + before + len(line) <= 110 or not isinstance(value, (dict, list)) or not value:
+        return line
+    inner = f"{indent}  "
+    parts = (
+        [f"{json.dumps(name)}: {_set_out(part, inner, len(name) + 4)}" for name, part in value.items()]
+        if isinstance(value, dict)
+        else [_set_out(part, inner) for part in value]
+    )
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{closing}"
+
+
+def _errors(lang: str, answers: list[tuple[int, str]]) -> str:
+    requests = []
+    for method, path, body, headers in ERRORS:
+        content = "33 MB" if body is TOO_LONG else (body or b"").decode()
+        kind = headers.get("Content-Type", "")
+        requests.append(f"`{' '.join(filter(None, (method, path, kind, content)))}`")
+    requests.append("`GET /v1/models Authorization: Bearer guess`")
+    rows = [
+        [request, str(status), f"`{error['type']}`", error["message"]]
+        for request, (status, answer) in zip(requests, answers, strict=True)
+        for error in (json.loads(answer)["error"],)
+    ]
+    return table(HEADS[lang]["errors"], rows)
+
+
+def _refused(lang: str, answers: list[tuple[int, str]]) -> str:
+    assert all(status == 400 for status, _ in answers), answers
+    rows = [
+        [f"`{fragment}`", json.loads(answer)["error"]["message"]]
+        for fragment, (_, answer) in zip(REFUSED, answers, strict=True)
+    ]
+    return table(HEADS[lang]["refused"], rows)

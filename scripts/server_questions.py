@@ -1,0 +1,145 @@
+"""What the generator of docs/server.md asks its servers: commands, a program, and requests that are refused.
+
+What is typed stands on the pages as it is here; what the servers answered is put beside it by server_docs.py.
+"""
+
+__all__ = [
+    "ADDRESS", "CALLER", "COMMANDS", "ERRORS", "EXPLAINED", "IGNORED", "KILLED", "PYTHON", "QUESTION", "REFUSED", "RUN",
+    "SNIPPET", "TOO_LONG",
+]  # fmt: skip
+
+ADDRESS = "http://127.0.0.1:8000"
+"""As pages have it; the servers are asked at free ports."""
+RUN = "my-run"
+"""The run folder of the explained server."""
+CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+"""The trace and the span of the caller in the explained request's `traceparent`."""
+
+_JSON = "-H 'Content-Type: application/json'"
+QUESTION = '"messages": [{"role": "user", "content": "What is the capital of France?"}]'
+COMMANDS = {
+    "chat": f"""curl {ADDRESS}/v1/chat/completions {_JSON} -d '{{
+  {QUESTION}, "temperature": 0
+}}'""",
+    "stream": f"""curl {ADDRESS}/v1/chat/completions {_JSON} -d '{{
+  {QUESTION}, "temperature": 0, "max_tokens": 2,
+  "stream": true, "stream_options": {{"include_usage": true}}
+}}'""",
+    "completions": f"""curl {ADDRESS}/v1/completions {_JSON} -d '{{
+  "model": "tiny", "prompt": ["The capital of France is", "The largest ocean is"], "temperature": 0
+}}'""",
+    "tokenize": f"""curl {ADDRESS}/tokenize {_JSON} -d '{{"prompt": "The capital of France is"}}'""",
+    "detokenize": f"""curl {ADDRESS}/detokenize {_JSON} -d '{{"tokens": [332, 339]}}'""",
+    "models": f"""curl -s {ADDRESS}/v1/models | grep -o '"id":"[a-z]*"'""",
+    "scrape": f"curl -s {ADDRESS}/metrics | grep -v '^#' | grep -e num_requests -e prompt_tokens_total",
+    "error": f"""curl {ADDRESS}/v1/completions {_JSON} -d '{{"prompt": "Hello", "temperature": -1}}'""",
+}
+"""What a reader types, in this order."""
+KILLED = f"""\
+kill -9 $(pgrep -P 4711 -f spawn_main)   # 4711: the process id of `tracellm serve`
+curl {ADDRESS}/v1/completions {_JSON} -d '{{"prompt": "Hello"}}'"""
+EXPLAINED = f"""\
+curl -o /dev/null -w '%{{http_code}}\\n' {ADDRESS}/v1/chat/completions {_JSON} \\
+  -H 'traceparent: 00-{CALLER[0]}-{CALLER[1]}-01' -H 'X-Request-Id: capital' -d '{{
+  {QUESTION}, "temperature": 0
+}}'"""
+SNIPPET = f"""\
+from tracellm.trace.run_folder import RunFolder
+
+caller = "{CALLER[0]}"
+trace = RunFolder.open("{RUN}").trace
+http = next(span for span in trace.spans if span.trace_id == caller)
+print(f"{{http.name}}: its parent is {{http.parent_span_id}}")
+print(f"{{sum(span.trace_id == caller for span in trace.spans)}} spans of this trace, in {{http.process.name}}")
+steps = [span for span in trace.named("EngineCore.step_fn") if any(link.trace_id == caller for link in span.links)]
+print(f"{{len(steps)}} steps in {{steps[0].process.name}} link to it")
+"""
+
+PYTHON = {
+    "python": f"""\
+from openai import OpenAI
+
+client = OpenAI(base_url="{ADDRESS}/v1", api_key="none")  # without --api-key any key will do
+question = [{{"role": "user", "content": "What is the capital of France?"}}]
+
+answer = client.chat.completions.create(model="tiny", messages=question, temperature=0)
+print(answer.choices[0].message.content)
+print(answer.usage.prompt_tokens, "tokens in,", answer.usage.completion_tokens, "out")
+""",
+    "python-stream": """\
+stream = client.chat.completions.create(model="tiny", messages=question, temperature=0, stream=True)
+for chunk in stream:
+    print(chunk.choices[0].delta.content, end="|")
+""",
+    "python-form": """\
+schema = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Berlin", "London", "Paris"]}, "sure": {"type": "boolean"}},
+    "required": ["city", "sure"],
+    "additionalProperties": False,
+}
+answer = client.chat.completions.create(
+    model="tiny",
+    messages=question,
+    temperature=0,
+    max_tokens=40,
+    response_format={"type": "json_schema", "json_schema": {"name": "capital", "schema": schema}},
+    extra_body={"structured_outputs": {"disable_any_whitespace": True}},  # what only vLLM and tracellm know goes here
+)
+print(answer.choices[0].message.content)
+""",
+    "python-logprobs": """\
+import math
+
+answer = client.chat.completions.create(
+    model="tiny", messages=question, temperature=0, max_tokens=3, logprobs=True, top_logprobs=2
+)
+for token in answer.choices[0].logprobs.content:
+    print(*(f"{other.token!r} {math.exp(other.logprob):.1%}" for other in token.top_logprobs))
+""",
+    "python-error": """\
+from openai import BadRequestError
+
+try:
+    client.chat.completions.create(model="tiny", messages=question, top_p=2)
+except BadRequestError as error:
+    print(error.status_code, error.param, "--", error.body["message"])
+""",
+}
+"""One program in parts."""
+
+REFUSED = (
+    '"tools": [{"type": "function", "function": {"name": "f"}}]',
+    '"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]',
+    '"chat_template": "{{ messages }}"',
+    '"best_of": 2',
+    '"use_beam_search": true',
+    '"logits_processors": ["f"]',
+    '"cache_salt": "s"',
+    '"kv_transfer_params": {"a": 1}',
+    '"mm_processor_kwargs": {"a": 1}',
+)
+"""What a chat request may hold in vLLM and not here."""
+IGNORED = {
+    "user": "me",
+    "parallel_tool_calls": True,
+    "reasoning_effort": "low",
+    "include_reasoning": False,
+    "length_penalty": 2.0,
+    "guided_decoding_backend": "guidance",
+    "vllm_xargs": {"a": 1},
+}
+"""What changes nothing."""
+
+TOO_LONG = b"x" * (33 << 20)
+ERRORS: tuple[tuple[str, str, bytes | None, dict[str, str]], ...] = (
+    ("POST", "/v1/chat/completions", b"{}", {}),
+    ("POST", "/v1/completions", b'{"prompt": "Hello", "temperature": -1}', {}),
+    ("POST", "/v1/completions", b'{"prompt": "Hello", "max_tokens": 5000}', {}),
+    ("POST", "/v1/completions", b'{"prompt": "Hel', {}),
+    ("POST", "/v1/completions", b'{"model": "gpt-4", "prompt": "Hello"}', {}),
+    ("GET", "/v1/embeddings", None, {}),
+    ("GET", "/v1/completions", None, {}),
+    ("POST", "/v1/completions", TOO_LONG, {}),
+    ("POST", "/v1/completions", b'{"prompt": "Hello"}', {"Content-Type": "text/plain"}),
+)

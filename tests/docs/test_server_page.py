@@ -1,0 +1,162 @@
+"""The page about the server, and the run that it explains: one chat request through two processes, in one trace."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import server_docs
+from scripts.make_docs import MADE, filled, normal
+from scripts.server_questions import CALLER, RUN
+from tests.mermaid import ParseMermaid
+from tracellm.engine.entrypoints.openai.routes import PATHS
+from tracellm.report.sequence import sequence_diagram
+from tracellm.report.texts import Language
+from tracellm.trace import names
+from tracellm.trace.expect import check, read
+from tracellm.trace.model import Link, Trace
+from tracellm.trace.names import REQUEST_SPAN
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
+
+ROOT = Path(__file__).parents[2]
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder in which the servers ran, and what they said; with one explained run for all tests here."""
+    folder = tmp_path_factory.mktemp("servers")
+    return folder, server_docs.record(folder)
+
+
+@pytest.fixture(scope="module")
+def run(servers: tuple[Path, dict[str, Any]]) -> RunFolder:
+    """The explained run: one chat request whose caller sent a `traceparent`, then SIGTERM."""
+    return RunFolder.open(servers[0] / RUN)
+
+
+@pytest.fixture
+def trace(run: RunFolder) -> Trace:
+    """Its spans."""
+    return run.trace
+
+
+def page(lang: Language) -> str:
+    """The page in this language."""
+    return (ROOT / server_docs.PAGES[lang]).read_text(encoding="utf-8")
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_says_what_servers_say(lang: Language, servers: tuple[Path, dict[str, Any]]) -> None:
+    """Each command, program and table on the page is answered by a real server as the page has it."""
+    now = filled(page(lang), server_docs.blocks(lang, *servers))
+    assert normal(page(lang)) == normal(now), f"{server_docs.PAGES[lang]} is stale: run `make docs`"
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_nothing_else_is_shown(lang: Language) -> None:
+    """By hand the page has two commands: the one that the explained run was started with, and vLLM's load generator."""
+    by_hand = re.findall(r"(?s)```\w+\n(.*?)```", MADE.sub("", page(lang)))
+    load, explain = sorted(by_hand, key=lambda block: "--explain" in block)
+    assert explain == f"$ tracellm serve --dtype float32 --explain --out {RUN}\n"
+    tested = (ROOT / "tests" / "server" / "test_serve.py").read_text(encoding="utf-8")
+    assert load.startswith("vllm bench serve ")
+    for option in re.findall(r"--[a-z-]+", load):
+        assert f'"{option}"' in tested or option == "--request-rate"
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_names_every_path(lang: Language) -> None:
+    """What the server answers is in the page's table."""
+    table = MADE.sub("", page(lang))
+    for path in PATHS:
+        assert f"{path.replace('{model_name:path}', 'NAME')}`" in table
+
+
+# -- the explained run -------------------------------------------------------------------------------------------------
+
+
+def test_it_ends_well(servers: tuple[Path, dict[str, Any]], run: RunFolder) -> None:
+    """SIGTERM ends server and engine process with exit status 0; the recording is whole and says so."""
+    status, said = servers[1]["end"]
+    assert status == 0
+    assert "Traceback" not in said
+    assert run.problems == []
+    manifest = json.loads((run.path / "run.json").read_text(encoding="utf-8"))
+    assert (manifest["status"], manifest["exit_status"], manifest["error"]) == ("finished", 0, None)
+    assert (manifest["probes"]["missing"], manifest["probes"]["problems"]) == ([], [])
+    assert {process.name for process in run.trace.processes} == {"main", "EngineCore_0"}
+    for process in run.trace.processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process.pid, 0)
+
+
+def test_a_dead_engine_ends_the_server(servers: tuple[Path, dict[str, Any]]) -> None:
+    """The other server, whose engine was killed, ends by itself with status 1 and one line that says why."""
+    status, said = servers[1]["killed-end"]
+    assert status == 1
+    assert re.fullmatch(r"tracellm: The engine process EngineCore_0 was killed by SIGKILL.*\n", said)
+
+
+def test_the_documents_calls(trace: Trace) -> None:
+    """All 59 calls of vLLM's diagram that need no image are there, in order, between the same lifelines."""
+    result = check(trace, read(str(ROOT / server_docs.EXPECTATION)))
+    assert (result.matched, result.total, result.needs) == (59, 59, {"mm": 8})
+
+
+def test_one_trace_from_the_caller_to_the_step(trace: Trace) -> None:
+    """The request's spans have the caller's trace id; the HTTP request is below the caller's span; steps link to it."""
+    trace_id, caller = CALLER
+    [http] = [span for span in trace.spans if names.HTTP_METHOD in span.attributes]
+    [life] = trace.named(REQUEST_SPAN)
+    assert (http.trace_id, http.parent_span_id, life.trace_id) == (trace_id, caller, trace_id)
+    assert http.attributes[names.HTTP_STATUS] == 200
+    above = trace.parent(life)
+    while above is not None and above is not http:
+        above = trace.parent(above)
+    assert above is http
+    steps = [span for span in trace.named(STEP_SPAN) if span.attributes.get(names.STEP_REQUESTS)]
+    assert len(steps) == 8
+    for step in steps:
+        assert step.process is not None
+        assert step.process.name == "EngineCore_0"
+        assert step.links == [Link(trace_id, life.span_id, {names.REQUEST_ID: "chatcmpl-capital"})]
+
+
+def test_every_span_has_its_place(trace: Trace) -> None:
+    """No span's parent is missing; what both processes do by themselves is one trace, and the request is another."""
+    assert trace.orphans == []
+    ids = {
+        name: {span.trace_id for span in trace.spans if span.process is not None and span.process.name == name}
+        for name in ("main", "EngineCore_0")
+    }
+    [own] = ids["EngineCore_0"]
+    assert own == trace.named("tracellm serve")[0].trace_id
+    assert {own, CALLER[0]} <= ids["main"]
+    assert {link.trace_id for step in trace.named(STEP_SPAN) for link in step.links} == {CALLER[0]}
+
+
+def test_messages_arrive_after_they_were_sent(trace: Trace) -> None:
+    """Each message has two ends, one in each process, with the causes before the effects; receives link to sends."""
+    assert trace.unsent == []
+    sent = [str(message.send.attributes[names.MESSAGE_TYPE]) for message in trace.messages]
+    assert (sent.count("ADD"), set(sent)) == (1, {"ADD", "OUTPUTS"})
+    for message in trace.messages:
+        assert message.receive is not None
+        assert message.receive.process is not message.send.process
+        assert message.send.start_ns <= message.receive.start_ns
+        assert message.send.span_id in [link.span_id for link in message.receive.links]
+
+
+def test_its_diagrams_are_mermaid(run: RunFolder, parse_mermaid: ParseMermaid) -> None:
+    """The diagram that the run left, the Chinese one, and the longest are such that Mermaid reads them."""
+    longest, chinese = sequence_diagram(run.trace, detail="kernel"), sequence_diagram(run.trace, lang="zh")
+    for diagram in ((run.path / "sequence.mmd").read_text(encoding="utf-8"), chinese, longest):
+        assert parse_mermaid(diagram)["type"] == "sequence"
