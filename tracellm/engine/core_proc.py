@@ -10,6 +10,7 @@ other.
 
 vLLM: vllm/v1/engine/core.py::EngineCoreProc. Left out: data parallelism, the batch queue of pipeline parallelism,
 several clients of one engine core. Otherwise than there: SIGINT is ignored, as the client decides what Ctrl-C means;
+aborts are confirmed, so that a client can use an id again;
 the process ends when its parent has died; utility calls reach only `UTILITY_METHODS`; an error reaches the client with
 its message.
 """
@@ -54,6 +55,7 @@ from tracellm.engine.messages import (
     UtilityOutput,
     UtilityResult,
 )
+from tracellm.engine.request import Request
 from tracellm.engine.serial_utils import MsgpackEncoder
 
 if TYPE_CHECKING:
@@ -103,6 +105,8 @@ class EngineCoreProc(EngineCore):
         self.input_queue: queue.Queue[tuple[EngineCoreRequestType, Any]] = queue.Queue()
         self.output_queue: queue.Queue[tuple[int, EngineCoreOutputs] | tuple[bytes, bytes] | None] = queue.Queue()
         self.engine_index = engine_index
+        self.aborted: list[str] = []
+        """For `EngineCoreOutputs.finished_requests`."""
         self.stepping = self.shutdown_requested = False
         identity = engine_index.to_bytes(length=2, byteorder="little")
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
@@ -221,9 +225,14 @@ class EngineCoreProc(EngineCore):
         """Make a step, and queue its outputs. Returns whether the model was executed."""
         outputs, model_executed = self.step_fn()
         for client_index, of_client in (outputs or {}).items():
-            self.output_queue.put_nowait((client_index, of_client))
+            self._queue_outputs(client_index, of_client)
         self.post_step(model_executed)
         return model_executed
+
+    def _queue_outputs(self, client_index: int, outputs: EngineCoreOutputs) -> None:
+        if self.aborted:
+            outputs.finished_requests, self.aborted = self.aborted, []
+        self.output_queue.put_nowait((client_index, outputs))
 
     def _handle_client_request(self, request_type: EngineCoreRequestType, request: Any) -> None:
         """Do what a client wants.
@@ -232,9 +241,13 @@ class EngineCoreProc(EngineCore):
             RuntimeError: a thread or the executor cannot go on.
         """
         if request_type is EngineCoreRequestType.ADD:
-            self.add_request(request)
+            if isinstance(request, Request):
+                self.add_request(request)
+            else:  # refused by `_take_request`
+                self._queue_outputs(*request)
         elif request_type is EngineCoreRequestType.ABORT:
             self.abort_requests(request)
+            self.aborted += request
         elif request_type is EngineCoreRequestType.UTILITY:
             client_index, call_id, method, args = request
             outputs = EngineCoreOutputs(utility_output=self._call_utility(call_id, method, args))
@@ -311,7 +324,10 @@ class EngineCoreProc(EngineCore):
         except EngineError as error:
             # A client checks before it sends, so only one that does not gets here.
             refused = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, stop_reason=str(error))
-            self.output_queue.put_nowait((request.client_index, EngineCoreOutputs(outputs=[refused])))
+            # In its turn: the client passes over what comes under this id before an abort is confirmed.
+            self.input_queue.put_nowait(
+                (EngineCoreRequestType.ADD, (request.client_index, EngineCoreOutputs(outputs=[refused])))
+            )
         else:
             self.input_queue.put_nowait((EngineCoreRequestType.ADD, prepared))
 

@@ -169,8 +169,9 @@ class EngineCoreOutputs(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     """When the step ended, on this machine's monotonic clock, in seconds; set on construction."""
     utility_output: UtilityOutput | None = None
     """The answer; then there is nothing else."""
-    finished_requests: set[str] | None = None
-    """For data parallelism."""
+    finished_requests: list[str] | None = None
+    """The ids that were in ABORT messages since the last outputs, in their order: from here on outputs under such an id
+    are of a later request. vLLM has a set here, and only for data parallelism."""
     wave_complete: None = None
     """For data parallelism."""
     start_wave: None = None

@@ -15,7 +15,7 @@ import multiprocessing.util
 import os
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,8 @@ class MPClient(EngineCoreClient):
         self.kv_cache_config: KVCacheConfig | None = None
         """The engine core's KV cache, for refusing what it can never hold; None: somebody else has started it."""
         self.pending_messages: deque[tuple[zmq.MessageTracker, Any]] = deque()
-        self._sending = threading.Lock()
+        self._aborted: Counter[str] = Counter()
+        """Of each request id, the aborts that the engine core has not confirmed."""
         try:
             addresses = {name: f"ipc://{self.resources.directory}/{name}" for name in ("input", "output")}
             if client_addresses is not None:
@@ -174,6 +175,21 @@ class MPClient(EngineCoreClient):
                 request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
             )
 
+    def _without_aborted(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
+        """Leave out what steps had brought for requests before the engine core knew that they are given up.
+
+        Their ids may be in use again, and nothing else tells the outputs of the old one from those of the new one. vLLM
+        0.11.1 mixes them up.
+        """
+        with self.resources.sending:
+            for request_id in outputs.finished_requests or ():
+                self._aborted[request_id] -= 1
+                if self._aborted[request_id] <= 0:
+                    del self._aborted[request_id]
+            if self._aborted:
+                outputs.outputs = [output for output in outputs.outputs if output.request_id not in self._aborted]
+        return outputs
+
     def _encode_request(self, request: EngineCoreRequest) -> Sequence[bytestr]:
         self._validate(request)
         try:
@@ -190,6 +206,8 @@ class MPClient(EngineCoreClient):
             objects: to be kept until the frames are sent, because these may be its memory.
         """
         self.ensure_alive()
+        if request_type is EngineCoreRequestType.ABORT:
+            self._aborted.update(objects)
         while self.pending_messages and self.pending_messages[-1][0].done:
             self.pending_messages.pop()
         message = (self.core_engine, request_type.value, *frames)

@@ -108,6 +108,9 @@ class SyncMPClient(MPClient):
                     outputs_queue.put_nowait(outputs)
         except EngineError as error:
             resources.declare_dead(str(error))
+        except zmq.ZMQError:
+            if not resources.engine_dead:  # else the client was collected, and its sockets closed, by this very thread
+                raise
         finally:
             resources.engine_dead = True
             woken.close()
@@ -124,11 +127,12 @@ class SyncMPClient(MPClient):
             raise self.resources.dead_error()
         outputs = self.outputs_queue.get()
         if isinstance(outputs, EngineError):
-            raise outputs
-        return outputs
+            self.outputs_queue.put_nowait(outputs)  # for another thread that waits
+            raise self.resources.dead_error()
+        return self._without_aborted(outputs)
 
     def _send_input(self, request_type: EngineCoreRequestType, request: Any) -> None:
-        with self._sending:
+        with self.resources.sending:
             self.ensure_alive()
             add = request_type is EngineCoreRequestType.ADD
             frames = self._encode_request(request) if add else self.encoder.encode(request)
@@ -283,7 +287,7 @@ class AsyncMPClient(MPClient):
         outputs = await self.outputs_queue.get()
         if isinstance(outputs, EngineError):
             raise outputs
-        return outputs
+        return self._without_aborted(outputs)
 
     async def _send_input(self, request_type: EngineCoreRequestType, request: Any) -> None:
         self.ensure_alive()

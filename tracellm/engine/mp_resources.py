@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,8 @@ class BackgroundResources:
     engine_manager: CoreEngineProcManager | None = None
     input_socket: zmq.Socket[bytes] | None = None
     output_socket: zmq.Socket[bytes] | None = None
+    sending: threading.RLock = field(default_factory=threading.RLock)
+    """Held by the thread that uses the input socket: two at once would break it."""
     output_queue_thread: threading.Thread | None = None
     """Waits for outputs; of a `SyncMPClient`."""
     wake: socket.socket | None = None
@@ -91,10 +93,11 @@ class BackgroundResources:
 
     def fail_utility_calls(self) -> None:
         """Nobody will answer those that are under way."""
-        while self.utility_results:
-            _, future = self.utility_results.popitem()
-            if not future.done():
-                future.set_exception(self.dead_error())
+        with suppress(KeyError):  # none is left; several threads may be here at once
+            while True:
+                _, future = self.utility_results.popitem()
+                if not future.done():
+                    future.set_exception(self.dead_error())
 
     def __call__(self) -> None:
         """End everything. Safe to call from any thread, and more than once."""
@@ -135,9 +138,10 @@ class BackgroundResources:
         self._close_sockets()
 
     def _close_sockets(self) -> None:
-        for one in (self.input_socket, self.output_socket):
-            if one is not None:
-                one.close(linger=0)
+        with self.sending:
+            for one in (self.input_socket, self.output_socket):
+                if one is not None:
+                    one.close(linger=0)
         self.ctx.term()
 
 

@@ -1,0 +1,108 @@
+"""Several threads at one client: who waits is told, and no socket is touched by two at once."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engine.clients.in_thread import core_of, engines_in_threads
+from tests.engine.core_requests import core_request
+from tracellm import SamplingParams
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.messages import EngineCoreOutputs
+from tracellm.engine.mp_client import SyncMPClient
+
+
+@pytest.fixture
+def client() -> Iterator[SyncMPClient]:
+    """One of its own."""
+    vllm_config = EngineArgs(max_model_len=128, num_gpu_blocks_override=17).create_engine_config()
+    with engines_in_threads():
+        client = SyncMPClient(vllm_config, Executor.get_class(vllm_config), False)
+    yield client
+    client.shutdown()
+
+
+def test_every_thread_that_waits_for_outputs_is_told_of_the_end(client):
+    """Not only the first one to take the error out of the queue."""
+    told: list[str] = []
+
+    def wait() -> None:
+        try:
+            client.get_output()
+        except EngineDeadError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    client.shutdown()
+    for thread in threads:
+        thread.join(30)
+    assert len(told) == 3
+
+
+def test_a_shutdown_waits_for_the_thread_that_sends(client, monkeypatch):
+    """The input socket is closed when the message is in it, and not meanwhile."""
+    within, go_on = threading.Event(), threading.Event()
+    closed: list[bool] = []
+    send = client._send_input_message
+
+    def slow(*message: Any) -> None:
+        within.set()
+        assert go_on.wait(30)
+        closed.append(client.input_socket.closed)
+        send(*message)
+
+    monkeypatch.setattr(client, "_send_input_message", slow)
+    monkeypatch.setattr(type(client), "ensure_alive", lambda self: None)
+    request = core_request("a", [1, 2, 3], SamplingParams(max_tokens=1))
+    sending = threading.Thread(target=client.add_request, args=(request,))
+    sending.start()
+    assert within.wait(30)
+    ending = threading.Thread(target=client.shutdown)
+    ending.start()
+    assert client.resources.output_queue_thread is not None
+    client.resources.output_queue_thread.join(30)  # it ends before the sockets are closed
+    go_on.set()
+    ending.join(30)
+    sending.join(30)
+    assert closed == [False]
+    assert client.input_socket.closed
+
+
+def test_a_client_that_is_collected_in_its_own_thread_ends_quietly():
+    """Where the last reference goes in the thread that reads outputs, the sockets are closed under its hands."""
+    vllm_config = EngineArgs(max_model_len=128, num_gpu_blocks_override=17).create_engine_config()
+    with engines_in_threads():
+        holder = [SyncMPClient(vllm_config, Executor.get_class(vllm_config), False)]
+    core, thread = core_of(holder[0]), holder[0].resources.output_queue_thread
+    decode = holder[0].decoder.decode
+
+    def collect(frames: Any) -> Any:
+        holder.clear()
+        return decode(frames)
+
+    holder[0].decoder.decode = collect  # type: ignore[assignment, method-assign]  # it happens there
+    core.output_queue.put((0, EngineCoreOutputs()))
+    assert thread is not None
+    thread.join(30)  # an error in it would be a warning, and that an error
+    assert not thread.is_alive()
+    assert not core.input_thread.is_alive()
+
+
+def test_several_threads_may_tell_those_who_call_of_the_end(client, monkeypatch):
+    """Each call under way is told once, and whoever finds none left is content."""
+    results: Any = client.resources.utility_results
+
+    class Emptied(dict[int, Any]):
+        """Another thread is quicker, between the look and the grip."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    monkeypatch.setattr(client.resources, "utility_results", Emptied(results))
+    client.resources.fail_utility_calls()

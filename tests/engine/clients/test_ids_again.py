@@ -1,0 +1,105 @@
+"""A request id that is used again at once: what the engine core had computed of the old request is nobody's."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.clients.in_thread import core_of, engines_in_threads
+from tests.engine.core_requests import core_request
+from tracellm import LLM, AsyncLLM, SamplingParams
+from tracellm.engine.core_proc import EngineCoreProc
+from tracellm.engine.messages import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from tracellm.engine.mp_base import MPClient
+from tracellm.engine.mp_client import SyncMPClient
+
+LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
+SHORT = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+
+
+@pytest.fixture
+def llm() -> Iterator[LLM]:
+    """With a `SyncMPClient`, and the embedded model."""
+    with engines_in_threads():
+        llm = LLM(multiprocess_mode=True, max_model_len=128, num_gpu_blocks_override=17)
+    yield llm
+    llm.llm_engine.engine_core.shutdown()
+
+
+def client_of(llm: LLM) -> SyncMPClient:
+    """Its client."""
+    client = llm.llm_engine.engine_core
+    assert type(client) is SyncMPClient
+    return client
+
+
+def outputs_of(client: SyncMPClient) -> list[EngineCoreOutput]:
+    """All outputs until a request has ended."""
+    outputs: list[EngineCoreOutput] = []
+    while not any(output.finished for output in outputs):
+        outputs += client.get_output().outputs
+    return outputs
+
+
+def test_outputs_of_a_request_that_was_given_up_are_not_those_of_its_successor(llm):
+    """However many steps the engine core has made before it reads the abort, and however often the id comes again."""
+    client = client_of(llm)
+    client.add_request(core_request("b", [9, 8, 7], SHORT))
+    expected = [output.new_token_ids for output in outputs_of(client)]
+    for _ in range(3):
+        client.add_request(core_request("a", [1, 2, 3], LONG))
+        client.get_output()
+        client.abort_requests(["a"])
+        client.add_request(core_request("a", [4, 5, 6], LONG))
+        client.abort_requests(["a", "never there"])
+        client.add_request(core_request("a", [9, 8, 7], SHORT))
+        assert [output.new_token_ids for output in outputs_of(client)] == expected
+    assert not client._aborted
+    assert core_of(client).aborted == []
+
+
+def test_a_refusal_comes_after_the_end_of_the_one_before(llm, monkeypatch):
+    """The engine core's refusal is not taken for one of the outputs that are passed over."""
+    client = client_of(llm)
+    monkeypatch.setattr(MPClient, "_validate", lambda self, request: None)
+    client.add_request(core_request("a", [1, 2, 3], LONG))
+    client.get_output()
+    client.abort_requests(["a"])
+    client.add_request(core_request("a", [1] * 300, SHORT))
+    (refused,) = outputs_of(client)
+    assert refused.finish_reason is FinishReason.ERROR
+
+
+def test_outputs_that_were_on_their_way_are_passed_over(llm):
+    """Those under an id whose abort is not confirmed, and no others."""
+    client = client_of(llm)
+    core: EngineCoreProc = core_of(client)
+    client._aborted["a"] = 1
+    late = EngineCoreOutputs(outputs=[EngineCoreOutput("a", [1]), EngineCoreOutput("b", [2])])
+    core.output_queue.put((0, late))
+    core.output_queue.put((0, EngineCoreOutputs(outputs=[EngineCoreOutput("a", [3])], finished_requests=["a"])))
+    assert [output.new_token_ids for _ in range(2) for output in client.get_output().outputs] == [[2], [3]]
+
+
+def test_a_stream_under_an_id_that_has_just_been_used():
+    """After a stop string, and after a reader that left early, the next stream of that id has its own tokens only."""
+
+    async def use() -> None:
+        with engines_in_threads():
+            llm = AsyncLLM("tiny", max_model_len=128, disable_log_stats=True)
+
+        async def tokens(prompt: str, params: SamplingParams) -> list[int]:
+            stream = llm.generate(prompt, params, request_id="1")
+            async for output in stream:
+                if output.finished or params is LONG:
+                    break
+            await stream.aclose()
+            return list(output.outputs[0].token_ids)
+
+        expected = await tokens("The capital of France is", SHORT)
+        for params in (LONG, SamplingParams(temperature=0, max_tokens=100, ignore_eos=True, stop=["a"])):
+            await tokens("Once upon a time", params)
+            assert await tokens("The capital of France is", SHORT) == expected
+        llm.shutdown()
+
+    asyncio.run(use())
