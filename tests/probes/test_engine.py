@@ -296,6 +296,24 @@ def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
         assert life.attributes[names.REQUEST_STEPS] == sum(any(r.request_id == name for r in s.requests) for s in told)
 
 
+def test_requests_that_leave(tmp_path: Path):
+    """A request at its stop text is aborted between two steps; the workers are told of it, and of one that ended."""
+    with Recording(tmp_path):
+        llm = LLM(num_gpu_blocks_override=64)
+        params = [
+            SamplingParams(temperature=0, max_tokens=most, ignore_eos=True, stop=stop)
+            for most, stop in ((8, "Par"), (2, None), (4, None))
+        ]
+        llm.generate(["The capital of France is"] * 3, params, use_tqdm=False)
+    told = steps(RunFolder.open(tmp_path).trace)
+    assert [(step.aborted, tuple(step.finished), step.released) for step in told] == [
+        ((), (), ()),
+        (("0",), ("1",), ("0",)),
+        ((), (), ("1",)),
+        ((), ("2",), ()),
+    ]
+
+
 def test_no_text(tmp_path: Path, engine_run: Run, qwen2_checkpoint: Path):
     """With text=False no prompt, no generated text, no token and no message of an exception is in any file."""
     with Recording(tmp_path, text=False) as recording:

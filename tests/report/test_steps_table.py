@@ -11,6 +11,7 @@ from tests.conftest import Golden
 from tests.report.nasty import NASTY
 from tests.report.traces import Calls, hello, step_facts
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
+from tracellm.report.changes import changes
 from tracellm.report.steps import step_rows, steps_table
 from tracellm.trace import names
 from tracellm.trace.model import Trace
@@ -57,6 +58,27 @@ def test_alike_steps_share_a_row():
     assert alike.num_tokens == 4
     assert alike.duration_ns == 2000
     assert [one.sampled for one in alike.requests()] == [" is is", " is is"]
+
+
+def test_who_left_before_a_step():
+    """A request that was aborted is told of once; a step in which nothing was scheduled says what it was for."""
+    empty = {names.STEP_KIND: "empty", names.STEP_REQUESTS: [], names.STEP_SAMPLED: []}
+    rows = step_rows(
+        trace_of(
+            step_facts(1, ["0", "1"], new=True),
+            step_facts(2, ["0"]) | {names.STEP_ABORTED: ["1"], names.STEP_RELEASED: ["1"]},
+            step_facts(3, ["0"]),
+            step_facts(4, ["0"], last=True),
+            step_facts(5, []) | empty | {names.STEP_RELEASED: ["0"]},
+        )
+    )
+    assert [changes(row.steps[0], "en") for row in rows] == [
+        ["requests 0, 1 joined"],
+        ["request 1 aborted: a stop text was found, or the caller left"],
+        [],
+        ["request 0 finished: length (max_tokens or the model's limit)"],
+        ["the workers forget request 0, which had ended"],
+    ]
 
 
 SAMPLING = {

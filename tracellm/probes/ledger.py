@@ -40,6 +40,7 @@ class Ledger:
         decode: the text of one token id; None until a tokenizer was seen, or when text is not to be recorded.
         model: the model's name as the user wrote it.
         steps: engine steps so far.
+        queued: the requests that were in the scheduler's queues after its last step.
     """
 
     ids: Ids
@@ -49,6 +50,7 @@ class Ledger:
     decode: Callable[[int], str] | None = None
     model: str | None = None
     steps: int = 0
+    queued: set[str] = field(default_factory=set)
     _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _lives: dict[str, _Life] = field(default_factory=dict)
     _elsewhere: dict[str, tuple[str, str]] = field(default_factory=dict)

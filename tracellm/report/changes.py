@@ -37,7 +37,7 @@ def alike(step: Step, before: Step) -> bool:
 
 
 def _changed(step: Step) -> bool:
-    return bool(step.new or step.resumed or step.preempted or step.finished or step.span.error)
+    return bool(step.new or step.resumed or step.preempted or step.finished or step.aborted or step.span.error)
 
 
 def _held(step: Step) -> list[tuple[str, str]]:
@@ -50,9 +50,13 @@ def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
 
 
 def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """What the scheduler changed: who joined, came back, was preempted, found tokens in the cache, was held and why."""
+    """What the scheduler changed: who was aborted, joined, came back, was preempted, found tokens in the cache, was
+    held and why; of a step in which it scheduled nothing, what the step was for.
+    """
     said = []
-    for key in ("new", "resumed", "preempted"):
+    if step.kind == "empty" and (ended := [id for id in step.released if id not in step.aborted]):
+        said.append(text(lang, "step.released", names=name_requests(ended, lang)))
+    for key in ("aborted", "new", "resumed", "preempted"):
         if ids := getattr(step, key):
             said.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
     hits = [request for request in step.requests if request.prefix_hit_tokens]

@@ -187,6 +187,10 @@ STEP_RESUMED = _define("tracellm.step.resumed", "str[]", "requests that came bac
 STEP_PREEMPTED = _define("tracellm.step.preempted", "str[]", "requests that lost their blocks in this step")
 STEP_FINISHED = _define("tracellm.step.finished", "str[]", "requests that ended with this step")
 STEP_FINISH_REASONS = _define("tracellm.step.finish_reasons", "str[]", "why, parallel to tracellm.step.finished")
+STEP_ABORTED = _define(
+    "tracellm.step.aborted", "str[]", "requests taken from the queues before this step: aborted, or at a stop text"
+)
+STEP_RELEASED = _define("tracellm.step.released", "str[]", "requests that the workers are told to forget in this step")
 STEP_RUNNING = _define("tracellm.step.running", "str[]", "the running queue after scheduling")
 STEP_WAITING = _define("tracellm.step.waiting", "str[]", "the waiting queue after scheduling")
 STEP_HELD = _define("tracellm.step.held.requests", "str[]", "requests not scheduled, or given less than they wanted")

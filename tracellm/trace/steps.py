@@ -70,7 +70,11 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One engine step."""
+    """One engine step.
+
+    `aborted` were taken from the queues between the step before and this one. `released` ended since the step before,
+    and the workers forget them in this one: a step for that alone schedules nothing.
+    """
 
     index: int
     kind: str
@@ -80,6 +84,8 @@ class Step:
     resumed: tuple[str, ...]
     preempted: tuple[str, ...]
     finished: dict[str, str]
+    aborted: tuple[str, ...]
+    released: tuple[str, ...]
     running: tuple[str, ...]
     waiting: tuple[str, ...]
     held: tuple[Held, ...]
@@ -121,6 +127,8 @@ def read_step(span: Span) -> Step:
             request: _at(facts.texts(names.STEP_FINISH_REASONS), i, "")
             for i, request in enumerate(facts.texts(names.STEP_FINISHED))
         },
+        aborted=facts.texts(names.STEP_ABORTED),
+        released=facts.texts(names.STEP_RELEASED),
         running=facts.texts(names.STEP_RUNNING),
         waiting=facts.texts(names.STEP_WAITING),
         held=tuple(_held(facts)),

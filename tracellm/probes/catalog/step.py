@@ -45,6 +45,7 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
         ],
         "resumed": list(cached.resumed_req_ids),
         "held": [(request_id, reason.code.value, reason) for request_id, reason in output.not_scheduled.items()],
+        "released": sorted(output.finished_req_ids),
         "running": [request.request_id for request in scheduler.running],
         "waiting": [request.request_id for request in scheduler.waiting],
         "budget": scheduler.max_num_scheduled_tokens,
@@ -105,6 +106,7 @@ def _complete_step(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
     told[names.STEP_KIND] = "empty"
     if "scheduled" in given:
         _tell_schedule(told, given["scheduled"])
+        _tell_released(told, ledger)
         for request_id in told[names.STEP_REQUESTS]:
             ledger.took_part(request_id, span)
     if "ended" in given:
@@ -113,6 +115,7 @@ def _complete_step(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
         told[names.STEP_LOGITS] = list(given["logits_shape"])
         for request_id in told[names.STEP_FINISHED]:
             ledger.computed(request_id)
+            ledger.queued.discard(request_id)
     if "sampled" in given:
         told.update(sampled_attributes(given["sampled"], ledger.decode))
         told[names.STEP_CANDIDATES] = _candidates(given["sampled"], ledger.decode)
@@ -140,6 +143,7 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     told[names.STEP_NEW] = new
     told[names.STEP_RESUMED] = [request_id for request_id in ids if request_id in resumed]
     told[names.STEP_PREEMPTED] = [request_id for request_id, code, _ in facts["held"] if code == "preempted"]
+    told[names.STEP_RELEASED] = facts["released"]
     told[names.STEP_RUNNING] = facts["running"]
     told[names.STEP_WAITING] = facts["waiting"]
     told[names.STEP_HELD] = [request_id for request_id, _, _ in facts["held"]]
@@ -148,6 +152,15 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     told[names.STEP_BUDGET] = facts["budget"]
     told[names.STEP_BLOCKS_FREE] = facts["free"]
     told[names.STEP_BLOCKS_TOTAL] = facts["total"]
+
+
+def _tell_released(told: dict[str, Any], ledger: Ledger) -> None:
+    """Of the requests that the workers are to forget, those that no step ended were aborted."""
+    told[names.STEP_ABORTED] = [request_id for request_id in told[names.STEP_RELEASED] if request_id in ledger.queued]
+    ledger.queued.difference_update(told[names.STEP_ABORTED])
+    for request_id in told[names.STEP_ABORTED]:
+        ledger.computed(request_id)
+    ledger.queued.update(told[names.STEP_RUNNING], told[names.STEP_WAITING])
 
 
 def _blocks(groups: list[list[int]], num_cached: int) -> tuple[list[int], list[int]]:

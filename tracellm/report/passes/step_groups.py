@@ -135,7 +135,7 @@ def _one_step(step: Step, children: list[Node]) -> Node:
 
 def steps_key(step: Step, failed: bool = False) -> Hashable:
     """Equal for steps that may be folded with whole generations, whatever their requests are called."""
-    changed = bool(step.new), bool(step.resumed), bool(step.preempted), bool(step.finished)
+    changed = tuple(map(bool, (step.new, step.resumed, step.preempted, step.finished, step.aborted)))
     return "steps", step.kind, len(step.requests), changed, failed
 
 
