@@ -40,7 +40,7 @@ class App:
         """One request, and its whole response."""
 
         async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app)
+            transport = httpx.ASGITransport(app=self.app, root_path=self.args.root_path)
             async with httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60) as client:
                 return await client.request(method, path, **further)
 

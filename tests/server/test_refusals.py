@@ -138,6 +138,7 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
         ({"chat_template_kwargs": {"tokenize": True}}, "chat template does not take"),
         ({"continue_final_message": True}, "add_generation_prompt=false"),
         ({"logprobs": True, "top_logprobs": -2}, "logprobs"),
+        ({"max_completion_tokens": 0}, "`max_tokens` must be a whole number, at least 1"),
         ({"logprobs": True, "top_logprobs": 21, "stream": True}, "at most 20"),
     ],
     ids=str,
@@ -184,6 +185,15 @@ def test_keys(runner: asyncio.Runner, engine: FakeEngine, monkeypatch: pytest.Mo
             assert response.headers["www-authenticate"] == "Bearer"
         assert app.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {right}"}).status_code == 200
         assert app.ask("GET", "/health").status_code == 200
+
+
+def test_keys_behind_a_proxy(runner: asyncio.Runner, engine: FakeEngine) -> None:
+    """Under --root-path, which stands before every path, the same paths want a key."""
+    app = App.make(runner, engine, api_key=["one"], root_path="/api")
+    for path in ("/api/v1/models", "/v1/models"):
+        error_of(app.ask("GET", path), 401)
+        assert app.ask("GET", path, headers={"Authorization": "Bearer one"}).status_code == 200
+    assert app.ask("GET", "/api/health").status_code == 200
 
 
 def test_other_websites(runner: asyncio.Runner, app: App) -> None:

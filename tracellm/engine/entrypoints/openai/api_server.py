@@ -142,7 +142,7 @@ async def build_async_engine_client_from_engine_args(engine_args: EngineArgs) ->
 
 def build_app(args: ServeArgs) -> FastAPI:
     """The application: paths, refusals, keys. What it serves with comes in by `init_app_state`."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, root_path=args.root_path)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.include_router(router)
     add_error_handlers(app, PATHS)
     if args.allowed_origins:

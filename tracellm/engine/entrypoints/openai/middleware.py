@@ -39,13 +39,20 @@ class AuthenticationMiddleware:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        guarded = scope["type"] == "http" and scope["method"] != "OPTIONS" and scope["path"].startswith("/v1")
-        if not guarded or self.verify_token(_header(scope, b"authorization")):
+        if not _is_guarded(scope) or self.verify_token(_header(scope, b"authorization")):
             await self.app(scope, receive, send)
             return
         message = "The API key is missing or wrong: send `Authorization: Bearer KEY` with a key of this server."
         refusal = create_error_response(message, HTTPStatus.UNAUTHORIZED)
         await json_response(refusal, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+
+
+def _is_guarded(scope: Any) -> bool:
+    """Is it a path under /v1? With --root-path uvicorn puts that path before the request's own."""
+    if scope["type"] != "http" or scope["method"] == "OPTIONS":
+        return False
+    path: str = scope["path"]
+    return path.startswith("/v1") or path.removeprefix(scope.get("root_path", "")).startswith("/v1")
 
 
 def _digest(token: str) -> bytes:

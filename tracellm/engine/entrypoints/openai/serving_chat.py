@@ -66,9 +66,8 @@ class OpenAIServingChat(OpenAIServing):
         try:
             tokenizer = await self.engine_client.get_tokenizer()
             conversation, engine_prompt = await self._render(request, tokenizer)
-            max_tokens = self._get_max_tokens(
-                len(engine_prompt["prompt_token_ids"]), request.max_completion_tokens or request.max_tokens
-            )
+            asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+            max_tokens = self._get_max_tokens(len(engine_prompt["prompt_token_ids"]), asked)
             generate_arguments = await self._process_inputs(
                 request_id,
                 engine_prompt,
