@@ -92,7 +92,7 @@ class SyncMPClient(MPClient):
         poller.register(output_socket, zmq.POLLIN)
         poller.register(woken, zmq.POLLIN)
         try:
-            while True:
+            while not resources.engine_dead:  # this very thread may collect the client, which closes the socket
                 if not any(source is output_socket for source, _ in poller.poll()):
                     if resources.cause_of_death is None:
                         break  # shut down
@@ -108,9 +108,6 @@ class SyncMPClient(MPClient):
                     outputs_queue.put_nowait(outputs)
         except EngineError as error:
             resources.declare_dead(str(error))
-        except zmq.ZMQError:
-            if not resources.engine_dead:  # else the client was collected, and its sockets closed, by this very thread
-                raise
         finally:
             resources.engine_dead = True
             woken.close()
