@@ -11,6 +11,7 @@ engine cores, Ray, waiting with a log line now and then.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import shutil
 import signal
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["CoreEngineProcManager", "make_socket_directory", "wait_for_engine_startup"]
 
 _PATIENCE = 5.0  # seconds that a process has to end by itself
+_GLANCE = 200  # milliseconds after which a start that is waited for is looked up from
 _LAST_WORDS = 200  # milliseconds in which what a dead process has sent is certainly here
 _starting = threading.Lock()
 _LONGEST_PATH = 90  # characters: the address of an ipc socket may have 107
@@ -185,12 +187,15 @@ def wait_for_engine_startup(
     Raises:
         EngineError: the engine core's own, such as a `ModelLoadError`.
         EngineDeadError: the process ended before it was ready; it has said more on stderr.
+        asyncio.CancelledError: this is inside a task, which has been cancelled meanwhile.
     """
     poller = zmq.Poller()
     poller.register(handshake_socket, zmq.POLLIN)
     poller.register(manager.sentinel, zmq.POLLIN)
     while True:
-        spoken = any(source is handshake_socket for source, _ in poller.poll())
+        while not (events := poller.poll(_GLANCE)):
+            _raise_if_cancelled()
+        spoken = any(source is handshake_socket for source, _ in events)
         if not spoken and not handshake_socket.poll(_LAST_WORDS):
             manager.process.join()
             raise EngineDeadError(
@@ -212,6 +217,18 @@ def wait_for_engine_startup(
                 f"The engine process EngineCore_0 could not start: {message['message']}. This is an error in tracellm "
                 "or in a library; the process has printed its traceback above."
             )
+
+
+def _raise_if_cancelled() -> None:
+    """For an engine that is made inside a task: nothing else can run there now, so Ctrl-C would only be noted, and take
+    effect when the engine is ready (`asyncio.run` makes it cancel the task).
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def remove_socket_directory(directory: str) -> None:
