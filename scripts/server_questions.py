@@ -52,7 +52,7 @@ http = next(span for span in trace.spans if span.trace_id == caller)
 print(f"{{http.name}}: its parent is {{http.parent_span_id}}")
 print(f"{{sum(span.trace_id == caller for span in trace.spans)}} spans of this trace, in {{http.process.name}}")
 steps = [span for span in trace.named("EngineCore.step_fn") if any(link.trace_id == caller for link in span.links)]
-print(f"{{len(steps)}} steps in {{steps[0].process.name}} link to it")
+print(f"{{len(steps)}} steps link to it, in {{', '.join({{step.process.name for step in steps}})}}")
 """
 
 PYTHON = {
