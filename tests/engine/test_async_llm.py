@@ -10,7 +10,7 @@ import pytest
 
 from tracellm import LLM, AsyncLLM, RequestOutput, SamplingParams, StructuredOutputsParams
 from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.exceptions import EngineDeadError, EngineGenerateError
 from tracellm.engine.sampling_params import RequestOutputKind
 
 PROMPTS = ["The capital of France is", "Hello", "1, 2, 3,", "法国的首都是"]
@@ -161,6 +161,20 @@ def test_a_reader_that_stops_gives_its_blocks_back(run, llm):
             assert await is_idle(llm)
 
     run(leave())
+
+
+def test_an_error_that_is_thrown_into_a_stream_gives_the_request_up(run, llm):
+    """Whatever its kind: also one that looks like a refusal."""
+
+    async def throw() -> None:
+        for error in (ValueError("mine"), EngineGenerateError, KeyError("mine")):
+            stream = llm.generate(PROMPTS[0], greedy(200), "thrown")
+            await anext(stream)
+            with pytest.raises((ValueError, EngineGenerateError)):
+                await stream.athrow(error)
+            assert not llm.output_processor.has_unfinished_requests()
+
+    run(throw())
 
 
 def test_a_forgotten_stream_is_given_up_too(run, llm):

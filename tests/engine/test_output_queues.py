@@ -9,6 +9,7 @@ from tests.engine.core_requests import core_request
 from tracellm.engine.errors import InvalidRequestError
 from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.messages import EngineCoreOutput, FinishReason
+from tracellm.engine.metrics.stats import IterationStats
 from tracellm.engine.output_processor import OutputProcessor, RequestOutputCollector
 from tracellm.engine.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.parallel_sampling import ParentRequest
@@ -43,6 +44,16 @@ def follow(
     for index, (child, child_params) in enumerate([parent.get_child_info(index) for index in range(n)]):
         processor.add_request(core_request(child, [1, 2], child_params), None, parent, index, queue)
     return queue
+
+
+def test_a_failed_request_counts_as_failed_and_has_no_first_token():
+    """The statistics of its step have it among those that ended, by an error, and no times of tokens it never got."""
+    processor = OutputProcessor(None, log_stats=True)
+    follow(processor, "a")
+    stats = IterationStats()
+    processor.process_outputs([EngineCoreOutput("a", [], finish_reason=FinishReason.ERROR)], 1.0, stats)
+    assert [request.finish_reason for request in stats.finished_requests] == [FinishReason.ERROR]
+    assert (stats.time_to_first_tokens_iter, stats.num_prompt_tokens) == ([], 0)
 
 
 @pytest.fixture

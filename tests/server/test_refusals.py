@@ -148,6 +148,14 @@ def test_a_conversation_that_cannot_be(app: App, fields: dict[str, Any], said: s
     assert said in error_of(app.post(CHAT, {"messages": HELLO, **fields}), 400)["message"]
 
 
+def test_a_null_template_is_no_template(runner: asyncio.Runner, engine: FakeEngine) -> None:
+    """It passes, as it asks for nothing, and the template of --chat-template still counts."""
+    app = App.make(runner, engine, chat_template="{{ messages[0].content }}{{ messages[0].content }}")
+    tokens = app.post("/tokenize", {"messages": HELLO}).json()["tokens"]
+    body = {"messages": HELLO, "chat_template_kwargs": {"chat_template": None}}
+    assert app.post("/tokenize", body).json()["tokens"] == tokens
+
+
 def test_a_body_that_is_too_large(runner: asyncio.Runner, engine: FakeEngine) -> None:
     """A body beyond --max-request-bytes is a 413, however it comes, and the next request is served."""
     app = App.make(runner, engine, max_request_bytes=1000)

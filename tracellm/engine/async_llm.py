@@ -216,10 +216,9 @@ class AsyncLLM(EngineClient):
                 output = queue.get_nowait() or await queue.get()
                 finished = output.finished
                 yield output
-        except (asyncio.CancelledError, GeneratorExit):
+        except (asyncio.CancelledError, GeneratorExit, ValueError):
+            # The own message of a ValueError says it all; EngineDeadError is one.
             await self._give_up(request_id, queue)
-            raise
-        except ValueError:  # its own message says it all; among them EngineDeadError
             raise
         except Exception as error:
             await self._give_up(request_id, queue)

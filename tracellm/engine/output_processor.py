@@ -147,7 +147,8 @@ class OutputProcessor:
             if state is None:  # aborted while the step ran
                 continue
             try:
-                if iteration_stats is not None:
+                failed = output.finish_reason is FinishReason.ERROR
+                if iteration_stats is not None and not failed:  # there is no token whose times could be told
                     assert engine_core_timestamp is not None
                     self._update_stats_from_output(state, output, engine_core_timestamp, iteration_stats)
                 request_output, finish_reason = self._process_output(state, output)
@@ -155,6 +156,8 @@ class OutputProcessor:
                 if state.queue is None:
                     raise
                 reqs_to_abort += self._fail(state, error, output.finished)
+                if iteration_stats is not None:
+                    self._update_stats_from_finished(state, FinishReason.ERROR, iteration_stats)
                 continue
             if request_output is not None:
                 if state.queue is None:

@@ -1,7 +1,8 @@
 """Who takes in the statistics of every step: a line in the log now and then, and Prometheus metrics.
 
 The output handler of `AsyncLLM` calls `StatLoggerManager.record` after each step that it receives, and whoever runs the
-engine calls `AsyncLLM.do_log_stats` as often as a line is wanted (vLLM's server, and ours: every ten seconds).
+engine calls `AsyncLLM.do_log_stats` as often as a line is wanted (vLLM's server every ten seconds; ours never: it has
+/metrics).
 
 vLLM: vllm/v1/metrics/loggers.py; `PrometheusStatLogger` is in prometheus.py here, which is imported only when it is
 made. Left out: several engine cores and what aggregates them, plugins, speculative decoding, KV connectors.

@@ -106,12 +106,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Send all events."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            await _unless_gone(self._send_events(send), receive)
-        except asyncio.CancelledError:
-            last = f"data: {_shutting_down().model_dump_json()}\n\n"
-            await send({"type": "http.response.body", "body": last.encode(), "more_body": False})
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            try:
+                await _unless_gone(self._send_events(send), receive)
+            except asyncio.CancelledError:
+                last = f"data: {_shutting_down().model_dump_json()}\n\n"
+                await send({"type": "http.response.body", "body": last.encode(), "more_body": False})
         finally:
             await self.events.aclose()
             self.on_end()

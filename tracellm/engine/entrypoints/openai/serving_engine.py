@@ -137,6 +137,7 @@ class OpenAIServing:
             "documents": documents,
             **(chat_template_kwargs or {}),
         }
+        arguments["chat_template"] = arguments["chat_template"] or chat_template  # null does not undo --chat-template
         text = apply_hf_chat_template(tokenizer, conversation, **arguments)
         return conversation, await self.models.async_tokenizer.tokenize(
             text, add_special_tokens=add_special_tokens, max_length=max_length, bounded=bounded
