@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.engine.clients.in_thread import engines_in_threads
+from tests.engine.core_requests import core_request
 from tracellm import LLM, SamplingParams
 from tracellm.probes.session import Recording
 from tracellm.report.facts import requests
@@ -15,6 +17,8 @@ from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import steps
 
 PARAMS = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+LONG = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+HEADERS = [{"traceparent": f"00-{digit * 32}-{digit * 16}-01"} for digit in "12"]
 
 
 @dataclass
@@ -163,3 +167,23 @@ def test_headers_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert (life.trace_id, life.parent_span_id) == (trace_id, parent)
     assert seen == [{"traceparent": f"00-{trace_id}-{life.span_id}-01", "tracestate": "x=1"}]
     assert trace.orphans == []
+
+
+def test_an_id_that_is_used_again_at_once(tmp_path: Path):
+    """Each of the two requests has a life of its own, made where it was submitted, and steps that are linked to it."""
+    with Recording(tmp_path, detail="step") as recording, engines_in_threads():
+        llm = LLM(num_gpu_blocks_override=64, multiprocess_mode=True)
+        client = llm.llm_engine.engine_core
+        client.add_request(core_request("7", [1, 2], LONG, trace_headers=HEADERS[0]))
+        client.get_output()
+        client.abort_requests(["7"])
+        client.add_request(core_request("7", [1, 2], PARAMS, trace_headers=HEADERS[1]))
+        while not any(output.finished for output in client.get_output().outputs):
+            pass
+        client.shutdown()
+    assert recording.stats["problems"] == []
+    trace = RunFolder.open(tmp_path).trace
+    assert trace.named(names.REQUEST_SPAN) == []  # here nobody has submitted them
+    links = [link.span_id for step in trace.named("EngineCore.step_fn") for link in step.links]
+    assert set(links) == {"1" * 16, "2" * 16}
+    assert links.count("2" * 16) == PARAMS.max_tokens

@@ -14,7 +14,7 @@ from tracellm.probes.traceparent import HEADER, parse, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ARRIVES", "give_place"]
+__all__ = ["ADDED", "ARRIVES", "give_place"]
 
 
 def give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -45,15 +45,23 @@ def _begin_life(ledger: Ledger, facts: Any) -> None:
 
 
 def _capture_arrived(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return argument(args, kwargs, 1, "request").request_id
+
+
+def _arrived(facts: Any) -> dict[str, Any]:
+    return {names.ARGUMENTS: [f"request_id={facts}"], names.RESULT: "Request"}
+
+
+def _capture_added(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     request = argument(args, kwargs, 1, "request")
     return request.request_id, parse((request.trace_headers or {}).get(HEADER))
 
 
-def _arrived(facts: Any) -> dict[str, Any]:
-    return {names.ARGUMENTS: [f"request_id={facts[0]}"], names.RESULT: "Request"}
+def _added(facts: Any) -> dict[str, Any]:
+    return {names.ARGUMENTS: ["request=Request"]}
 
 
-def _note_arrived(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def _note_added(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
     if facts is not None and facts[1] is not None:
         ledger.computed_here(facts[0], *facts[1])
 
@@ -63,6 +71,10 @@ ARRIVES = Entry(
     "request",
     _capture_arrived,
     _arrived,
-    observe=_note_arrived,
     span_name="EngineCore.preprocess_add_request",
 )
+
+ADDED = Entry(
+    "tracellm.engine.sched.scheduler:Scheduler.add_request", "request", _capture_added, _added, observe=_note_added
+)
+"""In turn with aborts, which `preprocess_add_request` is not: an id may be used again as soon as it was given up."""

@@ -10,7 +10,7 @@ from typing import Any
 from tracellm.probes.brief import brief, written
 from tracellm.probes.caller import caller, caller_attributes
 from tracellm.probes.catalog.helpers import argument, called_by, capture_engine, inherited, learn_engine, plain
-from tracellm.probes.catalog.lives import ARRIVES, give_place
+from tracellm.probes.catalog.lives import ADDED, ARRIVES, give_place
 from tracellm.probes.catalog.outputs import outputs_of
 from tracellm.probes.catalog.sampling import changed_parameters
 from tracellm.probes.ledger import Ledger
@@ -210,6 +210,6 @@ ENTRIES = (
     *plain("request", "structured_output.manager", "StructuredOutputManager.grammar_init"),
     *plain("request", "structured_output.manager", "StructuredOutputManager._create_grammar"),
     *plain("request", "structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
-    *plain("request", "sched.scheduler", "Scheduler.add_request"),
+    ADDED,
     Entry("tracellm.engine.sched.request_queue:*RequestQueue.add_request", "request", lifeline="Scheduler"),
 )

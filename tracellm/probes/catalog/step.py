@@ -158,8 +158,6 @@ def _tell_released(told: dict[str, Any], ledger: Ledger) -> None:
     """Of the requests that the workers are to forget, those that no step ended were aborted."""
     told[names.STEP_ABORTED] = [request_id for request_id in told[names.STEP_RELEASED] if request_id in ledger.queued]
     ledger.queued.difference_update(told[names.STEP_ABORTED])
-    for request_id in told[names.STEP_ABORTED]:
-        ledger.computed(request_id)
     ledger.queued.update(told[names.STEP_RUNNING], told[names.STEP_WAITING])
 
 
