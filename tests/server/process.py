@@ -13,7 +13,7 @@ ROOT = str(Path(__file__).parents[2])
 FAKE = """
 import asyncio, contextlib, sys
 from types import SimpleNamespace
-from tracellm.engine.entrypoints.openai import api_server
+from tracellm.engine.entrypoints.openai import api_server, launcher
 from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.outputs import CompletionOutput, RequestOutput
 
@@ -46,6 +46,7 @@ async def build(args):
         print("the engine was shut down", file=sys.stderr)
 
 api_server.build_async_engine_client = build
+launcher._WATCHDOG_SECONDS = 600
 from tracellm.cli import main
 sys.argv = ["tracellm", *sys.argv[1:]]
 main()

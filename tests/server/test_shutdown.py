@@ -1,15 +1,19 @@
 """How a server ends whose requests do not, or whose engine has died. The engine is a small one that starts at once."""
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2 as httpx
+import pytest
 
 from tests.server.process import Server
+from tracellm.engine.entrypoints.openai import launcher
 
 
 @contextmanager
@@ -39,8 +43,8 @@ def test_a_second_interrupt_does_not_wait() -> None:
         server.signal(signal.SIGINT)
         while True:  # until the first has been seen: the port closes
             try:
-                httpx.get(f"{server.url}/health")
-            except httpx.ConnectError:
+                httpx.get(f"{server.url}/health", timeout=60)
+            except httpx.TransportError:  # refused, or the connection was taken and is not served any more
                 break
         server.signal(signal.SIGINT)
         assert json.loads(next(events))["error"]["code"] == 503
@@ -58,16 +62,32 @@ def test_a_dead_engine_ends_the_server() -> None:
         body = {"prompt": [13], "stream": True}
         events = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).text.split("\n\n")
         assert json.loads(events[2].removeprefix("data: "))["error"]["type"] == "EngineDeadError"
-        assert httpx.get(f"{server.url}/health").status_code == 503
-        assert httpx.post(f"{server.url}/v1/completions", json={"prompt": [1]}).status_code == 503
+        assert httpx.get(f"{server.url}/health", timeout=60).status_code == 503
+        assert httpx.post(f"{server.url}/v1/completions", json={"prompt": [1]}, timeout=60).status_code == 503
         assert server.end() == (1, "the engine was shut down\ntracellm: It has died.\n")
+
+
+def test_a_dead_engine_ends_a_server_that_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one who looks now and then leaves /health a whole period in which to say 503."""
+    engine: Any = SimpleNamespace(errored=False)
+    server: Any = SimpleNamespace(should_exit=False)
+    seen: list[tuple[bool, bool]] = []
+
+    async def sleep(seconds: float) -> None:
+        seen.append((engine.errored, server.should_exit))
+        engine.errored = len(seen) > 1
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(launcher._watchdog(server, engine))
+    assert seen == [(False, False), (False, False), (True, False)]
+    assert server.should_exit
 
 
 def test_an_explained_server_leaves_its_run_folder(tmp_path: Path) -> None:
     """With --explain the reports are written after SIGTERM, and no key is in them."""
     folder = tmp_path / "run"
     with Server.fake("--explain", "--out", str(folder), "--api-key", "one", "--api-key=two") as server:
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
         server.signal(signal.SIGTERM)
         status, said = server.end()
     assert status == 0, said

@@ -20,7 +20,7 @@ from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 
 __all__ = ["interrupt_on_signals", "serve_http"]
 
-_WATCHDOG_SECONDS = 5.0  # as vLLM; so long is /health able to say 503
+_WATCHDOG_SECONDS = 5.0  # as vLLM; so long, at least, /health says 503, unless a request ends the server earlier
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _LOG_CONFIG: dict[str, Any] = {
@@ -96,14 +96,14 @@ async def serve_http(
 
 
 async def _watchdog(server: Server, engine_client: AsyncLLM) -> None:
-    """End the server when its engine has died; a stream that learns of it has sent its status already.
+    """End the server some time after its engine has died; a stream that learns of it has sent its status already.
 
-    vLLM: vllm/entrypoints/launcher.py::watchdog_loop.
+    vLLM: vllm/entrypoints/launcher.py::watchdog_loop, which ends it as soon as it looks.
     """
-    while True:
+    while not engine_client.errored:
         await asyncio.sleep(_WATCHDOG_SECONDS)
-        if engine_client.errored:
-            server.should_exit = True
+    await asyncio.sleep(_WATCHDOG_SECONDS)
+    server.should_exit = True
 
 
 def interrupt_on_signals() -> None:
