@@ -32,7 +32,7 @@ unit: $(VENV)/installed-dev tests/mermaid/node_modules
 docs: $(VENV)/installed-dev
 	$(BIN)/python scripts/make_docs.py
 
-# The table in docs/parity.md: every recording of a real vLLM, run here.
+# The tables in docs/parity.md: every recording of a real vLLM, run here, and through each client (some 15 minutes).
 parity: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m scripts.make_parity
 

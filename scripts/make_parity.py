@@ -2,24 +2,27 @@
 
     python -m scripts.make_parity, or make parity
 
-runs every recording in tests/fixtures, the whole engines and the scheduler alone, and writes the table between
-`<!-- made: parity -->` and `<!-- end -->`; all else on the pages is written by hand. `tests/docs/test_parity.py` fails
-when the table speaks of other recordings than there are; `tests/engine/parity` fails when anything differs.
+runs every recording in tests/fixtures, the whole engines and the scheduler alone, and writes the tables between
+`<!-- made: parity -->` or `<!-- made: clients -->` (parity_clients.py) and `<!-- end -->`; all else on the pages is
+written by hand. `tests/docs/test_parity.py` fails when a table speaks of other recordings than there are;
+`tests/engine/parity` fails when anything differs. What differs through a client is printed, and the exit status is 1.
 """
 
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from scripts.parity_clients import client_rows, client_table, run_clients
 from tests.engine.parity import cases
 from tests.engine.parity.compare import Tally, compare_batches, count_values
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"en": "docs/parity.md", "zh": "docs/zh/parity.md"}
-MADE = re.compile(r"(<!-- made: parity -->\n).*?(<!-- end -->)", re.DOTALL)
+MADE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 HEADINGS = {
     "en": "| recordings of | cases | steps | decisions compared | equal | tokens compared | equal |",
@@ -100,16 +103,27 @@ def table(lang: str, of: list[tuple[str, int, Tally]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def whole_engines(of: list[tuple[str, int, Tally]]) -> Tally:
+    """What was compared of recordings of whole engines, without those of the scheduler alone."""
+    return sum((tally for name, _, tally in of if name not in ("policies", "windows", "all")), Tally())
+
+
+def put_into(page: Path, tables: dict[str, str]) -> None:
+    """Replace the tables of a page."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(MADE.sub(lambda made: made[1] + tables[made[2]] + made[3], text), encoding="utf-8")
+
+
 def main() -> None:
     """Run everything and write both pages."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     found = rows(run_here)
+    through_clients, differences = run_clients()
+    clients = client_rows(whole_engines(found), through_clients)
     for lang, name in PAGES.items():
-        page = ROOT / name
-        text = page.read_text(encoding="utf-8")
-        made = MADE.sub(rf"\g<1>{table(lang, found)}\g<2>", text)
-        page.write_text(made, encoding="utf-8")
+        put_into(ROOT / name, {"parity": table(lang, found), "clients": client_table(lang, clients)})
         print(f"made {name}")
+    sys.exit("\n\n".join(differences) or None)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,24 @@ from typing import Any
 
 import pytest
 
+from tests.engine.parity.drive import watch
 from tracellm.engine import mp_base, mp_client
 from tracellm.engine.core_client import EngineCoreClient
 from tracellm.engine.core_proc import EngineCoreProc
 from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
 from tracellm.engine.mp_client import AsyncMPClient, SyncMPClient
 
-__all__ = ["AsyncInStep", "Core", "SyncInStep", "core_of", "engines_in_threads", "in_step"]
+__all__ = [
+    "AsyncInStep",
+    "Core",
+    "SteppedCore",
+    "SyncInStep",
+    "as_clients",
+    "core_of",
+    "engines_in_threads",
+    "in_step",
+    "watch_client",
+]
 
 
 class Core(EngineCoreProc):
@@ -42,9 +53,14 @@ class SteppedCore(Core):
         while True:
             self._handle_client_request(*self.input_queue.get())
 
-    def make_step(self) -> None:
-        """One step."""
-        self._process_engine_step()
+    def make_step(self) -> list[dict[str, Any]]:
+        """One step; what was decided for it, if anything was to be done."""
+        steps, unwatch = watch(self.scheduler)
+        try:
+            self._process_engine_step()
+        finally:
+            unwatch()
+        return steps
 
     def step_fn(self) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
         """As always, with an answer in any case."""
@@ -124,14 +140,13 @@ def core_of(client: mp_base.MPClient) -> EngineCoreProc:
 class SyncInStep(SyncMPClient):
     """A `SyncMPClient` for which a step is made whenever it wants outputs, as for an `InprocClient`."""
 
-    @property
-    def engine_core(self) -> EngineCoreProc:
-        """Where an `InprocClient` has it."""
-        return core_of(self)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.steps: list[dict[str, Any]] = []
 
     def get_output(self) -> EngineCoreOutputs:
         """Those of the next step."""
-        self.call_utility("make_step")
+        self.steps += self.call_utility("make_step")
         return super().get_output()
 
 
@@ -141,15 +156,11 @@ class AsyncInStep(EngineCoreClient):
     def __init__(self, *arguments: Any) -> None:
         self.loop = asyncio.new_event_loop()
         self.client = AsyncMPClient(*arguments)
-
-    @property
-    def engine_core(self) -> EngineCoreProc:
-        """Where an `InprocClient` has it."""
-        return core_of(self.client)
+        self.steps: list[dict[str, Any]] = []
 
     def get_output(self) -> EngineCoreOutputs:
         """Those of the next step."""
-        self.loop.run_until_complete(self.client.call_utility_async("make_step"))
+        self.steps += self.loop.run_until_complete(self.client.call_utility_async("make_step"))
         return self.loop.run_until_complete(self.client.get_output_async())
 
     def add_request(self, request: EngineCoreRequest) -> None:
@@ -171,9 +182,23 @@ class AsyncInStep(EngineCoreClient):
         self.loop.close()
 
 
+def watch_client(llm: Any) -> tuple[list[dict[str, Any]], Callable[[], None]]:
+    """For `drive.run_batch`: what the engine core of such a client decides from now on, as it tells it."""
+    client = llm.llm_engine.engine_core
+    client.steps = []
+    return client.steps, lambda: None
+
+
+@contextmanager
+def as_clients(client_class: Callable[..., EngineCoreClient]) -> Iterator[None]:
+    """Inside, `LLM(multiprocess_mode=True)` has such a client."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mp_client, "SyncMPClient", client_class)
+        yield
+
+
 @contextmanager
 def in_step(client_class: Callable[..., EngineCoreClient]) -> Iterator[None]:
     """Inside, `LLM(multiprocess_mode=True)` has such a client, and its engine core makes a step when it is asked to."""
-    with engines_in_threads(SteppedCore) as patch:
-        patch.setattr(mp_client, "SyncMPClient", client_class)
+    with engines_in_threads(SteppedCore), as_clients(client_class):
         yield

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-__all__ = ["MODEL", "Library", "make_llm", "record_step", "run_batch", "run_case", "watch"]
+__all__ = ["MODEL", "Library", "make_llm", "record_output", "record_step", "run_batch", "run_case", "watch"]
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "tiny-random-qwen2"
 
@@ -42,8 +42,14 @@ def run_case(library: Library, case: Json) -> list[Json]:
     return [run_batch(library, llm, batch) for batch in case["batches"]]
 
 
-def run_batch(library: Library, llm: Any, batch: Json) -> Json:
+def run_batch(library: Library, llm: Any, batch: Json, watch_llm: Any = None) -> Json:
     """Run one batch.
+
+    Args:
+        library: what is driven.
+        llm: the engine.
+        batch: the requests.
+        watch_llm: as `watch`, but given the engine; None watches the scheduler, which is in this process then.
 
     Returns:
         `steps`: one entry for each call of `Scheduler.schedule()`; `outputs`: what `generate` returned, or (`"how":
@@ -51,13 +57,16 @@ def run_batch(library: Library, llm: Any, batch: Json) -> Json:
     """
     if batch.get("reset_prefix_cache"):
         llm.reset_prefix_cache()
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-    steps, unwatch = watch(scheduler)
+    steps, unwatch = (watch_llm or _watch_llm)(llm)
     try:
         outputs = (_run_steps if batch["how"] == "engine" else _generate)(library, llm, batch)
     finally:
         unwatch()
     return {"steps": steps, "outputs": outputs}
+
+
+def _watch_llm(llm: Any) -> tuple[list[Json], Any]:
+    return watch(llm.llm_engine.engine_core.engine_core.scheduler)
 
 
 def watch(scheduler: Any) -> tuple[list[Json], Any]:
@@ -98,7 +107,7 @@ def record_step(scheduler: Any, output: Any) -> Json:
     }
 
 
-def _params(library: Library, spec: Json) -> Any:
+def params_of(library: Library, spec: Json) -> Any:
     values = dict(spec["params"])
     if values.get("logit_bias"):  # JSON has no numbers for keys
         values["logit_bias"] = {int(token): bias for token, bias in values["logit_bias"].items()}
@@ -107,7 +116,7 @@ def _params(library: Library, spec: Json) -> Any:
     return library.SamplingParams(**values)
 
 
-def _prompt(spec: Json) -> Any:
+def prompt_of(spec: Json) -> Any:
     return spec["prompt"] if "prompt" in spec else {"prompt_token_ids": spec["prompt_token_ids"]}
 
 
@@ -115,9 +124,9 @@ def _generate(library: Library, llm: Any, batch: Json) -> list[Any]:
     specs = batch["requests"]
     more = {"priority": [spec["priority"] for spec in specs]} if "priority" in specs[0] else {}
     outputs = llm.generate(
-        [_prompt(spec) for spec in specs], [_params(library, spec) for spec in specs], use_tqdm=False, **more
+        [prompt_of(spec) for spec in specs], [params_of(library, spec) for spec in specs], use_tqdm=False, **more
     )
-    return [_record_output(output) for output in outputs]
+    return [record_output(output) for output in outputs]
 
 
 def _run_steps(library: Library, llm: Any, batch: Json) -> list[Any]:
@@ -129,18 +138,18 @@ def _run_steps(library: Library, llm: Any, batch: Json) -> list[Any]:
             if spec["add_before_step"] == len(outputs):
                 engine.add_request(
                     spec["request_id"],
-                    _prompt(spec),
-                    _params(library, spec),
+                    prompt_of(spec),
+                    params_of(library, spec),
                     arrival_time=spec["arrival_time"],
                     priority=spec["priority"],
                 )
             if spec["abort_before_step"] == len(outputs):
                 engine.abort_request([spec["request_id"]])
-        outputs.append([_record_output(output) for output in engine.step()])
+        outputs.append([record_output(output) for output in engine.step()])
     return outputs
 
 
-def _record_output(output: Any) -> list[Any]:
+def record_output(output: Any) -> list[Any]:
     """A `RequestOutput`: id, finished, cached tokens, prompt log probabilities, and its completions."""
     return [
         output.request_id,

@@ -1,8 +1,10 @@
 """The recorded workloads through the clients whose engine core is behind sockets: nothing is lost or changed there.
 
 A step is made when the client asks for one, so that requests come and go between the same steps as in the recording:
-then every decision and every token must be vLLM's. One case of each group; `make parity` runs them all, and also with
-engine cores in processes of their own that step whenever they can.
+then every decision and every output must be vLLM's. The engine core is a real one behind real sockets, in a thread of
+this process. Here are the smallest recordings of each kind of message: several calls with a reset between them, aborts,
+priorities, log probabilities, text, several outputs of a request, penalties. `make parity` runs all recordings, with
+the engine core in another process.
 """
 
 import json
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 import tracellm
-from tests.engine.clients.in_thread import AsyncInStep, SyncInStep, in_step
+from tests.engine.clients.in_thread import AsyncInStep, SyncInStep, in_step, watch_client
 from tests.engine.parity.cases import engine_cases, scheduler_cases
 from tests.engine.parity.compare import compare_batches
 from tests.engine.parity.drive import Library, make_llm, run_batch
@@ -21,25 +23,26 @@ from tracellm.engine import sampling_params
 TRACELLM = Library.of(tracellm, sampling_params)
 MULTIPROCESS = TRACELLM._replace(LLM=partial(tracellm.LLM, multiprocess_mode=True))
 
-
-def smallest_cases() -> list[dict[str, Any]]:
-    """Of each group the case with the fewest steps."""
-    smallest: dict[str, dict[str, Any]] = {}
-    for case in [*scheduler_cases(), *engine_cases()]:
-        number = sum(len(recorded["steps"]) for recorded in case["recorded"])
-        if case["group"] not in smallest or number < smallest[case["group"]]["number"]:
-            smallest[case["group"]] = case | {"number": number}
-    return list(smallest.values())
+SYNC = ("scheduler", "priority", "text", "several", "processors", "logprobs")
+ASYNC = ("batches", "arrivals", "several", "seeded", "logprobs")
 
 
-@pytest.mark.parametrize("client_class", [SyncInStep, AsyncInStep])
-@pytest.mark.parametrize("case", smallest_cases(), ids=lambda case: case["name"])
-def test_serves_as_vllm_through_sockets(client_class, case):
+def smallest(group: str) -> dict[str, Any]:
+    """Of a group the case with the fewest steps."""
+    cases = [case for case in [*scheduler_cases(), *engine_cases()] if case["group"] == group]
+    return min(cases, key=lambda case: sum(len(recorded["steps"]) for recorded in case["recorded"]))
+
+
+@pytest.mark.parametrize(
+    ("client_class", "group"), [(SyncInStep, group) for group in SYNC] + [(AsyncInStep, group) for group in ASYNC]
+)
+def test_serves_as_vllm_through_sockets(client_class, group):
     """Every step is scheduled, and every output is, as vLLM's engine did it."""
+    case = smallest(group)
     with in_step(client_class):
         llm = make_llm(MULTIPROCESS, case)
         try:
-            ours = [run_batch(TRACELLM, llm, batch) for batch in case["batches"]]
+            ours = [run_batch(TRACELLM, llm, batch, watch_client) for batch in case["batches"]]
         finally:
             llm.llm_engine.engine_core.shutdown()
     _, difference = compare_batches(case, json.loads(json.dumps(ours)))
