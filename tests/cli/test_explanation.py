@@ -1,11 +1,13 @@
 """`with tracellm.explain() as run:`, for notebooks and scripts."""
 
 import json
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
 import tracellm
+from tests.cli.conftest import Command
 
 
 @tracellm.probe
@@ -25,6 +27,22 @@ def test_a_block_is_recorded_and_explained(tmp_path: Path, capsys: pytest.Captur
     assert "greet" in run.sequence()
     assert isinstance(run.steps(), str)
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Command) -> None:
+    """That its process is not recorded, since it was there before, is told when the block ends, and by `show`."""
+    spawn = multiprocessing.get_context("spawn")
+    enough = spawn.Event()
+    engine = spawn.Process(name="EngineCore_0", target=enough.wait)
+    engine.start()
+    with tracellm.explain(tmp_path / "run", lang="en"):
+        greet("you")
+    enough.set()
+    engine.join()
+    told = f"tracellm: of the recording: EngineCore_0 (pid {engine.pid}) was started before the recording began"
+    assert capsys.readouterr().err.startswith(told)
+    shown = command("show", "--lang", "en", str(tmp_path / "run"), "steps")
+    assert (shown.status, shown.err.startswith(told)) == (0, True)
 
 
 def test_an_exception_passes_and_is_recorded(tmp_path: Path) -> None:

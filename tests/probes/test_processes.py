@@ -68,7 +68,8 @@ def test_a_process_that_lives_on(tmp_path: Path):
     assert process.exitcode == 0
     [problem] = later.stats["problems"]
     assert problem == (
-        f"EngineCore_0 (pid {process.pid}) was started before the recording began: what it does is not recorded"
+        f"EngineCore_0 (pid {process.pid}) was started before the recording began: what it does is not recorded. "
+        "Make the engine while the recording runs"
     )
     assert later.processes == [{"pid": os.getpid(), "name": "main"}]
     assert len(RunFolder.open(tmp_path / "a").trace.spans) == len(trace.spans)

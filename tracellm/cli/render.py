@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.cli.errors import CommandError
-from tracellm.report.problems import problem_text
+from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
@@ -25,9 +25,11 @@ def tell(lang: Language, key: str, **values: Any) -> None:
 
 
 def tell_problems(run: RunFolder, lang: Language) -> None:
-    """Say what is missing or damaged in a run folder, on stderr."""
+    """Say what is missing or damaged in a run folder, and what was not recorded, on stderr."""
     for problem in run.problems:
         tell(lang, "problem", problem=problem_text(problem, lang))
+    for met in recording_problems(run.manifest):
+        tell(lang, "recording", problem=met)
 
 
 def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:

@@ -108,7 +108,8 @@ def earlier_engines() -> list[str]:
     if multiprocessing is None:
         return []
     return [
-        f"{one.name} (pid {one.pid}) was started before the recording began: what it does is not recorded"
+        f"{one.name} (pid {one.pid}) was started before the recording began: what it does is not recorded. "
+        "Make the engine while the recording runs"
         for one in multiprocessing.active_children()
         if one.name.startswith("EngineCore")
     ]

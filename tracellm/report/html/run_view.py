@@ -9,7 +9,7 @@ from typing import Any
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm
 from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests
 from tracellm.report.html.places import short_path, short_paths
-from tracellm.report.problems import problem_text
+from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.quantities import byte_size, duration, percent
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import CODE, COMMAND, VLLM_FILES
@@ -156,10 +156,8 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
 
 def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
     """What could not be read of the folder, and what the probes themselves ran into."""
-    probes = run_folder.manifest.get("probes")
-    met = probes.get("problems") if isinstance(probes, Mapping) else None
-    found = [problem_text(problem, lang) for problem in run_folder.problems]
-    return [visible(str(problem)) for problem in [*found, *(met if isinstance(met, list) else [])]]
+    found = [visible(problem_text(problem, lang)) for problem in run_folder.problems]
+    return [*found, *recording_problems(run_folder.manifest)]
 
 
 def about_view(manifest: Mapping[str, Any], lang: str) -> _View:

@@ -74,6 +74,7 @@ Examples:
     "cli.error.render": "{file} was not written: {reason}. {recorded}",
     "cli.error.manifest": "cannot finish {path}: {reason}. What was recorded is still there",
     "cli.error.problem": "damaged recording: {problem}",
+    "cli.error.recording": "of the recording: {problem}",
     "cli.error.unfinished": "this run did not finish: it was killed, or is still running. What it recorded is here",
 }
 
@@ -144,5 +145,6 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.error.render": "未能写出 {file}：{reason}。{recorded}",
     "cli.error.manifest": "无法写完 {path}：{reason}。已记录的内容仍在",
     "cli.error.problem": "记录有损坏：{problem}",
+    "cli.error.recording": "关于这次记录：{problem}",
     "cli.error.unfinished": "这次运行没有结束：它被强行终止了，或者还在运行。已记录的内容都在这里",
 }
