@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tracellm import LLM, SamplingParams
+from tracellm import LLM, AsyncLLM, SamplingParams
 from tracellm.engine.errors import EngineError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
@@ -103,3 +103,9 @@ def test_more_kv_cache_than_the_machine_has_is_refused(qwen2_checkpoint, monkeyp
     monkeypatch.setenv("TRACELLM_CPU_KVCACHE_SPACE", "1000000")
     with pytest.raises(EngineError, match=r"TRACELLM_CPU_KVCACHE_SPACE is 1000000 GiB, more than .* GiB\). Lower it"):
         LLM(str(qwen2_checkpoint))
+
+
+def test_an_asynchronous_engine_in_this_process():
+    """It cannot be had: what `LLM` takes for it is refused where every other argument of `LLM` is accepted."""
+    with pytest.raises(EngineError, match=r"^AsyncLLM has no argument `multiprocess_mode`: .*use LLM"):
+        AsyncLLM(model="tiny", multiprocess_mode=False)

@@ -139,6 +139,11 @@ class EngineArgs:
         own = list(cls.__dataclass_fields__)
         for name in [name for name in arguments if name not in own]:
             value = arguments.pop(name)
+            if name == "multiprocess_mode":  # LLM's own, which does not come here
+                raise EngineError(
+                    "AsyncLLM has no argument `multiprocess_mode`: its engine core always has a process of its own. "
+                    "Leave it out, or use LLM(..., multiprocess_mode=False) for an engine core in this process."
+                )
             if name not in NOT_HERE:
                 hint = did_you_mean(name, own + list(NOT_HERE))
                 raise EngineError(f"LLM has no argument `{name}`.{hint} It takes: {', '.join(own)}.")
