@@ -1,10 +1,7 @@
 """Several threads at one client: who waits is told, and no socket is touched by two at once."""
 
 import threading
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from tests.engine.clients.in_thread import core_of, engines_in_threads
 from tests.engine.core_requests import core_request
@@ -14,16 +11,6 @@ from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.messages import EngineCoreOutputs
 from tracellm.engine.mp_client import SyncMPClient
-
-
-@pytest.fixture
-def client() -> Iterator[SyncMPClient]:
-    """One of its own."""
-    vllm_config = EngineArgs(max_model_len=128, num_gpu_blocks_override=17).create_engine_config()
-    with engines_in_threads():
-        client = SyncMPClient(vllm_config, Executor.get_class(vllm_config), False)
-    yield client
-    client.shutdown()
 
 
 def test_every_thread_that_waits_for_outputs_is_told_of_the_end(client):

@@ -1,13 +1,10 @@
 """A request id that is used again at once: what the engine core had computed of the old request is nobody's."""
 
 import asyncio
-from collections.abc import Iterator
-
-import pytest
 
 from tests.engine.clients.in_thread import core_of, engines_in_threads
 from tests.engine.core_requests import core_request
-from tracellm import LLM, AsyncLLM, SamplingParams
+from tracellm import AsyncLLM, SamplingParams
 from tracellm.engine.core_proc import EngineCoreProc
 from tracellm.engine.messages import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from tracellm.engine.mp_base import MPClient
@@ -15,22 +12,6 @@ from tracellm.engine.mp_client import SyncMPClient
 
 LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
-
-
-@pytest.fixture
-def llm() -> Iterator[LLM]:
-    """With a `SyncMPClient`, and the embedded model."""
-    with engines_in_threads():
-        llm = LLM(multiprocess_mode=True, max_model_len=128, num_gpu_blocks_override=17)
-    yield llm
-    llm.llm_engine.engine_core.shutdown()
-
-
-def client_of(llm: LLM) -> SyncMPClient:
-    """Its client."""
-    client = llm.llm_engine.engine_core
-    assert type(client) is SyncMPClient
-    return client
 
 
 def outputs_of(client: SyncMPClient) -> list[EngineCoreOutput]:
@@ -41,9 +22,8 @@ def outputs_of(client: SyncMPClient) -> list[EngineCoreOutput]:
     return outputs
 
 
-def test_outputs_of_a_request_that_was_given_up_are_not_those_of_its_successor(llm):
+def test_outputs_of_a_request_that_was_given_up_are_not_those_of_its_successor(client):
     """However many steps the engine core has made before it reads the abort, and however often the id comes again."""
-    client = client_of(llm)
     client.add_request(core_request("b", [9, 8, 7], SHORT))
     expected = [output.new_token_ids for output in outputs_of(client)]
     for _ in range(3):
@@ -58,9 +38,8 @@ def test_outputs_of_a_request_that_was_given_up_are_not_those_of_its_successor(l
     assert core_of(client).aborted == []
 
 
-def test_a_refusal_comes_after_the_end_of_the_one_before(llm, monkeypatch):
+def test_a_refusal_comes_after_the_end_of_the_one_before(client, monkeypatch):
     """The engine core's refusal is not taken for one of the outputs that are passed over."""
-    client = client_of(llm)
     monkeypatch.setattr(MPClient, "_validate", lambda self, request: None)
     client.add_request(core_request("a", [1, 2, 3], LONG))
     client.get_output()
@@ -70,9 +49,8 @@ def test_a_refusal_comes_after_the_end_of_the_one_before(llm, monkeypatch):
     assert refused.finish_reason is FinishReason.ERROR
 
 
-def test_outputs_that_were_on_their_way_are_passed_over(llm):
+def test_outputs_that_were_on_their_way_are_passed_over(client):
     """Those under an id whose abort is not confirmed, and no others."""
-    client = client_of(llm)
     core: EngineCoreProc = core_of(client)
     client._aborted["a"] = 1
     late = EngineCoreOutputs(outputs=[EngineCoreOutput("a", [1]), EngineCoreOutput("b", [2])])
