@@ -236,6 +236,26 @@ def test_abort_from_outside(run, llm):
     assert [c.finish_reason for c in several[-1].outputs] == ["abort"] * 2
 
 
+def test_abort_while_a_request_of_many_sequences_is_being_added(run, llm):
+    """None of its sequences is added any more, and its reader is told that it has ended."""
+    params = SamplingParams(n=200, seed=1, max_tokens=100, ignore_eos=True)
+
+    async def abort() -> RequestOutput:
+        reading = asyncio.create_task(last(llm.generate(PROMPTS[0], params, "many")))
+        while not llm.output_processor.parent_requests:
+            await asyncio.sleep(0)
+        await llm.abort("many")
+        output = await reading
+        assert not llm.output_processor.has_unfinished_requests()
+        assert llm.output_processor.parent_requests == {}
+        return output
+
+    output = run(abort())
+    assert output.finished
+    assert 0 < len(output.outputs) < 200
+    assert {completion.finish_reason for completion in output.outputs} == {"abort"}
+
+
 def test_a_thousand_quick_aborts(run, llm):
     """Requests that are given up before, at and after their first token, fifty at a time: no block is lost."""
 

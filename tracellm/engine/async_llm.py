@@ -275,6 +275,10 @@ class AsyncLLM(EngineClient):
         children = [parent_req.get_child_info(index) for index in range(parent_req.n)]
         try:
             for index, (child_id, child_params) in enumerate(children):
+                if child_id not in parent_req.child_requests:  # aborted meanwhile
+                    ids = request.prompt_token_ids
+                    queue.put(RequestOutput(request.request_id, prompt, ids, None, [], finished=True))
+                    return
                 child_request = copy(request)
                 child_request.request_id, child_request.sampling_params = child_id, child_params
                 await self._add_request(child_request, prompt, parent_req, index, queue)

@@ -107,7 +107,9 @@ class OutputProcessor:
         aborted = []
         for request_id in request_ids:
             if (parent := self.parent_requests.get(request_id)) is not None:
+                parent.child_requests.intersection_update(self.request_states)  # those yet to be added never will be
                 aborted += self.abort_requests(sorted(parent.child_requests))
+                self.parent_requests.pop(request_id, None)
             elif (state := self.request_states.get(request_id)) is not None:
                 if state.queue is not None and (last := state.make_request_output([], FinishReason.ABORT, None)):
                     state.queue.put(last)
