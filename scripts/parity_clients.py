@@ -82,7 +82,7 @@ def run_clients(processes: int = 2) -> tuple[dict[str, Tally], list[str]]:
         halves = [[case["name"] for case in found[start::processes]] for start in range(processes)]
         for name, tally, difference in chain.from_iterable(pool.map(partial(_run_some, names), halves)):
             tallies[name] += tally
-            differences += [difference] if difference else []
+            differences += [f"{name}: {difference}"] if difference else []
     return tallies, differences
 
 

@@ -1,6 +1,6 @@
 """Runs a recorded workload through an engine core that steps whenever it can, and compares the tokens.
 
-Which requests are there in which step then depends on how quickly they come in, so the decisions are others in each
+Which requests are there in which step then depends on how quickly they come in, so the decisions can be others in each
 run and are not compared. The tokens must not depend on them. All requests of a batch are added at once, also those
 that were to arrive between steps; nothing is aborted: what vLLM had made of a request when it was aborted must be how
 the whole output begins.
