@@ -22,6 +22,8 @@ MOST_BLOCKS = 120
 """Characters of one list of blocks."""
 MOST_CHARACTERS = 24
 """Of one token."""
+LONGEST_ID = 14
+"""Of a request in the narrow column, in characters; what happened beside it has the ids whole."""
 
 
 def steps_view(trace: Trace, lang: str) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def _each(row: StepRow, lang: str) -> str:
 
 def _names(ids: Sequence[str], lang: str) -> str:
     shown, more = clip(ids, MOST_REQUESTS)
-    names = text(lang, "step.comma").join(map(visible, shown))
+    names = text(lang, "step.comma").join(shorten(visible(id), LONGEST_ID) for id in shown)
     return text(lang, "html.steps.ids_more", ids=names, n=more) if more else names
 
 
