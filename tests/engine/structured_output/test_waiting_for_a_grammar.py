@@ -3,9 +3,9 @@
 from concurrent.futures import Future
 
 import numpy as np
-import pytest
 
 from tests.engine.sched.harness import make_request, make_scheduler, run_step
+from tracellm.engine.messages import FinishReason
 from tracellm.engine.request import Request, RequestStatus
 from tracellm.engine.sampling_params import StructuredOutputsParams
 from tracellm.engine.sched.output import SchedulerOutput
@@ -140,13 +140,15 @@ def test_it_can_be_aborted_meanwhile():
     assert run_step(scheduler)[0].num_scheduled_tokens == {}
 
 
-def test_what_went_wrong_in_the_thread_is_raised():
-    """A compilation that failed is not waited for without end."""
+def test_what_went_wrong_in_the_thread_ends_the_request():
+    """A compilation that failed is not waited for without end: its request ends with that, and no other does."""
     request = constrained("a")
-    scheduler = make([request])
+    scheduler = make([request, make_request("b", 5, max_tokens=9)])
     request.structured_output_request.compiling.set_exception(ValueError("no grammar"))  # type: ignore[union-attr]
-    with pytest.raises(ValueError, match="no grammar"):
-        scheduler.schedule()
+    output, outputs = run_step(scheduler)
+    assert list(output.num_scheduled_tokens) == ["b"]
+    failed = {one.request_id: one.stop_reason for one in outputs[0].outputs if one.finish_reason is FinishReason.ERROR}
+    assert failed == {"a": "Request 'a': no grammar"}
 
 
 def test_the_bitmask_has_a_row_for_each_constrained_request():
