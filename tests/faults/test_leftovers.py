@@ -3,11 +3,12 @@
 from tests.faults.processes import Program
 
 SCRIPT = """
-import gc, multiprocessing, os, sys, tempfile, threading
+import gc, multiprocessing, os, sys, tempfile, threading, warnings
 from pathlib import Path
 from tracellm import LLM, SamplingParams
 from tracellm.engine.errors import EngineError
 
+warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)  # Python 3.12 warns of every fork here
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 
 def make():
