@@ -229,13 +229,17 @@ def test_a_program_that_is_killed(tmp_path: Path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(
-    "fork",
+    ("name", "fork"),
     [
-        "if os.fork() == 0:\n    work(9)\n    sys.exit()\nos.wait()",
-        "p = multiprocessing.get_context('fork').Process(target=work, args=(9,)); p.start(); p.join()",
+        ("child", "if os.fork() == 0:\n    work(9)\n    sys.exit()\nos.wait()"),
+        (
+            "Its own",
+            "p = multiprocessing.get_context('fork').Process(target=work, args=(9,), name='Its own')\n"
+            "p.start(); p.join()",
+        ),
     ],
 )
-def test_programs_that_fork(tmp_path: Path, fork: str):
+def test_programs_that_fork(tmp_path: Path, name: str, fork: str):
     """A forked child writes its own calls into its own file, with ids of its own; the parent loses nothing."""
     ended = program(tmp_path, fork)
     assert ended.returncode == 0, ended.stderr
@@ -249,7 +253,7 @@ def test_programs_that_fork(tmp_path: Path, fork: str):
         assert span.parent_span_id == root.span_id
         by_process[span.process.name].append(span.attributes[names.ARGUMENTS])
     assert by_process.pop("main") == [[f"x={i}"] for i in range(5)]
-    assert list(by_process.values()) == [[["x=9"]]]
+    assert by_process == {name: [["x=9"]]}
 
 
 def test_calls_that_outlive_the_recording_are_told(tmp_path: Path):

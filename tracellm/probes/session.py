@@ -37,6 +37,7 @@ from tracellm.probes.spawned import (
     Together,
     earlier_engines,
     invitation,
+    name_of_fork,
     process_patches,
     recorded_processes,
 )
@@ -241,8 +242,7 @@ class Recording:
         _stopping = threading.Lock()  # another thread may have held it
         self._is_fork = True
         util = sys.modules.get("multiprocessing.util")
-        process = sys.modules.get("multiprocessing.process")
-        self._name = "child" if process is None else process.current_process().name
+        self._name = name_of_fork()
         self._listener = None
         self._parent_pid = os.getppid()
         self._others = None

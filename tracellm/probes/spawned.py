@@ -76,6 +76,7 @@ def invitation(folder: Path, detail: str, text: bool, traceparent: str, clock: C
 
 
 _starting = threading.RLock()  # of one thread at a time; a fork of it may start processes too
+_starts: str | None = None  # the name of the process that is being started
 
 
 def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callable[[Function], Function]]:
@@ -83,15 +84,18 @@ def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callab
 
     def _start(start: Function) -> Function:
         def outer(self: Any) -> Any:
+            global _starts
             told = invite()
             if told is None:
                 return start(self)
             with _starting:
                 before = os.environ.get(VARIABLE)
                 os.environ[VARIABLE] = json.dumps(told)
+                _starts = self.name
                 try:
                     return start(self)
                 finally:
+                    _starts = None
                     if before is None:
                         os.environ.pop(VARIABLE, None)
                     else:
@@ -100,6 +104,13 @@ def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callab
         return outer
 
     return {"multiprocessing.process:BaseProcess.start": _start}
+
+
+def name_of_fork() -> str:
+    """What this process, a fork that has just begun, is called: multiprocessing itself tells it only later."""
+    global _starts
+    name, _starts = _starts, None
+    return name or "child"
 
 
 def earlier_engines() -> list[str]:
