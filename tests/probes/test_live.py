@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tracellm.probes.live import HOLD_NS, Follower, Live
+from tracellm.probes.session import Recording
 from tracellm.probes.withheld import Withheld
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Process, Span
@@ -71,6 +72,16 @@ def test_others_are_told_in_their_place(tmp_path: Path):
     assert heard == ["before", "first", "second", "third"]
     live.end()
     assert heard == ["before", "first", "second", "third", "fourth"]
+
+
+def test_others_that_came_and_went_at_the_end(tmp_path: Path):
+    """Those too are told in their place, which is before the script's own end."""
+    heard: list[str] = []
+    recording = Recording(tmp_path, catalog=(), listener=lambda one: heard.append(one.name), script="script.py")
+    recording.start()
+    (tmp_path / "trace" / "Worker_0-2.jsonl").write_bytes(line(span("work", 1)))
+    recording.stop()
+    assert heard == ["work", "script.py"]
 
 
 def test_a_span_waits_for_its_parent():

@@ -116,9 +116,10 @@ def test_swapped_calls_are_out_of_order(run: Trace, seed: Expectation):
 
 @pytest.mark.parametrize("end", ["source", "target"])
 def test_another_lifeline_is_not_found(run: Trace, seed: Expectation, end: str):
-    """A call by, or on, any other lifeline of the table is missing."""
+    """A call by, or on, another lifeline of the table is missing; each arrow is held against a few of the others."""
     for i, arrow in enumerate(seed.arrows):
-        for other in set(seed.lifelines.values()) - {getattr(arrow, end)}:
+        others = sorted(set(seed.lifelines.values()) - {getattr(arrow, end)}, key=sorted)
+        for other in others[i % 6 :: 6]:
             changed: dict[str, Any] = {end: other}
             arrows = [*seed.arrows[:i], replace(arrow, **changed), *seed.arrows[i + 1 :]]
             result = check(run, replace(seed, arrows=arrows))

@@ -64,6 +64,8 @@ class Writer:
         """Write all that is left, then the spans that `last` makes, and end the thread."""
         self._stopping.set()
         self._thread.join()
+        if self._listener is not None:  # others may have come and gone since the last look
+            self._hear(self._listener.look)
         spans, ending = self._drain(pause=False), list(last())
         self._hear_all(ending)
         open_still = self._builder.unfinished(state.open)  # in threads that outlive the recording
