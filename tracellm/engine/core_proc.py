@@ -198,6 +198,7 @@ class EngineCoreProc(EngineCore):
                 engine_core._send_engine_dead(error)
             raise
         finally:
+            remove_socket_directory(directory)  # a notebook's kernel is killed with its children: nobody else may come
             if engine_core is not None:
                 engine_core.shutdown()
 
