@@ -55,6 +55,17 @@ def test_calls_of_different_threads_are_not_folded():
     assert [node.count for node in root.children] == [1, 1, 2, 1]
 
 
+def test_engines_made_with_other_arguments_are_not_folded():
+    """Two engines made on one line are drawn once only when they were made alike."""
+    main = Recorder(1)
+    start = main.call("script.py", 0, 100)
+    for at, arguments in enumerate([["model=a"], ["model=a"], ["multiprocess_mode=True"]]):
+        made = main.call("LLM.__init__", 10 * at, 10 * at + 5, start)
+        made.attributes |= {names.PHASE: "startup", names.ARGUMENTS: arguments}
+    [root] = bottom_up(tree(main), fold)
+    assert [node.count for node in root.children] == [2, 1]
+
+
 def test_a_requests_life_is_no_node():
     """Wherever it stands: what it is the parent of goes to the call that submitted the request, or becomes a root."""
     main = Recorder(1)

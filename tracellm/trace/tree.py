@@ -145,7 +145,9 @@ def _key(span: Span) -> Hashable:
     caller = span.attributes.get(names.CALLER_FILE), span.attributes.get(names.CALLER_LINE)
     host, pid, thread = span.thread
     beside = host, pid, thread.rstrip("0123456789_-")  # threads of one pool do the same work
-    return span.lifeline, span.name, (span.error is not None, span.open), caller, beside
+    told = span.attributes.get(names.ARGUMENTS, ()) if span.attributes.get(names.PHASE) == "startup" else ()
+    engine = tuple(told) if isinstance(told, list) else ()  # engines made with other arguments are other engines
+    return span.lifeline, span.name, (span.error is not None, span.open), caller, beside, engine
 
 
 def _own_ns(trace: Trace, span: Span) -> int:
