@@ -29,6 +29,13 @@ def test_a_block_is_recorded_and_explained(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_notebook_shows_what_to_ask_for(tmp_path: Path) -> None:
+    """The object itself, as a cell's last line, says where the run is and what there is to see."""
+    assert repr(tracellm.explain(tmp_path / "run")) == (
+        f"<tracellm run in {tmp_path / 'run'}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
+    )
+
+
 def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Command) -> None:
     """That its process is not recorded, since it was there before, is told when the block ends, and by `show`."""
     spawn = multiprocessing.get_context("spawn")

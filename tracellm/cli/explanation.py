@@ -98,6 +98,10 @@ class Explanation:
     ) -> None:
         self.end(exit_status=0 if error is None else 1, error=error)
 
+    def __repr__(self) -> str:
+        """What a notebook shows for it: where the run is, and what to ask it for."""
+        return f"<tracellm run in {self._shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
+
     def calltree(self) -> str:
         """The call tree, from your line down to the kernels. After the `with` block, as are the two below."""
         return calltree_text(RunFolder.open(self.folder), self.lang)
