@@ -3,7 +3,7 @@
     python benchmarks/soak.py [--requests 5000] [--clients 16] [--warm-up 500]
 
 Requests are streams and whole answers, of several lengths, some with several continuations, some given up by their
-client in the middle. The KV cache is filled once before, as its memory counts only from when it is first written to.
+client in the middle.
 """
 
 # ruff: noqa: T201  (it prints a table)
@@ -53,13 +53,6 @@ async def some(port: int, numbers: range, clients: int) -> None:
     await idle(port)
 
 
-async def fill(port: int) -> None:
-    """Write to every block of the KV cache."""
-    for token in range(6):
-        answer = await ask(port, "POST", COMPLETIONS, {"prompt": [token] * 1000, "max_tokens": 1})
-        assert answer.status == 200, answer
-
-
 def main() -> None:
     """Run it, and print a table; exit status 1 when a process has grown too much."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -73,7 +66,6 @@ def main() -> None:
         def memory() -> dict[str, int]:
             return {name: rss_of(pid) for name, pid in pids.items()}
 
-        asyncio.run(fill(server.port))
         asyncio.run(some(server.port, range(options.warm_up), options.clients))
         before = memory()
         print(f"{'requests':>9} {'seconds':>8}" + "".join(f"{name + ' MiB':>12}{'':>9}" for name in pids))

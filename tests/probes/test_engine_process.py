@@ -73,6 +73,13 @@ def test_one_tree_over_both_processes(run: Run):
     assert core.process.name == "EngineCore_0"
 
 
+def test_its_memory_is_taken_at_the_start(run: Run):
+    """A process that lasts writes to its whole KV cache before it takes a request, so that it never grows by it."""
+    asked = [span.attributes[names.ARGUMENTS] for span in run.trace.named("UniProcExecutor.collective_rpc")]
+    taken, steps_begin = asked.index(["method=take_kv_cache_memory"]), asked.index(["method=execute_model"])
+    assert taken < steps_begin
+
+
 def test_no_call_failed(run: Run):
     """That the engine core is told to end is no failure, and all its calls have ended."""
     assert [span.name for span in run.trace.spans if span.error is not None or span.open] == []

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -45,19 +42,12 @@ if TYPE_CHECKING:
     from tracellm.engine.executor.abstract import Executor
     from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
 
-__all__ = ["CoreEngineProcManager", "make_socket_directory", "wait_for_engine_startup"]
+__all__ = ["CoreEngineProcManager", "wait_for_engine_startup"]
 
 _PATIENCE = 5.0  # seconds that a process has to end by itself
 _GLANCE = 200  # milliseconds after which a start that is waited for is looked up from
 _LAST_WORDS = 200  # milliseconds in which what a dead process has sent is certainly here
 _starting = threading.Lock()
-_LONGEST_PATH = 90  # characters: the address of an ipc socket may have 107
-
-
-def make_socket_directory() -> str:
-    """A new directory that only this user may enter, for the sockets of one client."""
-    usual = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="tracellm-", dir=usual if len(usual) < _LONGEST_PATH - 20 else "/tmp")
 
 
 class CoreEngineProcManager:
@@ -229,9 +219,3 @@ def _raise_if_cancelled() -> None:
         return
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def remove_socket_directory(directory: str) -> None:
-    """Remove the directory of the sockets with what is left in it; the owner's process may have done so."""
-    if Path(directory).is_dir():
-        shutil.rmtree(directory, ignore_errors=True)

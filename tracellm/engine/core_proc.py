@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import multiprocessing
-import os
 import queue
 import signal
 import socket
@@ -28,7 +26,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import wait
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +34,6 @@ import zmq
 
 from tracellm.engine.core import EngineCore
 from tracellm.engine.core_inputs import InputDecoder
-from tracellm.engine.core_launch import remove_socket_directory
 from tracellm.engine.errors import EngineError
 from tracellm.engine.handshake import (
     ENGINE_CORE_DEAD,
@@ -57,6 +53,7 @@ from tracellm.engine.messages import (
 )
 from tracellm.engine.request import Request
 from tracellm.engine.serial_utils import MsgpackEncoder
+from tracellm.engine.socket_directory import end_with_parent, remove_socket_directory
 
 if TYPE_CHECKING:
     from tracellm.engine.config import VllmConfig
@@ -111,6 +108,8 @@ class EngineCoreProc(EngineCore):
         identity = engine_index.to_bytes(length=2, byteorder="little")
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
+            # This process may last for days: what it will need it has from the start, or does not start at all.
+            self.model_executor.collective_rpc("take_kv_cache_memory")
             gc.collect()
             gc.freeze()  # what is there now stays: the garbage collector need not look at it again
             self._wake, self._woken = socket.socketpair()  # closing one end ends the input thread
@@ -182,7 +181,7 @@ class EngineCoreProc(EngineCore):
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see core_launch.py
-        _end_with_parent(directory)
+        end_with_parent(directory)
         try:
             engine_core = EngineCoreProc(**settings)
             engine_core.run_busy_loop()
@@ -384,17 +383,3 @@ def _in_words(error: BaseException) -> bytes:
     """An error as its reader will see it: of an `EngineError` the message alone."""
     words = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
     return words.encode(errors="replace")
-
-
-def _end_with_parent(directory: str) -> None:
-    """When the parent is gone, for whatever reason, clean up in its place, and end."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        remove_socket_directory(directory)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="EndWithParent", daemon=True).start()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from tracellm.engine.core_client import EngineCoreClient
-from tracellm.engine.core_launch import CoreEngineProcManager, make_socket_directory, wait_for_engine_startup
+from tracellm.engine.core_launch import CoreEngineProcManager, wait_for_engine_startup
 from tracellm.engine.errors import EngineError, InvalidRequestError
 from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.handshake import EngineZmqAddresses, engine_identity
@@ -30,6 +30,7 @@ from tracellm.engine.kv_cache.kv_cache_utils import check_request_fits
 from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
 from tracellm.engine.mp_resources import AnyFuture, BackgroundResources
 from tracellm.engine.serial_utils import MsgpackDecoder, MsgpackEncoder, bytestr
+from tracellm.engine.socket_directory import make_socket_directory
 
 if TYPE_CHECKING:
     from tracellm.engine.config import VllmConfig

@@ -20,9 +20,10 @@ from typing import Any
 
 import zmq
 
-from tracellm.engine.core_launch import CoreEngineProcManager, remove_socket_directory
+from tracellm.engine.core_launch import CoreEngineProcManager
 from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.handshake import ENGINE_CORE_DEAD
+from tracellm.engine.socket_directory import remove_socket_directory
 
 __all__ = ["AnyFuture", "BackgroundResources"]
 

@@ -124,7 +124,7 @@ class GPUModelRunner:
         """Make the KV cache of each layer, [2, blocks, block_size, KV heads, head size], and hand it to the layer.
 
         The layers of different groups that share a tensor own different blocks of it. The memory is not written here,
-        so on the CPU the system provides each page only when a block is first used.
+        so on the CPU the system provides each page only when a block is first used (or see `take_kv_cache_memory`).
 
         Raises:
             EngineError: the memory cannot hold the inputs of the largest possible step.
@@ -146,6 +146,11 @@ class GPUModelRunner:
             self.kv_caches.append(torch.empty(shape, dtype=spec.dtype, device=self.device))
             for name in tensor.shared_by:
                 layers[name].kv_cache = self.kv_caches[-1]
+
+    def take_kv_cache_memory(self) -> None:
+        """Write to all of the KV cache, so that the system provides its memory now and not block by block."""
+        for kv_cache in self.kv_caches:
+            kv_cache.zero_()
 
     @torch.inference_mode()
     def profile_run(self) -> None:

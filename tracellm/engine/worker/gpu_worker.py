@@ -70,6 +70,10 @@ class Worker:
         """See `GPUModelRunner.initialize_kv_cache`."""
         self.model_runner.initialize_kv_cache(kv_cache_config)
 
+    def take_kv_cache_memory(self) -> None:
+        """See `GPUModelRunner.take_kv_cache_memory`."""
+        self.model_runner.take_kv_cache_memory()
+
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """See `GPUModelRunner.execute_model`."""
         return self.model_runner.execute_model(scheduler_output)
