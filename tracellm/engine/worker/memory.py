@@ -46,7 +46,8 @@ def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, Attenti
     """The CPU's share: `TRACELLM_CPU_KVCACHE_SPACE` GiB if that is set, else what is useful, up to 4 GiB.
 
     Useful is what `max_num_seqs` requests of `max_model_len` tokens need; more could never be used at once. It is
-    never more than half of the memory that is free. Memory is taken from the system only as blocks are written.
+    never more than half of the memory that is free. Memory is taken from the system only as blocks are written; by an
+    engine core in a process of its own, all of it at the start.
 
     Raises:
         EngineError: the variable is not a positive number, or more than the machine has.
