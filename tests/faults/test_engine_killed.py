@@ -74,6 +74,7 @@ def killed(tmp_path_factory):
                 )
             readers = [connection.events() for connection in streams]
             await asyncio.gather(*(anext(reader) for reader in readers))
+            wait_until(lambda: engine_steps(folder), "the first steps in the recording")
             os.kill(server.engine(), signal.SIGKILL)
 
             async def rest(reader) -> list[str]:
