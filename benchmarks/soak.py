@@ -60,7 +60,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--warm-up", type=int, default=500)
     options = parser.parse_args()
-    with Server("--disable-uvicorn-access-log") as server:
+    # With as many blocks as a server has by itself.
+    with Server("--disable-uvicorn-access-log", "--num-gpu-blocks-override=16385") as server:
         pids = {"front": server.pid, "engine": server.engine()}
 
         def memory() -> dict[str, int]:
