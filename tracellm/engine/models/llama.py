@@ -1,151 +1,59 @@
 """Llama 1 to 3: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
 
-In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
-tokens that sample. The file reads from the inside out, as qwen2.py does. Mistral and Phi-3 are built on it.
+Llama came first, and Qwen2 is Llama with biases in the query, key and value projections. Here it is the other way
+round, as qwen2.py is the file to begin with: what stands here is where Llama says otherwise. Mistral and Phi-3 are
+built on it.
 
 Left unread: `pretraining_tp`, which splits products into parts for training, and changes nothing but rounding.
 
 vLLM: vllm/model_executor/models/llama.py. Left out: pipeline and tensor parallelism, quantization.
 """
 
-from collections.abc import Iterable
 from typing import ClassVar
 
-from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from tracellm.engine.config import VllmConfig
-from tracellm.engine.layers.activation import SiluAndMul
-from tracellm.engine.layers.attention import Attention
-from tracellm.engine.layers.layernorm import RMSNorm
-from tracellm.engine.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, ReplicatedLinear
-from tracellm.engine.layers.rotary_embedding import RotaryEmbedding, get_rope
-from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
+from tracellm.engine.layers.rotary_embedding import RotaryEmbedding
+from tracellm.engine.models.qwen2 import (
+    Qwen2Attention,
+    Qwen2DecoderLayer,
+    Qwen2ForCausalLM,
+    Qwen2MLP,
+    Qwen2Model,
+)
 
 __all__ = ["LlamaAttention", "LlamaDecoderLayer", "LlamaForCausalLM", "LlamaMLP", "LlamaModel"]
 
 
-class LlamaMLP(nn.Module):
-    """The gated feed-forward block: `down(silu(gate(x)) * up(x))`."""
+class LlamaMLP(Qwen2MLP):
+    """The gated feed-forward block, with biases where config.json asks for them."""
 
     def __init__(self, config: LlamaConfig) -> None:
-        super().__init__()
-        bias = getattr(config, "mlp_bias", False)
-        hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
-        self.gate_up_proj = MergedColumnParallelLinear(hidden_size, [intermediate_size] * 2, bias=bias)
-        self.down_proj = ReplicatedLinear(intermediate_size, hidden_size, bias=bias)
-        self.act_fn = SiluAndMul()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
-        gate_up = self.gate_up_proj(x)  # [T, 2 * intermediate]
-        return self.down_proj(self.act_fn(gate_up))
+        super().__init__(config, bias=getattr(config, "mlp_bias", False))
 
 
-class LlamaAttention(nn.Module):
-    """Projections, rotary embedding, attention over the KV cache, output projection."""
+class LlamaAttention(Qwen2Attention):
+    """Projections, rotary embedding, attention over the KV cache, output projection; biases in all or in none."""
 
     def __init__(self, config: LlamaConfig, rotary_emb: RotaryEmbedding, prefix: str) -> None:
-        super().__init__()
-        num_heads, num_kv_heads = config.num_attention_heads, config.num_key_value_heads
-        head_size = rotary_emb.head_size
-        self.q_size, self.kv_size = num_heads * head_size, num_kv_heads * head_size
         bias = getattr(config, "attention_bias", False)
-        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=bias)
-        self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=bias)
-        self.rotary_emb = rotary_emb
-        self.attn = Attention(
-            num_heads,
-            head_size,
-            head_size**-0.5,
-            num_kv_heads,
-            prefix=f"{prefix}.attn",
-            sliding_window=get_sliding_window(config, prefix),
-        )
-
-    def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
-        qkv = self.qkv_proj(hidden_states)
-        query, key, value = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
-        query, key = self.rotary_emb(positions, query, key)
-        return self.o_proj(self.attn(query, key, value))
+        super().__init__(config, rotary_emb, prefix, qkv_bias=bias, o_bias=bias)
 
 
-class LlamaDecoderLayer(nn.Module):
-    """Attention, then the feed-forward block; each reads the norm of the residual stream and adds to the stream."""
+class LlamaDecoderLayer(Qwen2DecoderLayer):
+    """Qwen2's, with Llama's attention and feed-forward block."""
 
-    def __init__(self, config: LlamaConfig, rotary_emb: RotaryEmbedding, prefix: str) -> None:
-        super().__init__()
-        self.self_attn = LlamaAttention(config, rotary_emb, prefix=f"{prefix}.self_attn")
-        self.mlp = LlamaMLP(config)
-        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-
-    def forward(self, positions: Tensor, hidden_states: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The block's output and the residual stream it is still to be added to, both [T, hidden]."""
-        if residual is None:  # the first layer
-            residual = hidden_states
-            hidden_states = self.input_layernorm(hidden_states)
-        else:
-            hidden_states, residual = self.input_layernorm(hidden_states, residual)
-        hidden_states = self.self_attn(positions, hidden_states)
-        hidden_states, residual = self.post_attention_layernorm(hidden_states, residual)
-        return self.mlp(hidden_states), residual
+    attention_cls: ClassVar = LlamaAttention
+    mlp_cls: ClassVar = LlamaMLP
 
 
-class LlamaModel(nn.Module):
-    """Embedding, all decoder layers, the last norm."""
+class LlamaModel(Qwen2Model):
+    """Qwen2's, with Llama's layers."""
 
-    def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
-        super().__init__()
-        config = vllm_config.model_config.hf_config
-        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
-        rotary_emb = get_rope(config, vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len)
-        self.layers = nn.ModuleList(
-            LlamaDecoderLayer(config, rotary_emb, prefix=f"{prefix}.layers.{i}")
-            for i in range(config.num_hidden_layers)
-        )
-        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-
-    def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Ids [T] to vectors [T, hidden]."""
-        return self.embed_tokens(input_ids)
-
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Ids and positions [T] to hidden states [T, hidden]."""
-        hidden_states, residual = self.embed_input_ids(input_ids), None
-        for layer in self.layers:
-            hidden_states, residual = layer(positions, hidden_states, residual)
-        hidden_states, _ = self.norm(hidden_states, residual)
-        return hidden_states
+    layer_cls: ClassVar = LlamaDecoderLayer
 
 
-class LlamaForCausalLM(CausalLM):
+class LlamaForCausalLM(Qwen2ForCausalLM):
     """The model with its output layer."""
 
-    packed_modules_mapping: ClassVar = {
-        "qkv_proj": ["q_proj", "k_proj", "v_proj"],
-        "gate_up_proj": ["gate_proj", "up_proj"],
-    }
-
-    def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
-        super().__init__(vllm_config, prefix)
-        config = vllm_config.model_config.hf_config
-        check_config(config, hidden_act="silu", is_causal=True)
-        self.model = LlamaModel(vllm_config, prefix=f"{prefix}model")
-        self.lm_head = ParallelLMHead(
-            config.vocab_size, config.hidden_size, self.model.embed_tokens if config.tie_word_embeddings else None
-        )
-
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """See `CausalLM.forward`."""
-        return self.model(input_ids, positions)
-
-    def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """See `CausalLM.compute_logits`."""
-        return self.lm_head(hidden_states)
-
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
-        """See `CausalLM.load_weights`."""
-        return load_parameters(self, weights, ignore=("rotary_emb.inv_freq", "lm_head."))
+    model_cls: ClassVar = LlamaModel

@@ -1,7 +1,8 @@
 """Qwen2 and Qwen2.5: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
 
 In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
-tokens that sample. The file reads from the inside out; the other models are built the same way.
+tokens that sample. The file reads from the inside out; the other models are built the same way, and those that differ
+in a few lines on this one: Llama by its biases, Qwen3 by its attention.
 
 Where config.json asks for a sliding window in some layers (`use_sliding_window`, `max_window_layers`), these have it,
 as in transformers; vLLM 0.11.1 refuses such a model.
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from torch import Tensor, nn
-from transformers import Qwen2Config
+from transformers import PretrainedConfig
 
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.layers.activation import SiluAndMul
@@ -30,10 +31,11 @@ __all__ = ["Qwen2Attention", "Qwen2DecoderLayer", "Qwen2ForCausalLM", "Qwen2MLP"
 class Qwen2MLP(nn.Module):
     """The gated feed-forward block: `down(silu(gate(x)) * up(x))`."""
 
-    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
+    def __init__(self, config: PretrainedConfig, bias: bool = False) -> None:
         super().__init__()
-        self.gate_up_proj = MergedColumnParallelLinear(hidden_size, [intermediate_size] * 2, bias=False)
-        self.down_proj = ReplicatedLinear(intermediate_size, hidden_size, bias=False)
+        hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = MergedColumnParallelLinear(hidden_size, [intermediate_size] * 2, bias=bias)
+        self.down_proj = ReplicatedLinear(intermediate_size, hidden_size, bias=bias)
         self.act_fn = SiluAndMul()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,13 +47,20 @@ class Qwen2MLP(nn.Module):
 class Qwen2Attention(nn.Module):
     """Projections, rotary embedding, attention over the KV cache, output projection."""
 
-    def __init__(self, config: Qwen2Config, rotary_emb: RotaryEmbedding, prefix: str) -> None:
+    def __init__(
+        self,
+        config: PretrainedConfig,
+        rotary_emb: RotaryEmbedding,
+        prefix: str,
+        qkv_bias: bool = True,
+        o_bias: bool = False,
+    ) -> None:
         super().__init__()
         num_heads, num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         head_size = rotary_emb.head_size
         self.q_size, self.kv_size = num_heads * head_size, num_kv_heads * head_size
-        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=True)
-        self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=False)
+        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=qkv_bias)
+        self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=o_bias)
         self.rotary_emb = rotary_emb
         self.attn = Attention(
             num_heads,
@@ -74,11 +83,12 @@ class Qwen2DecoderLayer(nn.Module):
     """Attention, then the feed-forward block; each reads the norm of the residual stream and adds to the stream."""
 
     attention_cls: ClassVar[type[nn.Module]] = Qwen2Attention
+    mlp_cls: ClassVar[type[nn.Module]] = Qwen2MLP
 
-    def __init__(self, config: Qwen2Config, rotary_emb: RotaryEmbedding, prefix: str) -> None:
+    def __init__(self, config: PretrainedConfig, rotary_emb: RotaryEmbedding, prefix: str) -> None:
         super().__init__()
         self.self_attn = self.attention_cls(config, rotary_emb, prefix=f"{prefix}.self_attn")
-        self.mlp = Qwen2MLP(config.hidden_size, config.intermediate_size)
+        self.mlp = self.mlp_cls(config)
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 

@@ -8,41 +8,23 @@ vLLM: vllm/model_executor/models/qwen3.py. Left out: what qwen2.py leaves out.
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import Qwen3Config
 
-from tracellm.engine.layers.attention import Attention
 from tracellm.engine.layers.layernorm import RMSNorm
-from tracellm.engine.layers.linear import QKVParallelLinear, ReplicatedLinear
 from tracellm.engine.layers.rotary_embedding import RotaryEmbedding
-from tracellm.engine.models.qwen2 import Qwen2DecoderLayer, Qwen2ForCausalLM, Qwen2Model
-from tracellm.engine.models.utils import get_sliding_window
+from tracellm.engine.models.qwen2 import Qwen2Attention, Qwen2DecoderLayer, Qwen2ForCausalLM, Qwen2Model
 
 __all__ = ["Qwen3Attention", "Qwen3DecoderLayer", "Qwen3ForCausalLM", "Qwen3Model"]
 
 
-class Qwen3Attention(nn.Module):
+class Qwen3Attention(Qwen2Attention):
     """Projections, a norm for each query and key head, rotary embedding, attention, output projection."""
 
     def __init__(self, config: Qwen3Config, rotary_emb: RotaryEmbedding, prefix: str) -> None:
-        super().__init__()
-        num_heads, num_kv_heads = config.num_attention_heads, config.num_key_value_heads
-        head_size = rotary_emb.head_size
-        self.q_size, self.kv_size = num_heads * head_size, num_kv_heads * head_size
-        bias = config.attention_bias
-        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=bias)
-        self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=bias)
-        self.q_norm = RMSNorm(head_size, eps=config.rms_norm_eps)
-        self.k_norm = RMSNorm(head_size, eps=config.rms_norm_eps)
-        self.rotary_emb = rotary_emb
-        self.attn = Attention(
-            num_heads,
-            head_size,
-            head_size**-0.5,
-            num_kv_heads,
-            prefix=f"{prefix}.attn",
-            sliding_window=get_sliding_window(config, prefix),
-        )
+        super().__init__(config, rotary_emb, prefix, qkv_bias=config.attention_bias, o_bias=config.attention_bias)
+        self.q_norm = RMSNorm(rotary_emb.head_size, eps=config.rms_norm_eps)
+        self.k_norm = RMSNorm(rotary_emb.head_size, eps=config.rms_norm_eps)
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
