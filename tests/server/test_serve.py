@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
+from tests.real_vllm import ask_vllm
 from tests.server.process import Server
 from tracellm.cli import main
 
@@ -147,24 +146,16 @@ def test_the_other_paths(server: Server, client: openai.OpenAI) -> None:
 
 def test_vllm_bench_serve(server: Server, tmp_path: Path) -> None:
     """vLLM's own load generator takes this server for one of vLLM's, and counts every token that it asked for."""
-    python = Path(os.environ.get("TRACELLM_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
-    if not python.exists():
-        pytest.skip(f"there is no real vLLM at {python}: scripts/install-vllm.sh makes one")
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
-    done = subprocess.run(
-        [
-            *(python, "-c", BENCH, "--base-url", server.url, "--model", "mine"),
-            *("--backend", "openai-chat", "--endpoint", "/v1/chat/completions"),
-            *("--tokenizer", ROOT / "tracellm" / "tiny", "--dataset-name", "random"),
-            *("--random-input-len", "12", "--random-output-len", "6", "--num-prompts", "4", "--ignore-eos"),
-            *("--save-result", "--result-dir", tmp_path, "--result-filename", "result.json"),
-        ],
-        capture_output=True,
-        text=True,
+    ask_vllm(
+        BENCH,
+        *("--base-url", server.url, "--model", "mine"),
+        *("--backend", "openai-chat", "--endpoint", "/v1/chat/completions"),
+        *("--tokenizer", ROOT / "tracellm" / "tiny", "--dataset-name", "random"),
+        *("--random-input-len", "12", "--random-output-len", "6", "--num-prompts", "4", "--ignore-eos"),
+        *("--save-result", "--result-dir", tmp_path, "--result-filename", "result.json"),
         cwd=tmp_path,
-        env={**environment, "OPENAI_API_KEY": KEY, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
+        OPENAI_API_KEY=KEY,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["completed"] == 4
     assert result["total_output_tokens"] == 4 * 6

@@ -1,18 +1,16 @@
 """The embedded model is one model: a real vLLM, transformers and this engine give the same greedy tokens.
 
-The real vLLM runs in an environment of its own, `.venv-vllm` or the interpreter that TRACELLM_VLLM_PYTHON names;
-`scripts/install-vllm.sh` makes it.
+The real vLLM runs in an environment of its own (tests/real_vllm.py).
 """
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.real_vllm import ask_vllm
 from tracellm import LLM, SamplingParams
 
 ROOT = Path(__file__).parents[2]
@@ -58,22 +56,7 @@ def test_as_in_transformers(ours: list[list[int]]) -> None:
 
 def test_as_in_a_real_vllm(ours: list[list[int]], tmp_path: Path) -> None:
     """A real vLLM loads the embedded model from its folder and generates the same tokens."""
-    python = Path(os.environ.get("TRACELLM_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
-    if not python.exists():
-        pytest.skip(f"there is no real vLLM at {python}: scripts/install-vllm.sh makes one")
     result = tmp_path / "tokens.json"
-    done = subprocess.run(
-        [python, "-c", ASK_VLLM, json.dumps([str(TINY), PROMPTS, MAX_TOKENS, str(result)])],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={
-            **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")},
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-        },
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    asked = json.dumps([str(TINY), PROMPTS, MAX_TOKENS, str(result)])
+    ask_vllm(ASK_VLLM, asked, cwd=tmp_path, VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
     assert json.loads(result.read_text()) == ours
