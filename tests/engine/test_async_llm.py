@@ -406,7 +406,7 @@ def test_one_loop_after_another_then_shutdown():
             with pytest.raises(EngineDeadError, match="has been shut down"):
                 await attempt
 
-    asyncio.run(leave())
+    asyncio.run(asyncio.wait_for(leave(), HANG_GUARD))
     asyncio.run(asyncio.wait_for(shut_down_while_reading(), HANG_GUARD))
     llm.shutdown()
 

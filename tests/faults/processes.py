@@ -94,6 +94,7 @@ class Program:
                 | (environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
+                bufsize=0,  # what has come is to be seen by `select`, and not to wait in a buffer
                 stderr=log,
                 start_new_session=True,
             )
@@ -189,17 +190,10 @@ class Server(Program):
 
         def address() -> int:
             assert self.process.poll() is None, f"the server has ended: {self.stderr()}"
-            _, found, rest = (self.stderr() + self.printed()).partition("http://127.0.0.1:")
+            _, found, rest = self.stderr().partition("http://127.0.0.1:")
             return int("".join(c for c in rest[:5] if c.isdigit()) or 0) if found else 0
 
         self.port = wait_until(address, "the address of the server")
-
-    def printed(self) -> str:
-        """What there is on stdout by now."""
-        assert self.process.stdout is not None
-        os.set_blocking(self.process.stdout.fileno(), False)
-        self._printed = getattr(self, "_printed", b"") + (self.process.stdout.read() or b"")
-        return self._printed.decode(errors="replace")
 
     def __enter__(self) -> Server:
         return self

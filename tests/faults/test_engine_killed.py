@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.http import CHAT, COMPLETIONS, ask, run, stream
-from tests.faults.processes import ENGINE, HANG_GUARD, Program, Server, engine_of, is_running, wait_until
+from tests.faults.processes import ENGINE, HANG_GUARD, Program, Server, is_running, wait_until
 from tracellm import LLM, SamplingParams
 from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.mp_client import SyncMPClient
@@ -26,7 +26,7 @@ LONG = SamplingParams(max_tokens=900, ignore_eos=True)
 STREAMS = 6
 
 
-def test_an_llm_whose_engine_is_killed(monkeypatch, tmp_path_factory):
+def test_an_llm_whose_engine_is_killed(monkeypatch):
     """`generate` raises EngineDeadError, which says how it died, and so does every later call; all is cleaned up."""
     threads = set(threading.enumerate())
     llm = LLM("tiny", multiprocess_mode=True, **ENGINE)
@@ -160,7 +160,6 @@ def test_an_engine_that_is_killed_while_it_starts():
     """The error says that it was killed, without a time limit that has to pass; nothing is left."""
     code = "from tracellm import LLM\nLLM(multiprocess_mode=True)\n"
     with Program.of_code(code) as program:
-        wait_until(lambda: engine_of(program.pid), "an engine process")
         os.kill(program.engine(), signal.SIGKILL)
         assert program.end() == 1
         assert "EngineDeadError" in program.stderr()

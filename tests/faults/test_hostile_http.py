@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.faults.http import CHAT, COMPLETIONS, Answer, Connection, ask, post, request, run
+from tests.faults.processes import rss_of
 from tracellm.engine.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
 
 pytestmark = pytest.mark.usefixtures("lives_on")
@@ -85,8 +86,6 @@ def test_a_body_that_cannot_be_served(server, body):
 
 def test_a_hundred_megabytes(server):
     """They are not kept: the answer is 413, and the server's memory stays what it was."""
-    from tests.faults.processes import rss_of
-
     before = rss_of(server.pid)
     answer = post(server.port, b"[" + b"1," * 50_000_000 + b"1]")
     assert is_openai_error(answer)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.engine.core_requests import core_request
 from tests.faults.processes import ENGINE, is_running, wait_until
 from tracellm import LLM, SamplingParams
 from tracellm.engine.errors import EngineError
 from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.messages import EngineCoreRequest, EngineCoreRequestType
+from tracellm.engine.messages import EngineCoreRequestType
 from tracellm.engine.mp_client import SyncMPClient
 from tracellm.engine.serial_utils import MsgpackEncoder
 
@@ -66,13 +67,6 @@ def pack(message: Any) -> bytes:
     return bytes(buffer)
 
 
-def request(**changes: Any) -> EngineCoreRequest:
-    """A request as the client makes it, with these changes."""
-    fields: dict[str, Any] = dict.fromkeys(EngineCoreRequest.__struct_fields__[:10])
-    fields |= {"request_id": "hostile", "prompt_token_ids": [5], "arrival_time": 0.0}
-    return EngineCoreRequest(**fields | {"sampling_params": GREEDY} | changes)
-
-
 WRONG: dict[str, tuple[bytes, ...]] = {
     "no type": (b"", b"x"),
     "a type that there is not": (b"\x09", pack([])),
@@ -86,9 +80,9 @@ WRONG: dict[str, tuple[bytes, ...]] = {
     "a length that nobody sends": (ABORT, b"\xdd\xff\xff\xff\xff"),
     "an extension": (ABORT, b"\xc7\x04\x01junk"),
     "no request": (ADD, pack({"request_id": 1})),
-    "a request cut off": (ADD, pack(request())[:-3]),
+    "a request cut off": (ADD, pack(core_request("hostile", [5], GREEDY))[:-3]),
     "a request with a wrong field": (ADD, pack(["id", "no tokens", *[None] * 8])),
-    "a client that there is not": (ADD, pack(request(client_index=7))),
+    "a client that there is not": (ADD, pack(core_request("hostile", [5], GREEDY, client_index=7))),
     "ids that are none": (ABORT, pack([[1], {"a": 2}])),
     "a call without arguments": (UTILITY, pack([0, 1, "reset_prefix_cache"])),
     "a call of another client": (UTILITY, pack([-1, 1, "reset_prefix_cache", []])),
@@ -142,7 +136,7 @@ def test_strangers_in_the_clients_sockets(llm, client, expected):
                 assert not stranger.poll(0)
 
 
-def test_an_answer_that_nobody_understands_ends_it(llm, client, expected):
+def test_an_answer_that_nobody_understands_ends_it(llm, client):
     """Outputs that cannot be read are tokens lost: all callers are told, instead of getting the rest as if it were all.
 
     The last one here: its engine is dead.

@@ -38,6 +38,7 @@ _PARALLELISM: dict[str, tuple[Any, ...]] = {
     "nnodes": (1,),
     "node_rank": (0,),
     "num_redundant_experts": (0,),
+    "eplb_config": (None, {}),
     "eplb_log_balancedness": (False,),
     "eplb_step_interval": (3000,),
     "eplb_window_size": (1000,),

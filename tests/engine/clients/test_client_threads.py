@@ -1,6 +1,7 @@
 """Several threads at one client: who waits is told, and no socket is touched by two at once."""
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 from tests.engine.clients.in_thread import core_of, engines_in_threads
@@ -83,7 +84,7 @@ def test_a_client_that_is_collected_in_its_own_thread_ends_quietly():
 
 def test_several_threads_may_tell_those_who_call_of_the_end(client, monkeypatch):
     """Each call under way is told once, and whoever finds none left is content."""
-    results: Any = client.resources.utility_results
+    future: Future[Any] = Future()
 
     class Emptied(dict[int, Any]):
         """Another thread is quicker, between the look and the grip."""
@@ -91,5 +92,7 @@ def test_several_threads_may_tell_those_who_call_of_the_end(client, monkeypatch)
         def __bool__(self) -> bool:
             return True
 
-    monkeypatch.setattr(client.resources, "utility_results", Emptied(results))
+    monkeypatch.setattr(client.resources, "utility_results", Emptied({1: future}))
     client.resources.fail_utility_calls()
+    assert isinstance(future.exception(0), EngineDeadError)
+    assert list(client.resources.utility_results) == []

@@ -156,7 +156,7 @@ def test_an_error_in_a_step_reaches_everybody_with_its_message(llm, monkeypatch)
     client.abort_requests(["a"])
 
 
-def test_an_output_that_cannot_be_encoded_ends_the_engine_core_with_the_reason(llm, monkeypatch):
+def test_an_output_that_cannot_be_encoded_ends_the_engine_core_with_the_reason(llm):
     """The thread that sends is not simply gone: the client is told."""
     client = client_of(llm)
     outputs = EngineCoreOutputs(finished_requests={object()})  # type: ignore[arg-type]  # what is tested

@@ -112,7 +112,7 @@ def test_compilation_takes_another_thread(llm, monkeypatch):
     assert threading.current_thread() not in threads
 
 
-def test_an_engine_without_constraints_never_waits(qwen2_checkpoint, monkeypatch):
+def test_an_engine_without_constraints_never_waits(qwen2_checkpoint):
     """Its last, empty step ends at once."""
     llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=50)
     llm.generate("a", FREE, use_tqdm=False)
