@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracellm.cli.engine_options import engine_arguments
 from tracellm.cli.errors import CommandError
+from tracellm.cli.failure import is_users_mistake
 from tracellm.cli.run import Options
 from tracellm.report.texts import Language, text
 
@@ -61,14 +62,14 @@ def serve(serving: Serving, lang: Language, options: Options | None) -> int:
     except BaseException as caught:
         error = caught
         status = 1
-        if not _is_refusal(caught):
+        if not is_users_mistake(caught):
             raise
         error = caught.with_traceback(None)  # it would lead to a line of a library, and none is the user's
         _say(lang, _as_option(str(caught)))
     finally:
         _interrupt_on_signals()  # the event loop has put them back
         if explanation is not None:
-            _end(explanation, 1 if error is not None else status, error, options, lang)
+            _end(explanation, status, error, options, lang)
         for signum, handler in previous.items():
             signal.signal(signum, handler)
     return status
@@ -94,10 +95,8 @@ def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, An
 def _serve_options(given: dict[str, Any]) -> dict[str, Any]:
     """The options of `ServeArgs` that were given, in its form."""
     # Not by `in`: 0 is a port, and it equals False.
-    chosen = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
-    for name in ("api_key", "served_model_name", "allowed_origins"):
-        if name in chosen:
-            chosen[name] = list(chosen[name])
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    chosen = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
     if origins := chosen.get("allowed_origins"):
         chosen["allowed_origins"] = [origin for value in origins for origin in _origins(value)]
     if template := chosen.get("chat_template"):
@@ -171,12 +170,6 @@ def _interrupt_on_signals() -> dict[int, Any]:
         raise KeyboardInterrupt
 
     return {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
-
-
-def _is_refusal(error: BaseException) -> bool:
-    from tracellm.cli.failure import is_users_mistake
-
-    return is_users_mistake(error)
 
 
 def _as_option(message: str) -> str:

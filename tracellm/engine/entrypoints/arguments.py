@@ -25,8 +25,6 @@ def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> No
     Raises:
         InvalidRequestError: names the argument, and those that the method takes.
     """
-    parameters = inspect.signature(method).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     for name, value in unknown.items():
         if name in _OF_VLLM:
             if value is None:
@@ -35,4 +33,6 @@ def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> No
                 f"{method.__name__}: tracellm does not have `{name}`, which vLLM has: leave it out. Got {value!r}, "
                 "only None is accepted."
             )
+        parameters = inspect.signature(method).parameters.values()
+        known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
         raise InvalidRequestError(unknown_name(method.__name__, "argument", name, known))

@@ -15,12 +15,12 @@ from tracellm.engine.errors import InvalidRequestError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Message", "apply_hf_chat_template", "parse_chat_messages", "split_conversations"]
+__all__ = ["CONTENT_FORMATS", "Message", "apply_hf_chat_template", "parse_chat_messages", "split_conversations"]
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "..."}`; the content may also be a list of `{"type": "text", "text": "..."}`."""
 
-_CONTENT_FORMATS = ("auto", "string", "openai")
+CONTENT_FORMATS = ("auto", "string", "openai")
 
 
 def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[list[Message]]:
@@ -48,9 +48,9 @@ def parse_chat_messages(messages: list[Message], content_format: str = "auto") -
     Raises:
         InvalidRequestError: names the message that is not right.
     """
-    if content_format not in _CONTENT_FORMATS:
+    if content_format not in CONTENT_FORMATS:
         raise InvalidRequestError(
-            f"`chat_template_content_format` must be one of {', '.join(_CONTENT_FORMATS)}, got {content_format!r}."
+            f"`chat_template_content_format` must be one of {', '.join(CONTENT_FORMATS)}, got {content_format!r}."
         )
     if not messages:
         raise InvalidRequestError("The conversation is empty: it needs at least one message.")

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.entrypoints.chat_utils import CONTENT_FORMATS
 from tracellm.engine.errors import EngineError
 from tracellm.engine.validation import NUMBER, Rule, all_are, anything, verify
 
 __all__ = ["ServeArgs"]
 
 _LOG_LEVELS = ("critical", "error", "warning", "info", "debug", "trace")
-_CONTENT_FORMATS = ("auto", "string", "openai")
 _RULES = (
     Rule("host", str, lambda v: bool(v.strip()), "a host name or an address"),
     Rule("port", int, lambda v: 0 <= v < 65536, "a port, from 1 to 65535, or 0 for any that is free"),
@@ -26,7 +26,7 @@ _RULES = (
     Rule("api_key", list, all_are(str, bool), "keys, none of them empty"),
     Rule("allowed_origins", list, all_are(str, bool), "origins, such as https://example.org, or *"),
     Rule("uvicorn_log_level", str, _LOG_LEVELS.__contains__, f"one of {', '.join(_LOG_LEVELS)}"),
-    Rule("chat_template_content_format", str, _CONTENT_FORMATS.__contains__, f"one of {', '.join(_CONTENT_FORMATS)}"),
+    Rule("chat_template_content_format", str, CONTENT_FORMATS.__contains__, f"one of {', '.join(CONTENT_FORMATS)}"),
     Rule("shutdown_timeout", NUMBER, lambda v: 0 <= v < 1e9, "seconds, at least 0"),
     Rule("max_request_bytes", int, lambda v: v >= 1, "a number of bytes, at least 1"),
     Rule("root_path", str, anything, "a path"),

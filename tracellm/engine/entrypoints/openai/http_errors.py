@@ -80,6 +80,10 @@ def error_response_of(error: Exception) -> ErrorResponse:
         case ValueError():
             return create_error_response(str(error))
     logger.error("%s: %s", type(error).__name__, error, exc_info=error)
+    return _fault(error)
+
+
+def _fault(error: Exception) -> ErrorResponse:
     message = f"The server has failed ({type(error).__name__}). This is a fault of tracellm; its log says more."
     return create_error_response(message, HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -156,5 +160,4 @@ def add_error_handlers(app: FastAPI, paths: Sequence[str]) -> None:
 
     @app.exception_handler(Exception)
     async def fault(_: Request, error: Exception) -> Response:
-        message = f"The server has failed ({type(error).__name__}). This is a fault of tracellm; its log says more."
-        return json_response(create_error_response(message, HTTPStatus.INTERNAL_SERVER_ERROR))
+        return json_response(_fault(error))

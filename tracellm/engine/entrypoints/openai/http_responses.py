@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from tracellm.engine.entrypoints.openai.http_errors import create_error_response, json_response
 from tracellm.engine.entrypoints.openai.protocol import ErrorResponse
 
-__all__ = ["Answer", "EventStream", "respond"]
+__all__ = ["Answer", "EventStream", "Receive", "Send", "respond"]
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]

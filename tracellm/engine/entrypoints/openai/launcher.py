@@ -36,10 +36,6 @@ _LOG_CONFIG: dict[str, Any] = {
 class Server(uvicorn.Server):
     """uvicorn's, without its signal handlers: these kill the process with the signal again when all is done."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.aborted = False
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to `serve_http`."""
@@ -48,7 +44,7 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """A signal came: drain; the second time, do not."""
         if self.should_exit:
-            self.force_exit = self.aborted = True
+            self.force_exit = True
             for task in self.server_state.tasks:
                 task.cancel()
         self.should_exit = True
@@ -89,7 +85,7 @@ async def serve_http(
         await server.serve(sockets=[sock])
     finally:
         watchdog.cancel()
-    if server.aborted:
+    if server.force_exit:
         raise KeyboardInterrupt("requests that were running have been given up")
     if engine_client.errored:
         raise engine_client.dead_error

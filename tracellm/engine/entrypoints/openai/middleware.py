@@ -5,17 +5,16 @@ vLLM: AuthenticationMiddleware and XRequestIdMiddleware of vllm/entrypoints/open
 
 import hashlib
 import secrets
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from tracellm.engine.entrypoints.openai.http_errors import create_error_response, json_response
+from tracellm.engine.entrypoints.openai.http_responses import Receive, Send
+from tracellm.engine.entrypoints.openai.protocol.base import random_uuid
 
 __all__ = ["AuthenticationMiddleware", "XRequestIdMiddleware"]
 
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
@@ -70,7 +69,7 @@ class XRequestIdMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = _header(scope, b"x-request-id") or uuid.uuid4().hex
+        request_id = _header(scope, b"x-request-id") or random_uuid()
 
         async def send_with_id(message: Any) -> None:
             if message["type"] == "http.response.start":

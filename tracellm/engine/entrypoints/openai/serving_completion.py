@@ -67,7 +67,6 @@ class OpenAIServingCompletion(OpenAIServing):
                     request.to_sampling_params(max_tokens, self.default_sampling_params),
                     trace_headers=trace_headers,
                     priority=request.priority,
-                    num_prompts=len(engine_prompts),
                 )
                 generators.append(self.engine_client.generate(**generate_arguments))
             result_generator = await after_first(merge_async_iterators(*generators))
@@ -210,7 +209,7 @@ class OpenAIServingCompletion(OpenAIServing):
         assert result.prompt_token_ids is not None
         # With token ids, vLLM leaves out the prompt's text, which may not be known.
         prompt_text = "" if request.return_token_ids else engine_prompt["prompt"]
-        prompt_logprobs = clamp_prompt_logprobs(result.prompt_logprobs) or ()
+        prompt_logprobs = result.prompt_logprobs or ()
         if request.only_echo:
             return prompt_text, result.prompt_token_ids, prompt_logprobs
         return (

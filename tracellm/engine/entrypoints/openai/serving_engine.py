@@ -25,7 +25,7 @@ from tracellm.engine.entrypoints.openai.protocol import (
     SamplingFields,
     UsageInfo,
 )
-from tracellm.engine.entrypoints.openai.protocol.base import random_uuid
+from tracellm.engine.entrypoints.openai.protocol.base import LONGEST_ID, random_uuid
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
 from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
 from tracellm.engine.errors import InvalidRequestError
@@ -40,7 +40,6 @@ __all__ = ["OpenAIServing"]
 _MOST_CHOICES = 1024
 """The most continuations that one HTTP request may ask for."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
-_LONGEST_ID = 256
 
 
 class OpenAIServing:
@@ -67,7 +66,6 @@ class OpenAIServing:
         self.return_tokens_as_token_ids = return_tokens_as_token_ids
         self.enable_prompt_tokens_details = enable_prompt_tokens_details
         self.enable_force_include_usage = enable_force_include_usage
-        self.processor = models.processor
         self.model_config = models.model_config
         self.max_model_len = self.model_config.max_model_len
         self.default_sampling_params = self.model_config.get_diff_sampling_param()
@@ -211,14 +209,13 @@ class OpenAIServing:
         *,
         trace_headers: Mapping[str, str] | None,
         priority: int,
-        num_prompts: int = 1,
     ) -> dict[str, Any]:
         """Put together what `AsyncLLM.generate` is called with.
 
         Raises:
-            InvalidRequestError: together, more continuations are asked for than one request may have.
+            InvalidRequestError: more continuations are asked for than one request may have.
         """
-        self._check_num_outputs(num_prompts, params.n)
+        self._check_num_outputs(1, params.n)
         # vLLM adds how to truncate; here the prompt is tokenized by now, and so cut.
         return {
             "prompt": engine_prompt,
@@ -247,7 +244,7 @@ class OpenAIServing:
     def _base_request_id(raw_request: Request | None, default: str | None = None) -> str:
         """The id that the caller chose in the header X-Request-Id, or `default`, or a random one."""
         chosen = None if raw_request is None else raw_request.headers.get("X-Request-Id")
-        return chosen[:_LONGEST_ID] if chosen else default or random_uuid()
+        return chosen[:LONGEST_ID] if chosen else default or random_uuid()
 
     # -- answers ------------------------------------------------------------------------------------------------------
 

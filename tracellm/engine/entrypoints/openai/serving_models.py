@@ -30,12 +30,10 @@ class OpenAIServingModels:
     """The served names; all stand for the one model of the engine."""
 
     def __init__(self, engine_client: AsyncLLM, base_model_paths: Sequence[BaseModelPath]) -> None:
-        self.engine_client = engine_client
         self.base_model_paths = list(base_model_paths)
-        self.processor = engine_client.processor
         self.model_config = engine_client.model_config
         self.max_model_len = self.model_config.max_model_len
-        self.async_tokenizer = AsyncTokenizer(self.model_config, self.processor.input_preprocessor)
+        self.async_tokenizer = AsyncTokenizer(engine_client.processor.input_preprocessor)
 
     def is_base_model(self, model_name: str) -> bool:
         """Is this one of the served names?"""

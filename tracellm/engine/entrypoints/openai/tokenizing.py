@@ -9,7 +9,6 @@ import asyncio
 import copy
 from typing import Any
 
-from tracellm.engine.config import ModelConfig
 from tracellm.engine.preprocess import InputPreprocessor
 
 __all__ = ["AsyncTokenizer", "EnginePrompt"]
@@ -25,8 +24,7 @@ _MOST_SPECIAL_TOKENS = 64
 class AsyncTokenizer:
     """Tokenizes for the server; one for all of its parts, since two threads must not share a tokenizer."""
 
-    def __init__(self, model_config: ModelConfig, preprocessor: InputPreprocessor) -> None:
-        self.model_config = model_config
+    def __init__(self, preprocessor: InputPreprocessor) -> None:
         self.preprocessor = preprocessor
         self._of_the_thread: InputPreprocessor | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -57,6 +55,6 @@ class AsyncTokenizer:
             async with self._one_at_a_time:
                 if self._of_the_thread is None:
                     own = copy.deepcopy(self.preprocessor.tokenizer)
-                    self._of_the_thread = InputPreprocessor(self.model_config, own)
+                    self._of_the_thread = InputPreprocessor(self.preprocessor.model_config, own)
                 token_ids = await asyncio.to_thread(tokenize, self._of_the_thread)
         return {"prompt": text, "prompt_token_ids": token_ids}

@@ -9,6 +9,7 @@ import uuid
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "LONGEST_ID",
     "ErrorInfo",
     "ErrorResponse",
     "ModelCard",
@@ -21,6 +22,10 @@ __all__ = [
     "now",
     "random_uuid",
 ]
+
+
+LONGEST_ID = 256
+"""Characters of a request's id that its caller has chosen."""
 
 
 def random_uuid() -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tracellm.engine.entrypoints.openai.protocol.base import OpenAIBaseModel, StreamOptions, random_uuid
+from tracellm.engine.entrypoints.openai.protocol.base import LONGEST_ID, OpenAIBaseModel, StreamOptions, random_uuid
 from tracellm.engine.errors import InvalidRequestError
 from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
@@ -20,7 +20,6 @@ __all__ = ["ResponseFormat", "SamplingFields"]
 
 _MOST_STRINGS = 1024
 """The most `stop` strings or `bad_words`: each is looked for at every token."""
-_LONGEST_ID = 256
 _BITS_64 = 2**63
 
 
@@ -88,7 +87,7 @@ class SamplingFields(OpenAIBaseModel):
     prompt_logprobs: int | None = None
     user: str | None = None
     priority: int = Field(0, ge=-_BITS_64, lt=_BITS_64)
-    request_id: str = Field(default_factory=random_uuid, max_length=_LONGEST_ID)
+    request_id: str = Field(default_factory=random_uuid, max_length=LONGEST_ID)
     return_tokens_as_token_ids: bool | None = None
     """Tokens beside log probabilities are `token_id:17` instead of text."""
     return_token_ids: bool | None = None
