@@ -110,14 +110,11 @@ class EngineCoreClient(ABC):
         vllm_config: VllmConfig,
         executor_class: type[Executor],
         log_stats: bool,
-        client_addresses: dict[str, str] | None = None,
-        client_count: int = 1,
-        client_index: int = 0,
     ) -> AsyncMPClient:
         """Make an `AsyncMPClient`. vLLM has further classes of it, for data parallelism."""
         from tracellm.engine.mp_client import AsyncMPClient
 
-        return AsyncMPClient(vllm_config, executor_class, log_stats, client_addresses, client_count, client_index)
+        return AsyncMPClient(vllm_config, executor_class, log_stats)
 
     @abstractmethod
     def shutdown(self) -> None:

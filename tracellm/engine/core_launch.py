@@ -187,9 +187,8 @@ def wait_for_engine_startup(
             _raise_if_cancelled()
         spoken = any(source is handshake_socket for source, _ in events)
         if not spoken and not handshake_socket.poll(_LAST_WORDS):
-            manager.process.join()
             raise EngineDeadError(
-                f"The engine process EngineCore_0 {manager.describe_end()} before it was ready. If it could still "
+                f"The engine process EngineCore_0 {manager.wait_for_end()} before it was ready. If it could still "
                 "say why, that is printed above."
             )
         identity, *frames = handshake_socket.recv_multipart()

@@ -34,11 +34,12 @@ import zmq
 
 from tracellm.engine.core import EngineCore
 from tracellm.engine.core_inputs import InputDecoder
-from tracellm.engine.errors import EngineError
+from tracellm.engine.errors import EngineError, in_words
 from tracellm.engine.handshake import (
     ENGINE_CORE_DEAD,
     EngineHandshakeMetadata,
     EngineZmqAddresses,
+    engine_identity,
     failed_message,
     ready_message,
 )
@@ -101,11 +102,10 @@ class EngineCoreProc(EngineCore):
         """
         self.input_queue: queue.Queue[tuple[EngineCoreRequestType, Any]] = queue.Queue()
         self.output_queue: queue.Queue[tuple[int, EngineCoreOutputs] | tuple[bytes, bytes] | None] = queue.Queue()
-        self.engine_index = engine_index
         self.aborted: list[str] = []
         """For `EngineCoreOutputs.finished_requests`."""
         self.stepping = self.shutdown_requested = False
-        identity = engine_index.to_bytes(length=2, byteorder="little")
+        identity = engine_identity(engine_index)
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
             # This process may last for days: what it will need it has from the start, or does not start at all.
@@ -268,7 +268,7 @@ class EngineCoreProc(EngineCore):
 
     def _send_engine_dead(self, error: BaseException) -> None:
         """Tell the client that no more will come, and why; wait until it is sent."""
-        self.output_queue.put_nowait((self.ENGINE_CORE_DEAD, _in_words(error)))
+        self.output_queue.put_nowait((self.ENGINE_CORE_DEAD, in_words(error).encode(errors="replace")))
         self.output_thread.join(_LINGER / 1000 + 1)
 
     def shutdown(self) -> None:
@@ -364,7 +364,7 @@ class EngineCoreProc(EngineCore):
                         elif len(reuse_buffers) < _LAST_BUFFERS:
                             reuse_buffers.append(buffer)
                 except Exception as error:
-                    self._send_last_words(sockets, _in_words(error))
+                    self._send_last_words(sockets, in_words(error).encode(errors="replace"))
                     raise
         except Exception as error:
             self._fail(error)
@@ -376,10 +376,4 @@ class EngineCoreProc(EngineCore):
 
     def _fail(self, error: Exception) -> None:
         """A thread cannot go on, so the engine core cannot: let the busy loop say so."""
-        self.input_queue.put_nowait((EngineCoreRequestType.EXECUTOR_FAILED, _in_words(error).decode()))
-
-
-def _in_words(error: BaseException) -> bytes:
-    """An error as its reader will see it: of an `EngineError` the message alone."""
-    words = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
-    return words.encode(errors="replace")
+        self.input_queue.put_nowait((EngineCoreRequestType.EXECUTOR_FAILED, in_words(error)))

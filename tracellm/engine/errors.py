@@ -10,7 +10,15 @@ vLLM raises bare `ValueError`s for the same mistakes; `EngineError` is one, so c
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["EngineError", "InvalidRequestError", "ModelLoadError", "did_you_mean", "first_line", "unknown_name"]
+__all__ = [
+    "EngineError",
+    "InvalidRequestError",
+    "ModelLoadError",
+    "did_you_mean",
+    "first_line",
+    "in_words",
+    "unknown_name",
+]
 
 
 class EngineError(ValueError):
@@ -48,3 +56,8 @@ def unknown_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """What a library's error says first, without a full stop: a message of many lines is no part of another."""
     return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def in_words(error: BaseException) -> str:
+    """An error as its reader in another process will see it: of an `EngineError` the message alone."""
+    return str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"

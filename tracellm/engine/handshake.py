@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tracellm.engine.errors import EngineError, InvalidRequestError, ModelLoadError
+from tracellm.engine.errors import EngineError, InvalidRequestError, ModelLoadError, in_words
 from tracellm.engine.kv_cache.kv_cache_interface import (
     AttentionSpec,
     FullAttentionSpec,
@@ -105,8 +105,7 @@ def kv_cache_config_of(ready: dict[str, Any]) -> KVCacheConfig:
 def failed_message(error: BaseException) -> bytes:
     """FAILED: what kept the engine core from starting."""
     kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS), None)
-    message = str(error) if kind else f"{type(error).__name__}: {error}"
-    return msgspec.msgpack.encode({"status": "FAILED", "error": kind, "message": message})
+    return msgspec.msgpack.encode({"status": "FAILED", "error": kind, "message": in_words(error)})
 
 
 def startup_error(failed: dict[str, Any]) -> EngineError | None:

@@ -45,21 +45,16 @@ class MPClient(EngineCoreClient):
 
     def __init__(
         self,
-        asyncio_mode: bool,
         vllm_config: VllmConfig,
         executor_class: type[Executor],
         log_stats: bool,
-        client_addresses: dict[str, str] | None = None,
     ) -> None:
         """Start the engine core, and wait until it is ready.
 
         Args:
-            asyncio_mode: is it the asynchronous one?
             vllm_config: all settings; the number of KV blocks is written into it.
             executor_class: what runs the model there.
             log_stats: should times and statistics be kept?
-            client_addresses: `input_address` and `output_address` of an engine core that somebody else has started and
-                ends; None starts one.
 
         Raises:
             EngineError: the engine core's own, such as a `ModelLoadError`.
@@ -76,20 +71,17 @@ class MPClient(EngineCoreClient):
         self._at_exit = multiprocessing.util.Finalize(None, self._finalizer, exitpriority=0)
         self.utility_results: dict[int, AnyFuture] = self.resources.utility_results
         self.kv_cache_config: KVCacheConfig | None = None
-        """The engine core's KV cache, for refusing what it can never hold; None: somebody else has started it."""
+        """The engine core's KV cache, for refusing what it can never hold; None until it is ready."""
         self.pending_messages: deque[tuple[zmq.MessageTracker, Any]] = deque()
         self._aborted: Counter[str] = Counter()
         """Of each request id, the aborts that the engine core has not confirmed."""
         try:
             addresses = {name: f"ipc://{self.resources.directory}/{name}" for name in ("input", "output")}
-            if client_addresses is not None:
-                addresses = {name: client_addresses[f"{name}_address"] for name in addresses}
             self.input_socket = self.resources.input_socket = self._bind(zmq.ROUTER, addresses["input"])
             self.resources.output_socket = self._bind(zmq.PULL, addresses["output"])
-            if client_addresses is None:
-                self.launch_core_engines(
-                    EngineZmqAddresses([addresses["input"]], [addresses["output"]]), executor_class, log_stats
-                )
+            self.launch_core_engines(
+                EngineZmqAddresses([addresses["input"]], [addresses["output"]]), executor_class, log_stats
+            )
             self.core_engine = self._await_first_message()
             self.start_engine_core_monitor()
         except BaseException:
@@ -126,11 +118,10 @@ class MPClient(EngineCoreClient):
         poller = zmq.Poller()
         poller.register(self.input_socket, zmq.POLLIN)
         manager = self.resources.engine_manager
-        if manager is not None:
-            poller.register(manager.sentinel, zmq.POLLIN)
+        assert manager is not None
+        poller.register(manager.sentinel, zmq.POLLIN)
         while True:
             if not any(source is self.input_socket for source, _ in poller.poll()):
-                assert manager is not None
                 raise EngineDeadError(
                     f"The engine process EngineCore_0 {manager.wait_for_end()} as soon as it was ready."
                 )
@@ -157,8 +148,7 @@ class MPClient(EngineCoreClient):
     def start_engine_core_monitor(self) -> None:
         """Watch the process from a thread, which tells those who wait when it ends without having been told to."""
         resources, manager = self.resources, self.resources.engine_manager
-        if manager is None:
-            return
+        assert manager is not None
 
         def monitor_engine_cores() -> None:
             how = manager.wait_for_end()
@@ -169,12 +159,12 @@ class MPClient(EngineCoreClient):
 
     def _validate(self, request: EngineCoreRequest) -> None:
         """Refuse what the engine core would refuse, as `EngineCore.preprocess_add_request` does."""
-        if self.kv_cache_config is not None:
-            max_tokens = request.sampling_params.max_tokens
-            assert max_tokens is not None, "the Processor fills it in"
-            check_request_fits(
-                request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
-            )
+        max_tokens = request.sampling_params.max_tokens
+        assert max_tokens is not None, "the Processor fills it in"
+        assert self.kv_cache_config is not None
+        check_request_fits(
+            request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
+        )
 
     def _without_aborted(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
         """Leave out what steps had brought for requests before the engine core knew that they are given up.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from tracellm.engine.errors import EngineError
+from tracellm.engine.errors import EngineError, in_words
 from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType, UtilityOutput
 from tracellm.engine.mp_base import MPClient
 from tracellm.engine.mp_resources import AnyFuture, BackgroundResources
@@ -60,7 +60,7 @@ class SyncMPClient(MPClient):
     """For callers that wait. Its methods may be called from several threads."""
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
-        super().__init__(False, vllm_config, executor_class, log_stats)
+        super().__init__(vllm_config, executor_class, log_stats)
         self.outputs_queue: queue.Queue[EngineCoreOutputs | EngineError] = queue.Queue()
         wake, woken = socket.socketpair()
         thread = threading.Thread(
@@ -176,19 +176,8 @@ class SyncMPClient(MPClient):
 class AsyncMPClient(MPClient):
     """For callers in an event loop, one at a time; a new loop may follow when one has ended."""
 
-    def __init__(
-        self,
-        vllm_config: VllmConfig,
-        executor_class: type[Executor],
-        log_stats: bool,
-        client_addresses: dict[str, str] | None = None,
-        client_count: int = 1,
-        client_index: int = 0,
-    ) -> None:
-        """As `MPClient`; of `client_count` clients of the same engine core it is number `client_index`."""
-        super().__init__(True, vllm_config, executor_class, log_stats, client_addresses)
-        self.client_count = client_count
-        self.client_index = client_index
+    def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
+        super().__init__(vllm_config, executor_class, log_stats)
         self.outputs_queue: asyncio.Queue[EngineCoreOutputs | EngineError] = asyncio.Queue()
         with contextlib.suppress(RuntimeError):  # no loop yet: then with the first call
             asyncio.get_running_loop()
@@ -222,7 +211,7 @@ class AsyncMPClient(MPClient):
             if resources.output_queue_task is task:
                 resources.output_queue_task = None
             if not task.cancelled() and (error := task.exception()) is not None:
-                resources.declare_dead(f"The client of the engine core cannot go on: {type(error).__name__}: {error}")
+                resources.declare_dead(f"The client of the engine core cannot go on: {in_words(error)}")
             if resources.engine_dead:
                 queue_of_this_loop.put_nowait(resources.dead_error())
                 resources.fail_utility_calls()
@@ -298,7 +287,7 @@ class AsyncMPClient(MPClient):
         """As `SyncMPClient.call_utility`."""
         call_id = uuid.uuid1().int >> 64
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        await self._send_input(EngineCoreRequestType.UTILITY, (self.client_index, call_id, method, args))
+        await self._send_input(EngineCoreRequestType.UTILITY, (0, call_id, method, args))
         self.utility_results[call_id] = future
         try:
             return await future
@@ -306,8 +295,7 @@ class AsyncMPClient(MPClient):
             self.utility_results.pop(call_id, None)
 
     async def add_request_async(self, request: EngineCoreRequest) -> None:
-        """As `SyncMPClient.add_request`; outputs will come back to this client."""
-        request.client_index = self.client_index
+        """As `SyncMPClient.add_request`."""
         await self._send_input(EngineCoreRequestType.ADD, request)
 
     async def abort_requests_async(self, request_ids: list[str]) -> None:

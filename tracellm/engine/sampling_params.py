@@ -11,15 +11,15 @@ refuses too.
 import copy
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tracellm.engine.errors import EngineError, InvalidRequestError, unknown_name
+from tracellm.engine.errors import EngineError, InvalidRequestError
 from tracellm.engine.sampling_rules import RULES, verify_combinations
 from tracellm.engine.structured_outputs_params import GuidedDecodingParams, StructuredOutputsParams
-from tracellm.engine.validation import Rule, anything, verify
+from tracellm.engine.validation import Rule, anything, refuse_unknown_fields, verify
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -146,10 +146,7 @@ class SamplingParams:
             raise EngineError(
                 f"SamplingParams takes its parameters by name, as in SamplingParams(temperature=0); got {args[0]!r}."
             )
-        known = [f.name for f in fields(cls) if f.init]
-        for name in kwargs:
-            if name not in known:
-                raise EngineError(unknown_name("SamplingParams", "parameter", name, known))
+        refuse_unknown_fields(cls, kwargs)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

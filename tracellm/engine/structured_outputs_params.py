@@ -7,11 +7,11 @@ vLLM: vllm/sampling_params.py::StructuredOutputsParams. Left out: the choice of 
 """
 
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from tracellm.engine.errors import EngineError, unknown_name
-from tracellm.engine.validation import Rule, all_are, anything, verify
+from tracellm.engine.errors import EngineError
+from tracellm.engine.validation import Rule, all_are, anything, refuse_unknown_fields, verify
 
 __all__ = ["GuidedDecodingParams", "StructuredOutputsParams"]
 
@@ -61,10 +61,7 @@ class StructuredOutputsParams:
 
     def __new__(cls, *args: object, **kwargs: object) -> "StructuredOutputsParams":
         """Refuse unknown names before `__init__` does, with what is accepted."""
-        known = [f.name for f in fields(cls)]
-        for name in kwargs:
-            if name not in known:
-                raise EngineError(unknown_name(cls.__name__, "parameter", name, known))
+        refuse_unknown_fields(cls, kwargs)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

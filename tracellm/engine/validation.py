@@ -3,12 +3,13 @@
 Used by `SamplingParams` and `EngineArgs`. vLLM does the same checks in code (`_verify_args`) and with pydantic.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
-from tracellm.engine.errors import EngineError
+from tracellm.engine.errors import EngineError, unknown_name
 
-__all__ = ["NUMBER", "Rule", "all_are", "anything", "is_a", "verify"]
+__all__ = ["NUMBER", "Rule", "all_are", "anything", "is_a", "refuse_unknown_fields", "verify"]
 
 NUMBER = (int, float)
 
@@ -20,6 +21,18 @@ class Rule(NamedTuple):
     kind: type | tuple[type, ...]
     in_range: Callable[[Any], bool]
     accepted: str
+
+
+def refuse_unknown_fields(cls: Any, names: Iterable[str]) -> None:
+    """Refuse arguments that the constructor of the dataclass `cls` does not take.
+
+    Raises:
+        EngineError: names the first of them, and what is accepted.
+    """
+    for name in names:
+        known = [field.name for field in fields(cls) if field.init]
+        if name not in known:
+            raise EngineError(unknown_name(cls.__name__, "parameter", name, known))
 
 
 def anything(value: object) -> bool:

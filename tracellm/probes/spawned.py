@@ -140,10 +140,9 @@ def join() -> None:
 
     name = current_process().name
     try:
-        clock = told["clock"] and Clock(time.perf_counter_ns, *told["clock"])
         Recording(
             told["folder"],
-            clock=clock or None,
+            clock=Clock(time.perf_counter_ns, *told["clock"]) if told["clock"] else None,
             detail=told["detail"],
             text=told["text"],
             script=name,

@@ -158,9 +158,7 @@ class Probe:
         owner: type = args[0].__class__ if self.receiver == "self" else args[0]
         return owner
 
-    def disable(
-        self, part: Literal["capture", "attributes", "gives", "observe", "before", "begins_trace"], error: Exception
-    ) -> None:
+    def disable(self, part: Part, error: Exception) -> None:
         """Stop using a part that failed, and say so once; the call itself is still recorded."""
         if getattr(self, part) is not None:
             setattr(self, part, None)

@@ -7,7 +7,7 @@ reader of facts needs no knowledge of the calls behind them.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tracellm.report.request_facts import RequestFacts, RequestTimes, request_times, requests
+from tracellm.report.request_facts import RequestFacts, RequestTimes, as_int, as_list, as_text, request_times, requests
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -125,14 +125,14 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
         return None
     get = found.get
     return ModelLoad(
-        source=_text(get(names.LOAD_SOURCE)),
-        architecture=_text(get(names.LOAD_ARCHITECTURE)),
-        files=tuple(map(str, _list(get(names.LOAD_FILES)))),
-        bytes=_int(get(names.LOAD_BYTES)),
-        tensors=_int(get(names.LOAD_TENSORS)),
-        parameters=_int(get(names.LOAD_PARAMETERS)),
-        dtype=_text(get(names.LOAD_DTYPE)),
-        device=_text(get(names.LOAD_DEVICE)),
+        source=as_text(get(names.LOAD_SOURCE)),
+        architecture=as_text(get(names.LOAD_ARCHITECTURE)),
+        files=tuple(map(str, as_list(get(names.LOAD_FILES)))),
+        bytes=as_int(get(names.LOAD_BYTES)),
+        tensors=as_int(get(names.LOAD_TENSORS)),
+        parameters=as_int(get(names.LOAD_PARAMETERS)),
+        dtype=as_text(get(names.LOAD_DTYPE)),
+        device=as_text(get(names.LOAD_DEVICE)),
         stages=tuple(LoadStage(name, span.duration_ns / 1e9) for name, span in stages.items()),
     )
 
@@ -140,11 +140,11 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
 def kv_cache(spans: Iterable[Span]) -> KVCache | None:
     """The KV cache that was set up, or None."""
     found = _first(spans, "tracellm.kv_cache.")
-    blocks, size = _int(found.get(names.KV_NUM_BLOCKS)), _int(found.get(names.KV_BLOCK_SIZE))
+    blocks, size = as_int(found.get(names.KV_NUM_BLOCKS)), as_int(found.get(names.KV_BLOCK_SIZE))
     if blocks is None or size is None:
         return None
-    groups = _int(found.get(names.KV_NUM_GROUPS)) or 1
-    return KVCache(blocks, size, groups, _int(found.get(names.KV_BYTES)), _int(found.get(names.KV_AVAILABLE)))
+    groups = as_int(found.get(names.KV_NUM_GROUPS)) or 1
+    return KVCache(blocks, size, groups, as_int(found.get(names.KV_BYTES)), as_int(found.get(names.KV_AVAILABLE)))
 
 
 def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
@@ -153,15 +153,3 @@ def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
         if config := span.attributes.get(names.CONFIG):
             return tuple((name, value) for name, _, value in (str(entry).partition("=") for entry in config))
     return ()
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _list(value: object) -> list:  # type: ignore[type-arg]
-    return value if isinstance(value, list) else []

@@ -12,7 +12,7 @@ from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN, steps
 
-__all__ = ["RequestFacts", "RequestTimes", "request_times", "requests"]
+__all__ = ["RequestFacts", "RequestTimes", "as_int", "as_list", "as_text", "request_times", "requests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _params(span: Span) -> tuple[tuple[str, str], ...]:
         for listed in (names.REQUEST_PARAMS, names.REQUEST_TEXT_PARAMS):
             told |= {
                 name: value
-                for name, _, value in (str(one).partition("=") for one in _list(span.attributes.get(listed)))
+                for name, _, value in (str(one).partition("=") for one in as_list(span.attributes.get(listed)))
             }
     if priority := span.attributes.get(names.REQUEST_PRIORITY):
         told["priority"] = str(priority)
@@ -127,32 +127,35 @@ def _params(span: Span) -> tuple[tuple[str, str], ...]:
 
 def _request(span: Span, linked_steps: int | None) -> RequestFacts:
     get = span.attributes.get
-    reasons = _list(get(names.GEN_AI_FINISH_REASONS))
+    reasons = as_list(get(names.GEN_AI_FINISH_REASONS))
     return RequestFacts(
         id=str(get(names.REQUEST_ID, "")),
-        prompt=_text(get(names.REQUEST_PROMPT)),
-        prompt_token_ids=tuple(_list(get(names.REQUEST_PROMPT_TOKENS))),
-        output=_text(get(names.REQUEST_OUTPUT)),
-        input_tokens=_int(get(names.GEN_AI_INPUT_TOKENS)),
-        output_tokens=_int(get(names.GEN_AI_OUTPUT_TOKENS)),
+        prompt=as_text(get(names.REQUEST_PROMPT)),
+        prompt_token_ids=tuple(as_list(get(names.REQUEST_PROMPT_TOKENS))),
+        output=as_text(get(names.REQUEST_OUTPUT)),
+        input_tokens=as_int(get(names.GEN_AI_INPUT_TOKENS)),
+        output_tokens=as_int(get(names.GEN_AI_OUTPUT_TOKENS)),
         finish_reason=str(reasons[0]) if reasons else None,
         seconds=span.duration_ns / 1e9,
-        steps=_int(get(names.REQUEST_STEPS)) or linked_steps,
+        steps=as_int(get(names.REQUEST_STEPS)) or linked_steps,
         params=_params(span),
         error=span.error,
-        parent=_text(get(names.REQUEST_PARENT)),
-        index=_int(get(names.REQUEST_INDEX)) or 0,
+        parent=as_text(get(names.REQUEST_PARENT)),
+        index=as_int(get(names.REQUEST_INDEX)) or 0,
         span_id=span.span_id,
     )
 
 
-def _text(value: object) -> str | None:
+def as_text(value: object) -> str | None:
+    """An attribute's value as text; None stays."""
     return None if value is None else str(value)
 
 
-def _int(value: object) -> int | None:
+def as_int(value: object) -> int | None:
+    """An attribute's value, if it is a whole number."""
     return value if isinstance(value, int) else None
 
 
-def _list(value: object) -> list:  # type: ignore[type-arg]
+def as_list(value: object) -> list:  # type: ignore[type-arg]
+    """An attribute's value, if it is a list; else an empty one."""
     return value if isinstance(value, list) else []

@@ -9,6 +9,7 @@ vLLM: vllm/v1/structured_output/request.py. Left out: reasoning.
 import json
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.structured_output.backend_types import (
@@ -50,7 +51,7 @@ class StructuredOutputRequest:
         except TimeoutError:
             return None
 
-    @property
+    @cached_property  # the scheduler asks in every step, and the specification may be large
     def structured_output_key(self) -> StructuredOutputKey:
         """Which kind of constraint, and its specification."""
         return get_structured_output_key(self.params)

@@ -148,9 +148,13 @@ class GPUModelRunner:
                 layers[name].kv_cache = self.kv_caches[-1]
 
     def take_kv_cache_memory(self) -> None:
-        """Write to all of the KV cache, so that the system provides its memory now and not block by block."""
-        for kv_cache in self.kv_caches:
-            kv_cache.zero_()
+        """Write to all of the KV cache, so that the system provides its memory now and not block by block.
+
+        CUDA has done so when it was made.
+        """
+        if self.device.type == "cpu":
+            for kv_cache in self.kv_caches:
+                kv_cache.zero_()
 
     @torch.inference_mode()
     def profile_run(self) -> None:

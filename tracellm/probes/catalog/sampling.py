@@ -104,15 +104,27 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     sampled, kept = result  # int64 [N], float32 [N, vocabulary]
     if metadata.temperature is not None and not metadata.all_random:
         kept = logits.where((metadata.temperature == 0)[:, None], kept)
+    drawn = {"logits": brief(logits), "left": (kept > -float("inf")).sum(dim=-1).tolist()}
+    if metadata.temperature is None and not _changes_logits(metadata):
+        return drawn  # from the model's own, which the runner's `_sample` tells
     probabilities = kept.softmax(dim=-1)
     top = probabilities.topk(min(CANDIDATES, kept.shape[-1]), dim=-1)
     return {
-        "logits": brief(logits),
-        "left": (kept > -float("inf")).sum(dim=-1).tolist(),
+        **drawn,
         "probabilities": probabilities.gather(1, sampled[:, None])[:, 0].tolist(),
         "top_ids": top.indices.tolist(),
         "top_probabilities": top.values.tolist(),
     }
+
+
+def _changes_logits(metadata: Any) -> bool:
+    """As `Sampler.apply_logits_processors` asks."""
+    return (
+        metadata.allowed_token_ids_mask is not None
+        or bool(metadata.bad_words_token_ids)
+        or bool(metadata.logitsprocs.non_argmax_invariant)
+        or not metadata.no_penalties
+    )
 
 
 def _drawn(facts: Any) -> dict[str, Any]:

@@ -178,8 +178,9 @@ def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledge
     if drawn is not None:
         of_rows = {key: [values[row] for row in sampled["rows"]] for key, values in drawn.items() if key != "logits"}
         told[names.STEP_LEFT] = of_rows["left"]
-        told[names.STEP_DRAWN_PROBS] = [round(probability, 6) for probability in of_rows["probabilities"]]
-        told[names.STEP_DRAWN_CANDIDATES] = _candidates(of_rows, ledger.decode)
+        chances = of_rows if "probabilities" in of_rows else sampled  # the model's own were not changed
+        told[names.STEP_DRAWN_PROBS] = [round(probability, 6) for probability in chances["probabilities"]]
+        told[names.STEP_DRAWN_CANDIDATES] = _candidates(chances, ledger.decode)
 
 
 def _candidates(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> list[str]:

@@ -167,7 +167,7 @@ def _swallow(node: Node, child: Node) -> None:
 def _detach(root: Node, lanes: Lanes, story: Story) -> Iterator[Node]:
     """Take the parts out of a tree: what began a lane of its own, and what a long call did."""
     for node in list(walk([root])):
-        long = lanes.is_long(node.span) and not script_of(node.span)
+        long = story.is_long(node.span)
         kept = []
         for child in node.children:
             if long or lanes.begins(child.span):

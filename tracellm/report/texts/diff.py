@@ -137,7 +137,6 @@ Examples:
     "diff.requests.output": "output",
     "diff.requests.end": "end",
     "diff.requests.from": "output, from token {n:,}",
-    "diff.requests.tokens": "{n:token|tokens}",
     "diff.requests.unended": "not ended",
     "diff.requests.ids": "Matched in the order of their submission, since their names differ ({a}; {b}).",
 }
@@ -268,7 +267,6 @@ ZH = {
     "diff.requests.output": "输出",
     "diff.requests.end": "结束原因",
     "diff.requests.from": "输出，从第 {n:,} 个 token 起",
-    "diff.requests.tokens": "{n:,} 个 token",
     "diff.requests.unended": "没有结束",
     "diff.requests.ids": "请求按提交的先后配对，因为两者的名字不同（{a}；{b}）。",
 }

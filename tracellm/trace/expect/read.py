@@ -42,7 +42,7 @@ def read(path: str) -> Expectation:
     if not any(line.strip() for line in lines):
         raise ExpectError("empty", path=name)
     try:
-        expectation = _diagram(name, lines, number)
+        expectation = _diagram(lines, number)
     except ExpectError as error:
         raise ExpectError(error.code, **{**error.values, "path": name}) from None
     if not expectation.arrows:
@@ -50,7 +50,7 @@ def read(path: str) -> Expectation:
     return expectation
 
 
-def _diagram(path: str, lines: list[str], number: int | None) -> Expectation:
+def _diagram(lines: list[str], number: int | None) -> Expectation:
     diagrams = [shown for shown in _diagrams(lines) if shown]
     if not diagrams:
         if is_table(lines):
