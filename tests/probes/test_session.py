@@ -20,7 +20,7 @@ from tracellm.probes.clock import Ids
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.session import Recording
 from tracellm.probes.state import state
-from tracellm.trace import names, otlp
+from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
 
@@ -154,7 +154,9 @@ def test_a_call_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     @probe
     def wrong() -> None: ...
 
-    monkeypatch.setitem(vars(otlp), "_name", lambda name: 1 / 0 if name.endswith("wrong") else f'"{name}"')
+    monkeypatch.setattr(
+        "tracellm.trace.otlp.encode._name", lambda name: 1 / 0 if name.endswith("wrong") else f'"{name}"'
+    )
     with Recording(tmp_path, catalog=()) as recording:
         work()
         wrong()

@@ -1,0 +1,11 @@
+"""Spans to and from OTLP JSON, the file form of OpenTelemetry's own protocol.
+
+One line of a trace file is one document: `{"resourceSpans": [{"resource", "scopeSpans": [{"scope", "spans"}]}]}`. The
+form is https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding: names in camelCase, ids in hexadecimal, 64-bit
+integers as strings, enumerations as numbers. What reads OTLP JSON elsewhere reads these lines.
+"""
+
+from tracellm.trace.otlp.decode import OtlpError, decode
+from tracellm.trace.otlp.encode import encode
+
+__all__ = ["OtlpError", "decode", "encode"]
