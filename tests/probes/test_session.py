@@ -155,7 +155,7 @@ def test_a_call_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     def wrong() -> None: ...
 
     monkeypatch.setattr(
-        "tracellm.trace.otlp.encode._name", lambda name: 1 / 0 if name.endswith("wrong") else f'"{name}"'
+        "tracellm.trace.otlp.encoding._name", lambda name: 1 / 0 if name.endswith("wrong") else f'"{name}"'
     )
     with Recording(tmp_path, catalog=()) as recording:
         work()
