@@ -133,7 +133,7 @@ def deferred(calls: int) -> float:
     root = next_call()
     with tempfile.TemporaryDirectory() as folder:
         writer = Writer(
-            Path(folder) / "t.jsonl", Process(1, "main"), Builder(Clock.real(), Ids(), root, True), None, ""
+            Path(folder) / "t.jsonl", Process(1, "main"), Builder(Clock.real(), Ids(), root, True), [], ""
         )
         for i in range(calls):
             facts = capture((i % 7, 2), {}, i % 5)

@@ -12,7 +12,7 @@ from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import Remembered, stack_trace
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Note, Open, Place, Record
+from tracellm.probes.state import Made, Note, Open, Place, Record
 from tracellm.trace import names
 from tracellm.trace.model import Event, Span
 
@@ -55,10 +55,13 @@ class Builder:
         self.calls = self.capture_ns = 0
         return self._ids
 
-    def build(self, record: Record | Note) -> Iterator[Span]:
+    def build(self, record: Record | Note | Made) -> Iterator[Span]:
         """The call's span, and those of requests that ended with it."""
         if isinstance(record, Note):
             record.tell(self.ledger, record.facts)
+            return
+        if isinstance(record, Made):
+            yield self._publish(record.make(self))
             return
         probe, call, parent, place, owner, start, end, captured, facts, error = record
         self.calls += 1

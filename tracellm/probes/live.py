@@ -57,8 +57,11 @@ class Follower:
 class Live:
     """A listener between the writer and `listener`, which hears of other processes too.
 
-    `others` says whether there are any, `now` is the wall clock in nanoseconds.
+    `others` says whether there are any, `now` is the wall clock in nanoseconds. It wants to hear what `listener` does,
+    which is every span if that has no `names` (see Listener).
     """
+
+    title = "the live log"
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Live:
         others: Callable[[], bool],
         now: Callable[[], int],
     ) -> None:
+        self.names: frozenset[str] | None = getattr(listener, "names", None)
         self._listener = listener
         self._follower = follower
         self._others = others

@@ -28,6 +28,7 @@ from tracellm.probes.cost import spent, together
 from tracellm.probes.decorator import own_problems
 from tracellm.probes.errors import Remembered, is_an_end, remember, without_probes
 from tracellm.probes.install import Installation
+from tracellm.probes.listeners import Listener
 from tracellm.probes.live import Follower, Live
 from tracellm.probes.patches import Patches
 from tracellm.probes.process import this_process
@@ -200,12 +201,13 @@ class Recording:
         process = this_process(self._name, self._clock, self._parent_pid)
         self._file = self._traces / f"{self._name}-{process.pid}.jsonl"
         self._earlier_files = {file.name for file in self._traces.glob("*.jsonl")}
-        live = None
+        listeners: list[Listener] = []
         if self._listener is not None:
             follower = Follower(self._traces, self._file)
-            live = Live(self._listener, follower, self._has_others, lambda: self._clock.wall(self._clock.now()))
+            now = lambda: self._clock.wall(self._clock.now())  # noqa: E731
+            listeners.append(Live(self._listener, follower, self._has_others, now))
         look = None if self._status is None else partial(self._status.look, self.stop)
-        self._writer = Writer(self._file, process, self._builder, live, __version__, look)
+        self._writer = Writer(self._file, process, self._builder, listeners, __version__, look)
         self._writer.start()
 
     def _has_others(self) -> bool:

@@ -9,11 +9,16 @@ import threading
 from _thread import get_ident
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tracellm.probes.build import Builder
+    from tracellm.trace.model import Span
 
 __all__ = [
     "STARTED_IN",
     "Begun",
+    "Made",
     "Note",
     "Open",
     "Place",
@@ -45,6 +50,12 @@ class Note(NamedTuple):
     facts: Any
 
 
+class Made(NamedTuple):
+    """A span that was made elsewhere, as by the user with OpenTelemetry: `make(builder)`, when its turn has come."""
+
+    make: Callable[["Builder"], "Span"]
+
+
 class Begun(NamedTuple):
     """A trace that began with a call in this process, as an HTTP request does.
 
@@ -65,7 +76,7 @@ class _State:
     __slots__ = ("append", "clock", "first", "ids", "open")
 
     def __init__(self) -> None:
-        self.append: Callable[[Record | Note], None] | None = None  # None: nothing is being recorded
+        self.append: Callable[[Record | Note | Made], None] | None = None  # None: nothing is being recorded
         self.clock: Callable[[], int] = int
         self.first = 0  # the first call of this recording
         self.ids: Any = None  # an Ids

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from tracellm.probes.build import Builder
-from tracellm.probes.live import Live
-from tracellm.probes.state import Note, Record, state
+from tracellm.probes.listeners import Listener, Listeners
+from tracellm.probes.state import Made, Note, Record, state
 from tracellm.probes.withheld import Withheld
 from tracellm.trace import otlp
 from tracellm.trace.model import Process, Span
@@ -29,8 +29,8 @@ _PAUSE_SECONDS = 0.0005
 class Writer:
     """Owns the buffer, the thread and the file of one process.
 
-    `listener` is called in the writer's thread with each span that has ended, in the order in which they end, and
-    `each_round` whenever that thread has looked whether there is something to write.
+    In its thread `listeners` hear of the spans that have ended, in the order in which they end, and `each_round` is
+    called whenever it has looked whether there is something to write.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Writer:
         file: Path,
         process: Process,
         builder: Builder,
-        listener: Live | None,
+        listeners: Iterable[Listener],
         version: str,
         each_round: Callable[[], None] | None = None,
     ) -> None:
-        self.buffer: list[Record | Note] = []
+        self.buffer: list[Record | Note | Made] = []
         self.problems: list[str] = []
         self._file = file
         self._descriptor: int | None = None
         self._process = process
         self._builder = builder
-        self._listener = listener
+        self._listeners = Listeners(listeners, self._tell)
         self._version = version
         self._each_round = each_round
         self._withheld = Withheld(builder.is_told)
@@ -64,14 +64,12 @@ class Writer:
         """Write all that is left, then the spans that `last` makes, and end the thread."""
         self._stopping.set()
         self._thread.join()
-        if self._listener is not None:  # others may have come and gone since the last look
-            self._hear(self._listener.look)
+        self._listeners.look()  # others may have come and gone since the last look
         spans, ending = self._drain(pause=False), list(last())
-        self._hear_all(ending)
+        self._listeners.hear(ending)
         open_still = self._builder.unfinished(state.open)  # in threads that outlive the recording
         self._write([*self._withheld.rest(), *spans, *ending, *open_still])
-        if self._listener is not None:
-            self._hear(self._listener.end)
+        self._listeners.end()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -84,13 +82,12 @@ class Writer:
             self._under_way = under_way.keys()
             opened = list(self._builder.unfinished(lasting))
             self._write([*opened, *self._withheld.release(spans)], pause=True)
-            if self._listener is not None:
-                self._hear(self._listener.look)
+            self._listeners.look()
             if self._each_round is not None:
                 self._each_round()
 
     def _drain(self, pause: bool) -> list[Span]:
-        """The spans of what is in the buffer now, which the listener has heard; what comes meanwhile waits."""
+        """The spans of what is in the buffer now, which the listeners have heard; what comes meanwhile waits."""
         spans: list[Span] = []
         left = len(self.buffer)
         while left:
@@ -98,7 +95,7 @@ class Writer:
             del self.buffer[: len(records)]
             left -= len(records)
             new = [span for record in records for span in self._builder.build(record)]
-            self._hear_all(new)
+            self._listeners.hear(new)
             spans += new
             self._rest(pause)
         return spans
@@ -124,20 +121,6 @@ class Writer:
                 content = content[os.write(self._descriptor, content) :]
         except OSError as error:
             self._tell(f"{self._file} cannot be written ({error.strerror}): part of this run is not recorded")
-
-    def _hear_all(self, spans: Iterable[Span]) -> None:
-        if self._listener is not None:
-            for span in spans:
-                self._hear(self._listener, span)
-
-    def _hear(self, part: Callable[..., None], *args: Span) -> None:
-        """Let the listener have its turn; one that fails is told of, and gets no other."""
-        if self._listener is not None:
-            try:
-                part(*args)
-            except Exception as error:
-                self._listener = None
-                self._tell(f"the live log stopped: {type(error).__name__}: {error}")
 
     def _encoded(self, spans: Sequence[Span]) -> bytes:
         """The spans as lines of the file; one that cannot be written must not take the others with it."""

@@ -31,6 +31,9 @@ _LAST_SENDS = 64
 class Console:
     """Call it with each span that ends, then `finish` it. Writes to stderr unless given another stream."""
 
+    names = frozenset(PHASES.values())
+    """What it needs to hear besides the spans that tell more than arguments and result (see probes/listeners.py)."""
+
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
         self._paper = Paper(stream, quiet=quiet)
