@@ -2,7 +2,8 @@
 
 Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the READMEs) holds what is made here; all else is
 written by hand. `examples/hello.py` is run once in each language and the parts that pages show are cut out of what it
-left. What docs/clients.md and docs/server.md show comes from runs of their own (client_docs.py, server_docs.py). With
+left. What docs/clients.md and docs/server.md show comes from runs of their own (client_docs.py, server_docs.py); the
+tables of docs/spans.md from what is defined (span_docs.py). With
 Chromium on the PATH the pictures are made too. `tests/docs` fails when a page and a run no longer agree.
 """
 
@@ -17,10 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import client_docs, server_docs  # noqa: E402  (found by the line above when this file is run as a script)
+from scripts import client_docs, server_docs, span_docs  # noqa: E402  (found by the line above when this file is run as a script)
 
 PAGES = {
-    "en": ["README.md", "docs/first-run.md", "docs/architecture.md", "docs/clients.md"],
+    "en": ["README.md", "docs/first-run.md", "docs/architecture.md", "docs/clients.md", "docs/spans.md"],
     "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md"],
 }
 """The pages that hold something made, by the language that they speak."""
@@ -84,6 +85,7 @@ def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
         "sequence": _code("mermaid", (folder / "sequence.mmd").read_text(encoding="utf-8")),
         "steps": _code("text", steps),
         "map": source_map(),
+        **span_docs.blocks(),
     }
 
 

@@ -7,7 +7,10 @@ import pytest
 
 from scripts import client_docs
 from scripts.make_docs import MADE, PAGES, blocks, explain, filled, normal
+from scripts.span_docs import known_spans
 from tests.mermaid import ParseMermaid
+from tracellm.trace import names
+from tracellm.trace.run_folder import MANIFEST, RunFolder
 
 ROOT = Path(__file__).parents[2]
 MARKDOWN = sorted(
@@ -39,6 +42,33 @@ def test_pages_say_what_a_run_says(made: tuple[str, dict[str, str]]) -> None:
         page = (ROOT / name).read_text(encoding="utf-8")
         assert MADE.search(page), f"{name} shows nothing that is made"
         assert normal(page) == normal(filled(page, now)), f"{name} is stale: run `make docs`"
+
+
+def test_spans_and_attributes_are_documented(clients: tuple[Path, dict[str, str]]) -> None:
+    """Every span of a recorded run is one that docs/spans.md lists, and carries only what is listed for it."""
+    known = known_spans()
+    runs = [RunFolder.open(folder.parent).trace for folder in clients[0].rglob(MANIFEST)]
+    seen: set[str] = set()
+    for span in (span for trace in runs for span in trace.spans):
+        engine_call = str(span.attributes.get(names.CODE_FUNCTION, "")).startswith("tracellm.")
+        defined = ".".join(str(span.attributes.get(names.CODE_FUNCTION)).rsplit(".", 2)[1:])
+        documented = span.name in known or defined in known or span.name.rpartition(".")[2] in known
+        assert documented or not engine_call, f"docs/spans.md does not know {span.name}"
+        carried = [(span.name, span.attributes), *((f"event {one.name}", one.attributes) for one in span.events)]
+        for on, attributes in carried:
+            for name, value in attributes.items():
+                attribute = names.ATTRIBUTES[name]
+                assert on in attribute.on or not attribute.on, f"docs/spans.md does not know {name} on {on}"
+                assert _type(value) in (attribute.type, "[]"), f"{name} of {on} is {value!r}"
+                seen.add(name)
+    assert {names.STEP_KIND, names.CLIENT_RULE, names.MESSAGE_ID, names.GEN_AI_OUTPUT_TOKENS} <= seen
+
+
+def _type(value: object) -> str:
+    """A value's type as the page has it; of an empty list only that it is one."""
+    if isinstance(value, list):
+        return f"{type(value[0]).__name__}[]" if value else "[]"
+    return type(value).__name__
 
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))

@@ -13,7 +13,7 @@ vLLM has a small counterpart for its own tracing: `vllm/tracing.py::SpanAttribut
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ATTRIBUTES", "LEVELS", "PRIVATE", "REQUEST_SPAN", "Attribute", "Level"]
+__all__ = ["ATTRIBUTES", "HTTP_SPAN", "LEVELS", "PRIVATE", "REQUEST_SPAN", "Attribute", "Level"]
 
 Level = Literal["request", "step", "layer", "kernel"]
 """How deep in the engine a call sits: once a request, once a step, once a layer of the model, once an operation."""
@@ -26,26 +26,48 @@ REQUEST_SPAN = "llm_request"
 """The name of a span that is a request's life, from its submission to its end: a root of its own, and no call."""
 
 
+HTTP_SPAN = "<method> <path>"
+"""How the span of an HTTP request to the server is named: `POST /v1/completions`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute: its name, the type of its value, what it says, and whether it may hold text that a user wrote."""
+    """One attribute. docs/spans.md is made of these.
+
+    Attributes:
+        name: as it stands in the recording.
+        type: of its value: str, int, float, bool, or one of these with `[]`.
+        says: what it tells.
+        private: whether it may hold text that a user wrote or a model generated.
+        group: what it is about, with others.
+        on: the spans that may carry it, by name; empty for any call.
+    """
 
     name: str
     type: str
     says: str
-    private: bool = False
+    private: bool
+    group: str
+    on: tuple[str, ...]
 
 
 ATTRIBUTES: dict[str, Attribute] = {}
 """Every attribute by its name, in the order of this file."""
 
 
-def _define(name: str, type: str, says: str, *, private: bool = False) -> str:
-    ATTRIBUTES[name] = Attribute(name, type, says, private)
+_MESSAGES = ("MsgpackEncoder.encode", "MsgpackEncoder.encode_into", "MsgpackDecoder.decode")
+_HTTP = (HTTP_SPAN,)
+_MAKING_CLIENTS = ("EngineCoreClient.make_client", "EngineCoreClient.make_async_mp_client")
+_LOADING = ("DefaultModelLoader.load_weights",)
+_SAMPLED = ("EngineCore.step_fn", "GPUModelRunner._sample")
+
+
+def _define(name: str, type: str, says: str, *, private: bool = False, on: tuple[str, ...] | None = None) -> str:
+    ATTRIBUTES[name] = Attribute(name, type, says, private, _group, _on if on is None else on)
     return name
 
 
-# -- where a call is in the code --------------------------------------------------------------------------------------
+_group, _on = "Any call: what it is", ()
 CODE_FUNCTION = _define("code.function.name", "str", "the called function, with its module and class")
 CODE_FILE = _define("code.file.path", "str", "the file that defines it, from the folder its package lies in")
 CODE_LINE = _define("code.line.number", "int", "the line of its definition")
@@ -69,13 +91,19 @@ ARGUMENTS = _define(
 )
 RESULT = _define("tracellm.result", "str", "what came back, in short")
 
-# -- when a call failed -----------------------------------------------------------------------------------------------
+_group, _on = "A call that failed", ()
 ERROR_TYPE = _define("error.type", "str", "the class of the exception that left the call")
-EXCEPTION_TYPE = _define("exception.type", "str", "on an `exception` event: the class of the exception")
-EXCEPTION_MESSAGE = _define("exception.message", "str", "on an `exception` event: its message", private=True)
-EXCEPTION_STACKTRACE = _define("exception.stacktrace", "str", "on an `exception` event: the traceback", private=True)
+EXCEPTION_TYPE = _define(
+    "exception.type", "str", "on an `exception` event: the class of the exception", on=("event exception",)
+)
+EXCEPTION_MESSAGE = _define(
+    "exception.message", "str", "on an `exception` event: its message", private=True, on=("event exception",)
+)
+EXCEPTION_STACKTRACE = _define(
+    "exception.stacktrace", "str", "on an `exception` event: the traceback", private=True, on=("event exception",)
+)
 
-# -- the process that recorded (OTLP resource) ------------------------------------------------------------------------
+_group, _on = "The process that recorded", ("resource",)
 SERVICE_NAME = _define("service.name", "str", "tracellm")
 SERVICE_VERSION = _define("service.version", "str", "the version of tracellm that recorded")
 PROCESS_PID = _define("process.pid", "int", "the process id")
@@ -87,9 +115,9 @@ CLOCK_MONOTONIC = _define(
     "tracellm.clock.monotonic_ns", "int", "... the monotonic clock, from which all times are converted"
 )
 
-# -- between processes ------------------------------------------------------------------------------------------------
+_group, _on = "Between processes", _MESSAGES
 PROCESS_PARENT_PID = _define(
-    "process.parent_pid", "int", "the process that started this one, where that is recorded too"
+    "process.parent_pid", "int", "the process that started this one, where that is recorded too", on=("resource",)
 )
 MESSAGE_SYSTEM = _define("messaging.system", "str", "zeromq")
 MESSAGE_OPERATION = _define("messaging.operation.type", "str", "send or receive")
@@ -99,12 +127,17 @@ MESSAGE_TYPE = _define("tracellm.message.type", "str", "ADD, ABORT, UTILITY to t
 MESSAGE_FRAMES = _define(
     "tracellm.message.frames", "int", "in how many frames it went: one, and one for each large array"
 )
-HTTP_METHOD = _define("http.request.method", "str", "of a request to the server: GET, POST")
-HTTP_PATH = _define("url.path", "str", "what was asked for: /v1/chat/completions")
-HTTP_STATUS = _define("http.response.status_code", "int", "what the server answered")
+HTTP_METHOD = _define("http.request.method", "str", "of a request to the server: GET, POST", on=_HTTP)
+HTTP_PATH = _define("url.path", "str", "what was asked for: /v1/chat/completions", on=_HTTP)
+HTTP_STATUS = _define("http.response.status_code", "int", "what the server answered", on=_HTTP)
 
-# -- a request --------------------------------------------------------------------------------------------------------
-REQUEST_ID = _define("tracellm.request.id", "str", "the engine's name of the request")
+_group, _on = "A request", (REQUEST_SPAN,)
+REQUEST_ID = _define(
+    "tracellm.request.id",
+    "str",
+    "the engine's name of the request",
+    on=(REQUEST_SPAN, "LLMEngine._add_request", "AsyncLLM._add_request", "OutputProcessor.add_request"),
+)
 REQUEST_PROMPT = _define("tracellm.request.prompt", "str", "the prompt's text", private=True)
 REQUEST_OUTPUT = _define("tracellm.request.output", "str", "the generated text", private=True)
 REQUEST_PROMPT_TOKENS = _define(
@@ -139,32 +172,70 @@ GEN_AI_FINISH_REASONS = _define(
     "gen_ai.response.finish_reasons", "str[]", "why the generation ended: stop, length, abort"
 )
 
-# -- which client -----------------------------------------------------------------------------------------------------
+_group, _on = "Which client", _MAKING_CLIENTS
 CLIENT_MULTIPROCESS = _define("tracellm.client.multiprocess_mode", "bool", "make_client's first input")
 CLIENT_ASYNCIO = _define("tracellm.client.asyncio_mode", "bool", "make_client's second input")
 CLIENT_EXECUTOR = _define("tracellm.client.executor_class", "str", "make_client's third input")
-CLIENT_CHOICE = _define("tracellm.client.choice", "str", "the client class that it picked")
-CLIENT_RULE = _define("tracellm.client.rule", "str", "the condition on the inputs that decided")
+CLIENT_CHOICE = _define(
+    "tracellm.client.choice",
+    "str",
+    "the client class that it picked",
+    on=(*_MAKING_CLIENTS, "choose_client"),
+)
+CLIENT_RULE = _define(
+    "tracellm.client.rule",
+    "str",
+    "the condition on the inputs that decided",
+    on=(*_MAKING_CLIENTS, "choose_client"),
+)
 
-# -- configuration, loading, memory -----------------------------------------------------------------------------------
-CONFIG = _define("tracellm.config", "str[]", "the engine's settings, each as `name=value`")
-LOAD_SOURCE = _define("tracellm.load.source", "str", "the folder or hub id that the model was read from")
-LOAD_FILES = _define("tracellm.load.files", "str[]", "the weight files read")
+_group, _on = "Configuration, loading, memory", _LOADING
+CONFIG = _define(
+    "tracellm.config", "str[]", "the engine's settings, each as `name=value`", on=("EngineArgs.create_engine_config",)
+)
+LOAD_SOURCE = _define(
+    "tracellm.load.source",
+    "str",
+    "the folder or hub id that the model was read from",
+    on=("DefaultModelLoader._prepare_weights",),
+)
+LOAD_FILES = _define(
+    "tracellm.load.files", "str[]", "the weight files read", on=("DefaultModelLoader._prepare_weights",)
+)
 LOAD_BYTES = _define("tracellm.load.bytes", "int", "bytes of weights read")
 LOAD_TENSORS = _define("tracellm.load.tensors", "int", "tensors in the files")
 LOAD_PARAMETERS = _define("tracellm.load.parameters", "int", "parameters of the model")
 LOAD_ARCHITECTURE = _define("tracellm.load.architecture", "str", "the model class, as config.json names it")
 LOAD_DTYPE = _define("tracellm.load.dtype", "str", "the dtype the model computes in")
-LOAD_DEVICE = _define("tracellm.load.device", "str", "where the weights are: cpu, cuda:0")
-KV_NUM_BLOCKS = _define("tracellm.kv_cache.num_blocks", "int", "blocks in the KV cache, the null block among them")
-KV_BLOCK_SIZE = _define("tracellm.kv_cache.block_size", "int", "tokens that one block holds")
-KV_NUM_GROUPS = _define(
-    "tracellm.kv_cache.num_groups", "int", "groups of layers, each of which takes blocks of its own for a token"
+LOAD_DEVICE = _define(
+    "tracellm.load.device", "str", "where the weights are: cpu, cuda:0", on=("DefaultModelLoader.place_on_device",)
 )
-KV_BYTES = _define("tracellm.kv_cache.bytes", "int", "bytes of the whole KV cache")
-KV_AVAILABLE = _define("tracellm.kv_cache.available_bytes", "int", "bytes that were there for it")
+KV_NUM_BLOCKS = _define(
+    "tracellm.kv_cache.num_blocks",
+    "int",
+    "blocks in the KV cache, the null block among them",
+    on=("EngineCore._initialize_kv_caches",),
+)
+KV_BLOCK_SIZE = _define(
+    "tracellm.kv_cache.block_size", "int", "tokens that one block holds", on=("EngineCore._initialize_kv_caches",)
+)
+KV_NUM_GROUPS = _define(
+    "tracellm.kv_cache.num_groups",
+    "int",
+    "groups of layers, each of which takes blocks of its own for a token",
+    on=("EngineCore._initialize_kv_caches",),
+)
+KV_BYTES = _define(
+    "tracellm.kv_cache.bytes", "int", "bytes of the whole KV cache", on=("EngineCore._initialize_kv_caches",)
+)
+KV_AVAILABLE = _define(
+    "tracellm.kv_cache.available_bytes",
+    "int",
+    "bytes that were there for it",
+    on=("UniProcExecutor.determine_available_memory",),
+)
 
-# -- one engine step: everything a replay needs ----------------------------------------------------------------------
+_group, _on = "One engine step: everything a replay needs", ("EngineCore.step_fn",)
 STEP_INDEX = _define("tracellm.step.index", "int", "the step's number, from 1")
 STEP_KIND = _define("tracellm.step.kind", "str", "prefill, decode, mixed, or empty when nothing was scheduled")
 STEP_REQUESTS = _define("tracellm.step.requests", "str[]", "the requests scheduled, in the batch's order")
@@ -206,13 +277,16 @@ STEP_BLOCKS_TOTAL = _define(
     "tracellm.step.blocks.total", "int", "KV blocks that requests can use (without the null block)"
 )
 STEP_LOGITS = _define("tracellm.step.logits_shape", "int[]", "shape of the logits: requests that sample, vocabulary")
-STEP_SAMPLED = _define("tracellm.step.sampled.requests", "str[]", "requests that got a token")
-STEP_SAMPLED_IDS = _define("tracellm.step.sampled.token_ids", "int[]", "the token each got", private=True)
-STEP_SAMPLED_TEXTS = _define("tracellm.step.sampled.texts", "str[]", "the text of each of these tokens", private=True)
+STEP_SAMPLED = _define("tracellm.step.sampled.requests", "str[]", "requests that got a token", on=_SAMPLED)
+STEP_SAMPLED_IDS = _define("tracellm.step.sampled.token_ids", "int[]", "the token each got", private=True, on=_SAMPLED)
+STEP_SAMPLED_TEXTS = _define(
+    "tracellm.step.sampled.texts", "str[]", "the text of each of these tokens", private=True, on=_SAMPLED
+)
 STEP_SAMPLED_PROBS = _define(
     "tracellm.step.sampled.probabilities",
     "float[]",
     "how probable the model found each (softmax of the logits, of what its grammar allows, before all processors)",
+    on=_SAMPLED,
 )
 STEP_CANDIDATES = _define(
     "tracellm.step.sampled.candidates",

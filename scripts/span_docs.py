@@ -1,0 +1,107 @@
+"""What docs/spans.md shows: every span and every attribute, from the catalog and `tracellm/trace/names.py`.
+
+`make_docs.py` writes it between the page's marks. `known_spans` is what the test holds recorded runs against.
+"""
+
+import importlib
+import pkgutil
+from types import FunctionType
+from typing import Any
+
+import tracellm.engine
+from tracellm.probes import catalog
+from tracellm.probes.catalog import CATALOG
+from tracellm.probes.install import Installation
+from tracellm.probes.spec import Entry, Probe
+from tracellm.trace import names
+
+__all__ = ["blocks", "known_spans"]
+
+_REGIONS = (
+    "startup", "client", "processes", "server", "request", "outputs", "step", "runner", "sampling", "model", "kernels"
+)  # fmt: skip
+"""The catalog's files, in the order of a request's life."""
+
+
+class _Found(Installation):
+    """An installation that notes what it would wrap, and under which name a call of it is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(CATALOG, "kernel", [])
+        self.spans: dict[Entry, dict[str, None]] = {}
+
+    def _probe(self, entry: Entry, owner: Any, name: str, function: FunctionType) -> Probe:
+        probe = super()._probe(entry, owner, name, function)
+        self.spans.setdefault(entry, {})[probe.span_name or f"{owner.__name__}.{name}"] = None
+        return probe
+
+
+def _found() -> dict[Entry, list[str]]:
+    """The names of the spans of each entry of the catalog; of an inherited method that of the class that defines it."""
+    for module in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine."):
+        importlib.import_module(module.name)
+    importlib.import_module("fastapi.applications")
+    installation = _Found()
+    installation.start()
+    installation.stop()
+    return {entry: list(found) for entry, found in installation.spans.items()}
+
+
+def known_spans() -> dict[str, Entry]:
+    """Every span of the catalog by its name."""
+    return {name: entry for entry, found in _found().items() for name in found}
+
+
+def blocks() -> dict[str, str]:
+    """The page's tables, by the name of the mark they stand at."""
+    return {"spans": _spans(), "attributes": _attributes()}
+
+
+def _spans() -> str:
+    """A table for each file of the catalog; entries that tell the same share a row."""
+    found = _found()
+    parts = []
+    for region in _REGIONS:
+        module = getattr(catalog, region)
+        title = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ").split(":")[0].strip().rstrip(".")
+        parts.append(f"### {title}\n\n| span | level | attributes of its own |\n|---|---|---|\n")
+        rows: dict[tuple[str, str], list[str]] = {}
+        for entry in module.ENTRIES:
+            for name in found.get(entry, ()):
+                shown = names.HTTP_SPAN if entry.begins_trace is not None else name
+                rows.setdefault((entry.level, _own_attributes(shown)), []).append(f"`{shown}`")
+        for (level, attributes), spans in rows.items():
+            parts.append(f"| {', '.join(spans)} | {level} | {attributes} |\n")
+        parts.append("\n")
+    return "".join(parts)
+
+
+def _own_attributes(span: str) -> str:
+    """What a span may carry that not every call may: single names, or a whole group where it has all of one."""
+    groups: dict[str, list[names.Attribute]] = {}
+    for attribute in names.ATTRIBUTES.values():
+        groups.setdefault(attribute.group, []).append(attribute)
+    told = []
+    for group, members in groups.items():
+        mine = [one.name for one in members if span in one.on]
+        told += [f"all under [{group}](#{_anchor(group)})"] if len(mine) == len(members) else [f"`{n}`" for n in mine]
+    return ", ".join(told)
+
+
+def _anchor(heading: str) -> str:
+    """The id that GitHub gives a heading."""
+    return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+def _attributes() -> str:
+    """A table for each group of attributes."""
+    parts = []
+    group = None
+    for attribute in names.ATTRIBUTES.values():
+        if attribute.group != group:
+            group = attribute.group
+            parts.append(f"\n### {group}\n\n| attribute | type | what it says | on |\n|---|---|---|---|\n")
+        says = attribute.says.replace("|", "\\|") + (" *(text)*" if attribute.private else "")
+        on = ", ".join(f"`{name}`" for name in attribute.on) or "any call"
+        parts.append(f"| `{attribute.name}` | {attribute.type} | {says} | {on} |\n")
+    return "".join(parts).lstrip("\n")
