@@ -16,6 +16,7 @@ from tests.probes.conftest import PROMPTS, Run
 from tracellm import LLM, SamplingParams
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.install import Installation
+from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
@@ -38,7 +39,7 @@ def test_every_entry_finds_a_function():
     importlib.import_module("fastapi.applications")
     for entry in CATALOG:
         assert any(fnmatchcase(name, entry.target.partition(":")[0]) for name in modules), entry.target
-        installation = Installation([entry], "kernel", [])
+        installation = Installation([entry], Selection(), [])
         installation.start()
         found, missing = installation.installed, installation.missing
         installation.stop()
@@ -65,7 +66,7 @@ def test_the_engine_is_bare_outside_a_recording(tmp_path: Path):
     assert list(wrapped()) == []
     counts = []
     for detail in names.LEVELS:
-        with Recording(tmp_path, detail=detail):
+        with Recording(tmp_path, selection=Selection(detail)):
             counts.append(len(set(wrapped())))
         assert list(wrapped()) == []
     assert 0 < counts[0] < counts[1] < counts[2] < counts[3]
@@ -257,7 +258,7 @@ def test_shapes(engine_run: Run):
 def test_steps_tell_what_vllm_did(case: dict[str, Any], tmp_path: Path):
     """The steps read from a trace are those that a real vLLM's scheduler took, and the tokens are its tokens."""
     (batch,), (recorded,) = case["batches"], case["recorded"]
-    with Recording(tmp_path, detail="step") as recording:
+    with Recording(tmp_path, selection=Selection("step")) as recording:
         llm = LLM(str(MODEL), dtype="float32", **case["settings"])
         outputs = llm.generate(
             [{"prompt_token_ids": request["prompt_token_ids"]} for request in batch["requests"]],
@@ -347,7 +348,7 @@ def test_no_text(tmp_path: Path, engine_run: Run, qwen2_checkpoint: Path):
 
 def test_chat(tmp_path: Path, qwen2_checkpoint: Path):
     """A request of `chat` is told as one, with the filled-in template as its prompt."""
-    with Recording(tmp_path, detail="request"):
+    with Recording(tmp_path, selection=Selection("request")):
         llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32)
         llm.chat([{"role": "user", "content": "Hi"}], SamplingParams(max_tokens=2, seed=3), use_tqdm=False)
     trace = RunFolder.open(tmp_path).trace

@@ -9,6 +9,7 @@ import pytest
 from tests.engine.clients.in_thread import engines_in_threads
 from tests.engine.core_requests import core_request
 from tracellm import LLM, SamplingParams
+from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.report.facts import requests
 from tracellm.trace import names
@@ -161,7 +162,7 @@ def test_headers_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         seen.append(request.trace_headers)
         add(request)
 
-    with Recording(tmp_path, detail="request") as recording:
+    with Recording(tmp_path, selection=Selection("request")) as recording:
         request = engine.processor.process_inputs("7", {"prompt_token_ids": [1, 2]}, PARAMS)
         request.trace_headers = {"traceparent": f"00-{trace_id}-{parent}-00", "tracestate": "x=1"}
         monkeypatch.setattr(engine.engine_core, "add_request", notes)
@@ -178,7 +179,7 @@ def test_headers_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_an_id_that_is_used_again_at_once(tmp_path: Path):
     """Each of the two requests has a life of its own, made where it was submitted, and steps that are linked to it."""
-    with Recording(tmp_path, detail="step") as recording, engines_in_threads():
+    with Recording(tmp_path, selection=Selection("step")) as recording, engines_in_threads():
         llm = LLM(num_gpu_blocks_override=64, multiprocess_mode=True)
         client = llm.llm_engine.engine_core
         client.add_request(core_request("7", [1, 2], LONG, trace_headers=HEADERS[0]))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tracellm.probes.install import _file_of
+from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Entry
 
@@ -86,7 +87,9 @@ def test_only_the_chosen_detail_is_wrapped(module: Any, tmp_path: Path):
     """What is deeper than the detail stays the object it was."""
     before = snapshot(module)
     recording = Recording(
-        tmp_path / "run", detail="step", catalog=[entry("helper", "layer"), entry("Thing.overridden", "step")]
+        tmp_path / "run",
+        selection=Selection("step"),
+        catalog=[entry("helper", "layer"), entry("Thing.overridden", "step")],
     )
     with recording:
         assert module.helper is before[""]["helper"]

@@ -1,6 +1,6 @@
 """Puts the catalog's probes on the engine and takes them off again.
 
-Only what the recording's detail asks for is wrapped; everything else stays the object it was. A function is wrapped
+Only what the recording's selection chooses is wrapped; everything else stays the object it was. A function is wrapped
 once, in the class that defines it, whichever of the catalog's entries led there. What an entry names and the engine
 does not have is listed as missing, and nothing else happens.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 from tracellm.probes.brief import arguments_and_result, receiver_of
 from tracellm.probes.import_hook import ImportHook
+from tracellm.probes.selection import Function, Selection
 from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants
 from tracellm.probes.wrap import wrap
 from tracellm.trace import names
-from tracellm.trace.names import LEVELS, Level
 
 __all__ = ["Installation"]
 
@@ -28,15 +28,16 @@ class Installation:
         missing: targets that were looked for and not found.
     """
 
-    def __init__(self, entries: Iterable[Entry], detail: Level, problems: list[Mistake]) -> None:
-        levels = LEVELS[: LEVELS.index(detail) + 1]
+    def __init__(self, entries: Iterable[Entry], selection: Selection, problems: list[Mistake]) -> None:
+        self._selection = selection
         self._by_module: dict[str, list[Entry]] = {}
         for entry in entries:
-            if entry.level in levels:
+            if selection.reaches(entry.level):
                 self._by_module.setdefault(entry.target.partition(":")[0], []).append(entry)
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
         self._problems = problems
         self._originals: dict[tuple[Any, str], Any] = {}
+        self._left_out: dict[tuple[Any, str], Entry] = {}
         self._hook = ImportHook(self._wanted, self._install_module)
         self.missing: list[str] = []
 
@@ -65,21 +66,44 @@ class Installation:
             if fnmatchcase(module.__name__, pattern):
                 for entry in self._by_module[pattern]:
                     self._install_entry(entry, module)
+        for place, entry in list(self._left_out.items()):  # the module may have a class that inherits it, and is chosen
+            self._install_at(place, entry)
 
     def _install_entry(self, entry: Entry, module: ModuleType) -> None:
         module_name, _, path = entry.target.partition(":")
         found = "*" in module_name  # such an entry is about whichever modules have it
-        for owner, name in _places(module, path):
-            found = True
-            if (owner, name) not in self._originals:
-                original = vars(owner)[name]
-                if (wrapped := self._wrapped(entry, owner, name, original)) is not None:
-                    self._originals[owner, name] = original
-                    setattr(owner, name, wrapped)
-                else:
-                    found = False
-        if not found and entry.target not in self.missing:
+        for place in _places(module, path):
+            found = self._install_at(place, entry)
+        if not found and entry.target not in self.missing and self._chooses(entry, module):
             self.missing.append(entry.target)
+
+    def _install_at(self, place: tuple[Any, str], entry: Entry) -> bool:
+        """Wrap the function at this place if it is chosen and is not wrapped already; False for what is no function."""
+        owner, name = place
+        if place in self._originals:
+            return True
+        if not self._chooses(entry, owner, name):
+            self._left_out.setdefault(place, entry)
+            return True
+        original = vars(owner)[name]
+        wrapped = self._wrapped(entry, owner, name, original)
+        if wrapped is None:
+            return False
+        self._left_out.pop(place, None)
+        self._originals[place] = original
+        setattr(owner, name, wrapped)
+        return True
+
+    def _chooses(self, entry: Entry, owner: Any, name: str | None = None) -> bool:
+        """Is what the entry found at `name` of a class or module chosen; without `name`, is what it did not find?"""
+        class_name, _, method = entry.target.partition(":")[2].rpartition(".")
+        heirs: tuple[str, ...] = ()
+        if isinstance(owner, type):
+            home, class_name, heirs = owner.__module__, owner.__name__, tuple(_heirs(owner))
+        else:
+            home = owner.__name__
+        owners = [class_name or _file_of(home), *([entry.lifeline] if entry.lifeline else [])]
+        return self._selection.chooses(entry.level, Function(home, tuple(owners), name or method, heirs))
 
     def _wrapped(self, entry: Entry, owner: Any, name: str, original: Any) -> Any:
         """The wrapped function in the original's form; None for what cannot be wrapped."""
@@ -125,6 +149,14 @@ class Installation:
             timed=timed,
             problems=self._problems,
         )
+
+
+def _heirs(owner: type) -> Iterator[str]:
+    """The names of the classes that derive from this one, as far as they are there."""
+    one: type
+    for one in type.__subclasses__(owner):
+        yield one.__name__
+        yield from _heirs(one)
 
 
 _SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")

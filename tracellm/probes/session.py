@@ -32,6 +32,7 @@ from tracellm.probes.listeners import Listener
 from tracellm.probes.live import Follower, Live
 from tracellm.probes.patches import Patches
 from tracellm.probes.process import this_process
+from tracellm.probes.selection import Selection
 from tracellm.probes.spawned import (
     Invitation,
     Status,
@@ -48,7 +49,6 @@ from tracellm.probes.threads import THREAD_PATCHES
 from tracellm.probes.traceparent import parse, write
 from tracellm.probes.writer import Writer
 from tracellm.trace.model import Span
-from tracellm.trace.names import Level
 from tracellm.trace.run_folder import TRACE_FOLDER
 
 __all__ = ["Recording"]
@@ -64,7 +64,8 @@ class Recording:
         folder: the run folder; made when it is missing.
         clock: the clocks; real ones by default.
         ids: where ids come from; random by default.
-        detail: how deep to look: request, step, layer or kernel.
+        selection: which of the catalog's functions are wrapped; all by default.
+        ring: how many spans of each process are kept, the last ones; all by default.
         text: False leaves out every text that a user wrote or a model generated.
         listener: called with each span when it has ended, in the order in which they end, in the writer's thread.
         script: the name of the script, which its span has.
@@ -79,7 +80,8 @@ class Recording:
         *,
         clock: Clock | None = None,
         ids: Ids | None = None,
-        detail: Level = "kernel",
+        selection: Selection | None = None,
+        ring: int | None = None,
         text: bool = True,
         listener: Callable[[Span], None] | None = None,
         script: str = "python",
@@ -94,10 +96,11 @@ class Recording:
         self._listener = listener
         self._script = script
         self._name = process
-        self._detail = detail
+        self._selection = selection or Selection()
+        self._ring = ring
         self._joins = joins
         self._mistakes: list[Mistake] = []
-        self._installation = Installation(CATALOG if catalog is None else catalog, detail, self._mistakes)
+        self._installation = Installation(CATALOG if catalog is None else catalog, self._selection, self._mistakes)
         self._patches = Patches({**THREAD_PATCHES, **process_patches(self._invitation)})
         self._parent = parse(joins["traceparent"]) if joins is not None else None
         self._parent_pid: int | None = None if joins is None else joins["pid"]
@@ -220,7 +223,7 @@ class Recording:
         place = place_here()
         trace_id, span_id = self._builder.place_of(place.call, place)
         parent = write(trace_id, span_id) if span_id is not None else ""
-        return invitation(self._traces.parent, self._detail, self._text, parent, self._clock)
+        return invitation(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
 
     def _last_spans(self, ended: int, error: Remembered | None) -> Iterator[Span]:
         yield from self._builder.close(ended)

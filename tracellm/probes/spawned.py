@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.probes.clock import Clock
+from tracellm.probes.selection import Selection
 
 __all__ = [
     "VARIABLE",
@@ -45,8 +46,8 @@ _OVER = ".over"
 
 Function = Callable[..., Any]
 Invitation = dict[str, Any]
-"""`folder`, `detail`, `text`, `traceparent` of the call that starts the process, `pid` of whoever does, and `clock`:
-the readings by which its times become wall-clock times, or null."""
+"""`folder`, `selection`, `ring`, `text`, `traceparent` of the call that starts the process, `pid` of whoever does, and
+`clock`: the readings by which its times become wall-clock times, or null."""
 
 
 def invited(environment: Mapping[str, str], command_line: list[str], parent_pid: int) -> Invitation | None:
@@ -63,11 +64,14 @@ def invited(environment: Mapping[str, str], command_line: list[str], parent_pid:
 # -- in the process that starts others --------------------------------------------------------------------------------
 
 
-def invitation(folder: Path, detail: str, text: bool, traceparent: str, clock: Clock) -> Invitation:
+def invitation(
+    folder: Path, selection: Selection, ring: int | None, text: bool, traceparent: str, clock: Clock
+) -> Invitation:
     """What a process is told that is being started from the call `traceparent`."""
     return {
         "folder": str(folder.absolute()),
-        "detail": detail,
+        "selection": selection.as_dict(),
+        "ring": ring,
         "text": text,
         "traceparent": traceparent,
         "pid": os.getpid(),
@@ -143,7 +147,8 @@ def join() -> None:
         Recording(
             told["folder"],
             clock=Clock(time.perf_counter_ns, *told["clock"]) if told["clock"] else None,
-            detail=told["detail"],
+            selection=Selection.from_dict(told["selection"]),
+            ring=told["ring"],
             text=told["text"],
             script=name,
             process=name,

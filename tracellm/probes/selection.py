@@ -1,0 +1,116 @@
+"""What of the engine a recording wraps. It is chosen at installation: what is not chosen stays the function it was.
+
+A function of the catalog is recorded when all of these hold:
+
+- it sits no deeper in the engine than `detail`, or is of a class that `focus` names, which is recorded at all levels;
+- `only` is empty, or one of its patterns matches the function;
+- no pattern of `skip` matches it.
+
+A pattern is as for file names (`*`, `?`, `[...]`), minds case, and matches a function by any of: `Class.method`,
+`Class`, the function's or method's own name, or its module, `tracellm.engine.sched.scheduler` or, of the engine's own,
+`sched.scheduler`; a package stands for all modules in it. A function that no class has goes by its module's file, as
+in diagrams: `core_client.py` stands where a class would.
+
+A class has the methods of its base classes too: `only` and `focus` name it as the diagrams do, by the objects that are
+called. `skip` takes out only what the class itself defines, as others may have the rest.
+
+The script's own span and functions with `@tracellm.probe` are always recorded: someone has chosen them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, Self
+
+from tracellm.trace.names import LEVELS, Level
+
+__all__ = ["ENGINE", "Function", "Selection"]
+
+ENGINE = "tracellm.engine."
+"""What a pattern may leave out at the front of a module's name."""
+
+
+class Function(NamedTuple):
+    """A function that the catalog may wrap, by the names under which people know it.
+
+    Attributes:
+        module: the module that it was found in.
+        owners: the class that defines it, and by what name else it is drawn; of a function, its module's file.
+        name: its own name.
+        heirs: classes that have it from the one that defines it.
+    """
+
+    module: str
+    owners: tuple[str, ...]
+    name: str
+    heirs: tuple[str, ...] = ()
+
+    def is_of(self, pattern: str) -> bool:
+        """Is it a method of a class that matches?"""
+        return any(fnmatchcase(one, pattern) for one in (*self.owners, *self.heirs))
+
+    def matches(self, pattern: str, *, heirs: bool = True) -> bool:
+        """Does the pattern name it, its class or its module; without `heirs`, by what defines it?"""
+        owners = (*self.owners, *self.heirs) if heirs else self.owners
+        known = [*owners, *(f"{owner}.{self.name}" for owner in owners), self.name]
+        modules = (self.module, self.module.removeprefix(ENGINE))
+        return any(fnmatchcase(one, pattern) for one in known) or any(
+            fnmatchcase(one, pattern) or fnmatchcase(one, f"{pattern}.*") for one in modules
+        )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is wrapped.
+
+    Attributes:
+        detail: how deep in the engine: request, step, layer or kernel.
+        focus: patterns of classes that are recorded at every level.
+        only: patterns; nothing else is recorded. Empty: everything.
+        skip: patterns; none of these is recorded.
+    """
+
+    detail: Level = LEVELS[-1]
+    focus: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        detail: Level | None = None,
+        focus: Iterable[str] = (),
+        only: Iterable[str] = (),
+        skip: Iterable[str] = (),
+    ) -> Self:
+        """As a user asks for it: without `detail` it is everything, or beside what is in focus, the steps."""
+        focus = tuple(focus)
+        return cls(detail or ("step" if focus else LEVELS[-1]), focus, tuple(only), tuple(skip))
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+        """What `as_dict` said, after it was written as JSON.
+
+        Raises:
+            KeyError, TypeError: it did not say this.
+        """
+        return cls(told["detail"], *(tuple(told[name]) for name in ("focus", "only", "skip")))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+    def reaches(self, level: Level) -> bool:
+        """May anything be wrapped that sits at this level?"""
+        return bool(self.focus) or self._is_deep_enough(level)
+
+    def chooses(self, level: Level, function: Function) -> bool:
+        """Is a function at this level wrapped?"""
+        if any(function.matches(pattern, heirs=False) for pattern in self.skip):
+            return False
+        if self.only and not any(function.matches(pattern) for pattern in self.only):
+            return False
+        return self._is_deep_enough(level) or any(function.is_of(pattern) for pattern in self.focus)
+
+    def _is_deep_enough(self, level: Level) -> bool:
+        return LEVELS.index(level) <= LEVELS.index(self.detail)
