@@ -1,0 +1,179 @@
+"""Big recordings made by hand: the calls of `tracellm run --explain` for thousands of engine steps, without an engine.
+
+What is made has the shape of a real recording, call by call: a script that generates again and again, requests of
+different lengths that join and leave the batch, prefill and decode steps with all that a replay needs, layers and
+kernels, requests' lives with links; with two processes also the messages between them, threads, and two pairs of clock
+readings. The same arguments make the same spans. Nothing is kept but what goes on, so any size can be written.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.big_traces import calls
+from benchmarks.big_traces.calls import Call
+from benchmarks.big_traces.machine import Machine
+from tracellm.trace import names, otlp
+from tracellm.trace.model import Process, Span, Trace
+from tracellm.trace.names import Level
+from tracellm.trace.run_folder import SCHEMA, TRACE_FOLDER, write_manifest
+
+__all__ = ["big_trace", "played", "write_run"]
+
+_LINE = 64  # spans on a line, as the recorder writes them
+_ROUND = 4  # batches of requests that one `LLM.generate` of the script has
+_LAST = 40  # spans that end when all is over
+
+
+def played(
+    spans: int, processes: int = 1, *, batch: int = 8, layers: int = 4, detail: Level = "kernel", seed: int = 1
+) -> Iterator[tuple[Process, list[Span]]]:
+    """About so many spans (to within a step), in the order in which they end, some at a time.
+
+    `batch` requests run at once on a model of `layers` layers; what lies deeper than `detail` is left out. Calls that
+    last are told of twice, as a recorder does: when they begin, marked as open, and when they have ended.
+
+    Raises:
+        ValueError: there are one or two processes.
+    """
+    if processes not in (1, 2):
+        raise ValueError(f"a big trace has 1 or 2 processes, not {processes}")
+    run = _Run(Machine(processes == 2, batch, layers, detail, seed))
+    yield from run.start()
+    while run.machine.count < spans - _LAST:
+        yield from run.generate(spans - _LAST)
+    yield from run.finish()
+
+
+def big_trace(spans: int, processes: int = 1, **shape: Any) -> Trace:
+    """The same as a trace in memory, as it would be read from disk; attributes are shared between spans."""
+    told = [(process, span) for process, ended in played(spans, processes, **shape) for span in ended]
+    whole = [span for _, span in told if not span.open]
+    return Trace(whole, {id(process): process for process, _ in told}.values())
+
+
+def write_run(folder: Path, spans: int, processes: int = 1, *, lines_of: int = _LINE, **shape: Any) -> int:
+    """Write a run folder; what is returned is how many bytes its traces have. `shape` is as in `played`."""
+    (folder / TRACE_FOLDER).mkdir(parents=True, exist_ok=True)
+    write_manifest(folder, {"schema": SCHEMA, "script": "big.py", "status": "finished"})
+    written = 0
+    held: dict[str, list[Span]] = {}
+    told: dict[str, Process] = {}
+    for process, ended in played(spans, processes, **shape):
+        name = f"{process.name}-{process.pid}"
+        told[name] = process
+        waiting = held.setdefault(name, [])
+        waiting += ended
+        whole = len(waiting) - len(waiting) % lines_of
+        written += _append(folder, name, process, waiting[:whole], lines_of)
+        del waiting[:whole]
+    for name, rest in held.items():
+        written += _append(folder, name, told[name], rest, lines_of)
+    return written
+
+
+def _append(folder: Path, name: str, process: Process, spans: list[Span], lines_of: int) -> int:
+    lines = b"".join(otlp.encode(process, spans[at : at + lines_of], "0.1.0") for at in range(0, len(spans), lines_of))
+    with (folder / TRACE_FOLDER / f"{name}.jsonl").open("ab") as stream:
+        return stream.write(lines)
+
+
+class _Run:
+    """The script's process from its start to its end."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._lasting: list[Span] = []
+
+    def _lasts(self, name: str, parent: Span | None, text: str = "", thread: str = "", engine: bool = False) -> Span:
+        """A call that goes on for long, told of as open."""
+        at = self.machine.engine if engine else self.machine.main
+        span = self.machine.begin(at, Call(name, "request", text), parent, 0, thread)
+        at.ended.append(replace(span, attributes={**span.attributes, names.OPEN: True}))
+        return span
+
+    def _end(self, span: Span) -> None:
+        one = self.machine
+        one.end(one.engine if span.process is one.engine.process else one.main, span)
+
+    def _taken(self) -> Iterator[tuple[Process, list[Span]]]:
+        for at in self.machine.recorders:
+            if at.ended:
+                yield at.process, at.take()
+
+    def start(self) -> Iterator[tuple[Process, list[Span]]]:
+        """The script begins, and makes an `LLM`."""
+        one = self.machine
+        self.root = self._lasts("big.py", None)
+        llm = self._lasts("LLM.__init__", self.root, "model=tiny")
+        llm.attributes = {**llm.attributes, names.PHASE: "startup"}
+        one.play(one.main, calls.STARTUP, llm)
+        client = self._lasts("EngineCoreClient.make_client", llm, f"multiprocess_mode={one.two}; asyncio_mode=False")
+        if one.two:
+            launch = self._lasts("MPClient.launch_core_engines", client)
+            self.core = self._lasts("EngineCoreProc.run_engine_core", launch, "engine_index=0", engine=True)
+            thread = "process_input_sockets"
+            self.inputs = self._lasts("EngineCoreProc.process_input_sockets", self.core, "", thread, engine=True)
+            thread = "process_output_sockets"
+            self.writes = self._lasts("EngineCoreProc.process_output_sockets", self.core, "", thread, engine=True)
+            one.play(one.engine, calls.ENGINE, self.core)
+            self.loop = self._lasts("EngineCoreProc.run_busy_loop", self.core, engine=True)
+            thread = "EngineCoreOutputQueueThread"
+            self.reads = self._lasts("SyncMPClient.process_outputs_socket", client, "", thread)
+            self._lasting = [self.inputs, self.writes, self.loop, self.core, self.reads]
+            self._end(launch)
+        else:
+            one.play(one.main, calls.ENGINE, client)
+        self._end(client)
+        self._end(llm)
+        yield from self._taken()
+
+    def generate(self, until: int) -> Iterator[tuple[Process, list[Span]]]:
+        """One `LLM.generate` of the script: requests, and steps until they end or there are enough spans."""
+        one = self.machine
+        generate = self._lasts("LLM.generate", self.root, "prompts=list; sampling_params=SamplingParams")
+        generate.attributes = {**generate.attributes, names.PHASE: "generation"}
+        for _ in range(one.batch * (_ROUND if one.steps else 1)):  # a small trace has steps too
+            one.submit(generate)
+        if one.two:
+            one.receive(self.inputs, self.loop)
+        runs = self._lasts("LLM._run_engine", generate, "use_tqdm=False")
+        while (one.waiting or one.running) and one.count < until:
+            self._step(runs)
+            yield from self._taken()
+        for request in (*one.running, *one.waiting):
+            one.live(request)
+        one.running, one.waiting = [], []
+        self._end(runs)
+        self._end(generate)
+        yield from self._taken()
+
+    def _step(self, runs: Span) -> None:
+        one = self.machine
+        step = one.begin(one.main, _STEP, runs)
+        if one.two:
+            output = one.begin(one.main, _GET_OUTPUT_MP, step)
+            inner = one.begin(one.engine, _ENGINE_STEP, self.loop)
+            one.step(inner)
+            one.end(one.engine, inner)
+            one.outputs(self.writes, self.reads)
+        else:
+            output = one.begin(one.main, _GET_OUTPUT, step)
+            one.step(output)
+        one.end(one.main, output)
+        one.play(one.main, calls.OUTPUTS, step)
+        one.after_step()
+        one.end(one.main, step)
+
+    def finish(self) -> Iterator[tuple[Process, list[Span]]]:
+        """The script ends."""
+        for span in (*self._lasting, self.root):
+            self._end(span)
+        yield from self._taken()
+
+
+_STEP = Call("LLMEngine.step", "step")
+_GET_OUTPUT = Call("InprocClient.get_output", "step", "-> EngineCoreOutputs")
+_GET_OUTPUT_MP = Call("SyncMPClient.get_output", "step", "-> EngineCoreOutputs")
+_ENGINE_STEP = Call("EngineCoreProc._process_engine_step", "step", "-> True")

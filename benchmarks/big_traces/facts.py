@@ -1,0 +1,119 @@
+"""What the spans of a big trace tell of requests and steps, beside what every call tells."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["Request", "life_facts", "message_facts", "step_facts"]
+
+_BLOCK = 16  # tokens in a KV block
+_BLOCKS = 32_768
+_OTHERS = '[7, " seven", 0.01], [8, " eight", 0.008], [9, " nine", 0.005], [5, " five", 0.001]'
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """A request under way: its life's span, how many tokens its prompt has and how many it will generate."""
+
+    id: str
+    life: Span
+    prompt: int
+    wanted: int
+    computed: int = 0
+    steps: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that its next step computes."""
+        return 1 if self.computed else self.prompt
+
+    @property
+    def takes_block(self) -> bool:
+        """Whether its next step needs a KV block."""
+        return self.computed == 0 or self.computed % _BLOCK == 0
+
+    @property
+    def ends(self) -> bool:
+        """Whether its next step is its last."""
+        return self.steps + 1 >= self.wanted
+
+
+def message_facts(kind: str, number: int, operation: str) -> dict[str, Any]:
+    """What the span that encoded or decoded a message tells."""
+    return {
+        names.MESSAGE_SYSTEM: "zeromq",
+        names.MESSAGE_OPERATION: operation,
+        names.MESSAGE_TYPE: kind,
+        names.MESSAGE_ID: f"{kind} {number}",
+        names.MESSAGE_BYTES: 312,
+        names.MESSAGE_FRAMES: 1,
+    }
+
+
+def life_facts(request: Request) -> dict[str, Any]:
+    """What the span of a request's life tells."""
+    return {
+        names.LIFELINE: "request",
+        names.LEVEL: "request",
+        names.REQUEST_ID: request.id,
+        names.GEN_AI_RESPONSE_ID: request.id,
+        names.GEN_AI_MODEL: "tiny",
+        names.GEN_AI_OPERATION: "text_completion",
+        names.REQUEST_PROMPT_TOKENS: list(range(300, 300 + request.prompt)),
+        names.GEN_AI_INPUT_TOKENS: request.prompt,
+        names.REQUEST_PARAMS: ["temperature=0", f"max_tokens={request.wanted}"],
+        names.REQUEST_TEXT_PARAMS: [],
+        names.REQUEST_PROMPT: f"question {request.id} " * 3,
+        names.GEN_AI_MAX_TOKENS: request.wanted,
+        names.GEN_AI_TEMPERATURE: 0.0,
+        names.REQUEST_STEPS: request.steps,
+        names.REQUEST_OUTPUT: f" answer {request.id}" * 5,
+        names.GEN_AI_OUTPUT_TOKENS: request.steps,
+        names.GEN_AI_FINISH_REASONS: ["length" if request.steps >= request.wanted else "abort"],
+    }
+
+
+def step_facts(
+    index: int, running: Sequence[Request], joined: Sequence[Request], waiting: Sequence[Request], draw: random.Random
+) -> dict[str, Any]:
+    """What the span of a step tells: all that a replay needs."""
+    ids = [one.id for one in running]
+    tokens = [draw.randrange(4096) for _ in running]
+    likely = [round(draw.random(), 6) for _ in running]
+    ending = [one.id for one in running if one.ends]
+    prefills = sum(not one.computed for one in running)
+    held = sum(-(-(one.computed + one.tokens) // _BLOCK) for one in running)
+    nobody = names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP_RELEASED, names.STEP_ABORTED
+    nothing = names.STEP_HELD, names.STEP_HELD_REASONS, names.STEP_HELD_DETAILS
+    return {
+        names.STEP_INDEX: index,
+        names.STEP_KIND: "decode" if not prefills else "prefill" if prefills == len(running) else "mixed",
+        names.STEP_REQUESTS: ids,
+        names.STEP_TOKENS: [one.tokens for one in running],
+        names.STEP_COMPUTED: [one.computed for one in running],
+        names.STEP_PHASES: ["decode" if one.computed else "prefill" for one in running],
+        names.STEP_CACHED: [0] * len(running),
+        names.STEP_CACHED_BLOCKS: [""] * len(running),
+        names.STEP_NEW_BLOCKS: [str(index * 7 % _BLOCKS + 1) if one.takes_block else "" for one in running],
+        names.STEP_NEW: [one.id for one in joined],
+        names.STEP_RUNNING: ids,
+        names.STEP_WAITING: [one.id for one in waiting],
+        **{name: [] for name in (*nobody, *nothing)},
+        names.STEP_BUDGET: 4096,
+        names.STEP_BLOCKS_FREE: _BLOCKS - held,
+        names.STEP_BLOCKS_TOTAL: _BLOCKS,
+        names.STEP_FINISHED: ending,
+        names.STEP_FINISH_REASONS: ["length"] * len(ending),
+        names.STEP_LOGITS: [len(running), 4096],
+        names.STEP_SAMPLED: ids,
+        names.STEP_SAMPLED_IDS: tokens,
+        names.STEP_SAMPLED_PROBS: likely,
+        names.STEP_SAMPLED_TEXTS: [f" token{token}" for token in tokens],
+        names.STEP_CANDIDATES: [
+            f'[[{token}, " token{token}", {share}], {_OTHERS}]' for token, share in zip(tokens, likely, strict=True)
+        ],
+    }

@@ -1,0 +1,196 @@
+"""Plays the calls of an engine: processes, time, requests, steps, and the spans that a recorder makes of them."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.big_traces import calls
+from benchmarks.big_traces.calls import Call
+from benchmarks.big_traces.facts import Request, life_facts, message_facts, step_facts
+from tracellm.trace import names
+from tracellm.trace.model import Link, Process, Span
+from tracellm.trace.names import LEVELS, Level
+
+__all__ = ["Machine", "Recorder"]
+
+_START = 1_700_000_000 * 10**9
+
+_ADD_REQUEST = Call("LLM._add_request", "request", "prompt=str of {n}; params=SamplingParams; priority=0 -> str of 1")
+_ENCODE = Call("MsgpackEncoder.encode", "step", "obj=ADD -> 312 bytes")
+_ENCODE_INTO = Call("MsgpackEncoder.encode_into", "step", "obj=OUTPUTS -> 312 bytes")
+_DECODE = Call("MsgpackDecoder.decode", "step", "bufs=312 bytes")
+_STEP_FN = Call("EngineCore.step_fn", "step", "-> model_executed=True")
+
+
+@dataclass(eq=False, slots=True)
+class Recorder:
+    """One process: its ids, and its spans in the order in which they ended, until somebody takes them."""
+
+    process: Process
+    first_id: int
+    trace_id: str
+    skew: int
+    count: int = 0
+    ended: list[Span] = field(default_factory=list)
+
+    def new_id(self) -> str:
+        """An id for the next span."""
+        self.count += 1
+        return f"{self.first_id + self.count:016x}"
+
+    def take(self) -> list[Span]:
+        """The spans that ended since this was last called."""
+        ended, self.ended = self.ended, []
+        return ended
+
+
+class Machine:
+    """There is one true time, and each call takes a little of it.
+
+    `main` is the script's process and `engine` the one that the engine core runs in: the same, unless `two`.
+    """
+
+    def __init__(self, two: bool, batch: int, layers: int, detail: Level, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.two, self.batch, self.layers = two, batch, layers
+        self.levels = LEVELS[: LEVELS.index(detail) + 1]
+        self.now = _START
+        self.main = self._recorder(4001, "main", 0)
+        self.engine = self._recorder(4002, "EngineCore_0", 350) if two else self.main
+        self.steps = self.requests = 0
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self._facts: dict[tuple[Call, int, str], dict[str, Any]] = {}
+
+    def _recorder(self, pid: int, name: str, skew: int) -> Recorder:
+        told: dict[str, Any] = {
+            names.SERVICE_NAME: "tracellm",
+            names.PROCESS_PID: pid,
+            names.PROCESS_NAME: name,
+            names.HOST_NAME: "here",
+            names.CLOCK_WALL: _START + skew,
+            names.CLOCK_MONOTONIC: 10**12,
+        }
+        if name != "main":
+            told[names.PROCESS_PARENT_PID] = 4001
+        trace_id = f"{self.random.getrandbits(128):032x}"
+        return Recorder(Process(pid, name, told), self.random.getrandbits(62), trace_id, skew)
+
+    @property
+    def recorders(self) -> list[Recorder]:
+        """Each process once."""
+        return [self.main, self.engine] if self.two else [self.main]
+
+    @property
+    def count(self) -> int:
+        """Spans begun so far."""
+        return sum(one.count for one in self.recorders)
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def begin(self, at: Recorder, what: Call, parent: Span | None, tokens: int = 0, thread: str = "") -> Span:
+        """The span of a call that begins now; its attributes are shared with other calls of its kind."""
+        self.now += self.random.randrange(500, 4000)
+        key = what, tokens, thread
+        facts = self._facts.get(key)
+        if facts is None:
+            facts = self._facts[key] = what.attributes(tokens, thread)
+        trace_id, above = (parent.trace_id, parent.span_id) if parent else (at.trace_id, None)
+        start = self.now + at.skew
+        return Span(what.name, trace_id, at.new_id(), above, start, start, facts, process=at.process)
+
+    def end(self, at: Recorder, span: Span) -> None:
+        """Its call ends now."""
+        self.now += self.random.randrange(300, 2000)
+        span.end_ns = self.now + at.skew
+        at.ended.append(span)
+
+    def leaf(
+        self, at: Recorder, what: Call, parent: Span, thread: str = "", more: dict[str, Any] | None = None
+    ) -> None:
+        """A call that calls nothing."""
+        span = self.begin(at, what, parent, 0, thread)
+        span.attributes = {**span.attributes, **(more or {})}
+        self.end(at, span)
+
+    def play(
+        self, at: Recorder, outline: Sequence[Call], parent: Span, tokens: int = 0, request: Request | None = None
+    ) -> Span:
+        """These calls one after the other, with all below them; what is returned is the last span that began."""
+        last = parent
+        for what in outline:
+            if what.level in self.levels:
+                for count, whose in self._times(what, tokens, request):
+                    span = self.begin(at, what, parent, count)
+                    last = self.play(at, what.children, span, count, whose) if what.children else span
+                    self.end(at, span)
+        return last
+
+    def _times(self, what: Call, tokens: int, request: Request | None) -> Iterator[tuple[int, Request | None]]:
+        """The tokens and the request of each call that the mark asks for."""
+        if what.mark in ("", "block"):
+            if not what.mark or (request is not None and request.takes_block):
+                yield tokens, request
+        elif what.mark == "layers":
+            yield from ((tokens, request) for _ in range(self.layers))
+        else:
+            for one in self.running:
+                if what.mark == "requests" or (one.ends if what.mark == "finished" else not one.computed):
+                    yield one.tokens, one
+
+    # -- requests and steps -------------------------------------------------------------------------------------------
+
+    def submit(self, parent: Span) -> None:
+        """`LLM._add_request` with all below it, up to the engine core's waiting queue."""
+        prompt = self.random.randrange(4, 48)
+        span = self.begin(self.main, _ADD_REQUEST, parent, prompt)
+        below = self.play(self.main, calls.ADD_MP if self.two else calls.ADD_INPROC, span, prompt)
+        if self.two:
+            self.leaf(self.main, _ENCODE, below, more=message_facts("ADD", self.requests, "send"))
+        self.end(self.main, span)
+        trace_id = f"{self.random.getrandbits(128):032x}"
+        life = Span(names.REQUEST_SPAN, trace_id, self.main.new_id(), None, span.start_ns, 0, process=self.main.process)
+        life.links = [Link(span.trace_id, span.span_id)]
+        self.waiting.append(Request(str(self.requests), life, prompt, self.random.randrange(8, 64)))
+        self.requests += 1
+
+    def receive(self, reads: Span, loop: Span) -> None:
+        """The engine core's process decodes the requests that wait, and puts them into its queue."""
+        for request in self.waiting:
+            more = message_facts("ADD", int(request.id), "receive")
+            self.leaf(self.engine, _DECODE, reads, "process_input_sockets", more)
+            self.play(self.engine, calls.RECEIVED, loop, request.prompt)
+
+    def step(self, parent: Span) -> None:
+        """`EngineCore.step_fn` on whatever is waiting and running."""
+        joined = self.waiting[: self.batch - len(self.running)]
+        del self.waiting[: len(joined)]
+        self.running += joined
+        self.steps += 1
+        span = self.begin(self.engine, _STEP_FN, parent)
+        self.play(self.engine, calls.STEP, span, sum(one.tokens for one in self.running))
+        told = step_facts(self.steps, self.running, joined, self.waiting, self.random)
+        span.attributes = {**span.attributes, **told}
+        span.links = [Link(one.life.trace_id, one.life.span_id, {names.REQUEST_ID: one.id}) for one in self.running]
+        self.end(self.engine, span)
+
+    def outputs(self, writes: Span, reads: Span) -> None:
+        """What a step gave goes back from the engine core's process."""
+        sent, came = (message_facts("OUTPUTS", self.steps, operation) for operation in ("send", "receive"))
+        self.leaf(self.engine, _ENCODE_INTO, writes, "process_output_sockets", sent)
+        self.leaf(self.main, _DECODE, reads, "EngineCoreOutputQueueThread", came)
+
+    def after_step(self) -> None:
+        """The requests have their tokens; the lives of those that have all of them end."""
+        for request in self.running:
+            request.computed += request.tokens
+            request.steps += 1
+            if request.steps >= request.wanted:
+                self.live(request)
+        self.running = [one for one in self.running if one.steps < one.wanted]
+
+    def live(self, request: Request) -> None:
+        """A request's life ends."""
+        request.life.attributes = life_facts(request)
+        self.end(self.main, request.life)
