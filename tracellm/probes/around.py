@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Begun, Place, here, place_here, state
+from tracellm.probes.state import PLACE, Begun, Place, here, spot_here, spot_in, state
 from tracellm.probes.traceparent import parse
 
 __all__ = ["around"]
@@ -54,7 +54,8 @@ def _with_before(wrapper: Function, probe: Probe) -> Function:
 def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function:
     # With ASGI's own parameters: uvicorn calls an application without any to see whether it objects.
     async def outer(app: Any, scope: Any, receive: Any, send: Any) -> Any:
-        place = place_here()
+        spot = spot_here()
+        place = spot[PLACE]
         if state.append is None or probe.begins_trace is None or place.begun is not None:
             return await wrapper(app, scope, receive, send)
         try:
@@ -66,37 +67,40 @@ def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function
             return await function(app, scope, receive, send)
         trace_id, parent = parse(header) or (state.ids.trace(), None)
         try:
-            here.set(Place(0, 0, place.thread, place.thread_name, Begun(trace_id, parent, state.first)))
+            begun = Begun(trace_id, parent, state.first)
+            here.set(spot_in(Place(place.thread, place.thread_name, begun)))
             return await wrapper(app, scope, receive, send)
         finally:
-            here.set(place)
+            here.set(spot)
 
     return outer
 
 
 def _apart(wrapper: Function) -> Function:
     def outer(*args: Any, **kwargs: Any) -> Any:
-        place = place_here()
+        spot = spot_here()
+        place = spot[PLACE]
         if state.append is None or place.begun is None:
             return wrapper(*args, **kwargs)
         try:
-            here.set(Place(0, 0, place.thread, place.thread_name))
+            here.set(spot_in(Place(place.thread, place.thread_name)))
             return wrapper(*args, **kwargs)
         finally:
-            here.set(place)
+            here.set(spot)
 
     return outer
 
 
 def _apart_async(wrapper: Function) -> Function:
     async def outer(*args: Any, **kwargs: Any) -> Any:
-        place = place_here()
+        spot = spot_here()
+        place = spot[PLACE]
         if state.append is None or place.begun is None:
             return await wrapper(*args, **kwargs)
         try:
-            here.set(Place(0, 0, place.thread, place.thread_name))
+            here.set(spot_in(Place(place.thread, place.thread_name)))
             return await wrapper(*args, **kwargs)
         finally:
-            here.set(place)
+            here.set(spot)
 
     return outer

@@ -44,7 +44,7 @@ from tracellm.probes.spawned import (
     recorded_processes,
 )
 from tracellm.probes.spec import Entry, Mistake, Probe
-from tracellm.probes.state import next_call, place_here, state
+from tracellm.probes.state import call_and_place, next_call, state
 from tracellm.probes.threads import THREAD_PATCHES
 from tracellm.probes.traceparent import parse, write
 from tracellm.probes.writer import Writer
@@ -220,8 +220,8 @@ class Recording:
         """What a process that is being started is told; None when nothing is being recorded."""
         if _active is not self:
             return None
-        place = place_here()
-        trace_id, span_id = self._builder.place_of(place.call, place)
+        call, place = call_and_place()
+        trace_id, span_id = self._builder.place_of(call, place)
         parent = write(trace_id, span_id) if span_id is not None else ""
         return invitation(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
 

@@ -16,18 +16,25 @@ if TYPE_CHECKING:
     from tracellm.trace.model import Span
 
 __all__ = [
+    "CALL",
+    "ORIGIN",
+    "PLACE",
     "STARTED_IN",
+    "THREAD",
     "Begun",
     "Made",
     "Note",
     "Open",
     "Place",
     "Record",
+    "Spot",
     "arrive",
+    "call_and_place",
     "get_ident",
     "here",
     "next_call",
-    "place_here",
+    "spot_here",
+    "spot_in",
     "state",
 ]
 
@@ -90,39 +97,48 @@ next_call: Callable[[], int] = itertools.count(1).__next__
 
 
 class Place:
-    """Where calls are made: a thread, or a probed coroutine; and the innermost probed call that is under way there.
-
-    A function cannot pause, so within one place calls end in the reverse order of their beginning, and keeping track of
-    them is two assignments: a context variable of its own for each call would cost several times as much.
+    """Where calls are made: a thread, or the part of its work that belongs to one trace. Shared by all calls there.
 
     Attributes:
-        call: the innermost call, 0 for none.
-        origin: the call of the coroutine whose place this is, 0 for a thread's.
-        thread: the thread's ident; its name, None for the main thread.
+        thread: the thread's ident.
+        thread_name: its name, None for the main thread.
         begun: the trace that calls here belong to; None for the recording's own.
     """
 
-    __slots__ = ("begun", "call", "origin", "thread", "thread_name")
+    __slots__ = ("begun", "thread", "thread_name")
 
-    def __init__(
-        self, call: int, origin: int, thread: int, thread_name: str | None, begun: Begun | None = None
-    ) -> None:
-        self.call = call
-        self.origin = origin
+    def __init__(self, thread: int, thread_name: str | None, begun: Begun | None = None) -> None:
         self.thread = thread
         self.thread_name = thread_name
         self.begun = begun
 
 
-here: ContextVar[Place | None] = ContextVar("tracellm_place", default=None)
-"""The place that the running code is in. A task begins in the place where it was made; a thread has none at first."""
+Spot = list[Any]
+"""`[innermost call, origin, thread, place]`: how far a thread, or a probed coroutine, has got. Each has one of its own.
+
+The innermost probed call under way is 0 for none; `origin` is the call of the coroutine whose spot this is, 0 for a
+thread's; `thread` is the place's, once more. A function cannot pause, so at one spot calls end in the reverse order of
+their beginning, and keeping track of them is two assignments: a context variable of its own for each call would cost
+several times as much. It is a list because that is made in a quarter of the time of an object with attributes.
+"""
+
+CALL, ORIGIN, THREAD, PLACE = 0, 1, 2, 3
+
+
+def spot_in(place: Place, call: int = 0, origin: int = 0) -> Spot:
+    """A new spot in `place`, where `call` is under way."""
+    return [call, origin, place.thread, place]
+
+
+here: ContextVar[Spot | None] = ContextVar("tracellm_spot", default=None)
+"""The spot of the running code. A task begins at the spot where it was made; a thread has none at first."""
 
 STARTED_IN = "_tracellm_started_in"
 """The attribute of a thread that holds `(call, trace begun)` of who started it (see threads.py)."""
 
 
-def arrive() -> Place:
-    """The place of this thread, in a context that has none yet or one that was copied from another thread.
+def arrive() -> Spot:
+    """The spot of this thread, in a context that has none yet or one that was copied from another thread.
 
     What runs in a thread with a copied context (`asyncio.to_thread`) counts as called from where it was copied: the
     coroutine if it was one, whose other tasks may be in the midst of a call now, else the innermost call there. What a
@@ -134,15 +150,21 @@ def arrive() -> Place:
     if before is None:
         call, begun = getattr(own, STARTED_IN, (0, None))
     else:
-        call, begun = before.origin or before.call, before.begun
+        call, begun = before[ORIGIN] or before[CALL], before[PLACE].begun
     if call < state.first:  # of a recording that is over
         call, begun = 0, None
-    place = Place(call, 0, get_ident(), name, begun)
-    here.set(place)
-    return place
+    spot = spot_in(Place(get_ident(), name, begun), call)
+    here.set(spot)
+    return spot
 
 
-def place_here() -> Place:
-    """The place of the running code."""
-    place = here.get()
-    return arrive() if place is None or place.thread != get_ident() else place
+def spot_here() -> Spot:
+    """The spot of the running code."""
+    spot = here.get()
+    return arrive() if spot is None or spot[THREAD] != get_ident() else spot
+
+
+def call_and_place() -> tuple[int, Place]:
+    """The innermost probed call that is under way here, 0 for none, and the place that it is made in."""
+    spot = spot_here()
+    return spot[CALL], spot[PLACE]

@@ -7,7 +7,7 @@ threading instrumentation: whoever starts a thread, or gives work to a pool, lea
 from collections.abc import Callable
 from typing import Any
 
-from tracellm.probes.state import STARTED_IN, Begun, Place, here, place_here, state
+from tracellm.probes.state import PLACE, STARTED_IN, Begun, Place, call_and_place, here, spot_here, spot_in, state
 
 __all__ = ["THREAD_PATCHES"]
 
@@ -17,8 +17,8 @@ Function = Callable[..., Any]
 def _start(start: Function) -> Function:
     def outer(self: Any) -> Any:
         if state.append is not None:
-            place = place_here()
-            setattr(self, STARTED_IN, (place.call, place.begun))
+            call, place = call_and_place()
+            setattr(self, STARTED_IN, (call, place.begun))
         return start(self)
 
     return outer
@@ -28,20 +28,21 @@ def _submit(submit: Function) -> Function:
     def outer(self: Any, fn: Function, /, *args: Any, **kwargs: Any) -> Any:
         if state.append is None:
             return submit(self, fn, *args, **kwargs)
-        place = place_here()
-        return submit(self, _carried, place.call, place.begun, fn, args, kwargs)
+        call, place = call_and_place()
+        return submit(self, _carried, call, place.begun, fn, args, kwargs)
 
     return outer
 
 
 def _carried(call: int, begun: Begun | None, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`fn(*args, **kwargs)` in a pool's thread, as called from `call`."""
-    place = place_here()
+    spot = spot_here()
+    place = spot[PLACE]
     try:
-        here.set(Place(call, 0, place.thread, place.thread_name, begun))
+        here.set(spot_in(Place(place.thread, place.thread_name, begun), call))
         return fn(*args, **kwargs)
     finally:
-        here.set(place)
+        here.set(spot)
 
 
 THREAD_PATCHES = {

@@ -13,14 +13,27 @@ from typing import Any
 from tracellm.probes.around import around
 from tracellm.probes.errors import is_an_end, remember
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Begun, Place, arrive, get_ident, here, next_call, place_here, state
+from tracellm.probes.state import (
+    CALL,
+    PLACE,
+    THREAD,
+    Begun,
+    Place,
+    arrive,
+    get_ident,
+    here,
+    next_call,
+    spot_here,
+    spot_in,
+    state,
+)
 from tracellm.trace.names import CALL_KIND
 
 __all__ = ["wrap"]
 
 Function = Callable[..., Any]
 
-_place = here.get
+_spot = here.get
 _move = here.set
 
 
@@ -48,10 +61,10 @@ def _function(function: Function, probe: Probe) -> Function:
         append = state.append
         if append is None:
             return function(*args, **kwargs)
-        place = _place()
-        if place is None or place.thread != get_ident():
-            place = arrive()
-        parent = place.call
+        spot = _spot()
+        if spot is None or spot[THREAD] != get_ident():
+            spot = arrive()
+        parent, place = spot[CALL], spot[PLACE]
         call = next_call()
         owner = None
         if args:
@@ -59,15 +72,15 @@ def _function(function: Function, probe: Probe) -> Function:
         clock = state.clock
         start = clock()
         try:  # an interrupt may strike at any call, and must not leave `call` behind as the current one
-            place.call = call
+            spot[CALL] = call
             if lasting:
                 state.open[call] = (probe, parent, place, owner, start)
             result = function(*args, **kwargs)
             end = clock()
-            place.call = parent
+            spot[CALL] = parent
         except BaseException as error:
             end = clock()
-            place.call = parent
+            spot[CALL] = parent
             _ended(append, probe, call, parent, place, start, end, args, kwargs, None, error)
             raise
         capture = probe.capture
@@ -93,21 +106,21 @@ def _coroutine(function: Function, probe: Probe) -> Function:
         append = state.append
         if append is None:
             return await function(*args, **kwargs)
-        place = _place()
-        if place is None or place.thread != get_ident():
-            place = arrive()
-        parent = place.call
+        spot = _spot()
+        if spot is None or spot[THREAD] != get_ident():
+            spot = arrive()
+        parent, place = spot[CALL], spot[PLACE]
         call = next_call()
         start = state.clock()
         _began(probe, call, parent, place, start, args)
         try:
-            _move(Place(call, call, place.thread, place.thread_name, place.begun))
+            _move([call, call, spot[THREAD], place])
             result = await function(*args, **kwargs)
             end = state.clock()
-            _move(place)
+            _move(spot)
         except BaseException as error:
             end = state.clock()
-            _move(place)
+            _move(spot)
             _ended(append, probe, call, parent, place, start, end, args, kwargs, None, error)
             raise
         _ended(append, probe, call, parent, place, start, end, args, kwargs, result)
@@ -122,8 +135,8 @@ def _generator(function: Function, probe: Probe) -> Function:
         append = state.append
         if append is None:
             return (yield from generator)
-        place = place_here()
-        parent = place.call
+        spot = spot_here()
+        parent, place = spot[CALL], spot[PLACE]
         call = next_call()
         start = state.clock()
         _began(probe, call, parent, place, start, args)
@@ -156,27 +169,28 @@ def _generator(function: Function, probe: Probe) -> Function:
 
 def _within(call: int, begun: Begun | None, function: Function, *args: Any) -> Any:
     """`function(*args)` with `call` as the current one; wherever the generator is being resumed from."""
-    place = place_here()
+    spot = spot_here()
+    place = spot[PLACE]
     if place.begun is not begun:  # in the midst of another trace
         try:
-            _move(Place(call, 0, place.thread, place.thread_name, begun))
+            _move(spot_in(Place(place.thread, place.thread_name, begun), call))
             return function(*args)
         finally:
-            _move(place)
-    outer = place.call
+            _move(spot)
+    outer = spot[CALL]
     try:
-        place.call = call
+        spot[CALL] = call
         return function(*args)
     finally:
-        place.call = outer
+        spot[CALL] = outer
 
 
 def _async_generator(function: Function, probe: Probe) -> Function:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         generator = function(*args, **kwargs)
         append = state.append
-        place = place_here()
-        parent = place.call
+        spot = spot_here()
+        parent, place = spot[CALL], spot[PLACE]
         call = next_call() if append is not None else 0
         start = state.clock()
         if append is not None:
@@ -213,9 +227,12 @@ async def _within_async(call: int, begun: Begun | None, function: Function, *arg
     """The same for what may pause: others in the outer place must not see `call` meanwhile. 0: nothing is recorded."""
     if not call:
         return await function(*args)
-    outer = place_here()
+    outer = spot_here()
+    place = outer[PLACE]
+    if place.begun is not begun:
+        place = Place(place.thread, place.thread_name, begun)
     try:
-        _move(Place(call, call, outer.thread, outer.thread_name, begun))
+        _move(spot_in(place, call, call))
         return await function(*args)
     finally:
         _move(outer)

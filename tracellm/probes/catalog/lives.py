@@ -9,7 +9,7 @@ from typing import Any
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
-from tracellm.probes.state import Note, place_here, state
+from tracellm.probes.state import Note, call_and_place, state
 from tracellm.probes.traceparent import HEADER, parse, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -25,10 +25,10 @@ def give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """
     request = argument(args, kwargs, 1, "request")
     headers = request.trace_headers or {}
-    given, place = parse(headers.get(HEADER)), place_here()
+    given, (around, place) = parse(headers.get(HEADER)), call_and_place()
     call, trace_id, parent = 0, "", None
     if place.begun is not None and (given is None or given[0] == place.begun.trace_id):
-        call, trace_id = place.call, place.begun.trace_id
+        call, trace_id = around, place.begun.trace_id
     elif given is not None:
         trace_id, parent = given
     else:
