@@ -1,9 +1,10 @@
 """The calls of an engine as an outline: what a big trace is played from, taken from a recording of the real engine.
 
 One line is one call: its name, its level (r, s, l, k for request, step, layer, kernel), and then, where there are any,
-arguments and result. `{n}` in them is the tokens of the step, or of the request. A mark before the name says how often
-it comes: `*requests` once for each in the batch, `*prefills` and `*finished` for those that begin or end, `*block` if
-the request takes a KV block, `*layers` for each layer of the model. What it calls is below it, two spaces in.
+arguments and result. `{n}` in them is the tokens of the step, or of the request, `{r}` the request's id and `{c}` its
+tokens so far. A mark before the name says how often it comes: `*requests` once for each in the batch, `*prefills` and
+`*finished` for those that begin or end, `*block` if the request takes a KV block, `*layers` for each layer of the
+model. What it calls is below it, two spaces in.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +26,12 @@ class Call:
     mark: str = ""
     children: list["Call"] = field(default_factory=list)
 
-    def attributes(self, tokens: int, thread: str) -> dict[str, Any]:
+    @property
+    def of_request(self) -> bool:
+        """Whether it names its request, so that every call of it tells something else."""
+        return "{r}" in self.text
+
+    def attributes(self, tokens: int, thread: str, request: str = "", computed: int = 0) -> dict[str, Any]:
         """What the call's span tells."""
         owner, _, method = self.name.rpartition(".")
         module = (owner or method).lower()
@@ -38,7 +44,8 @@ class Call:
         }
         if thread:
             told[names.THREAD_NAME] = thread
-        arguments, _, result = self.text.replace("{n}", str(tokens)).partition("->")
+        text = self.text.replace("{n}", str(tokens)).replace("{r}", request).replace("{c}", str(computed))
+        arguments, _, result = text.partition("->")
         if arguments.strip():
             told[names.ARGUMENTS] = arguments.strip().split("; ")
         if result:
@@ -148,9 +155,9 @@ EngineCore._schedule s
       UnitaryKVCacheCoordinator.find_longest_cache_hit l max_cache_hit_length={n} -> ()
         FullAttentionManager.find_longest_cache_hit l max_length={n} -> ()
     *requests KVCacheManager.allocate_slots s request=Request; num_new_tokens={n} -> KVCacheBlocks
-      UnitaryKVCacheCoordinator.remove_skipped_blocks l
+      UnitaryKVCacheCoordinator.remove_skipped_blocks l request_id={r}; num_computed_tokens={c}
       BlockPool.touch l
-      UnitaryKVCacheCoordinator.allocate_new_blocks l num_tokens={n} -> list
+      UnitaryKVCacheCoordinator.allocate_new_blocks l request_id={r}; num_tokens={c} -> list
         *block BlockPool.get_new_blocks l num_blocks=1 -> list of 1
       UnitaryKVCacheCoordinator.cache_blocks l
     Scheduler._make_cached_request_data l -> CachedRequestData

@@ -89,13 +89,21 @@ class Machine:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def begin(self, at: Recorder, what: Call, parent: Span | None, tokens: int = 0, thread: str = "") -> Span:
+    def begin(
+        self,
+        at: Recorder,
+        what: Call,
+        parent: Span | None,
+        tokens: int = 0,
+        thread: str = "",
+        request: Request | None = None,
+    ) -> Span:
         """The span of a call that begins now; its attributes are shared with other calls of its kind."""
         self.now += self.random.randrange(500, 4000)
-        key = what, tokens, thread
-        facts = self._facts.get(key)
+        facts = None if request and what.of_request else self._facts.get((what, tokens, thread))
         if facts is None:
-            facts = self._facts[key] = what.attributes(tokens, thread)
+            whose = (request.id, request.computed) if request else ("", 0)
+            facts = self._facts[what, tokens, thread] = what.attributes(tokens, thread, *whose)
         trace_id, above = (parent.trace_id, parent.span_id) if parent else (at.trace_id, None)
         start = self.now + at.skew
         return Span(what.name, trace_id, at.new_id(), above, start, start, facts, process=at.process)
@@ -122,7 +130,7 @@ class Machine:
         for what in outline:
             if what.level in self.levels:
                 for count, whose in self._times(what, tokens, request):
-                    span = self.begin(at, what, parent, count)
+                    span = self.begin(at, what, parent, count, request=whose)
                     last = self.play(at, what.children, span, count, whose) if what.children else span
                     self.end(at, span)
         return last

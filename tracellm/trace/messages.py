@@ -99,6 +99,5 @@ def link(trace: Trace) -> None:
         send, receive = message.send, message.receive
         if receive is None or any(known.span_id == send.span_id for known in receive.links):
             continue
-        receive.links.append(
-            Link(send.trace_id, send.span_id, {names.MESSAGE_ID: str(send.attributes[names.MESSAGE_ID])})
-        )
+        told = Link(send.trace_id, send.span_id, {names.MESSAGE_ID: str(send.attributes[names.MESSAGE_ID])})
+        receive.links = [*receive.links, told]

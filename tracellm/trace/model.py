@@ -57,6 +57,7 @@ class Span:
 
     Times are wall-clock nanoseconds since 1970, converted from the recording process's monotonic clock. `trace_id` is
     32 and `span_id` 16 hexadecimal digits. `error` is None for a span that ended well, else the exception in one line.
+    Spans that were read from disk share attributes, and links and events that are empty: assign new ones, change none.
     """
 
     name: str

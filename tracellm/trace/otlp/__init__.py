@@ -5,7 +5,7 @@ form is https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding: names 
 integers as strings, enumerations as numbers. What reads OTLP JSON elsewhere reads these lines.
 """
 
-from tracellm.trace.otlp.decoding import OtlpError, decode
+from tracellm.trace.otlp.decoding import Decoder, OtlpError, decode
 from tracellm.trace.otlp.encoding import encode
 
-__all__ = ["OtlpError", "decode", "encode"]
+__all__ = ["Decoder", "OtlpError", "decode", "encode"]

@@ -1,161 +1,214 @@
-"""OTLP JSON to spans: what everything that reads a recording begins with."""
+"""OTLP JSON to spans: what everything that reads a recording begins with.
 
+A big recording says the same again and again: the attributes of a layer's call are those of the layer before. So a
+`Decoder` keeps the JSON of attributes that it has read, and gives spans with the same text the same dict. That, and
+one check of all ids of a line together, is what makes reading a span take microseconds, and a few hundred bytes.
+"""
+
+import re
+from itertools import chain
+from sys import intern
 from typing import Any
 
 import msgspec
 
 from tracellm.trace.model import AttributeValue, Event, Link, Process, Span
 from tracellm.trace.names import EXCEPTION_TYPE, PROCESS_NAME, PROCESS_PID
+from tracellm.trace.otlp.records import (
+    AnyValue,
+    Document,
+    Element,
+    EventRecord,
+    KeyValue,
+    LinkRecord,
+    Resource,
+    SpanRecord,
+)
 
-__all__ = ["OtlpError", "decode"]
+__all__ = ["Decoder", "OtlpError", "decode"]
 
 _STATUS_ERROR = 2
-_HEX = frozenset("0123456789abcdef")
+_ALL_HEX = re.compile("[0-9a-f]*").fullmatch
+_INT64 = range(-(2**63), 2**63)
+_LAST_MOMENT = 2**64 - 1  # nanoseconds: a time is a fixed64
+
+_MEMORY_LIMIT = 20_000
+_LONGEST_REMEMBERED = 2048  # bytes: what a step tells is longer, and tells of no other
+
+_NOTHING: Any = ()
+"""Links or events of a span that has none: one for all, so nobody may add to it."""
 
 
 class OtlpError(ValueError):
     """A line that is no OTLP JSON document; the message says what is wrong with it."""
 
 
-class _Record(msgspec.Struct, rename="camel"):
-    pass
+_documents = msgspec.json.Decoder(Document, strict=False)  # not strict: integers are written as strings
+_resources = msgspec.json.Decoder(Resource)
+_attribute_lists = msgspec.json.Decoder(list[msgspec.Raw])
+_single_attributes = msgspec.json.Decoder(KeyValue)
 
 
-class _AnyValue(_Record):
-    string_value: str | None = None
-    bool_value: bool | None = None
-    int_value: str | int | None = None
-    double_value: float | str | None = None
-    array_value: "_ArrayValue | None" = None
+class Decoder:
+    """Reads the lines of a recording, one after the other.
 
+    Its spans share what is the same in them, attributes that are equal among it: nobody changes that in place.
+    """
 
-class _ArrayValue(_Record):
-    values: list[_AnyValue] = []
+    def __init__(self) -> None:
+        self._processes: dict[bytes, Process] = {}
+        self._by_content: dict[str, Process] = {}
+        self._remembered: dict[bytes, dict[str, AttributeValue]] = {}
+        self._single: dict[bytes, tuple[str, AttributeValue]] = {}
+        self._trace_ids: dict[str, str] = {}
 
+    def decode(self, line: bytes) -> list[tuple[Process, list[Span]]]:
+        """The processes of one line, each with its spans. A process that another line told of is the same object.
 
-class _KeyValue(_Record):
-    key: str
-    value: _AnyValue = msgspec.field(default_factory=_AnyValue)
+        Raises:
+            OtlpError: the line is no JSON, or no OTLP trace document.
+        """
+        try:
+            found = []
+            for resource in _documents.decode(line).resource_spans:
+                process = self._process(bytes(resource.resource))
+                records = list(chain.from_iterable([scope.spans for scope in resource.scope_spans]))
+                found.append((process, self._spans(records, process)))
+            return found
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise OtlpError(str(error)) from None
 
+    def _process(self, resource: bytes) -> Process:
+        process = self._processes.get(resource)
+        if process is None:
+            attributes = dict(map(_read_attribute, _resources.decode(resource).attributes))
+            pid, name = attributes.get(PROCESS_PID), attributes.get(PROCESS_NAME)
+            process = Process(pid if isinstance(pid, int) else 0, name if isinstance(name, str) else "main", attributes)
+            process = self._processes[resource] = self._by_content.setdefault(repr(process), process)
+        return process
 
-class _Event(_Record):
-    name: str = ""
-    time_unix_nano: str | int = 0
-    attributes: list[_KeyValue] = []
+    def _spans(self, records: list[SpanRecord], process: Process) -> list[Span]:
+        _check_ids(records)
+        spans = []
+        for record in records:
+            start, end = record.start_time_unix_nano, record.end_time_unix_nano
+            if not 0 <= start <= end <= _LAST_MOMENT:
+                start, end = _moment(start), max(start, _moment(end))
+            links = events = _NOTHING
+            error = None
+            if record.links:
+                links = [self._link(link) for link in record.links]
+            if record.events:
+                events = [self._event(event) for event in record.events]
+            if record.status is not None and record.status.code == _STATUS_ERROR:
+                types = (event.attributes.get(EXCEPTION_TYPE) for event in events)
+                error = record.status.message or next((kind for kind in types if isinstance(kind, str)), "error")
+            spans.append(
+                Span(
+                    intern(record.name),
+                    self._trace_ids.get(record.trace_id) or self._trace_id(record.trace_id),
+                    record.span_id,
+                    record.parent_span_id or None,
+                    start,
+                    end,
+                    self._attributes(bytes(record.attributes)),
+                    links,
+                    events,
+                    error,
+                    process,
+                )
+            )
+        return spans
 
+    def _trace_id(self, text: str) -> str:
+        known = self._trace_ids[text] = _id(text, 32)
+        return known
 
-class _Link(_Record):
-    trace_id: str
-    span_id: str
-    attributes: list[_KeyValue] = []
+    def _event(self, record: EventRecord) -> Event:
+        return Event(record.name, _moment(record.time_unix_nano), self._attributes(bytes(record.attributes)))
 
+    def _link(self, record: LinkRecord) -> Link:
+        trace_id = self._trace_ids.get(record.trace_id) or self._trace_id(record.trace_id)
+        return Link(trace_id, _id(record.span_id, 16), self._attributes(bytes(record.attributes)))
 
-class _Status(_Record):
-    message: str = ""
-    code: int = 0
+    def _attributes(self, text: bytes) -> dict[str, AttributeValue]:
+        """The attributes that this JSON array holds: those of before, where it came before."""
+        known = self._remembered.get(text)
+        if known is None:
+            known = dict([self._attribute(bytes(one)) for one in _attribute_lists.decode(text)])
+            _remember(self._remembered, text, known)
+        return known
 
-
-class _Span(_Record):
-    trace_id: str
-    span_id: str
-    name: str
-    start_time_unix_nano: str | int
-    end_time_unix_nano: str | int
-    parent_span_id: str | None = None
-    attributes: list[_KeyValue] = []
-    events: list[_Event] = []
-    links: list[_Link] = []
-    status: _Status | None = None
-
-
-class _ScopeSpans(_Record):
-    spans: list[_Span] = []
-
-
-class _Resource(_Record):
-    attributes: list[_KeyValue] = []
-
-
-class _ResourceSpans(_Record):
-    resource: _Resource = msgspec.field(default_factory=_Resource)
-    scope_spans: list[_ScopeSpans] = []
-
-
-class _Document(_Record):
-    resource_spans: list[_ResourceSpans]
-
-
-_decoder = msgspec.json.Decoder(_Document)
+    def _attribute(self, text: bytes) -> tuple[str, AttributeValue]:
+        known = self._single.get(text)
+        if known is None:
+            known = _read_attribute(_single_attributes.decode(text))
+            _remember(self._single, text, known)
+        return known
 
 
 def decode(line: bytes) -> list[tuple[Process, list[Span]]]:
-    """The processes of one line, each with its spans; the spans' `process` is set.
+    """The processes of one line by itself, each with its spans; as `Decoder.decode`.
 
     Raises:
         OtlpError: the line is no JSON, or no OTLP trace document.
     """
-    try:
-        document = _decoder.decode(line)
-        return [_read_resource(resource) for resource in document.resource_spans]
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise OtlpError(str(error)) from None
+    return Decoder().decode(line)
 
 
-def _read_resource(record: _ResourceSpans) -> tuple[Process, list[Span]]:
-    attributes = _read_attributes(record.resource.attributes)
-    pid = attributes.get(PROCESS_PID)
-    name = attributes.get(PROCESS_NAME)
-    process = Process(pid if isinstance(pid, int) else 0, name if isinstance(name, str) else "main", attributes)
-    return process, [_read_span(span, process) for scope in record.scope_spans for span in scope.spans]
+def _remember(memory: dict[bytes, Any], text: bytes, value: Any) -> None:
+    if len(text) <= _LONGEST_REMEMBERED:
+        if len(memory) >= _MEMORY_LIMIT:  # what is common comes again at once
+            memory.clear()
+        memory[text] = value
 
 
-def _read_span(record: _Span, process: Process) -> Span:
-    start = int(record.start_time_unix_nano)
-    events = [
-        Event(event.name, int(event.time_unix_nano), _read_attributes(event.attributes)) for event in record.events
-    ]
-    error = None
-    if record.status is not None and record.status.code == _STATUS_ERROR:
-        types = (event.attributes.get(EXCEPTION_TYPE) for event in events)
-        error = record.status.message or next((kind for kind in types if isinstance(kind, str)), "error")
-    return Span(
-        name=record.name,
-        trace_id=_id(record.trace_id, 32),
-        span_id=_id(record.span_id, 16),
-        parent_span_id=_id(record.parent_span_id, 16) if record.parent_span_id else None,
-        start_ns=start,
-        end_ns=max(start, int(record.end_time_unix_nano)),
-        attributes=_read_attributes(record.attributes),
-        links=[
-            Link(_id(link.trace_id, 32), _id(link.span_id, 16), _read_attributes(link.attributes))
-            for link in record.links
-        ],
-        events=events,
-        error=error,
-        process=process,
-    )
+def _check_ids(records: list[SpanRecord]) -> None:
+    """The ids of spans and parents are 16 hexadecimal digits, in lower case from here on.
+
+    Raises:
+        ValueError: one is not.
+    """
+    ids = [record.span_id for record in records]
+    ids += [record.parent_span_id for record in records if record.parent_span_id]
+    if not (_ALL_HEX("".join(ids)) and {*map(len, ids)} <= {16}):
+        for record in records:
+            record.span_id = _id(record.span_id, 16)
+            record.parent_span_id = _id(record.parent_span_id, 16) if record.parent_span_id else None
 
 
 def _id(text: str, digits: int) -> str:
-    text = text.lower()
-    if len(text) != digits or not _HEX.issuperset(text):
+    lower = text.lower()
+    if len(lower) != digits or not _ALL_HEX(lower):
         raise ValueError(f"{text[:40]!r} is no id of {digits} hexadecimal digits")
-    return text
+    return lower
 
 
-def _read_attributes(records: list[_KeyValue]) -> dict[str, AttributeValue]:
-    return {record.key: _read_value(record.value) for record in records}
+def _moment(time: int) -> int:
+    if not 0 <= time <= _LAST_MOMENT:
+        raise ValueError("a time is no number of 64 bits")
+    return time
 
 
-def _read_value(record: _AnyValue) -> Any:
+def _read_attribute(record: KeyValue) -> tuple[str, AttributeValue]:
+    value = record.value
+    if value.array_value is not None:
+        return intern(record.key), [_read_value(element) for element in value.array_value.values]
+    return intern(record.key), _read_value(value)
+
+
+def _read_value(record: AnyValue | Element) -> Any:
+    """One value. What OTLP can hold and an attribute here cannot, such as a list of lists, is its JSON."""
     if record.string_value is not None:
         return record.string_value
     if record.int_value is not None:
-        return int(record.int_value)
+        value = int(record.int_value)
+        return value if value in _INT64 else str(value)
     if record.double_value is not None:
         return float(record.double_value)
     if record.bool_value is not None:
         return record.bool_value
-    if record.array_value is not None:
-        return [_read_value(value) for value in record.array_value.values]
-    return ""
+    if record.bytes_value is not None:
+        return record.bytes_value
+    nested = bytes(record.kvlist_value) or (bytes(record.array_value) if isinstance(record, Element) else b"")
+    return nested.decode()
