@@ -18,6 +18,25 @@ REFUSED = {
     "no such script, explained": (["run", "--explain", "nope.py"], r"there is no script nope\.py"),
     "a folder as script": (["run", "folder"], "folder is a folder without a __main__.py"),
     "explain's options without it": (["run", "--out", "x", "script.py"], "--out .* needs --explain"),
+    "only's options without it": (["run", "--only", "x", "script.py"], "--only .* needs --explain"),
+    "only what is not there": (
+        ["run", "--explain", "--only", "Schedular", "script.py"],
+        r"--only 'Schedular' names nothing .* The nearest: Scheduler, ",
+    ),
+    "skip what is not there": (
+        ["run", "--explain", "--skip", "zzz*", "script.py"],
+        r"'zzz\*' names nothing that can be",
+    ),
+    "skip what is inherited": (
+        ["run", "--explain", "--skip", "LlamaAttention", "script.py"],
+        "'LlamaAttention' takes out nothing: what it has it inherits from Qwen2Attention",
+    ),
+    "only what is too deep": (
+        ["run", "--explain", "--only", "Qwen2MLP", "--detail", "step", "script.py"],
+        "--only 'Qwen2MLP' records nothing: --detail and --skip leave out all",
+    ),
+    "a ring of none": (["run", "--explain", "--ring", "0", "script.py"], "--ring takes how many spans .* not '0'"),
+    "a ring of words": (["run", "--explain", "--ring", "few", "script.py"], "--ring takes how many .* not 'few'"),
     "a level": (["run", "--explain", "--detail", "deep", "script.py"], "no level 'deep': --detail takes request, step"),
     "a language": (["run", "--explain", "--lang", "fr", "script.py"], "no language 'fr': --lang takes en or zh"),
     "out is a file": (["run", "--explain", "--out", "script.py", "script.py"], "--out script.py is a file"),

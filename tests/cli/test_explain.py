@@ -66,7 +66,8 @@ def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, expl
     assert re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", told["started_at"])
     assert {"python", "torch", "transformers"} <= told["versions"].keys()
     assert told["host"]["cpus"] == os.cpu_count()
-    assert told["options"] == {"text": True, "lang": "en", "detail": None, "focus": []}
+    recorded = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
+    assert told["options"] == {"text": True, "lang": "en", **recorded}
     assert told["probes"]["installed"] > 50
     assert told["probes"]["missing"] == []
     assert told["probes"]["problems"] == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
-from tracellm.probes.install import _file_of
+from tracellm.probes.install import file_of
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Entry
@@ -118,9 +118,9 @@ def test_functions_of_modules_go_by_their_file(module: Any, tmp_path: Path):
     """A function that no class has is its file's; one whose file's name says nothing has the folder before it."""
     trace = record(tmp_path, lambda: module.helper(1), [entry("helper")])
     assert [span.lifeline for span in trace.named("helper")] == ["parts.py"]
-    assert _file_of("tracellm.engine.sched.utils") == "sched/utils.py"
-    assert _file_of("tracellm.engine.kv_cache.kv_cache_utils") == "kv_cache_utils.py"
-    assert _file_of("utils") == "utils.py"
+    assert file_of("tracellm.engine.sched.utils") == "sched/utils.py"
+    assert file_of("tracellm.engine.kv_cache.kv_cache_utils") == "kv_cache_utils.py"
+    assert file_of("utils") == "utils.py"
 
 
 def test_a_method_whose_object_is_given_by_name(module: Any, tmp_path: Path):

@@ -13,7 +13,6 @@ from tracellm.cli.errors import CommandError
 from tracellm.cli.language import choose_language
 from tracellm.cli.serve_command import serve_command
 from tracellm.report.texts import Language, text
-from tracellm.trace.names import LEVELS, Level
 
 __all__ = ["Job", "parse"]
 
@@ -90,6 +89,13 @@ def _build(lang: Language) -> click.Group:
     lang_option = click.option("--lang", "language", metavar="en|zh", help=say("lang"))
     detail_option = click.option("--detail", metavar="LEVEL", help=say("detail"))
     focus_option = click.option("--focus", multiple=True, metavar="CLASS", help=say("focus"))
+    record_options = [
+        click.option("--detail", metavar="LEVEL", help=say("record_detail")),
+        click.option("--focus", multiple=True, metavar="CLASS", help=say("record_focus")),
+        click.option("--only", multiple=True, metavar="PATTERN", help=say("only")),
+        click.option("--skip", multiple=True, metavar="PATTERN", help=say("skip")),
+        click.option("--ring", metavar="N", help=say("ring")),
+    ]
     open_option = click.option("--open", "open_report", is_flag=True, help=say("open"))
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -111,8 +117,7 @@ def _build(lang: Language) -> click.Group:
     @click.option("--explain", is_flag=True, help=say("explain"))
     @lang_option
     @click.option("--out", type=Path, metavar="DIR", help=say("out"))
-    @detail_option
-    @focus_option
+    @_all(record_options)
     @click.option("--no-text", is_flag=True, help=say("no_text"))
     @click.option("--quiet", "-q", is_flag=True, help=say("quiet"))
     @open_option
@@ -123,32 +128,36 @@ def _build(lang: Language) -> click.Group:
         explain: bool,
         language: str | None,
         out: Path | None,
-        detail: str | None,
-        focus: tuple[str, ...],
         no_text: bool,
         quiet: bool,
         open_report: bool,
+        **asked: Any,
     ) -> Job:
-        given = {"--out": out, "--detail": detail, "--focus": focus, "--no-text": no_text, "--open": open_report}
+        given = {"out": out, **asked, "no-text": no_text, "open": open_report}
 
         def job() -> int:
-            from tracellm.cli.run import Options, run
+            from tracellm.cli.run import run
             from tracellm.cli.script import Script
 
             if module is None and not script:
                 raise CommandError("no_script")
             target = Script(script[0], False, script[1:]) if module is None else Script(module, True, script)
-            options = Options(choose_language(language), out, _level(detail), focus, not no_text, quiet, open_report)
+            lang = choose_language(language)
             if explain:
+                from tracellm.cli.selection import options_of
+
+                options = options_of(
+                    lang, out=out, keep_text=not no_text, quiet=quiet, open_report=open_report, **asked
+                )
                 return run(target, options)
             for option, value in given.items():
                 if value:
-                    raise CommandError("only_explain", option=option)
+                    raise CommandError("only_explain", option=f"--{option}")
             return run(target, None)
 
         return job
 
-    group.add_command(serve_command(lang, _level))
+    group.add_command(serve_command(lang))
 
     @group.command(
         cls=_Command,
@@ -163,9 +172,10 @@ def _build(lang: Language) -> click.Group:
     @click.help_option("-h", "--help", help=say("help"))
     def show(what: tuple[str, ...], language: str | None, detail: str | None, focus: tuple[str, ...]) -> Job:
         def job() -> int:
+            from tracellm.cli.selection import level_of
             from tracellm.cli.show import show
 
-            return show(what, choose_language(language), detail=_level(detail), focus=focus)
+            return show(what, choose_language(language), detail=level_of(detail), focus=focus)
 
         return job
 
@@ -185,10 +195,11 @@ def _build(lang: Language) -> click.Group:
         name: str | None, language: str | None, detail: str | None, focus: tuple[str, ...], open_report: bool
     ) -> Job:
         def job() -> int:
+            from tracellm.cli.selection import level_of
             from tracellm.cli.show import report
 
             lang = choose_language(language)
-            return report(name, lang, detail=_level(detail), focus=focus, open_report=open_report)
+            return report(name, lang, detail=level_of(detail), focus=focus, open_report=open_report)
 
         return job
 
@@ -232,10 +243,12 @@ def _build(lang: Language) -> click.Group:
     return group
 
 
-def _level(value: str | None) -> Level | None:
-    if value is None:
-        return None
-    for level in LEVELS:
-        if value == level:
-            return level
-    raise CommandError("detail", value=value)
+def _all(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Several options of a command at once."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add

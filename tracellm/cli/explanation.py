@@ -16,6 +16,8 @@ from tracellm.cli.folders import new_run_folder
 from tracellm.cli.language import choose_language
 from tracellm.cli.manifest import gpus, new_manifest
 from tracellm.cli.render import calltree_text, sequence_text, steps_text, tell, tell_problems, write_reports
+from tracellm.cli.selection import level_of, ring_of, selection_of
+from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.report.console import Console
 from tracellm.report.problems import problem_text
@@ -37,7 +39,8 @@ class Explanation:
         argv: Sequence[str],
         lang: Language,
         detail: Level | None = None,
-        focus: Sequence[str] = (),
+        selection: Selection | None = None,
+        ring: int | None = None,
         keep_text: bool = True,
         quiet: bool = False,
     ) -> None:
@@ -45,11 +48,14 @@ class Explanation:
         self.lang = lang
         self._shown = folder
         self._detail: Level | None = detail
-        self._focus = tuple(focus)
+        selection = selection or Selection.of(detail)
+        self._focus = selection.focus
         self._keep_text = keep_text
         self._console = Console(lang, quiet=quiet)
-        self._recording = Recording(self.folder, script=script, text=keep_text, listener=self._console)
-        options = {"lang": lang, "detail": detail, "focus": list(focus)}
+        self._recording = Recording(
+            self.folder, script=script, text=keep_text, listener=self._console, selection=selection, ring=ring
+        )
+        options = {"lang": lang, **selection.as_dict(), "ring": ring}
         self._manifest = new_manifest(script=script, argv=argv, options=options, text=keep_text)
         self._started = 0
 
@@ -120,7 +126,10 @@ def explain(
     *,
     lang: str | None = None,
     detail: Level | None = None,
-    focus: Sequence[str] = (),
+    focus: str | Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    skip: str | Sequence[str] = (),
+    ring: int | None = None,
     keep_text: bool = True,
     quiet: bool = True,
 ) -> Explanation:
@@ -129,22 +138,39 @@ def explain(
     Args:
         out: the run folder: new, empty, or of an earlier run. By default a new one in `tracellm-runs/`.
         lang: `en` or `zh`; by default what TRACELLM_LANG or the locale says.
-        detail: how deep sequence.mmd goes.
-        focus: the classes that sequence.mmd shows; all by default.
+        detail: how deep to record and to draw: request, step, layer or kernel. By default everything is recorded, and
+            what tells most is drawn.
+        focus: classes that are recorded at every level, everything else down to `detail`, or else to steps;
+            sequence.mmd shows them only, with what calls them and what they call.
+        only: record nothing but what matches one of these: a `Class.method`, a `Class`, a function or a module, with
+            `*` and `?` as in file names.
+        skip: record nothing that matches one of these.
+        ring: how many spans of each process to keep, the last ones; all by default.
         keep_text: False leaves prompts and generated text out of the recording.
         quiet: False shows the console log, on stderr, as `tracellm run --explain` does.
 
     Raises:
-        CommandError: the run folder cannot be written, or `lang` is no language there are texts in.
+        CommandError: the run folder cannot be written, `lang` is no language there are texts in, `only` or `skip`
+            names nothing that can be recorded, or `ring` is less than one.
     """
+    language = choose_language(lang)
+    detail = level_of(detail)
+    selection = selection_of(language, detail, *(_texts(one) for one in (focus, only, skip)))
+    kept = ring_of(ring)
     script = Path(sys.argv[0]).name if sys.argv[0] and "ipykernel" not in sys.argv[0] else "notebook"
     return Explanation(
         new_run_folder(Path(script).stem, None if out is None else Path(out)),
         script=script,
         argv=[script],
-        lang=choose_language(lang),
+        lang=language,
         detail=detail,
-        focus=focus,
+        selection=selection,
+        ring=kept,
         keep_text=keep_text,
         quiet=quiet,
     )
+
+
+def _texts(one_or_more: str | Sequence[str]) -> Sequence[str]:
+    """`"Scheduler"` is one name, and not nine."""
+    return [one_or_more] if isinstance(one_or_more, str) else one_or_more

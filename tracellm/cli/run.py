@@ -7,32 +7,19 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tracellm.cli.failure import print_mistake
 from tracellm.cli.script import Script, run_script
-from tracellm.report.texts import Language, text
-from tracellm.trace.names import Level
+from tracellm.report.texts import text
 
-__all__ = ["Options", "run"]
+if TYPE_CHECKING:
+    from tracellm.cli.selection import Options
 
-
-@dataclass(frozen=True)
-class Options:
-    """How to explain a run."""
-
-    lang: Language
-    out: Path | None
-    detail: Level | None
-    focus: tuple[str, ...]
-    keep_text: bool
-    quiet: bool
-    open_report: bool
+__all__ = ["run"]
 
 
-def run(script: Script, options: Options | None) -> int:
+def run(script: Script, options: "Options | None") -> int:
     """Run `script`; with `options`, explain it.
 
     Raises:
@@ -49,7 +36,7 @@ def _ignore(error: BaseException | None) -> None:
     """Nobody asked."""
 
 
-def _explain(script: Script, options: Options) -> Callable[[BaseException | None], None]:
+def _explain(script: Script, options: "Options") -> Callable[[BaseException | None], None]:
     """Start recording; the explanation is written when the interpreter ends. Returns whom to tell the script's end."""
     from tracellm.cli.explanation import Explanation
     from tracellm.cli.folders import new_run_folder
@@ -62,7 +49,8 @@ def _explain(script: Script, options: Options) -> Callable[[BaseException | None
         argv=[script.target, *script.args],
         lang=options.lang,
         detail=options.detail,
-        focus=options.focus,
+        selection=options.selection,
+        ring=options.ring,
         keep_text=options.keep_text,
         quiet=options.quiet,
     )

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from tracellm.cli.engine_options import engine_arguments
 from tracellm.cli.errors import CommandError
 from tracellm.cli.failure import is_users_mistake
-from tracellm.cli.run import Options
 from tracellm.report.texts import Language, text
 
 if TYPE_CHECKING:
     from tracellm.cli.explanation import Explanation
+    from tracellm.cli.selection import Options
 
 __all__ = ["Serving", "serve"]
 
@@ -39,7 +39,7 @@ class Serving:
     """Of `EngineArgs`, by name."""
 
 
-def serve(serving: Serving, lang: Language, options: Options | None) -> int:
+def serve(serving: Serving, lang: Language, options: "Options | None") -> int:
     """Serve until a signal comes; with `options`, explain it. Returns the exit status.
 
     Raises:
@@ -124,7 +124,7 @@ def _template(value: str) -> str:
         raise CommandError("chat_template", path=value, reason=reason) from None
 
 
-def _explanation(options: Options) -> "Explanation":
+def _explanation(options: "Options") -> "Explanation":
     from tracellm.cli.explanation import Explanation
     from tracellm.cli.folders import new_run_folder
 
@@ -134,7 +134,8 @@ def _explanation(options: Options) -> "Explanation":
         argv=["tracellm", *_without_keys(sys.argv[1:])],
         lang=options.lang,
         detail=options.detail,
-        focus=options.focus,
+        selection=options.selection,
+        ring=options.ring,
         keep_text=options.keep_text,
         quiet=options.quiet,
     )
@@ -151,7 +152,7 @@ def _without_keys(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _end(
-    explanation: "Explanation", status: int, error: BaseException | None, options: Options | None, lang: Language
+    explanation: "Explanation", status: int, error: BaseException | None, options: "Options | None", lang: Language
 ) -> None:
     from tracellm.cli.render import open_in_browser
 

@@ -10,7 +10,6 @@ from tracellm.cli.engine_options import engine_options
 from tracellm.cli.errors import CommandError
 from tracellm.cli.language import choose_language
 from tracellm.report.texts import Language, text
-from tracellm.trace.names import Level
 
 __all__ = ["serve_command"]
 
@@ -34,7 +33,7 @@ _SERVER: dict[str, dict[str, Any]] = {  # option -> click's own arguments for it
     "uvicorn_log_level": {"metavar": "LEVEL"},
     "disable_uvicorn_access_log": {"is_flag": True},
 }
-_EXPLAIN = ("out", "detail", "focus", "no_text", "quiet", "open_report")
+_EXPLAIN = ("out", "detail", "focus", "only", "skip", "ring", "no_text", "quiet", "open_report")
 
 
 class _ServeCommand(click.Command):
@@ -69,8 +68,8 @@ class _ServeCommand(click.Command):
         return super().parse_args(ctx, spelled)
 
 
-def serve_command(lang: Language, level: Callable[[str | None], Level | None]) -> click.Command:
-    """The command, with its help in one language; it returns what to do. `level` reads --detail."""
+def serve_command(lang: Language) -> click.Command:
+    """The command, with its help in one language; it returns what to do."""
 
     def say(key: str) -> str:
         return text(lang, f"cli.help.{key}")
@@ -87,8 +86,11 @@ def serve_command(lang: Language, level: Callable[[str | None], Level | None]) -
         option("--explain", is_flag=True),
         option("--lang", "language", metavar="en|zh", key="lang"),
         option("--out", type=Path, metavar="DIR"),
-        option("--detail", metavar="LEVEL"),
-        option("--focus", multiple=True, metavar="CLASS"),
+        option("--detail", metavar="LEVEL", key="record_detail"),
+        option("--focus", multiple=True, metavar="CLASS", key="record_focus"),
+        option("--only", multiple=True, metavar="PATTERN"),
+        option("--skip", multiple=True, metavar="PATTERN"),
+        option("--ring", metavar="N"),
         option("--no-text", is_flag=True),
         option("--quiet", "-q", is_flag=True),
         option("--open", "open_report", is_flag=True, key="open"),
@@ -96,7 +98,7 @@ def serve_command(lang: Language, level: Callable[[str | None], Level | None]) -
     command = _ServeCommand(
         "serve",
         params=params,
-        callback=lambda **given: _job(given, level),
+        callback=lambda **given: _job(given),
         help=f"{text(lang, 'serve.help')}\n\n{text(lang, 'serve.help.more')}",
         short_help=text(lang, "serve.help.short"),
     )
@@ -104,9 +106,8 @@ def serve_command(lang: Language, level: Callable[[str | None], Level | None]) -
     return click.help_option("-h", "--help", help=say("help"))(command)
 
 
-def _job(given: dict[str, Any], level: Callable[[str | None], Level | None]) -> Callable[[], int]:
+def _job(given: dict[str, Any]) -> Callable[[], int]:
     def job() -> int:
-        from tracellm.cli.run import Options
         from tracellm.cli.serve import Serving, serve
 
         explain, language = given.pop("explain"), given.pop("language")
@@ -120,9 +121,8 @@ def _job(given: dict[str, Any], level: Callable[[str | None], Level | None]) -> 
                     spelled = "open" if name == "open_report" else name.replace("_", "-")
                     raise CommandError("only_explain", option=f"--{spelled}")
             return serve(serving, lang, None)
-        detail = level(asked["detail"])
-        keep_text = not asked["no_text"]
-        options = Options(lang, asked["out"], detail, asked["focus"], keep_text, asked["quiet"], asked["open_report"])
-        return serve(serving, lang, options)
+        from tracellm.cli.selection import options_of
+
+        return serve(serving, lang, options_of(lang, keep_text=not asked.pop("no_text"), **asked))
 
     return job

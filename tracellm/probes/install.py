@@ -17,7 +17,7 @@ from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants
 from tracellm.probes.wrap import wrap
 from tracellm.trace import names
 
-__all__ = ["Installation"]
+__all__ = ["Installation", "file_of"]
 
 
 class Installation:
@@ -101,8 +101,8 @@ class Installation:
         if isinstance(owner, type):
             home, class_name, heirs = owner.__module__, owner.__name__, tuple(_heirs(owner))
         else:
-            home = owner.__name__
-        owners = [class_name or _file_of(home), *([entry.lifeline] if entry.lifeline else [])]
+            home = getattr(vars(owner).get(name), "__module__", owner.__name__)
+        owners = [class_name or file_of(home), *([entry.lifeline] if entry.lifeline else [])]
         return self._selection.chooses(entry.level, Function(home, tuple(owners), name or method, heirs))
 
     def _wrapped(self, entry: Entry, owner: Any, name: str, original: Any) -> Any:
@@ -128,7 +128,7 @@ class Installation:
             constants[names.CALL_KIND] = "loop"
         if entry.also is not None:
             constants[names.ALSO_CALLED] = entry.also
-        home = owner.__name__ if in_class else _file_of(function.__module__)
+        home = owner.__name__ if in_class else file_of(function.__module__)
         return Probe(
             method=name,
             level=entry.level,
@@ -163,7 +163,7 @@ _SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")
 """Names of modules that are told apart by their folders only."""
 
 
-def _file_of(module_name: str) -> str:
+def file_of(module_name: str) -> str:
     """Whose function it is that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
     folder, _, name = module_name.rpartition(".")
     file = f"{name}.py"
