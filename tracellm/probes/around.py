@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import PLACE, Begun, Place, here, spot_here, spot_in, state
+from tracellm.probes.state import PLACE, Begun, here, later_place, return_to, spot_here, spot_in, state
 from tracellm.probes.traceparent import parse
 
 __all__ = ["around"]
@@ -56,7 +56,8 @@ def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function
     async def outer(app: Any, scope: Any, receive: Any, send: Any) -> Any:
         spot = spot_here()
         place = spot[PLACE]
-        if state.append is None or probe.begins_trace is None or place.begun is not None:
+        around = place.begun
+        if state.append is None or probe.begins_trace is None or (around is not None and around.request):
             return await wrapper(app, scope, receive, send)
         try:
             header = probe.begins_trace((app, scope, receive, send), {})
@@ -65,13 +66,17 @@ def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function
             probe.disable("begins_trace", mistake)
         if header is None:
             return await function(app, scope, receive, send)
-        trace_id, parent = parse(header) or (state.ids.trace(), None)
+        given = parse(header)
+        if around is not None and (given is None or given[0] == around.trace_id):
+            begun = around._replace(request=True)  # a user's span, in which the request is being handled
+        else:
+            trace_id, parent = given or (state.ids.trace(), None)
+            begun = Begun(trace_id, parent, state.first, request=True)
         try:
-            begun = Begun(trace_id, parent, state.first)
-            here.set(spot_in(Place(place.thread, place.thread_name, begun)))
+            here.set(spot_in(later_place(place, begun)))
             return await wrapper(app, scope, receive, send)
         finally:
-            here.set(spot)
+            return_to(spot)
 
     return outer
 
@@ -83,10 +88,10 @@ def _apart(wrapper: Function) -> Function:
         if state.append is None or place.begun is None:
             return wrapper(*args, **kwargs)
         try:
-            here.set(spot_in(Place(place.thread, place.thread_name)))
+            here.set(spot_in(later_place(place, None)))
             return wrapper(*args, **kwargs)
         finally:
-            here.set(spot)
+            return_to(spot)
 
     return outer
 
@@ -98,9 +103,9 @@ def _apart_async(wrapper: Function) -> Function:
         if state.append is None or place.begun is None:
             return await wrapper(*args, **kwargs)
         try:
-            here.set(spot_in(Place(place.thread, place.thread_name)))
+            here.set(spot_in(later_place(place, None)))
             return await wrapper(*args, **kwargs)
         finally:
-            here.set(spot)
+            return_to(spot)
 
     return outer

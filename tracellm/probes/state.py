@@ -32,7 +32,9 @@ __all__ = [
     "call_and_place",
     "get_ident",
     "here",
+    "later_place",
     "next_call",
+    "return_to",
     "spot_here",
     "spot_in",
     "state",
@@ -64,30 +66,33 @@ class Made(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A trace that began with a call in this process, as an HTTP request does.
+    """Whose calls these are, if not simply the script's: an HTTP request's, or those in a user's OpenTelemetry span.
 
     Attributes:
         trace_id: 32 hexadecimal digits.
-        parent: the span it was called from, outside of this process; None when it is a root.
+        parent: the span that outermost calls were called from; None when they are roots.
         recording: the first call of the recording it belongs to.
+        request: it is all for one HTTP request.
     """
 
     trace_id: str
     parent: str | None
     recording: int
+    request: bool = False
 
 
 class _State:
     """Read by every probed call, changed when a recording starts and stops."""
 
-    __slots__ = ("append", "clock", "first", "ids", "open")
+    __slots__ = ("append", "clock", "first", "ids", "open", "settle")
 
     def __init__(self) -> None:
         self.append: Callable[[Record | Note | Made], None] | None = None  # None: nothing is being recorded
         self.clock: Callable[[], int] = int
         self.first = 0  # the first call of this recording
         self.ids: Any = None  # an Ids
-        self.open: dict[int, Open] = {}  # calls under way that may last, by their number
+        self.open: dict[int, Open | Made] = {}  # what is under way and may last, by the call's number
+        self.settle: Callable[[], None] | None = None  # once a user has attached a span (otel/context.py)
 
 
 state = _State()
@@ -103,14 +108,16 @@ class Place:
         thread: the thread's ident.
         thread_name: its name, None for the main thread.
         begun: the trace that calls here belong to; None for the recording's own.
+        since: a number of a call: what a user attached before it has no say here (otel/context.py).
     """
 
-    __slots__ = ("begun", "thread", "thread_name")
+    __slots__ = ("begun", "since", "thread", "thread_name")
 
-    def __init__(self, thread: int, thread_name: str | None, begun: Begun | None = None) -> None:
+    def __init__(self, thread: int, thread_name: str | None, begun: Begun | None = None, since: int = 0) -> None:
         self.thread = thread
         self.thread_name = thread_name
         self.begun = begun
+        self.since = since
 
 
 Spot = list[Any]
@@ -168,3 +175,15 @@ def call_and_place() -> tuple[int, Place]:
     """The innermost probed call that is under way here, 0 for none, and the place that it is made in."""
     spot = spot_here()
     return spot[CALL], spot[PLACE]
+
+
+def later_place(place: Place, begun: Begun | None) -> Place:
+    """A place in the same thread, which what users attached before has no say in: for what belongs elsewhere."""
+    return Place(place.thread, place.thread_name, begun, 0 if state.settle is None else next_call())
+
+
+def return_to(spot: Spot) -> None:
+    """Be at this spot again, or where spans that users attached, or detached, since then have it."""
+    here.set(spot)
+    if state.settle is not None:
+        state.settle()

@@ -7,7 +7,18 @@ threading instrumentation: whoever starts a thread, or gives work to a pool, lea
 from collections.abc import Callable
 from typing import Any
 
-from tracellm.probes.state import PLACE, STARTED_IN, Begun, Place, call_and_place, here, spot_here, spot_in, state
+from tracellm.probes.state import (
+    PLACE,
+    STARTED_IN,
+    Begun,
+    call_and_place,
+    here,
+    later_place,
+    return_to,
+    spot_here,
+    spot_in,
+    state,
+)
 
 __all__ = ["THREAD_PATCHES"]
 
@@ -39,10 +50,10 @@ def _carried(call: int, begun: Begun | None, fn: Function, args: tuple[Any, ...]
     spot = spot_here()
     place = spot[PLACE]
     try:
-        here.set(spot_in(Place(place.thread, place.thread_name, begun), call))
+        here.set(spot_in(later_place(place, begun), call))
         return fn(*args, **kwargs)
     finally:
-        here.set(spot)
+        return_to(spot)
 
 
 THREAD_PATCHES = {
