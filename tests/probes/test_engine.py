@@ -185,6 +185,7 @@ def test_requests(engine_run: Run):
     """A request's life: parameters, text in and out, usage, why it ended, how many steps; linked to its submission."""
     spans = engine_run.trace.named("llm_request")
     submitted = engine_run.trace.named("LLMEngine._add_request")
+    first_tokens = engine_run.trace.named("OutputProcessor.process_outputs")[0].end_ns
     for span, output, prompt, by in zip(spans, engine_run.outputs, PROMPTS, submitted, strict=True):
         tokens = len(prompt.encode())  # this tokenizer has one token a byte
         assert {name: value for name, value in span.attributes.items() if name.startswith("gen_ai.")} == {
@@ -198,6 +199,7 @@ def test_requests(engine_run: Run):
             names.GEN_AI_STOP: ["a stop string"],
             names.GEN_AI_INPUT_TOKENS: tokens,
             names.GEN_AI_OUTPUT_TOKENS: 5,
+            names.GEN_AI_FIRST_CHUNK: (first_tokens - span.start_ns) / 1e9,
             names.GEN_AI_FINISH_REASONS: ["length"],
         }
         assert span.attributes[names.REQUEST_ID] == output.request_id

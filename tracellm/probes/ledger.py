@@ -21,6 +21,7 @@ class _Life:
     steps: int = 0
     text: str = ""
     num_tokens: int = 0
+    first_token_ns: int | None = None  # when it came
     told_tokens: int = -1  # how many of its tokens the recording has already
     engine_end: tuple[int, str] | None = None  # when and why the engine was done with it
 
@@ -134,6 +135,11 @@ class Ledger:
         life.text = life.text + text if life.in_pieces else text
         life.num_tokens = life.num_tokens + num_tokens if life.in_pieces else num_tokens
 
+    def received(self, request_id: str, at_ns: int) -> None:
+        """Tokens of a request came from the engine; its caller may be given them later, with others."""
+        if (life := self._lives.get(request_id)) is not None and life.first_token_ns is None:
+            life.first_token_ns = at_ns
+
     def ended(self, request_id: str, end_ns: int, reason: str | None) -> None:
         """A request's life is over; `reason` is None for one that the recording's end cuts short."""
         self.request(request_id, end_ns)
@@ -181,4 +187,6 @@ def _so_far(life: _Life, end_ns: int) -> Span:
     if life.num_tokens:
         told[names.REQUEST_OUTPUT] = life.text
         told[names.GEN_AI_OUTPUT_TOKENS] = life.num_tokens
+    if life.first_token_ns is not None:
+        told[names.GEN_AI_FIRST_CHUNK] = round((life.first_token_ns - life.span.start_ns) / 1e9, 9)
     return replace(life.span, end_ns=max(end_ns, life.span.start_ns), attributes=told)

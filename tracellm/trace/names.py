@@ -168,6 +168,12 @@ GEN_AI_SEED = _define("gen_ai.request.seed", "int", "the request's own random se
 GEN_AI_STOP = _define("gen_ai.request.stop_sequences", "str[]", "texts that end the generation", private=True)
 GEN_AI_INPUT_TOKENS = _define("gen_ai.usage.input_tokens", "int", "tokens in the prompt")
 GEN_AI_OUTPUT_TOKENS = _define("gen_ai.usage.output_tokens", "int", "tokens generated")
+GEN_AI_FIRST_CHUNK = _define(
+    "gen_ai.response.time_to_first_chunk",
+    "float",
+    "seconds from the submission until the first token reached the process that had submitted it; absent where "
+    "steps were not recorded",
+)
 GEN_AI_FINISH_REASONS = _define(
     "gen_ai.response.finish_reasons", "str[]", "why the generation ended: stop, length, abort"
 )

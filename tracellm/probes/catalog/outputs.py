@@ -32,16 +32,18 @@ def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     new = argument(args, kwargs, 1, "engine_core_outputs")
     ended = [(one.request_id, str(one.finish_reason)) for one in new if one.finish_reason is not None]
     ended += [(request_id, "stop") for request_id in result.reqs_to_abort]
-    return len(new), outputs_of(result.request_outputs), ended
+    return len(new), outputs_of(result.request_outputs), ended, [one.request_id for one in new if one.new_token_ids]
 
 
 def _outputs(facts: Any) -> dict[str, Any]:
-    num_new, _, ended = facts
+    num_new, _, ended, _ = facts
     return {names.ARGUMENTS: [f"engine_core_outputs=list of {num_new}"], names.RESULT: f"{len(ended)} finished"}
 
 
 def _note_outputs(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    _, outputs, ended = facts or (0, (), ())
+    _, outputs, ended, with_tokens = facts or (0, (), (), ())
+    for request_id in with_tokens:
+        ledger.received(request_id, span.end_ns)
     for request_id, why in ended:
         ledger.engine_ended(request_id, span.end_ns, why)
     for known_as, index, text, num_tokens, reason in outputs:
@@ -63,7 +65,7 @@ def _put(facts: Any) -> dict[str, Any]:
 
 
 def _note_put(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    _note_outputs(ledger, span, (0, facts or (), ()), given)
+    _note_outputs(ledger, span, (0, facts or (), (), ()), given)
 
 
 def _capture_error(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
