@@ -17,7 +17,7 @@ them all on the clock of the first process, the one that no other started:
 Afterwards no receive begins before its send has ended, and no call before one in another process that made it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tracellm.trace import names
 from tracellm.trace.messages import pairs, sent_at
@@ -34,7 +34,7 @@ _ROUNDS = 100
 """How often bounds are carried on from clock to clock before they count as contradictory."""
 
 
-def merge(processes: Sequence[Process], spans: Sequence[Span], problems: list[Problem]) -> None:
+def merge(processes: Sequence[Process], spans: Collection[Span], problems: list[Problem]) -> None:
     """Put the times of these spans on one clock, in place; what no amounts can explain is told in `problems`.
 
     A recording of one process stays as it is, and so do several of one machine whose pairs of readings agree. Takes
@@ -77,19 +77,11 @@ class _Clocks:
         self.number: dict[int, int] = {}
         self.shift: dict[int, int] = {}
         self.count = 0
-        leads: dict[str, list[tuple[int, int | None]]] = {}  # on each host: a clock, and what its first process read
+        hosts: dict[str, _Host] = {}
         for process in _by_seniority(processes):
-            apart = _apart(process)
-            known = leads.setdefault(process.host, [])
-            for number, lead in known:
-                if lead is None or apart is None or abs(lead - apart) <= MOST_APART_NS:
-                    self.number[id(process)] = number
-                    self.shift[id(process)] = 0 if lead is None or apart is None else lead - apart
-                    break
-            else:
-                known.append((self.count, apart))
-                self.number[id(process)], self.shift[id(process)] = self.count, 0
-                self.count += 1
+            known = hosts.setdefault(process.host, _Host()).clock(_apart(process), self.count)
+            self.number[id(process)], self.shift[id(process)] = known
+            self.count = max(self.count, known[0] + 1)
 
     def part(self, sent: Sequence[tuple[Span, Span]]) -> None:
         """Give each process a clock of its own where a message contradicts that they share one."""
@@ -116,17 +108,47 @@ class _Clocks:
         """Whether a message seems to have arrived before it was sent."""
         return self.at(receive, receive.start_ns) < self.at(send, sent_at(send))
 
-    def move(self, spans: Sequence[Span], moves: dict[int, tuple[int, Timeline]]) -> None:
+    def move(self, spans: Collection[Span], moves: dict[int, tuple[int, Timeline]]) -> None:
         """Change the spans' times: to their clock, by its amount, along its timeline."""
-        for span in spans:
-            amount, timeline = moves.get(self.of(span), (0, None))
-            amount += self.shift.get(id(span.process), 0)
-            if not (amount or (timeline and timeline.times)):
-                continue
-            moved = timeline.moved if timeline else int
-            span.start_ns, span.end_ns = moved(span.start_ns + amount), moved(span.end_ns + amount)
-            for event in span.events:
-                event.time_ns = moved(event.time_ns + amount)
+        plans: dict[int, tuple[int, Callable[[int], int]]] = {}  # of each process that is to be moved
+        for process, number in self.number.items():
+            amount, timeline = moves.get(number, (0, None))
+            amount += self.shift[process]
+            if amount or (timeline and timeline.times):
+                plans[process] = amount, timeline.moved if timeline and timeline.times else int
+        for span in spans if plans else ():
+            plan = plans.get(id(span.process))
+            if plan is not None:
+                amount, moved = plan
+                span.start_ns, span.end_ns = moved(span.start_ns + amount), moved(span.end_ns + amount)
+                for event in span.events:
+                    event.time_ns = moved(event.time_ns + amount)
+
+
+class _Host:
+    """The clocks of one machine. Processes whose readings lie close to each other have the same.
+
+    Each is kept under its reading in hours; those of one hour are close, so a process has three hours to look at.
+    """
+
+    def __init__(self) -> None:
+        self._hours: dict[int, tuple[int, int]] = {}  # the number of a clock, and what its first process read
+        self._first: int | None = None  # the clock of the first process
+        self._suits_all = False  # that process does not tell what it read
+
+    def clock(self, apart: int | None, new: int) -> tuple[int, int]:
+        """The number of a process' clock, `new` if it has none in common, and what to add to the process' times."""
+        if self._first is None:
+            self._first, self._suits_all = new, apart is None
+        if apart is None or self._suits_all:
+            return self._first, 0
+        hour = apart // MOST_APART_NS
+        near = [known for at in (hour - 1, hour, hour + 1) if (known := self._hours.get(at))]
+        close = [(number, lead - apart) for number, lead in near if abs(lead - apart) <= MOST_APART_NS]
+        if not close:
+            self._hours[hour] = new, apart
+            return new, 0
+        return min(close)
 
 
 def _by_seniority(processes: Sequence[Process]) -> list[Process]:
@@ -151,7 +173,7 @@ def _integer(process: Process, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _causes(clocks: _Clocks, sent: Sequence[tuple[Span, Span]], spans: Sequence[Span]) -> list[Cause]:
+def _causes(clocks: _Clocks, sent: Sequence[tuple[Span, Span]], spans: Collection[Span]) -> list[Cause]:
     """What must come before what, between clocks: sends before receives, and calls before those that they made."""
     found = [
         Cause(clocks.of(send), clocks.at(send, sent_at(send)), clocks.of(receive), clocks.at(receive, receive.start_ns))
@@ -161,7 +183,7 @@ def _causes(clocks: _Clocks, sent: Sequence[tuple[Span, Span]], spans: Sequence[
     by_id = {span.span_id: span for span in spans}
     for span in spans:
         caller = by_id.get(span.parent_span_id) if span.parent_span_id else None
-        if caller is not None and clocks.of(caller) != clocks.of(span):
+        if caller is not None and caller.process is not span.process and clocks.of(caller) != clocks.of(span):
             before, after = clocks.at(caller, caller.start_ns), clocks.at(span, span.start_ns)
             found.append(Cause(clocks.of(caller), before, clocks.of(span), after, message=False))
     return found
@@ -186,8 +208,9 @@ def _amounts(causes: Sequence[Cause], count: int) -> list[int]:
         amounts[first], firsts[first] = 0, first
         reached = [first]
         for clock in reached:
-            for other in sorted(beside[clock] - amounts.keys()):
-                amounts[other] = _between(other, least, beside[other] & amounts.keys(), amounts)
+            for other in sorted(number for number in beside[clock] if number not in amounts):
+                known = {number for number in beside[other] if number in amounts}
+                amounts[other] = _between(other, least, known, amounts)
                 firsts[other] = first
                 reached.append(other)
     return _carried_on([amounts[clock] for clock in range(count)], firsts, least)

@@ -7,6 +7,7 @@ In a request's life these are its ADD to the engine core, and the OUTPUTS of eac
 vLLM has no counterpart: it propagates `trace_headers` with a request, and records nothing at the sockets.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Iterable
 
@@ -14,8 +15,6 @@ from tracellm.trace import names
 from tracellm.trace.model import Link, Message, Span, Trace
 
 __all__ = ["is_receive", "is_send", "link", "pair", "pairs", "sent_at"]
-
-_Place = tuple[str, int, str]
 
 
 def is_send(span: Span) -> bool:
@@ -75,22 +74,58 @@ def pairs(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
 
 
 def _match(sends: list[Span], receives: list[Span]) -> dict[int, Span]:
-    """The receive of each send, by `id(send)`; all have the same message id."""
-    untaken: dict[_Place, deque[Span]] = {}
+    """The receive of each send, by `id(send)`; all have the same message id, and are in their processes' order."""
+    by_process: dict[tuple[str, int], _Untaken] = {}
     for send in sends:
-        untaken.setdefault(send.thread, deque()).append(send)
+        by_process.setdefault(send.thread[:2], _Untaken()).add(send)
+    left = sorted(by_process, reverse=True)  # those of which there is a send left; the first of them is the last here
     taken: dict[int, Span] = {}
     for receive in receives:
-        here = receive.thread
-        others = [place for place in untaken if place[:2] != here[:2]] or [
-            place for place, waiting in untaken.items() if place != here and sent_at(waiting[0]) <= receive.start_ns
-        ]
-        if others:
-            place = min(others, key=lambda place: (place[:2], untaken[place][0].start_ns))
-            taken[id(untaken[place].popleft())] = receive
-            if not untaken[place]:
-                del untaken[place]
+        if not left:
+            break
+        here = receive.thread[:2]
+        abroad = [process for process in left[-2:] if process != here]
+        whose = abroad[-1] if abroad else here
+        found = by_process[whose].take(None if abroad else receive)
+        if found is not None:
+            taken[id(found)] = receive
+            if not by_process[whose]:
+                del left[-1 if left[-1] == whose else -2]
     return taken
+
+
+class _Untaken:
+    """The sends of one process that no receive was found for yet."""
+
+    def __init__(self) -> None:
+        self._threads: dict[str, deque[Span]] = {}
+        self._heads: list[tuple[int, int, str]] = []  # the next send of each thread, a heap: its start, which thread
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    def add(self, send: Span) -> None:
+        thread = send.thread[2]
+        if thread not in self._threads:
+            heapq.heappush(self._heads, (send.start_ns, len(self._threads), thread))
+        self._threads.setdefault(thread, deque()).append(send)
+
+    def take(self, receive: Span | None) -> Span | None:
+        """The earliest; for a `receive` in the same process, the earliest of another thread that was sent before it."""
+        passed = []
+        found = None
+        while found is None and self._heads and (receive is None or self._heads[0][0] <= receive.start_ns):
+            head = heapq.heappop(self._heads)
+            waiting = self._threads[head[2]]
+            if receive is None or (head[2] != receive.thread[2] and sent_at(waiting[0]) <= receive.start_ns):
+                found = waiting.popleft()
+                if waiting:
+                    heapq.heappush(self._heads, (waiting[0].start_ns, *head[1:]))
+            else:
+                passed.append(head)
+        for head in passed:
+            heapq.heappush(self._heads, head)
+        return found
 
 
 def link(trace: Trace) -> None:

@@ -8,6 +8,7 @@ nothing of how the spans were recorded. Names and meaning are OpenTelemetry's
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from tracellm.trace import names
@@ -124,7 +125,10 @@ class Trace:
     """
 
     def __init__(self, spans: Iterable[Span], processes: Iterable[Process] = ()) -> None:
-        self.spans: list[Span] = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
+        self.spans: list[Span] = sorted(
+            spans, key=attrgetter("end_ns"), reverse=True
+        )  # of one start, the longest first
+        self.spans.sort(key=attrgetter("start_ns"))
         self.processes: list[Process] = list(processes)
 
     @cached_property

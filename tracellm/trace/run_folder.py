@@ -4,18 +4,23 @@
 what can be read is read, and what could not is told in `problems`, by file and line.
 """
 
+import codecs
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+import reprlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tracellm.trace import otlp
+from tracellm.trace.collector import collector_held
 from tracellm.trace.merge import merge
 from tracellm.trace.messages import link
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
-from tracellm.trace.ranges import format_ranges
+from tracellm.trace.untangle import untangle
 
 __all__ = ["MANIFEST", "SCHEMA", "TRACE_FOLDER", "RunFolder", "RunFolderError", "write_manifest"]
 
@@ -26,6 +31,7 @@ MANIFEST = "run.json"
 TRACE_FOLDER = "trace"
 
 _NAMED_LINES = 20  # so many corrupt lines (or runs of them) are told by number
+_LONGEST_LINE = 1 << 28  # bytes: a longer one would fill the memory, and counts as corrupt
 
 
 class RunFolderError(Exception):
@@ -65,13 +71,8 @@ class RunFolder:
         files = sorted((folder / TRACE_FOLDER).glob("*.jsonl"))
         if not files:
             problems.append(Problem("trace_missing"))
-        reader = _Reader(problems)
-        for file in files:
-            reader.read(file)
-        spans = _untangle(reader.spans, problems)
-        merge(reader.processes, spans, problems)
-        trace = Trace(spans, reader.processes)
-        link(trace)
+        with collector_held():
+            trace = _read_trace(files, problems)
         return cls(folder, manifest, trace, problems)
 
 
@@ -99,6 +100,8 @@ def _folder(path: Path) -> Path:
 
 def _read_manifest(file: Path, problems: list[Problem]) -> dict[str, Any]:
     try:
+        if file.exists() and not file.is_file():
+            raise OSError("it is no file")
         manifest = json.loads(file.read_bytes())
     except FileNotFoundError:
         problems.append(Problem("manifest_missing"))
@@ -111,8 +114,21 @@ def _read_manifest(file: Path, problems: list[Problem]) -> dict[str, Any]:
         return {}
     schema = manifest.get("schema")
     if schema != SCHEMA:
-        problems.append(Problem("manifest_schema", schema=repr(schema), known=SCHEMA))
+        problems.append(Problem("manifest_schema", schema=reprlib.repr(schema), known=SCHEMA))
     return manifest
+
+
+def _read_trace(files: Sequence[Path], problems: list[Problem]) -> Trace:
+    reader = _Reader(problems)
+    for file in files:
+        reader.read(file)
+    by_id = untangle(reader.spans, problems)
+    reader.spans.clear()
+    merge(reader.processes, by_id.values(), problems)
+    trace = Trace(by_id.values(), reader.processes)
+    trace.by_id = by_id
+    link(trace)
+    return trace
 
 
 class _Reader:
@@ -121,7 +137,8 @@ class _Reader:
     def __init__(self, problems: list[Problem]) -> None:
         self.spans: list[Span] = []
         self.problems = problems
-        self._processes: dict[str, Process] = {}
+        self._decoder = otlp.Decoder()
+        self._processes: dict[int, Process] = {}
 
     @property
     def processes(self) -> list[Process]:
@@ -129,7 +146,7 @@ class _Reader:
 
     def read(self, file: Path) -> None:
         name = f"{TRACE_FOLDER}/{file.name}"
-        corrupt: list[int] = []
+        corrupt = _Numbers()
         good = 0
         torn = False
         try:
@@ -138,79 +155,69 @@ class _Reader:
                     self._take(line)
                     good += 1
                 except otlp.OtlpError:
-                    if line.endswith(b"\n"):
-                        corrupt.append(number)
-                    else:
+                    if _is_torn(line):
                         torn = True
-            if not (good or corrupt or torn):
+                    else:
+                        corrupt.add(number)
+            if not (good or corrupt.count or torn):
                 self.problems.append(Problem("trace_empty", file=name))
         except OSError as error:
             self.problems.append(Problem("trace_unreadable", file=name, reason=error))
-        if corrupt and not good:
-            self.problems.append(Problem("trace_none", file=name, count=len(corrupt)))
-        elif corrupt:
-            code = "trace_corrupt_line" if len(corrupt) == 1 else "trace_corrupt_lines"
-            self.problems.append(Problem(code, file=name, count=len(corrupt), lines=_numbers(corrupt)))
+        if corrupt.count and not good:
+            self.problems.append(Problem("trace_none", file=name, count=corrupt.count))
+        elif corrupt.count:
+            code = "trace_corrupt_line" if corrupt.count == 1 else "trace_corrupt_lines"
+            self.problems.append(Problem(code, file=name, count=corrupt.count, lines=str(corrupt)))
         if torn:
             self.problems.append(Problem("trace_torn", file=name))
 
     def _take(self, line: bytes) -> None:
-        for process, spans in otlp.decode(line):
-            key = repr(process)
-            known = self._processes.setdefault(key, process)
-            for span in spans:
-                span.process = known
-            self.spans.extend(spans)
+        for process, spans in self._decoder.decode(line):
+            self._processes.setdefault(id(process), process)
+            self.spans += spans
+
+
+class _Numbers:
+    """The numbers of corrupt lines: how many, and the first of them, neighbours as a range."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._runs: list[list[int]] = []  # each a first and a last line
+
+    def add(self, number: int) -> None:
+        self.count += 1
+        if self._runs and self._runs[-1][1] + 1 == number:
+            self._runs[-1][1] = number
+        elif len(self._runs) <= _NAMED_LINES:
+            self._runs.append([number, number])
+
+    def __str__(self) -> str:
+        told = [str(first) if first == last else f"{first}-{last}" for first, last in self._runs[:_NAMED_LINES]]
+        return ", ".join([*told, "…"] if len(self._runs) > _NAMED_LINES else told)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers; of one that is too long, its beginning with a newline."""
+    if not file.is_file():  # opening a pipe would wait for somebody to write
+        raise OSError("it is no file")
     with file.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                yield number, line
+        number = 0
+        while line := stream.readline(_LONGEST_LINE):
+            number += 1
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                while (more := stream.readline(1 << 20)) and not more.endswith(b"\n"):
+                    pass
+                line = line[:80] + b"\n"
+            if not line.isspace():
+                yield number, line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
 
 
-def _let_last(spans: Collection[Span]) -> None:
-    """What never ended lasted at least until the last that its process told of."""
-    last: dict[int, int] = {}
-    for span in spans:
-        last[id(span.process)] = max(last.get(id(span.process), 0), span.end_ns)
-    for span in spans:
-        if span.open:
-            span.end_ns = last[id(span.process)]
-
-
-def _numbers(lines: list[int]) -> str:
-    runs = format_ranges(lines).split(",")
-    return ", ".join([*runs[:_NAMED_LINES], "…"] if len(runs) > _NAMED_LINES else runs)
-
-
-def _untangle(spans: Iterable[Span], problems: list[Problem]) -> list[Span]:
-    """Spans whose ids are unique and whose parents form no circle: what a tree can be made of."""
-    by_id: dict[str, Span] = {}
-    repeated = 0
-    for span in spans:
-        known = by_id.setdefault(span.span_id, span)
-        if known.open:
-            by_id[span.span_id] = span
-        elif not (known is span or span.open):
-            repeated += 1
-    _let_last(by_id.values())
-    if repeated:
-        problems.append(Problem("spans_repeated", count=repeated))
-    settled: set[str] = set()
-    circles = 0
-    for span in by_id.values():
-        path: set[str] = set()
-        current: Span | None = span
-        while current is not None and current.span_id not in settled:
-            if current.span_id in path:
-                current.parent_span_id = None
-                circles += 1
-                break
-            path.add(current.span_id)
-            current = by_id.get(current.parent_span_id) if current.parent_span_id else None
-        settled |= path
-    if circles:
-        problems.append(Problem("spans_circular", count=circles))
-    return list(by_id.values())
+def _is_torn(line: bytes) -> bool:
+    """Whether a line that was not understood is one that was being written when the process ended."""
+    if line.endswith(b"\n") or not line.startswith(b"{"):
+        return False
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return True
+    return False
