@@ -4,7 +4,6 @@ from pathlib import Path
 
 from tracellm.probes.live import HOLD_NS, Follower, Live
 from tracellm.probes.session import Recording
-from tracellm.probes.withheld import Withheld
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Process, Span
 
@@ -82,27 +81,3 @@ def test_others_that_came_and_went_at_the_end(tmp_path: Path):
     (tmp_path / "trace" / "Worker_0-2.jsonl").write_bytes(line(span("work", 1)))
     recording.stop()
     assert heard == ["work", "script.py"]
-
-
-def test_a_span_waits_for_its_parent():
-    """What is written never lacks the call that made it, unless that ended long ago."""
-
-    def call(name: str, parent: str | None) -> Span:
-        made = span(name, 1)
-        made.span_id, made.parent_span_id = name, parent
-        return made
-
-    told = {"step"}
-    withheld = Withheld(told.__contains__)
-
-    def release(*spans: Span) -> list[str]:
-        return [one.name for one in withheld.release(spans)]
-
-    assert release(call("kernel", "layer"), call("other", "step"), call("script", None)) == ["other", "script"]
-    assert release(call("layer", "model")) == []
-    assert release(call("model", "step")) == ["kernel", "layer", "model"]
-    assert release(call("late", "ended long ago")) == []
-    assert release() == []
-    assert release() == ["late"]
-    assert release(call("kernel", "layer")) == []
-    assert [one.name for one in withheld.rest()] == ["kernel"]

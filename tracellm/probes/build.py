@@ -3,9 +3,12 @@
 All of it runs in the writer's thread. Calls are built in the order they ended, so a call's children come before it;
 what a child gives to a call around it waits here until that call ends. Of calls and requests that have not ended yet
 there are spans too, marked as such: whoever reads them keeps them only if no other came after them.
+
+Most calls have nothing to tell but their arguments and result. Their spans never come to be: scribe.py writes the text
+that they would have.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tracellm.probes.clock import Clock, Ids
@@ -18,6 +21,9 @@ from tracellm.trace.model import Event, Span
 
 __all__ = ["Builder"]
 
+Given = tuple[tuple[str, ...], dict[str, Any]]
+"""Facts for a call around, and the names of the functions one of which that must be."""
+
 _MASK = (1 << 64) - 1
 _LONGEST_TEXT = 16_384
 _MOST_CALLS = 1 << 48  # of a process: ids beyond are another's
@@ -29,6 +35,12 @@ class Builder:
     `root` is the number of the call that stands for the script; calls without a parent are its children, or those of
     `parent`, trace id and span id of the call in another process that started this one. `text=False` leaves out what
     names.PRIVATE lists, the messages of exceptions, and texts in attributes of the user's own.
+
+    Attributes:
+        ledger: what is known across calls.
+        given: what calls that have ended gave to those around them, by the number of the next one around.
+        told_open: the calls under way of which there is a span without an end.
+        calls, capture_ns: how many have ended, and how long they took to capture what is told of them.
     """
 
     def __init__(self, clock: Clock, ids: Ids, root: int, text: bool, parent: tuple[str, str] | None = None) -> None:
@@ -40,18 +52,33 @@ class Builder:
         self._origins = [(root, ids.first_span - root)]
         self._trace_id, self._outermost = parent or (ids.trace(), self.span_id(root))
         self._fixed: dict[tuple[Probe, Any], tuple[str, dict[str, Any]]] = {}
-        self._given: dict[int, list[tuple[tuple[str, ...], dict[str, Any]]]] = {}
-        self._told_open: set[int] = set()
+        self.given: dict[int, list[Given]] = {}
+        self.told_open: set[int] = set()
         self.calls = 0
         self.capture_ns = 0
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """The first call of this process, and what is to be added to the numbers of its calls for their span ids."""
+        return self._origins[-1]
+
+    @property
+    def root(self) -> int:
+        """The call that stands for the script."""
+        return self._root
+
+    @property
+    def shift_ns(self) -> int:
+        """What is to be added to a reading of the clock for the wall-clock time."""
+        return self._clock.wall(0)
 
     def continue_in_child(self, first_call: int) -> Ids:
         """This process is a fork: its own calls, from `first_call` on, get ids that its parent will not give."""
         self._ids = Ids()
         self._origins.append((first_call, self._ids.first_span - first_call))
         self.ledger = Ledger(self._ids, self._clock.wall, self.span_id, self._text)
-        self._given.clear()
-        self._told_open.clear()
+        self.given.clear()
+        self.told_open.clear()
         self.calls = self.capture_ns = 0
         return self._ids
 
@@ -66,35 +93,34 @@ class Builder:
         probe, call, parent, place, owner, start, end, captured, facts, error = record
         self.calls += 1
         self.capture_ns += captured - end
-        self._told_open.discard(call)
-        span = self._span(probe, call, parent, place, owner, start, end)
+        self.told_open.discard(call)
+        span = self._span(call, probe, parent, place, owner, start, end)
         attributes = span.attributes
-        given = self._given.pop(call, None)
-        if facts is not None and probe.attributes is not None:
-            try:
-                attributes.update(probe.attributes(facts))
-            except Exception as mistake:
-                probe.disable("attributes", mistake)
-        if facts is not None and probe.users_attributes is not None:
-            users = probe.users_attributes(facts)
-            for name, value in (users if self._text else _without_texts(users)).items():
-                attributes.setdefault(name, value)
+        given = self.given.pop(call, ())
+        if facts is not None:
+            self._tell(probe, facts, attributes)
         if error is not None:
             self._fail(span, error)
-        if given is not None or probe.gives is not None or probe.observe is not None:
-            self._pass_on(probe, span, parent, facts, given or [])
+        mine = self.pass_on(probe, parent, given) if given else {}
+        if facts is not None and probe.gives is not None:
+            self._give(probe, parent, facts)
+        if probe.observe is not None:
+            try:
+                probe.observe(self.ledger, span, facts, mine)
+            except Exception as mistake:
+                probe.disable("observe", mistake)
         yield self._publish(span)
         for ended in self.ledger.take_ended():
             yield self._publish(ended)
 
-    def unfinished(self, calls: Mapping[int, Open]) -> Iterator[Span]:
+    def unfinished(self, calls: Mapping[int, Open | Made]) -> Iterator[Span]:
         """Spans without an end of these calls, once each, and of the requests under way."""
-        for call, (probe, parent, place, owner, start) in calls.items():
-            if call not in self._told_open:
-                self._told_open.add(call)
-                span = self._span(probe, call, parent, place, owner, start, start)
+        for call, one in calls.items():
+            if call not in self.told_open:
+                self.told_open.add(call)
+                span = one.make(self) if isinstance(one, Made) else self._span(call, *one, one[-1])
                 span.attributes[names.OPEN] = True
-                yield span
+                yield self._publish(span)
         for life in self.ledger.unfinished():
             yield self._publish(life)
 
@@ -107,13 +133,10 @@ class Builder:
     # -- parts of a span ----------------------------------------------------------------------------------------------
 
     def _span(
-        self, probe: Probe, call: int, parent: int, place: Place | None, owner: type | None, start: int, end: int
+        self, call: int, probe: Probe, parent: int, place: Place | None, owner: type | None, start: int, end: int
     ) -> Span:
-        name, fixed = self._fixed.get((probe, owner)) or self._fix(probe, owner)
-        attributes = fixed.copy()
         trace_id, parent_id = self.place_of(parent, place)
-        if place is not None and place.thread_name is not None:
-            attributes[names.THREAD_NAME] = place.thread_name
+        name, attributes = self.alike(probe, owner, None if place is None else place.thread_name)
         return Span(
             name=name,
             trace_id=trace_id,
@@ -123,6 +146,28 @@ class Builder:
             end_ns=self._clock.wall(end),
             attributes=attributes,
         )
+
+    def alike(self, probe: Probe, owner: type | None, thread_name: str | None) -> tuple[str, dict[str, Any]]:
+        """Name and attributes that the spans of all calls of this probe, on this class, in this thread, share."""
+        name, fixed = self._fixed.get((probe, owner)) or self._fix(probe, owner)
+        attributes = fixed.copy()
+        if thread_name is not None:
+            attributes[names.THREAD_NAME] = thread_name
+        return name, attributes
+
+    def more(self, probe: Probe, facts: Any, alike: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The attributes that a call's facts add to those that are `alike`; None if it changes these."""
+        attributes = dict(alike)
+        if facts is not None:
+            self._tell(probe, facts, attributes)
+        more = {name: value for name, value in self.public(attributes).items() if name not in alike}
+        return more if all(attributes.get(name) is value for name, value in self.public(alike).items()) else None
+
+    def public(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of the attributes that are to be recorded."""
+        if self._text:
+            return attributes
+        return {name: value for name, value in attributes.items() if name not in names.PRIVATE}
 
     def place_of(self, call: int, place: Place | None) -> tuple[str, str | None]:
         """Trace id and span id that what is called from `call`, in this place, has for its own and its parent's."""
@@ -147,35 +192,44 @@ class Builder:
                 return f"{call + offset & _MASK:016x}"
         return self._outermost
 
-    def is_told(self, span_id: str) -> bool:
-        """Is this a call under way that was told of, or no call of this process?"""
+    def call_of(self, span_id: str | None) -> int:
+        """The call of this process that has this span id; 0 if none has."""
+        if span_id is None:
+            return 0
         first, offset = self._origins[-1]
         call = int(span_id, 16) - offset & _MASK
-        return call in self._told_open or not first <= call < first + _MOST_CALLS
+        return call if first <= call < first + _MOST_CALLS else 0
 
-    def _pass_on(
-        self, probe: Probe, span: Span, parent: int, facts: Any, given: list[tuple[tuple[str, ...], dict[str, Any]]]
-    ) -> None:
-        """Take what was given to this call; hand on what was given to one around it, and what this one gives."""
+    def _tell(self, probe: Probe, facts: Any, attributes: dict[str, Any]) -> None:
+        """Add what a call's facts say."""
+        if probe.attributes is not None:
+            try:
+                attributes.update(probe.attributes(facts))
+            except Exception as mistake:
+                probe.disable("attributes", mistake)
+        if probe.users_attributes is not None:
+            users = probe.users_attributes(facts)
+            for name, value in (users if self._text else _without_texts(users)).items():
+                attributes.setdefault(name, value)
+
+    def pass_on(self, probe: Probe, parent: int, given: Iterable[Given]) -> dict[str, Any]:
+        """What of this was given to a call of this probe; the rest goes to the one around it."""
         mine: dict[str, Any] = {}
-        onward = []
         for target, told in given:
             if probe.defined in target:
                 mine.update(told)
-            else:
-                onward.append((target, told))
-        if facts is not None and probe.gives is not None:
-            try:
-                onward.append((probe.gives_to, dict(probe.gives(facts))))
-            except Exception as mistake:
-                probe.disable("gives", mistake)
-        if onward and parent >= self._root:
-            self._given.setdefault(parent, []).extend(onward)
-        if probe.observe is not None:
-            try:
-                probe.observe(self.ledger, span, facts, mine)
-            except Exception as mistake:
-                probe.disable("observe", mistake)
+            elif parent >= self._root:
+                self.given.setdefault(parent, []).append((target, told))
+        return mine
+
+    def _give(self, probe: Probe, parent: int, facts: Any) -> None:
+        try:
+            told = dict(probe.gives(facts)) if probe.gives is not None else {}
+        except Exception as mistake:
+            probe.disable("gives", mistake)
+            return
+        if parent >= self._root:
+            self.given.setdefault(parent, []).append((probe.gives_to, told))
 
     def _fail(self, span: Span, error: Remembered) -> None:
         kind, message, _ = error

@@ -1,15 +1,32 @@
-"""Spans to OTLP JSON: what a recording writes while it goes on, in the writer's thread."""
+"""Spans to OTLP JSON: what a recording writes while it goes on, in the writer's thread.
+
+`encode` makes a line of spans. Whoever writes many that differ in little more than ids and times (probes/scribe.py)
+takes the line's pieces instead: `opening`, `form` and `line`.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tracellm.trace.model import AttributeValue, Event, Link, Process, Span
 
-__all__ = ["encode"]
+__all__ = [
+    "ENDED",
+    "LAST",
+    "PARENT",
+    "SPAN",
+    "TRACE",
+    "Form",
+    "attributes_text",
+    "encode",
+    "form",
+    "line",
+    "opening",
+    "span_text",
+]
 
 _KIND_INTERNAL = 1
 _STATUS_ERROR = 2
@@ -23,41 +40,78 @@ _remembered: dict[tuple[str, type, Any], str] = {}
 
 def encode(process: Process, spans: Iterable[Span], scope_version: str = "") -> bytes:
     """One line, newline included, that holds `spans` of one `process`."""
-    head = (
-        f'{{"resourceSpans":[{{"resource":{{"attributes":{_attributes(process.attributes)}}},"scopeSpans":[{{"scope":'
-    )
+    return line(opening(process, scope_version), map(span_text, spans))
+
+
+def opening(process: Process, scope_version: str = "") -> str:
+    """What each line of a process begins with."""
+    resource = f'{{"resource":{{"attributes":[{attributes_text(process.attributes)}]}}'
     scope = f'{{"name":"tracellm","version":{_string(scope_version)}}}'
-    line = f'{head}{scope},"spans":[{",".join(map(_span, spans))}]}}]}}]}}\n'
-    return line.encode()
+    return f'{{"resourceSpans":[{resource},"scopeSpans":[{{"scope":{scope},"spans":['
 
 
-def _span(span: Span) -> str:
-    parent = f'"parentSpanId":"{span.parent_span_id}",' if span.parent_span_id else ""
-    rest = ""
+def line(begins: str, spans: Iterable[str]) -> bytes:
+    """A line of a process, newline included, from its `opening` and the texts of spans."""
+    return f"{begins}{','.join(spans)}]}}]}}]}}\n".encode()
+
+
+TRACE, SPAN, PARENT, ENDED, LAST = '{"traceId":"', '","spanId":"', '","parentSpanId":"', '","endTimeUnixNano":"', "]}"
+"""What stands in the text of each span, whatever it is."""
+
+
+class Form(NamedTuple):
+    """What is alike in the texts of many spans. Whoever is in a hurry puts a span's text together as
+
+        {TRACE}id{SPAN}id{PARENT}id{name}start{ENDED}end{attributes}{more attributes}{LAST}
+
+    `{PARENT}id` is left out where there is none; before each of the more attributes stands a comma, so there must be
+    one in the form. That is what `span_text` makes of a span without links, events and error.
+    """
+
+    name: str
+    attributes: str
+
+
+def form(name: str, attributes: Mapping[str, AttributeValue]) -> Form:
+    """The form of spans that have this name, and these attributes first."""
+    return Form(
+        f'","name":{_name(name)},"kind":{_KIND_INTERNAL},"startTimeUnixNano":"',
+        f'","attributes":[{attributes_text(attributes)}',
+    )
+
+
+def span_text(span: Span) -> str:
+    """A span as it stands in a line."""
+    name, attributes = form(span.name, span.attributes)
+    ids = f"{TRACE}{span.trace_id}{SPAN}{span.span_id}"
+    if span.parent_span_id:
+        ids += f"{PARENT}{span.parent_span_id}"
+    text = f"{ids}{name}{span.start_ns}{ENDED}{span.end_ns}{attributes}"
+    if not (span.events or span.links or span.error is not None):
+        return text + LAST
+    rest = "]"
     if span.events:
-        rest = f',"events":[{",".join(map(_event, span.events))}]'
+        rest += f',"events":[{",".join(map(_event, span.events))}]'
     if span.links:
         rest += f',"links":[{",".join(map(_link, span.links))}]'
     if span.error is not None:
         rest += f',"status":{{"message":{_string(span.error)},"code":{_STATUS_ERROR}}}'
-    return (
-        f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":{_name(span.name)},"kind":{_KIND_INTERNAL},'
-        f'"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
-        f'"attributes":{_attributes(span.attributes)}{rest}}}'
-    )
+    return f"{text}{rest}}}"
 
 
 def _event(event: Event) -> str:
-    name, attributes = _string(event.name), _attributes(event.attributes)
-    return f'{{"timeUnixNano":"{event.time_ns}","name":{name},"attributes":{attributes}}}'
+    name, attributes = _string(event.name), attributes_text(event.attributes)
+    return f'{{"timeUnixNano":"{event.time_ns}","name":{name},"attributes":[{attributes}]}}'
 
 
 def _link(link: Link) -> str:
-    return f'{{"traceId":"{link.trace_id}","spanId":"{link.span_id}","attributes":{_attributes(link.attributes)}}}'
+    attributes = attributes_text(link.attributes)
+    return f'{{"traceId":"{link.trace_id}","spanId":"{link.span_id}","attributes":[{attributes}]}}'
 
 
-def _attributes(attributes: Mapping[str, AttributeValue]) -> str:
-    return f"[{','.join([_attribute(name, value) for name, value in attributes.items()])}]"
+def attributes_text(attributes: Mapping[str, AttributeValue]) -> str:
+    """Attributes as they stand in a list of such."""
+    return ",".join([_attribute(name, value) for name, value in attributes.items()])
 
 
 def _attribute(name: str, value: AttributeValue) -> str:

@@ -1,0 +1,187 @@
+"""Records become text at once: for most calls there is no span, only what its line in the file would say.
+
+Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. They have nothing to tell but
+arguments and a result in short, and these are the same again and again. So what is alike in all calls of a function is
+made once (a `_Plan`), what is alike in all calls with the same facts is remembered there, and a call's text is put
+together of these, two ids and two times. Whatever is more than that goes the long way: build.py makes a span of it.
+
+Both ways end in the same text; a test compares them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracellm.probes.build import Builder
+from tracellm.probes.listeners import Listeners
+from tracellm.probes.spec import Probe
+from tracellm.probes.state import Made, Note, Place, Record
+from tracellm.trace.model import Span
+from tracellm.trace.otlp.encoding import ENDED, LAST, PARENT, SPAN, TRACE, attributes_text, form, span_text
+
+__all__ = ["Scribe", "Written"]
+
+_MEMORY = 20_000  # facts, of half a kilobyte each
+_MOST_PLANS = 10_000
+_MOST_PLACES = 1_000
+
+
+@dataclass(slots=True)
+class Written:
+    """Texts of spans, in the order they ended, and the number of the call that each is of, and of its parent.
+
+    The number is 0 for what is no call of this process.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+
+
+class _Plan:
+    """How calls of one probe, on one class, in one thread are written.
+
+    Attributes:
+        name, attributes: of their Form.
+        alike: these attributes as they are.
+        told: the text of what facts tell besides; None: each call goes the long way.
+    """
+
+    __slots__ = ("alike", "attributes", "name", "told")
+
+    def __init__(self, alike: dict[str, Any], name: str, attributes: str, told: dict[Any, str] | None) -> None:
+        self.alike = alike
+        self.name = name
+        self.attributes = attributes
+        self.told = told
+
+
+_LONG_WAY = _Plan({}, "", "", None)
+
+Plans = dict[tuple[Probe, type | None], _Plan]
+
+
+class Scribe:
+    """Writes the records of one process; `tell` is given a problem, for people."""
+
+    def __init__(self, builder: Builder, listeners: Listeners, tell: Callable[[str], None]) -> None:
+        self._builder = builder
+        self._listeners = listeners
+        self._tell = tell
+        self._plans: dict[str | None, Plans] = {}  # by the thread's name
+        self._outer: dict[tuple[str, str | None], tuple[str, str]] = {}
+        self._remembered = 0
+
+    def write(self, records: Iterable[Record | Note | Made], written: Written) -> list[Span]:
+        """Add the texts of what these records tell to what is `written`; the spans that listeners may want to hear."""
+        builder = self._builder
+        (first, offset), root, shift = builder.origin, builder.root, builder.shift_ns
+        given = builder.given
+        spans: list[Span] = []
+        add_text, add_call, add_parent = written.texts.append, written.calls.append, written.parents.append
+        before: Place | str | None = "none yet"
+        short_way = 0
+        for record in records:
+            try:
+                probe, call, parent, place, owner, start, end, _, facts, error = record
+            except ValueError:  # a Note, or Made
+                spans += self._write_long(record, written)
+                continue
+            if place is not before:
+                before = place
+                plans, trace, outermost = self._where(place)
+            plan = plans.get((probe, owner)) or self._plan(plans, probe, owner, place)
+            told = plan.told
+            if told is None or error is not None or (parent < first and (parent >= root or call < first)):
+                spans += self._write_long(record, written)
+                continue
+            try:
+                more = told[facts]
+            except (KeyError, TypeError):
+                if (more := self._more(plan, probe, facts)) is None:
+                    spans += self._write_long(record, written)
+                    continue
+            if given and (gifts := given.pop(call, None)):
+                builder.pass_on(probe, parent, gifts)
+            above = f"{PARENT}{'%016x' % (parent + offset)}" if parent >= first else outermost
+            add_text(
+                f"{trace}{'%016x' % (call + offset)}{above}{plan.name}{start + shift}{ENDED}{end + shift}"
+                f"{plan.attributes}{more}"
+            )
+            add_call(call)
+            add_parent(parent)
+            short_way += 1
+        builder.calls += short_way
+        return spans
+
+    def write_spans(self, spans: Iterable[Span], written: Written) -> list[Span]:
+        """Add the texts of these spans; those that could be written."""
+        done = []
+        for span in spans:
+            try:
+                text = span_text(span)
+            except Exception as error:  # must not take the others with it
+                self._tell(f"a call of {span.name} cannot be written: {type(error).__name__}")
+                continue
+            written.texts.append(text)
+            written.calls.append(self._builder.call_of(span.span_id))
+            written.parents.append(self._builder.call_of(span.parent_span_id))
+            done.append(span)
+        return done
+
+    def _write_long(self, record: Record | Note | Made, written: Written) -> list[Span]:
+        try:
+            return self.write_spans(self._builder.build(record), written)
+        except Exception as error:
+            self._tell(f"a call cannot be recorded: {type(error).__name__}: {error}")
+            return []
+
+    def _where(self, place: Place | None) -> tuple[Plans, str, str]:
+        """How calls in this place are written: their plans, the trace, the parent of the outermost."""
+        thread_name = None if place is None else place.thread_name
+        plans = self._plans.setdefault(thread_name, {})
+        ids = self._builder.place_of(0, place)
+        if (known := self._outer.get(ids)) is None:
+            trace_id, parent_id = ids
+            known = f"{TRACE}{trace_id}{SPAN}", f"{PARENT}{parent_id}" if parent_id is not None else ""
+            if len(self._outer) >= _MOST_PLACES:
+                self._outer.clear()
+            self._outer[ids] = known
+        return plans, *known
+
+    def _plan(self, plans: Plans, probe: Probe, owner: type | None, place: Place | None) -> _Plan:
+        plan = _LONG_WAY
+        name, alike = self._builder.alike(probe, owner, None if place is None else place.thread_name)
+        tells_more = probe.timed or probe.observe is not None or probe.gives is not None
+        if not tells_more and not self._listeners.want(name):
+            try:
+                plan = _Plan(alike, *form(name, self._builder.public(alike)), {})
+            except Exception:  # to be told of by write_spans
+                plan = _LONG_WAY
+        if sum(map(len, self._plans.values())) >= _MOST_PLANS:
+            for one in self._plans.values():
+                one.clear()
+        plans[probe, owner] = plan
+        return plan
+
+    def _more(self, plan: _Plan, probe: Probe, facts: Any) -> str | None:
+        """The text of what these facts tell besides what is alike; None where it cannot be told in short."""
+        more = self._builder.more(probe, facts, plan.alike)
+        if more is None or plan.told is None:
+            return None
+        text = f",{attributes_text(more)}{LAST}" if more else LAST
+        if self._remembered >= _MEMORY:
+            self._forget()
+        try:
+            plan.told[facts] = text
+            self._remembered += 1
+        except TypeError:  # it has no hash
+            pass
+        return text
+
+    def _forget(self) -> None:
+        for plans in self._plans.values():
+            for plan in plans.values():
+                if plan.told is not None:
+                    plan.told.clear()
+        self._remembered = 0
