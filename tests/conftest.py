@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests see English and the default settings, whatever the shell that runs them has set."""
-    for name in [name for name in os.environ if name.startswith(("TRACELLM_", "VLLM_"))]:
+    for name in [name for name in os.environ if name.startswith(("TRACELLM_", "VLLM_", "OTEL_"))]:
         if name != "TRACELLM_VLLM_PYTHON":  # where a real vLLM is (tests/real_vllm.py)
             monkeypatch.delenv(name)
     monkeypatch.setenv("LANG", "C.UTF-8")

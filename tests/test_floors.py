@@ -15,7 +15,16 @@ ROOT = Path(__file__).parents[1]
 FLOORS = ["engine", "trace", "probes", "report", "cli"]
 """From the ground up."""
 
-HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "numpy"}
+HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "opentelemetry"}
+
+
+OPENTELEMETRY = {
+    "opentelemetry.exporter.otlp.proto.grpc": "opentelemetry-exporter-otlp-proto-grpc",
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.proto": "opentelemetry-proto",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+}
+"""Which distribution a module of that name belongs to; all others to the API's."""
 
 
 def imports(file: Path) -> Iterator[tuple[str, int]]:
@@ -80,7 +89,7 @@ print(sorted(floors))
 
 @pytest.mark.parametrize("module", ["tracellm", "tracellm.cli.app", "tracellm.cli.show", "tracellm.cli.explanation"])
 def test_what_is_heavy_is_not_imported_early(module: str) -> None:
-    """Importing the package, the command or the recorder brings in neither torch nor transformers."""
+    """Importing the package, the command or the recorder brings in neither torch nor transformers nor OpenTelemetry."""
     assert run(f"import sys, {module}\nprint(sorted({HEAVY!r} & set(sys.modules)))") == "[]"
 
 
@@ -115,15 +124,18 @@ def test_public_names_are_found_and_listed() -> None:
 
 
 def test_every_library_that_is_imported_is_declared() -> None:
-    """pyproject.toml names each distribution that the package imports, and no other."""
+    """pyproject.toml names each distribution that the package imports, and no other; OpenTelemetry's as an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {_normal(re.split(r"[><=\[ ]", line)[0]) for line in project["dependencies"]}
+    extras = [*project["optional-dependencies"]["otel"], *project["optional-dependencies"]["otel-grpc"]]
+    declared = {_normal(re.split(r"[><=\[ ]", line)[0]) for line in [*project["dependencies"], *extras]} - {"tracellm"}
     known = packages_distributions()
     used = set()
     for file in (ROOT / "tracellm").rglob("*.py"):
         for name, _ in imports(file):
             top = name.partition(".")[0]
-            if top not in sys.stdlib_module_names and top != "tracellm":
+            if top == "opentelemetry":  # a name that many distributions share
+                used.add(next((one for path, one in OPENTELEMETRY.items() if name.startswith(path)), f"{top}-api"))
+            elif top not in sys.stdlib_module_names and top != "tracellm":
                 used |= {_normal(distribution) for distribution in known.get(top, [top])}
     assert used == declared
 
@@ -135,11 +147,14 @@ def _normal(name: str) -> str:
 def test_constraints_pin_every_dependency() -> None:
     """constraints.txt has an exact version for everything that pyproject.toml asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    wanted = [
+        *project["dependencies"],
+        *(line for lines in project["optional-dependencies"].values() for line in lines),
+    ]
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in lines)
     pinned = {line.partition("==")[0] for line in lines}
-    assert {_normal(re.split(r"[><=\[ ]", line)[0]) for line in wanted} <= pinned
+    assert {_normal(re.split(r"[><=\[ ]", line)[0]) for line in wanted} - {"tracellm"} <= pinned
 
 
 def test_every_module_says_what_it_is_and_is_short() -> None:

@@ -30,6 +30,8 @@ from tracellm.probes.errors import Remembered, is_an_end, remember, without_prob
 from tracellm.probes.install import Installation
 from tracellm.probes.listeners import Listener
 from tracellm.probes.live import Follower, Live
+from tracellm.probes.otel.export import Export, begin_export
+from tracellm.probes.otel.metrics import UsersMetrics
 from tracellm.probes.patches import Patches
 from tracellm.probes.process import this_process
 from tracellm.probes.selection import Selection
@@ -106,6 +108,7 @@ class Recording:
         self._parent_pid: int | None = None if joins is None else joins["pid"]
         self._status: Status | None = None
         self._others: Together | None = None
+        self._export: Export | None = None
         self._not_recorded: list[str] = []
         self._is_fork = False
         self._started = 0
@@ -145,6 +148,8 @@ class Recording:
         else:
             self._status = Status(self._traces, self._name)
         self._begin_writing()
+        if self._joins is None:
+            self._export = begin_export(self._traces, self._earlier_files, os.environ)
         _active = self
         atexit.register(self.stop)
         self._installation.start()
@@ -183,6 +188,8 @@ class Recording:
         own = self._cost(seconds)
         own["problems"] += [*self._not_recorded, *problems]
         self._stats = together(own, (one["stats"] for one in told if "stats" in one), seconds)
+        if self._export is not None:
+            self._stats["export"] = self._export.end()
         if self._status is not None:
             self._status.end(self._stats)
 
@@ -209,9 +216,15 @@ class Recording:
             follower = Follower(self._traces, self._file)
             now = lambda: self._clock.wall(self._clock.now())  # noqa: E731
             listeners.append(Live(self._listener, follower, self._has_others, now))
+        if self._joins is None and not self._is_fork:
+            listeners.append(UsersMetrics(self._program_measures))
         look = None if self._status is None else partial(self._status.look, self.stop)
         self._writer = Writer(self._file, process, self._builder, listeners, __version__, look)
         self._writer.start()
+
+    def _program_measures(self) -> None:
+        if self._export is not None:
+            self._export.users_metrics()
 
     def _has_others(self) -> bool:
         return (self._others is not None and self._others.any()) or len(self.processes) > 1
@@ -251,6 +264,9 @@ class Recording:
         self._listener = None
         self._parent_pid = os.getppid()
         self._others = None
+        if self._export is not None:
+            self._export.forget()
+            self._export = None
         if self._status is not None:
             self._status.leave()
             self._status = None

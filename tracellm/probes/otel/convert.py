@@ -1,0 +1,75 @@
+"""Spans of a recording as those of OpenTelemetry's SDK, which its exporters take.
+
+Everything is sent under the names that the recording has (docs/spans.md); of prompts and generated texts nothing,
+unless somebody asked for them.
+"""
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
+
+from tracellm import __version__
+from tracellm.trace import names
+from tracellm.trace.model import Process, Span
+
+__all__ = ["Converter", "resource"]
+
+_SCOPE = InstrumentationScope("tracellm", __version__)
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_TEXTS = names.PRIVATE - {names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE}
+"""What is left out: an error's own text is sent, as by every SDK."""
+
+
+def resource(process: Process | None) -> Resource:
+    """What describes the process, or where it is None this machine.
+
+    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+    """
+    here = {names.SERVICE_NAME: "tracellm", names.SERVICE_VERSION: __version__, names.HOST_NAME: socket.gethostname()}
+    attributes: dict[str, Any] = here if process is None else process.attributes
+    return Resource(attributes).merge(OTELResourceDetector().detect())
+
+
+class Converter:
+    """Makes the spans that are sent; with `texts` prompts and generated texts among their attributes."""
+
+    def __init__(self, texts: bool) -> None:
+        self._texts = texts
+        self._resources: dict[tuple[int, str], Resource] = {}
+
+    def __call__(self, span: Span) -> ReadableSpan:
+        """The SDK's span that says the same."""
+        context = _context(span.trace_id, span.span_id)
+        return ReadableSpan(
+            name=span.name,
+            context=context,
+            parent=_context(span.trace_id, span.parent_span_id) if span.parent_span_id else None,
+            resource=self._resource(span.process),
+            attributes=self._told(span.attributes),
+            events=[Event(one.name, self._told(one.attributes), one.time_ns) for one in span.events],
+            links=[Link(_context(one.trace_id, one.span_id), self._told(one.attributes)) for one in span.links],
+            status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
+            start_time=span.start_ns,
+            end_time=span.end_ns,
+            instrumentation_scope=_SCOPE,
+        )
+
+    def _resource(self, process: Process | None) -> Resource:
+        key = (0, "") if process is None else (process.pid, process.name)
+        if key not in self._resources:
+            self._resources[key] = resource(process)
+        return self._resources[key]
+
+    def _told(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._texts or _TEXTS.isdisjoint(attributes):
+            return attributes
+        return {name: value for name, value in attributes.items() if name not in _TEXTS}
+
+
+def _context(trace_id: str, span_id: str) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)

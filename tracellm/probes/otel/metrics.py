@@ -1,0 +1,122 @@
+"""A request's life as numbers: `gen_ai` metrics through OpenTelemetry's metrics API.
+
+Each life that has ended is measured once: how long it took, when its first token came, how long each other took. Names,
+units, attributes and bucket boundaries are those of the semantic conventions
+(https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/). A program that has a MeterProvider of its own gets
+them there; for one that has none, the process that sends spans on (sender.py) sends them too.
+
+vLLM: vllm/v1/metrics/loggers.py tells the same under Prometheus' names.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tracellm import __version__
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Histogram, MeterProvider
+
+__all__ = ["HISTOGRAMS", "Lives", "UsersMetrics"]
+
+PROVIDER = "tracellm"
+"""`gen_ai.provider.name`: whose engine it was."""
+
+HISTOGRAMS: dict[str, tuple[str, str, tuple[float, ...]]] = {
+    "gen_ai.server.request.duration": (
+        "s",
+        "from a request's submission to its last token, or its failure",
+        (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
+    ),
+    "gen_ai.server.time_to_first_token": (
+        "s",
+        "from a request's submission to its first token",
+        (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+    ),
+    "gen_ai.server.time_per_output_token": (
+        "s",
+        "between a request's tokens after the first, on average",
+        (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
+    ),
+    "gen_ai.client.token.usage": (
+        "{token}",
+        "tokens in the prompt, and tokens generated",
+        (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864),
+    ),
+}
+"""Name: unit, what it tells, bucket boundaries."""
+
+
+class Lives:
+    """Measures lives of requests with instruments of `provider`."""
+
+    def __init__(self, provider: "MeterProvider") -> None:
+        meter = provider.get_meter("tracellm", __version__)
+        self._histograms: dict[str, Histogram] = {
+            name: meter.create_histogram(name, unit, says, explicit_bucket_boundaries_advisory=boundaries)
+            for name, (unit, says, boundaries) in HISTOGRAMS.items()
+        }
+
+    def measure(self, span: Span) -> None:
+        """A span has ended; one that is a request's life is measured, unless the recording ended before the request."""
+        told = span.attributes
+        if span.name != names.REQUEST_SPAN or (names.GEN_AI_FINISH_REASONS not in told and span.error is None):
+            return
+        about = {names.GEN_AI_OPERATION: told.get(names.GEN_AI_OPERATION, "text_completion")}
+        about["gen_ai.provider.name"] = PROVIDER
+        if (model := told.get(names.GEN_AI_MODEL)) is not None:
+            about[names.GEN_AI_MODEL] = about["gen_ai.response.model"] = model
+        seconds = span.duration_ns / 1e9
+        failed = {} if span.error is None else {names.ERROR_TYPE: span.error.partition(":")[0]}
+        self._record("gen_ai.server.request.duration", seconds, {**about, **failed})
+        first = told.get(names.GEN_AI_FIRST_CHUNK)
+        num_tokens = told.get(names.GEN_AI_OUTPUT_TOKENS, 0)
+        if first is not None:
+            self._record("gen_ai.server.time_to_first_token", first, about)
+            if num_tokens > 1:
+                self._record("gen_ai.server.time_per_output_token", (seconds - first) / (num_tokens - 1), about)
+        for name, kind in ((names.GEN_AI_INPUT_TOKENS, "input"), (names.GEN_AI_OUTPUT_TOKENS, "output")):
+            if name in told:
+                self._record("gen_ai.client.token.usage", told[name], {**about, "gen_ai.token.type": kind})
+
+    def _record(self, name: str, value: float, attributes: dict[str, Any]) -> None:
+        self._histograms[name].record(value, attributes)
+
+
+class UsersMetrics:
+    """A listener of the writer: measures lives where the program has a MeterProvider; `found` is called when it has."""
+
+    names: frozenset[str] | None = frozenset((names.REQUEST_SPAN,))
+    title = "gen_ai metrics"
+
+    def __init__(self, found: Callable[[], None]) -> None:
+        self._found = found
+        self._lives: Lives | None = None
+
+    def __call__(self, span: Span) -> None:
+        """A span has ended."""
+        if span.name != names.REQUEST_SPAN:
+            return
+        if self._lives is None and (provider := users_provider()) is not None:
+            self._lives = Lives(provider)
+            self._found()
+        if self._lives is not None:
+            self._lives.measure(span)
+
+    def look(self) -> None:
+        """Nothing to do."""
+
+    def end(self) -> None:
+        """Nothing to do."""
+
+
+def users_provider() -> "MeterProvider | None":
+    """The MeterProvider that the program has set; None when it has set none. Imports nothing."""
+    api: Any = sys.modules.get("opentelemetry.metrics")
+    if api is None:
+        return None
+    provider: Any = api.get_meter_provider()
+    stands_in = isinstance(provider, api.NoOpMeterProvider) or type(provider).__name__ == "_ProxyMeterProvider"
+    return None if stands_in else provider

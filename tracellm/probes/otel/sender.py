@@ -1,0 +1,201 @@
+"""The process that sends a recording's spans to a collector while the run goes on.
+
+It is one process for the whole run, at the lowest priority, and reads what the recorded processes write (follow.py):
+the official exporters take some 100 microseconds of Python a span, which would otherwise be taken from the engine.
+Where the collector is slow or down, spans wait on disk. It ends soon after the recording, or after the process that
+started it was killed, and says what it has sent and what it could not send.
+
+Started by export.py, which speaks to it on stdin, a JSON object a line, and reads one from its stdout.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from tracellm.probes.otel.follow import Files
+from tracellm.probes.otel.settings import GRPC, Settings, settings
+from tracellm.trace.model import Span
+
+__all__ = ["Sender", "main"]
+
+_LOOK_SECONDS = 0.2
+_NOBODY_SECONDS = 2.0  # after the end of the recording nobody is waited for where nobody listens
+
+
+class Sender:
+    """Sends what is new in `files` until it is told that there will be no more."""
+
+    def __init__(self, files: Files, wanted: Settings, metrics: Any = None) -> None:
+        from tracellm.probes.otel.collector import Collector
+        from tracellm.probes.otel.convert import Converter
+
+        self.sent = self.refused = 0
+        self.reasons: list[str] = []
+        self.ended = threading.Event()
+        self.done = threading.Event()
+        self.users_metrics_of: set[int] = set()  # processes whose lives the program itself measures
+        self._files = files
+        self._wanted = wanted
+        self._collector = Collector(wanted.traces_protocol) if wanted.traces is not None else None
+        self._convert = Converter(wanted.texts)
+        self._metrics = metrics
+        self._held: list[Span] = []
+        self._last_taken = self._last_sent = time.monotonic()
+
+    def run(self) -> None:
+        """Until all is sent; the caller may stop waiting for it before."""
+        while True:
+            ended = self.ended.is_set()  # looked at before the files: what was written before the end is read
+            found = self._read()
+            if ended and not found and not self._held:
+                break
+            if self._is_due(ended or len(self._held) >= self._wanted.batch):
+                self._send()
+            elif not found:
+                self.ended.wait(min(_LOOK_SECONDS, self._wanted.delay_s))
+        self._held = self._files.never_ended() if self._collector is not None else []
+        while self._held:
+            self._send()
+        self.done.set()
+
+    def give_up(self) -> bool:
+        """After the end: is it time to leave what is left? Nobody is there, or nothing was taken for too long."""
+        if self._collector is None:
+            return False
+        silent = time.monotonic() - self._last_taken
+        limit = min(_NOBODY_SECONDS, self._wanted.timeout_s) if self._nobody_there else self._wanted.timeout_s
+        return silent > limit
+
+    def wait_from_now(self) -> None:
+        """The recording has ended: from now on patience is limited."""
+        self._last_taken = time.monotonic()
+        self.ended.set()
+
+    def account(self) -> tuple[int, int, list[str]]:
+        """Spans sent, spans lost, and the reasons."""
+        left = 0 if self.done.is_set() else len(self._held) + self._files.count_rest()
+        if self._collector is None:
+            return 0, 0, []
+        rejected = self._collector.answers.rejected
+        reasons = list(self.reasons)
+        if (left or rejected) and self._collector.answers.reason not in reasons:
+            reasons.append(self._collector.answers.reason or "the time after the end of the run was too short")
+        return self.sent - rejected, self.refused + rejected + left, reasons
+
+    @property
+    def _nobody_there(self) -> bool:
+        return self._collector is not None and self._collector.answers.refused
+
+    def _read(self) -> bool:
+        room = self._wanted.queue - len(self._held)
+        spans = self._files.new(room) if room > 0 else []
+        if self._metrics is not None:
+            for span in spans:
+                if span.process is None or span.process.pid not in self.users_metrics_of:
+                    self._metrics.measure(span)
+        if self._collector is not None:
+            self._held += spans
+        return bool(spans)
+
+    def _is_due(self, now: bool) -> bool:
+        return bool(self._held) and (now or time.monotonic() - self._last_sent >= self._wanted.delay_s)
+
+    def _send(self) -> None:
+        from tracellm.probes.otel.collector import Outcome
+
+        assert self._collector is not None
+        batch = self._held[: self._wanted.batch]
+        outcome = self._collector.send([self._convert(span) for span in batch])
+        self._last_sent = time.monotonic()
+        if outcome is Outcome.AGAIN:
+            time.sleep(_LOOK_SECONDS)  # besides what the exporter has waited between its attempts
+            return
+        del self._held[: len(batch)]
+        if outcome is Outcome.TAKEN:
+            self.sent += len(batch)
+            self._last_taken = self._last_sent
+        else:
+            self.refused += len(batch)
+            if self._collector.answers.reason not in self.reasons:
+                self.reasons.append(self._collector.answers.reason)
+
+
+def main() -> None:
+    """The process's life: what to do comes in the first line of stdin."""
+    told = json.loads(sys.stdin.readline())
+    with suppress(OSError, AttributeError):
+        os.nice(19)
+    wanted = settings(os.environ)
+    assert wanted is not None
+    files = Files(Path(told["traces"]), told["earlier"])
+    try:
+        answer = _send_all(files, wanted)
+    except ImportError as error:
+        _wait_for_end(sys.stdin)
+        extra = "otel-grpc" if GRPC in (wanted.traces_protocol, wanted.metrics_protocol) else "otel"
+        missing = f"{error.name or error} is not installed: pip install 'tracellm[{extra}]'"
+        answer = {"sent": 0, "lost": files.count_rest(), "errors": [missing]}
+    answer["errors"] += wanted.problems
+    print(json.dumps(answer), flush=True)  # noqa: T201 - to whoever started this
+    os._exit(0)  # a request may still be waiting for its answer
+
+
+def _send_all(files: Files, wanted: Settings) -> dict[str, Any]:
+    from tracellm.probes.otel.collector import Answers
+
+    answers = Answers()
+    metrics, provider = (None, None) if wanted.metrics is None else _own_metrics(wanted.metrics_protocol, answers)
+    sender = Sender(files, wanted, metrics)
+    thread = threading.Thread(target=sender.run, name="tracellm-sender", daemon=True)
+    thread.start()
+    _wait_for_end(sys.stdin, sender.users_metrics_of)
+    deadline = time.monotonic() + wanted.patience_s
+    sender.wait_from_now()
+    while thread.is_alive() and time.monotonic() < deadline and not sender.give_up():
+        thread.join(0.02)
+    sent, lost, errors = sender.account()
+    if provider is not None and not (sender.give_up() and lost):
+        closing = threading.Thread(target=provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(max(0.0, min(deadline - time.monotonic(), wanted.timeout_s)))
+        if answers.reason:
+            errors.append(f"metrics for {wanted.metrics}: {answers.reason} (OTEL_METRICS_EXPORTER=none sends none)")
+    return {"sent": sent, "lost": lost, "errors": errors}
+
+
+def _own_metrics(protocol: str, answers: Any) -> tuple[Any, Any]:
+    """What measures lives, and the provider that sends the measurements to the collector now and then."""
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    from tracellm.probes.otel.collector import metric_exporter
+    from tracellm.probes.otel.convert import resource
+    from tracellm.probes.otel.metrics import Lives
+
+    reader = PeriodicExportingMetricReader(metric_exporter(protocol, answers))
+    provider = MeterProvider([reader], resource(None), shutdown_on_exit=False)
+    return Lives(provider), provider
+
+
+def _wait_for_end(told: TextIO, users_metrics_of: set[int] | None = None) -> None:
+    """Until the recording has ended, or whoever records was killed."""
+    over = threading.Event()
+
+    def _listen() -> None:
+        for line in told:
+            message = json.loads(line)
+            if "metrics" in message and users_metrics_of is not None:
+                users_metrics_of.add(message["metrics"])
+            if "end" in message:
+                break
+        over.set()
+
+    threading.Thread(target=_listen, daemon=True).start()
+    parent = os.getppid()
+    while not over.wait(_LOOK_SECONDS) and os.getppid() == parent:
+        pass
