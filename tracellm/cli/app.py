@@ -240,6 +240,35 @@ def _build(lang: Language) -> click.Group:
 
         return job
 
+    @group.command(
+        cls=_Command,
+        usage=["[RUN]", "--to FORMAT"],
+        help=f"{say('export')}\n\n{say('export.more')}",
+        short_help=say("export.short"),
+    )
+    @click.argument("name", required=False)
+    @click.option("--to", metavar="FORMAT", help=say("export.to"))
+    @click.option("--out", metavar="FILE", help=say("export.out"))
+    @click.option("--detail", metavar="LEVEL", help=say("export.detail"))
+    @click.option("--focus", multiple=True, metavar="CLASS", help=say("export.focus"))
+    @lang_option
+    @click.help_option("-h", "--help", help=say("help"))
+    def export(
+        name: str | None,
+        to: str | None,
+        out: str | None,
+        detail: str | None,
+        focus: tuple[str, ...],
+        language: str | None,
+    ) -> Job:
+        def job() -> int:
+            from tracellm.cli.export import export
+            from tracellm.cli.selection import level_of
+
+            return export(name, to, choose_language(language), out=out, detail=level_of(detail), focus=focus)
+
+        return job
+
     return group
 
 

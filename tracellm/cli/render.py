@@ -16,7 +16,16 @@ from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
 
-__all__ = ["calltree_text", "open_in_browser", "sequence_text", "steps_text", "tell", "tell_problems", "write_reports"]
+__all__ = [
+    "calltree_text",
+    "check_focus",
+    "open_in_browser",
+    "sequence_text",
+    "steps_text",
+    "tell",
+    "tell_problems",
+    "write_reports",
+]
 
 
 def tell(lang: Language, key: str, **values: Any) -> None:
@@ -32,6 +41,18 @@ def tell_problems(run: RunFolder, lang: Language) -> None:
         tell(lang, "recording", problem=met)
 
 
+def check_focus(run: RunFolder, focus: Sequence[str]) -> None:
+    """Refuse to look for a class that a run knows nothing of.
+
+    Raises:
+        CommandError: no call of the run is one of the class that `focus` names.
+    """
+    lifelines = {span.lifeline for span in run.trace.spans} if focus else set()
+    for name in focus:
+        if name not in lifelines:
+            raise CommandError("focus", value=name, known=", ".join(sorted(lifelines)))
+
+
 def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
     """The sequence diagram, as Mermaid.
 
@@ -40,10 +61,7 @@ def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None
     """
     from tracellm.report.sequence import sequence_diagram
 
-    lifelines = {span.lifeline for span in run.trace.spans}
-    for name in focus:
-        if name not in lifelines:
-            raise CommandError("focus", value=name, known=", ".join(sorted(lifelines)))
+    check_focus(run, focus)
     return sequence_diagram(run.trace, detail=detail, focus=tuple(focus), lang=lang)
 
 

@@ -1,0 +1,131 @@
+"""Which spans an export holds: all, or those down to a level, or those of some classes and what leads there.
+
+The same choice as for a sequence diagram (`tracellm.report.passes.select`), made on spans, since most formats know no
+tree. What is left out leaves no hole: whoever was called by it counts as called by the nearest caller that is there.
+"""
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.names import LEVELS, Level
+
+__all__ = ["Chosen", "same_thread"]
+
+
+class Chosen:
+    """The spans of a trace that are exported.
+
+    Attributes:
+        trace: all of the recording.
+        calls: the chosen calls in the order in which they began, each after its caller.
+        lives: the lives of all requests, in the order of their submission.
+
+    Takes time and memory in proportion to the spans.
+    """
+
+    def __init__(self, trace: Trace, *, detail: Level | None = None, focus: Collection[str] = ()) -> None:
+        self.trace = trace
+        self.lives = [span for span in trace.spans if span.name == names.REQUEST_SPAN]
+        self._all = detail is None and not focus
+        self._lives = {life.span_id for life in self.lives}
+        calls = [span for span in trace.spans if span.name != names.REQUEST_SPAN] if self.lives else trace.spans
+        if focus:
+            kept = self._on_focus(calls, frozenset(focus))
+            calls = [span for span in calls if span.span_id in kept or self._is_root(span)]
+        if detail is not None:
+            shown = frozenset(LEVELS[: LEVELS.index(detail) + 1])
+            calls = [span for span in calls if span.level in shown or span.error is not None or self._is_root(span)]
+        self._kept = frozenset() if self._all else frozenset(span.span_id for span in calls)
+        self._nearest: dict[str, Span | None] = {}
+        self.calls = _callers_first(calls)
+
+    def holds(self, span: Span) -> bool:
+        """Whether a call is among the chosen ones."""
+        return self._all or span.span_id in self._kept
+
+    def caller(self, span: Span) -> Span | None:
+        """The nearest call around `span` that is chosen; a request's life is none."""
+        above = self.trace.parent(span)
+        if above is None or (self._all and above.span_id not in self._lives):
+            return above
+        passed = []
+        while above is not None and not (self.holds(above) and above.span_id not in self._lives):
+            if above.span_id in self._nearest:
+                above = self._nearest[above.span_id]
+                break
+            passed.append(above.span_id)
+            above = self.trace.parent(above)
+        for span_id in passed:
+            self._nearest[span_id] = above
+        return above
+
+    def spans(self) -> list[Span]:
+        """Calls and lives in the order in which they began, as a trace of their own.
+
+        Where something was left out, what it called has the nearest caller that is left as its parent.
+        """
+        if self._all:
+            return self.trace.spans
+        told = [self._under_its_caller(span) for span in (*self.calls, *self.lives)]
+        return sorted(told, key=lambda span: (span.start_ns, -span.end_ns))
+
+    def _under_its_caller(self, span: Span) -> Span:
+        above = self.trace.parent(span)
+        if above is None or self.holds(above) or above.span_id in self._lives:
+            return span
+        caller = self.caller(span)
+        return replace(span, parent_span_id=caller.span_id if caller else None)
+
+    def _is_root(self, span: Span) -> bool:
+        return self.trace.parent(span) is None
+
+    def _on_focus(self, calls: list[Span], lifelines: frozenset[str]) -> set[str]:
+        """The calls into and out of these lifelines, and the calls that lead there."""
+        kept: set[str] = set()
+        for span in calls:
+            above = self.trace.parent(span)
+            if span.lifeline in lifelines or (above is not None and above.lifeline in lifelines):
+                current: Span | None = span
+                while current is not None and current.span_id not in kept:
+                    kept.add(current.span_id)
+                    current = self.trace.parent(current)
+        return kept
+
+
+def same_thread(one: Span, other: Span) -> bool:
+    """Whether two calls ran in one thread of one process."""
+    return one.process is other.process and one.attributes.get(names.THREAD_NAME) == other.attributes.get(
+        names.THREAD_NAME
+    )
+
+
+def _callers_first(calls: list[Span]) -> list[Span]:
+    """Calls that began and ended at the same nanosecond, each after the one that made it; the rest is in order."""
+    ordered: list[Span] = []
+    begin = 0
+    for end in range(1, len(calls) + 1):
+        first = calls[begin]
+        if end < len(calls) and (calls[end].start_ns, calls[end].end_ns) == (first.start_ns, first.end_ns):
+            continue
+        if end - begin == 1:
+            ordered.append(first)
+        else:
+            ordered += _by_depth(calls[begin:end])
+        begin = end
+    return ordered
+
+
+def _by_depth(alike: list[Span]) -> list[Span]:
+    waiting = {span.span_id: span for span in alike}
+    ordered = []
+    while waiting:
+        chain = [next(iter(waiting.values()))]
+        while chain[-1].parent_span_id in waiting:
+            chain.append(waiting[chain[-1].parent_span_id])
+        for span in reversed(chain):
+            del waiting[span.span_id]
+            ordered.append(span)
+    return ordered

@@ -1,0 +1,106 @@
+"""Trace Event JSON: what chrome://tracing, Perfetto and `vizviewer` open.
+
+A call is a complete event (`X`), a request's life a pair of asynchronous events (`b`, `e`) with its phases within it,
+and an arrow a chain of flow events (`s`, `t`, `f`), each bound to the call that it stands after here. Times are
+microseconds from the beginning of the run, with three decimals, so nothing is rounded. The form is
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from tracellm import __version__
+from tracellm.report.export.chosen import Chosen
+from tracellm.report.export.flows import Flow, flows
+from tracellm.report.export.lives import Life, lives
+from tracellm.report.export.tracks import ProcessTracks, tracks
+from tracellm.report.export.values import as_json, details
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["chrome"]
+
+
+def chrome(chosen: Chosen) -> Iterator[bytes]:
+    """The file, piece by piece."""
+    begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
+    told = {"version": f"tracellm {__version__}", "start_unix_ns": str(begin)}
+    yield f'{{"displayTimeUnit":"ns","otherData":{as_json(told)},"traceEvents":[\n'.encode()
+    writer = _Writer(begin, flows(chosen))
+    processes = tracks(chosen)
+    separator = ""
+    for line in writer.lines(processes, lives(chosen.trace)):
+        yield f"{separator}{line}".encode()
+        separator = ",\n"
+    yield b"\n]}\n"
+
+
+class _Writer:
+    def __init__(self, begin: int, arrows: Iterable[Flow]) -> None:
+        self._begin = begin
+        self._ends: dict[str, list[tuple[str, Flow]]] = {}
+        for flow in arrows:
+            # A life is no call of a thread, and arrows can only be bound to these.
+            calls = [span for span in flow.spans if span.name != names.REQUEST_SPAN]
+            for number, span in enumerate(calls):
+                kind = "s" if number == 0 else "f" if number == len(calls) - 1 else "t"
+                if len(calls) > 1:
+                    self._ends.setdefault(span.span_id, []).append((kind, flow))
+
+    def lines(self, processes: Iterable[ProcessTracks], all_lives: Iterable[Life]) -> Iterator[str]:
+        """Every event as one JSON object."""
+        pids: dict[int, int] = {}
+        for number, process in enumerate(processes):
+            pids[id(process.process)] = process.pid
+            yield from _named(process, number)
+            for track in process.tracks:
+                where = f'"pid":{process.pid},"tid":{track.tid}'
+                for _, span in track.calls:
+                    yield self._call(span, where)
+                    if span.span_id in self._ends:
+                        yield from self._arrow_ends(span, where)
+        for number, life in enumerate(all_lives, start=1):
+            pid = pids.get(id(life.span.process), 0)
+            yield from self._life(life, f'"id2":{{"local":"{number}"}},"pid":{pid},"tid":{pid}')
+
+    def _call(self, span: Span, where: str) -> str:
+        name, args = as_json(span.name), as_json(details(span))
+        return (
+            f'{{"ph":"X","cat":"{span.level}","name":{name},{where},'
+            f'"ts":{self._at(span.start_ns)},"dur":{_microseconds(span.duration_ns)},"args":{args}}}'
+        )
+
+    def _arrow_ends(self, span: Span, where: str) -> Iterator[str]:
+        for kind, flow in self._ends[span.span_id]:
+            bind = ',"bp":"e"' if kind != "s" else ""
+            yield (
+                f'{{"ph":"{kind}","cat":"{flow.kind}","name":{as_json(flow.name)},"id":{flow.id}{bind},{where},'
+                f'"ts":{self._at(span.start_ns)}}}'
+            )
+
+    def _life(self, life: Life, where: str) -> Iterator[str]:
+        def event(kind: str, name: str, time: int, args: str = "") -> str:
+            return f'{{"ph":"{kind}","cat":"request","name":{as_json(name)},{where},"ts":{self._at(time)}{args}}}'
+
+        yield event("b", life.name, life.span.start_ns, f',"args":{as_json(details(life.span))}')
+        for phase in life.phases:
+            yield event("b", phase.name, phase.start_ns)
+            yield event("e", phase.name, phase.end_ns)
+        yield event("e", life.name, life.span.end_ns)
+
+    def _at(self, time_ns: int) -> str:
+        return _microseconds(time_ns - self._begin)
+
+
+def _microseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
+
+
+def _named(process: ProcessTracks, number: int) -> Iterator[str]:
+    def event(what: str, tid: int, args: dict[str, object]) -> str:
+        return f'{{"ph":"M","name":"{what}","pid":{process.pid},"tid":{tid},"ts":0,"args":{as_json(args)}}}'
+
+    yield event("process_name", process.pid, {"name": process.name})
+    yield event("process_sort_index", process.pid, {"sort_index": number})
+    for order, track in enumerate(process.tracks):
+        yield event("thread_name", track.tid, {"name": track.name})
+        yield event("thread_sort_index", track.tid, {"sort_index": order})

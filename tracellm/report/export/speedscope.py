@@ -1,0 +1,70 @@
+"""speedscope's own form: a flame graph for each thread, at https://www.speedscope.app or with `npx speedscope FILE`.
+
+Each track (`tracellm.report.export.tracks`) is an evented profile: a call opens a frame and closes it again. Times are
+whole nanoseconds from the beginning of the run. Frames have the file and line of the function, so that calls of one
+function are summed. The form is https://www.speedscope.app/file-format-schema.json.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tracellm import __version__
+from tracellm.report.export.chosen import Chosen
+from tracellm.report.export.tracks import ProcessTracks, Track, tracks
+from tracellm.report.export.values import as_json
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["speedscope"]
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def speedscope(chosen: Chosen, name: str = "") -> Iterator[bytes]:
+    """The file, piece by piece; `name` is what the viewer calls it."""
+    begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
+    frames = _Frames()
+    told = {"$schema": _SCHEMA, "exporter": f"tracellm@{__version__}", "name": name}
+    yield f'{as_json(told)[:-1]},"profiles":['.encode()
+    separator = ""
+    for process in tracks(chosen):
+        for track in process.tracks:
+            yield separator.encode()
+            yield from _profile(process, track, begin, frames)
+            separator = ",\n"
+    yield f'],"shared":{{"frames":{as_json(frames.known)}}}}}\n'.encode()
+
+
+def _profile(process: ProcessTracks, track: Track, begin: int, frames: "_Frames") -> Iterator[bytes]:
+    first = track.calls[0][1].start_ns - begin
+    last = max(span.end_ns for _, span in track.calls) - begin
+    name = as_json(f"{process.name} · {track.name}")
+    yield f'{{"type":"evented","name":{name},"unit":"nanoseconds","startValue":{first},"endValue":{last},'.encode()
+    separator = '"events":['
+    for kind, span in track.events():
+        letter, time = ("O", span.start_ns) if kind == "begin" else ("C", span.end_ns)
+        yield f'{separator}{{"type":"{letter}","frame":{frames.number(span)},"at":{time - begin}}}'.encode()
+        separator = ","
+    yield b"]}"
+
+
+class _Frames:
+    """Every function that was called, once."""
+
+    def __init__(self) -> None:
+        self.known: list[dict[str, Any]] = []
+        self._numbers: dict[tuple[str, Any, Any], int] = {}
+
+    def number(self, span: Span) -> int:
+        file, line = span.attributes.get(names.CODE_FILE), span.attributes.get(names.CODE_LINE)
+        key = span.name, file, line
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.known)
+            frame: dict[str, Any] = {"name": span.name}
+            if isinstance(file, str):
+                frame["file"] = file
+            if isinstance(line, int):
+                frame["line"] = line
+            self.known.append(frame)
+        return number

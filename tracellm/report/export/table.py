@@ -1,0 +1,78 @@
+"""A table with a row for each span, as CSV: for a spreadsheet, pandas, DuckDB or sqlite.
+
+Rows are in the order in which the spans began. What has no column of its own is in the last one, as a JSON object.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from tracellm.report.export.chosen import Chosen
+from tracellm.report.export.tracks import MAIN_THREAD
+from tracellm.report.export.values import as_json, clean
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+__all__ = ["COLUMNS", "table"]
+
+COLUMNS = (
+    "start_ns",  # from the beginning of the run
+    "duration_ns",
+    "process",
+    "pid",
+    "thread",
+    "level",
+    "class",
+    "name",
+    "span_id",
+    "parent_span_id",
+    "trace_id",
+    "links",  # span ids, separated by blanks
+    "error",
+    "attributes",
+)
+
+_ROWS = 1000  # so many at a time
+
+
+def table(chosen: Chosen) -> Iterator[bytes]:
+    """The file, piece by piece; lines end as RFC 4180 has it, in CR LF."""
+    begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for number, span in enumerate(chosen.spans(), start=1):
+        writer.writerow(_row(span, begin))
+        if number % _ROWS == 0:
+            yield _taken(text)
+    yield _taken(text)
+
+
+def _row(span: Span, begin: int) -> list[Any]:
+    process = span.process
+    in_columns = (names.LEVEL, names.LIFELINE, names.THREAD_NAME)
+    rest = {name: value for name, value in span.attributes.items() if name not in in_columns}
+    return [
+        span.start_ns - begin,
+        span.duration_ns,
+        process.name if process else "",
+        process.pid if process else "",
+        span.thread[2] or MAIN_THREAD,
+        span.level,
+        span.lifeline,
+        span.name,
+        span.span_id,
+        span.parent_span_id or "",
+        span.trace_id,
+        " ".join(link.span_id for link in span.links),
+        span.error or "",
+        as_json(rest),
+    ]
+
+
+def _taken(text: io.StringIO) -> bytes:
+    piece = clean(text.getvalue())
+    text.seek(0)
+    text.truncate()
+    return piece.encode()

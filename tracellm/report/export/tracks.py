@@ -1,0 +1,179 @@
+"""On which track of a timeline each call is drawn: calls of a track nest, as bars that lie within bars.
+
+In a thread that runs one call at a time all calls nest, and one track is enough. Where an event loop switches between
+tasks, or a generator's consumer works between its turns, calls overlap without nesting; no viewer can draw that in one
+track, so each such call begins a track of its own, named after it, and what it calls goes there, too. Nothing is cut:
+every call has its true beginning and end, and lies within the call that made it or on another track.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Literal
+
+from tracellm.report.export.chosen import Chosen, same_thread
+from tracellm.trace import names
+from tracellm.trace.model import Process, Span
+
+__all__ = ["MAIN_THREAD", "ProcessTracks", "Track", "tracks"]
+
+MAIN_THREAD = "MainThread"
+
+_SUSPENDED = frozenset({"coroutine", "async_generator"})
+"""Kinds of calls that a plain caller does not wait for: an event loop runs them."""
+
+_Thread = tuple[str, int, str]
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """Calls that nest, in the order in which they began, each with how many of the track's calls it lies within.
+
+    `thread` is the thread's name, `name` what the track is called: the thread's name, or of what ran beside the
+    thread's other calls the outermost one's. `tid` is a number that no other track or process of the run has; of a
+    process's main thread it is the process id, as on Linux.
+    """
+
+    thread: str
+    name: str
+    tid: int = 0
+    calls: list[tuple[int, Span]] = field(default_factory=list)
+    _open: list[Span] = field(default_factory=list)
+
+    def events(self) -> Iterator[tuple[Literal["begin", "end"], Span]]:
+        """Every call's beginning and end, in the order of time; ends come innermost first."""
+        around: list[Span] = []
+        for depth, span in self.calls:
+            while len(around) > depth:
+                yield "end", around.pop()
+            yield "begin", span
+            around.append(span)
+        while around:
+            yield "end", around.pop()
+
+    def fits_below(self, caller: Span, span: Span) -> bool:
+        """Whether `caller` is the innermost call that goes on in this track, and goes on longer than `span`."""
+        while self._open and self._open[-1] is not caller and self._open[-1].end_ns <= span.start_ns:
+            self._open.pop()
+        return bool(self._open) and self._open[-1] is caller and span.end_ns <= caller.end_ns
+
+    def add(self, span: Span, *, outermost: bool = False) -> None:
+        """Put a call into the innermost that goes on, or beside all."""
+        if outermost:
+            self._open.clear()
+        self.calls.append((len(self._open), span))
+        self._open.append(span)
+
+
+@dataclass(slots=True, eq=False)
+class ProcessTracks:
+    """A process and its tracks, the main thread's first. `pid` is its process id, or another number if that is taken
+    by a process of another machine."""
+
+    process: Process | None
+    pid: int
+    tracks: list[Track] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What the process is in the engine: main, EngineCore_0."""
+        return self.process.name if self.process else "?"
+
+
+def tracks(chosen: Chosen) -> list[ProcessTracks]:
+    """The processes of a run in the order of their first calls, each with its calls laid out.
+
+    Takes time in proportion to the calls (and the logarithm of how many go on at once).
+    """
+    layout = _Layout(chosen)
+    for span in chosen.calls:
+        layout.place(span)
+    return layout.numbered()
+
+
+class _Layout:
+    def __init__(self, chosen: Chosen) -> None:
+        self._chosen = chosen
+        self._beside = _beside_others(chosen)
+        self._placed: dict[str, Track] = {}
+        self._processes: dict[int, ProcessTracks] = {}
+        self._threads: dict[_Thread, Track] = {}
+        self._busy_until: dict[int, int] = {}  # of a thread's own track, by its id()
+        self._spare: dict[tuple[_Thread, str], list[tuple[int, int, Track]]] = {}
+
+    def place(self, span: Span) -> None:
+        caller = _caller_in_thread(self._chosen, span)
+        track = self._placed.get(caller.span_id) if caller is not None else None
+        alone = span.span_id not in self._beside and not _starts_a_task(span, caller)
+        if caller is not None and track is not None and alone and track.fits_below(caller, span):
+            track.add(span)
+        else:
+            track = self._outermost(span, alone and caller is None)
+            track.add(span, outermost=True)
+        self._placed[span.span_id] = track
+
+    def _outermost(self, span: Span, in_thread: bool) -> Track:
+        thread = span.thread
+        own = self._threads.get(thread)
+        if own is None:
+            own = self._threads[thread] = self._new(span, thread[2] or MAIN_THREAD)
+        if in_thread and self._busy_until.get(id(own), 0) <= span.start_ns:
+            self._busy_until[id(own)] = span.end_ns
+            return own
+        spare = self._spare.setdefault((thread, span.name), [])
+        if spare and spare[0][0] <= span.start_ns:
+            _, number, track = heappop(spare)
+        else:
+            number = len(spare) + 1
+            track = self._new(span, span.name if number == 1 else f"{span.name} ({number})")
+        heappush(spare, (span.end_ns, number, track))
+        return track
+
+    def _new(self, span: Span, name: str) -> Track:
+        known = self._processes.get(id(span.process))
+        if known is None:
+            known = self._processes[id(span.process)] = ProcessTracks(span.process, 0)
+        track = Track(span.thread[2], name)
+        known.tracks.append(track)
+        return track
+
+    def numbered(self) -> list[ProcessTracks]:
+        """The processes with numbers for them and their tracks that no two share."""
+        found = list(self._processes.values())
+        taken: set[int] = set()
+        spare = count(1)
+        for one in found:
+            pid = one.process.pid if one.process else 0
+            one.pid = pid if pid > 0 and pid not in taken else next(number for number in spare if number not in taken)
+            taken.add(one.pid)
+        for one in found:
+            one.tracks.sort(key=lambda track: bool(track.thread))  # the main thread's before others
+            for number, track in enumerate(one.tracks):
+                is_main = number == 0 and not track.thread
+                track.tid = one.pid if is_main else next(tid for tid in spare if tid not in taken)
+            one.tracks = [track for track in one.tracks if track.calls]
+        return found
+
+
+def _caller_in_thread(chosen: Chosen, span: Span) -> Span | None:
+    caller = chosen.caller(span)
+    return caller if caller is not None and same_thread(caller, span) else None
+
+
+def _starts_a_task(span: Span, caller: Span | None) -> bool:
+    kind = span.attributes.get(names.CALL_KIND)
+    return caller is not None and kind in _SUSPENDED and names.CALL_KIND not in caller.attributes
+
+
+def _beside_others(chosen: Chosen) -> set[str]:
+    """The calls that went on when their caller, or their thread, began another: by span id."""
+    beside: set[str] = set()
+    next_began: dict[object, int] = {}
+    for span in reversed(chosen.calls):
+        caller = _caller_in_thread(chosen, span)
+        key = span.thread if caller is None else caller.span_id
+        if next_began.get(key, span.end_ns) < span.end_ns:
+            beside.add(span.span_id)
+        next_began[key] = span.start_ns
+    return beside

@@ -1,0 +1,40 @@
+"""Attribute values as JSON, the same in every format that is JSON or holds some."""
+
+from typing import Any
+
+import msgspec
+
+from tracellm.trace.model import Span
+
+__all__ = ["as_json", "clean", "details"]
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON that every reader takes; half a surrogate pair, which no text file can hold, becomes `?`."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_clean(value)).decode()
+
+
+def clean(text: str) -> str:
+    """A text that UTF-8 can hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(one) for key, one in value.items()}
+    return [_clean(one) for one in value] if isinstance(value, list) else value
+
+
+def details(span: Span) -> dict[str, Any]:
+    """What a viewer shows when a call is clicked: its ids, its error, its attributes under their own names."""
+    told: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
+    if span.parent_span_id is not None:
+        told["parent_span_id"] = span.parent_span_id
+    if span.error is not None:
+        told["error"] = span.error
+    return told | span.attributes
