@@ -1,6 +1,6 @@
 """One chat request through both processes, in short: the calls that docs/server.md draws of the explained run."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace

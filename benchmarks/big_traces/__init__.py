@@ -7,9 +7,10 @@ readings. The same arguments make the same spans. Nothing is kept but what goes 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks.big_traces import calls
 from benchmarks.big_traces.calls import Call

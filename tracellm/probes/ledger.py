@@ -5,7 +5,9 @@ knows, above all a request's life from its submission to its last token. It runs
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from tracellm.probes.clock import Ids
 from tracellm.trace import names

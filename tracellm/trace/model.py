@@ -3,6 +3,9 @@
 A trace is what `tracellm.trace.run_folder` reads from disk and what everything in `tracellm.report` works on. It knows
 nothing of how the spans were recorded. Names and meaning are OpenTelemetry's
 (https://opentelemetry.io/docs/specs/otel/).
+
+Of spans, links and events there may be millions: they are msgspec's structs, which the garbage collector need not look
+through (`msgspec.structs.replace` makes a changed copy).
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from tracellm.trace import names
 from tracellm.trace.names import Level
@@ -20,22 +25,20 @@ AttributeValue = str | bool | int | float | list[str] | list[bool] | list[int] |
 """What an attribute may hold: OpenTelemetry's attribute types."""
 
 
-@dataclass(slots=True)
-class Link:
+class Link(msgspec.Struct, gc=False):
     """A span's pointer to another that is not its parent, such as a step's to the requests it serves."""
 
     trace_id: str
     span_id: str
-    attributes: dict[str, AttributeValue] = field(default_factory=dict)
+    attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Event:
+class Event(msgspec.Struct, gc=False):
     """Something that happened at one moment within a span: an exception, a mark of the user's."""
 
     name: str
     time_ns: int
-    attributes: dict[str, AttributeValue] = field(default_factory=dict)
+    attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -52,8 +55,7 @@ class Process:
         return str(self.attributes.get(names.HOST_NAME, ""))
 
 
-@dataclass(slots=True, eq=False)
-class Span:
+class Span(msgspec.Struct, gc=False, eq=False):
     """One call, or one request's life.
 
     Times are wall-clock nanoseconds since 1970, converted from the recording process's monotonic clock. `trace_id` is
@@ -67,9 +69,9 @@ class Span:
     parent_span_id: str | None
     start_ns: int
     end_ns: int
-    attributes: dict[str, Any] = field(default_factory=dict)
-    links: list[Link] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
+    links: list[Link] = msgspec.field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     error: str | None = None
     process: Process | None = None
 
