@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from tracellm.trace import names
+from tracellm.trace.collector import collector_held
 from tracellm.trace.names import Level
 
 __all__ = ["AttributeValue", "Event", "Link", "Message", "Process", "Span", "Trace"]
@@ -141,15 +142,20 @@ class Trace:
     @cached_property
     def _children(self) -> dict[str, list[Span]]:
         children: dict[str, list[Span]] = {}
-        for span in self.spans:
-            if span.parent_span_id is not None:
-                children.setdefault(span.parent_span_id, []).append(span)
+        with collector_held():
+            for span in self.spans:
+                if (parent := span.parent_span_id) is not None:
+                    if (siblings := children.get(parent)) is None:
+                        children[parent] = [span]
+                    else:
+                        siblings.append(span)
         return children
 
     @cached_property
     def roots(self) -> list[Span]:
         """Spans without a parent in this trace, ordered by start; a span whose parent was lost is one of them."""
-        return [span for span in self.spans if span.parent_span_id is None or span.parent_span_id not in self.by_id]
+        here = self.by_id
+        return [span for span in self.spans if span.parent_span_id is None or span.parent_span_id not in here]
 
     @cached_property
     def messages(self) -> list[Message]:
