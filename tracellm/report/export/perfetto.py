@@ -13,7 +13,7 @@ from tracellm.report.export.chosen import Chosen
 from tracellm.report.export.flows import Flow, flows
 from tracellm.report.export.lives import Life, lives
 from tracellm.report.export.tracks import ProcessTracks, tracks
-from tracellm.report.export.values import clean, details
+from tracellm.report.export.values import clean, own_details
 from tracellm.trace.model import Span
 
 __all__ = ["perfetto"]
@@ -21,6 +21,7 @@ __all__ = ["perfetto"]
 _SEQUENCE = 1  # all packets are of one sequence, whose names are interned once
 _BOOTTIME, _REALTIME = 6, 1  # clocks: what timestamps are counted in, and what they are on the wall
 _PACKET_FIELD = b"\x0a"  # `Trace.packet`, field 1, with its length before it
+_REMEMBERED = 20_000  # pieces of packets that are kept
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -49,6 +50,7 @@ class _Writer:
         self._names = _Interned(lambda data: data.event_names)
         self._categories = _Interned(lambda data: data.event_categories)
         self._keys = _Interned(lambda data: data.debug_annotation_names)
+        self._annotations: dict[int, tuple[object, bytes]] = {}
         self._flows: dict[str, list[tuple[Flow, bool]]] = {}
         for flow in flows(chosen):
             for span in flow.spans:
@@ -126,12 +128,25 @@ class _Writer:
         event.name_iid = self._names.id(packet, name)
         event.category_iids.append(self._categories.id(packet, category))
         if span is not None:
-            self._annotate(packet, event, details(span))
+            self._annotate(packet, event, own_details(span))
+            event.MergeFromString(self._attributes(packet, span.attributes))
             for flow, last in self._flows.get(span.span_id, ()):
                 (event.terminating_flow_ids if last else event.flow_ids).append(flow.id)
         return packet
 
+    def _attributes(self, packet: Any, attributes: dict[str, Any]) -> bytes:
+        """Attributes as a piece of an event. Spans read from disk share theirs, so it is kept for the next."""
+        known = self._annotations.get(id(attributes))
+        if known is None:
+            piece = self._event()
+            self._annotate(packet, piece, attributes)
+            if len(self._annotations) >= _REMEMBERED:
+                self._annotations.clear()
+            known = self._annotations[id(attributes)] = attributes, piece.SerializeToString()
+        return known[1]
+
     def _annotate(self, packet: Any, event: Any, told: Mapping[str, Any]) -> None:
+        """Add values to an event; names that are new are told in `packet`, which is written before it."""
         for key, value in told.items():
             annotation = event.debug_annotations.add(name_iid=self._keys.id(packet, key))
             if isinstance(value, list):

@@ -6,7 +6,7 @@ import msgspec
 
 from tracellm.trace.model import Span
 
-__all__ = ["as_json", "clean", "details"]
+__all__ = ["as_json", "clean", "details", "own_details"]
 
 
 def as_json(value: Any) -> str:
@@ -30,11 +30,16 @@ def _clean(value: Any) -> Any:
     return [_clean(one) for one in value] if isinstance(value, list) else value
 
 
-def details(span: Span) -> dict[str, Any]:
-    """What a viewer shows when a call is clicked: its ids, its error, its attributes under their own names."""
-    told: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
+def own_details(span: Span) -> dict[str, Any]:
+    """What no attribute tells of a span: its ids, and its error."""
+    told = {"span_id": span.span_id, "trace_id": span.trace_id}
     if span.parent_span_id is not None:
         told["parent_span_id"] = span.parent_span_id
     if span.error is not None:
         told["error"] = span.error
-    return told | span.attributes
+    return told
+
+
+def details(span: Span) -> dict[str, Any]:
+    """What a viewer shows when a call is clicked: its ids, its error, its attributes under their own names."""
+    return own_details(span) | span.attributes
