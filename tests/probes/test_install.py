@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
-from tracellm.probes.install import file_of
-from tracellm.probes.selection import Selection
+from tracellm.probes.selection import Selection, file_of
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Entry
 
@@ -195,7 +194,7 @@ def test_a_capture_that_fails(module: Any, tmp_path: Path):
     catalog = [
         entry("helper", capture=broken, attributes=dict),
         entry(
-            "Thing.overridden", capture=lambda *args: 1, attributes=broken, gives=broken, gives_to="x", observe=broken
+            "Thing.overridden", capture=lambda *args: 1, attributes=broken, gives=broken, gives_to="helper", observe=broken
         ),
     ]
     recording = Recording(tmp_path / "run", catalog=catalog)

@@ -75,7 +75,7 @@ def selection_of(
         CommandError: a pattern of `only` or `skip` names nothing, or nothing that the other options leave.
     """
     chosen = Selection.of(detail, focus, only, skip)
-    if focus or only or skip:
+    if chosen.has_patterns:
         from tracellm.probes.catalog import CATALOG
         from tracellm.probes.choices import mistaken
 

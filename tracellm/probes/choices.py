@@ -13,21 +13,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tracellm.probes.install import file_of
-from tracellm.probes.selection import ENGINE, Function, Selection
+from tracellm.probes.selection import ENGINE, Function, Selection, file_of
 from tracellm.probes.spec import Entry
-from tracellm.trace.names import Level
 
-__all__ = ["Choice", "Mistaken", "choices", "mistaken"]
+__all__ = ["Choice", "Mistaken", "choices", "chosen_targets", "mistaken"]
 
 _MOST_NEAR = 3
 
 
 class Choice(NamedTuple):
-    """A function that can be recorded, and how deep in the engine it sits."""
+    """A function that can be recorded, and the catalog's entry that leads to it."""
 
     function: Function
-    level: Level
+    entry: Entry
 
 
 class Mistaken(NamedTuple):
@@ -58,13 +56,21 @@ class _Module(NamedTuple):
     """Of each function by its name here, the module that defines it."""
 
 
+def chosen_targets(selection: Selection, catalog: Iterable[Entry]) -> set[str]:
+    """The targets of the entries that a selection leaves something of."""
+    if not selection.has_patterns:
+        return {entry.target for entry in catalog if selection.reaches(entry.level)}
+    known = choices(catalog)
+    return {entry.target for function, entry in known if selection.chooses(entry.level, function)}
+
+
 def mistaken(selection: Selection, catalog: Iterable[Entry]) -> list[Mistaken]:
     """The patterns of a selection that do nothing with this catalog."""
-    if not (selection.focus or selection.only or selection.skip):
+    if not selection.has_patterns:
         return []
     known = choices(catalog)
     functions = [choice.function for choice in known]
-    chosen = [choice.function for choice in known if selection.chooses(choice.level, choice.function)]
+    chosen = [choice.function for choice in known if selection.chooses(choice.entry.level, choice.function)]
     found = []
     for pattern in selection.focus:
         if not any(one.is_of(pattern) for one in functions):
@@ -95,7 +101,7 @@ def choices(catalog: Iterable[Entry]) -> list[Choice]:
                 owners = [owner or file_of(home), *([entry.lifeline] if entry.lifeline else [])]
                 of_others = tuple(sorted(heirs.get(owner, ())))
                 function = Function(home, tuple(owners), method, of_others)
-                found.setdefault((home, owner, method), Choice(function, entry.level))
+                found.setdefault((home, owner, method), Choice(function, entry))
     return list(found.values())
 
 

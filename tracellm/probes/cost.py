@@ -37,18 +37,17 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
     return statistics.median(costs)
 
 
-def spent(calls: int, capture_ns: int, seconds: float) -> dict[str, Any]:
-    """What so many calls and captures cost in a run of `seconds`.
+def spent(calls: int, capture_ns: int) -> dict[str, Any]:
+    """What so many calls and captures cost.
 
     The time spent in probes on the hot path is estimated as the number of calls times the cost of one, which is
-    measured here and now, plus the measured time of captures; `share` is that of the run's wall time.
+    measured here and now, plus the measured time of captures.
     """
     per_call = _seconds_per_call()
     in_probes = calls * per_call + capture_ns / 1e9
     return {
         "calls": calls,
         "seconds": round(in_probes, 6),
-        "share": round(in_probes / seconds, 6) if seconds else 0.0,
         "per_call_us": round(per_call * 1e6, 3),
     }
 
@@ -56,14 +55,30 @@ def spent(calls: int, capture_ns: int, seconds: float) -> dict[str, Any]:
 def together(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
     """The stats of the main process with those of the others: calls and seconds are summed, problems follow each other.
 
-    The share is that of the run's `seconds`, so of several busy processes it may be more than any one's own.
+    `share` is what probes and writers took of the run's `seconds` on the clock, so of several busy processes it may be
+    more than any one's own.
     """
     stats = dict(own)
     for other in others:
         stats["installed"] = max(stats["installed"], other["installed"])
         stats["missing"] += [one for one in other["missing"] if one not in stats["missing"]]
         stats["calls"] += other["calls"]
+        stats["let_go"] += other["let_go"]
         stats["seconds"] = round(stats["seconds"] + other["seconds"], 6)
+        stats["writer"] = _writers(stats["writer"], other["writer"])
         stats["problems"] += [one for one in other["problems"] if one not in stats["problems"]]
-    stats["share"] = round(stats["seconds"] / seconds, 6) if seconds else 0.0
+    spent = stats["seconds"] + stats["writer"]["seconds"]
+    stats["share"] = round(spent / seconds, 6) if seconds else 0.0
     return stats
+
+
+def _writers(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """What the writers of two processes cost together."""
+    spans, seconds = one["spans"] + other["spans"], one["seconds"] + other["seconds"]
+    return {
+        "spans": spans,
+        "seconds": round(seconds, 6),
+        "us_per_span": round(seconds / spans * 1e6, 3) if spans else 0.0,
+        "worst_pause_ms": max(one["worst_pause_ms"], other["worst_pause_ms"]),
+        "held_up_s": round(one["held_up_s"] + other["held_up_s"], 6),
+    }

@@ -11,13 +11,15 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tracellm.probes.brief import arguments_and_result, receiver_of
+from tracellm.probes.catalog.subjects import SUBJECTS
+from tracellm.probes.choices import chosen_targets
 from tracellm.probes.import_hook import ImportHook
-from tracellm.probes.selection import Function, Selection
-from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants
+from tracellm.probes.selection import Function, Selection, file_of
+from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants, path_of
 from tracellm.probes.wrap import wrap
 from tracellm.trace import names
 
-__all__ = ["Installation", "file_of"]
+__all__ = ["Installation"]
 
 
 class Installation:
@@ -31,6 +33,10 @@ class Installation:
     def __init__(self, entries: Iterable[Entry], selection: Selection, problems: list[Mistake]) -> None:
         self._selection = selection
         self._by_module: dict[str, list[Entry]] = {}
+        entries = list(entries)
+        chosen = chosen_targets(selection, entries)
+        self._chosen = {path_of(target) for target in chosen}
+        self._unchosen = {entry.target for entry in entries} - chosen
         for entry in entries:
             if selection.reaches(entry.level):
                 self._by_module.setdefault(entry.target.partition(":")[0], []).append(entry)
@@ -45,6 +51,15 @@ class Installation:
     def installed(self) -> int:
         """How many functions are wrapped."""
         return len(self._originals)
+
+    @property
+    def left_out(self) -> dict[str, list[str]]:
+        """The subjects of reports (catalog/subjects.py) that cannot be told, and by which functions' lack."""
+        lacks = {
+            subject: [path_of(target) for target in targets if target in self._unchosen]
+            for subject, targets in SUBJECTS.items()
+        }
+        return {subject: functions for subject, functions in lacks.items() if functions}
 
     def start(self) -> None:
         """Wrap what is imported already, and the rest as it is imported."""
@@ -70,9 +85,8 @@ class Installation:
             self._install_at(place, entry)
 
     def _install_entry(self, entry: Entry, module: ModuleType) -> None:
-        module_name, _, path = entry.target.partition(":")
-        found = "*" in module_name  # such an entry is about whichever modules have it
-        for place in _places(module, path):
+        found = "*" in entry.target.partition(":")[0]  # such an entry is about whichever modules have it
+        for place in _places(module, path_of(entry.target)):
             found = self._install_at(place, entry)
         if not found and entry.target not in self.missing and self._chooses(entry, module):
             self.missing.append(entry.target)
@@ -96,7 +110,7 @@ class Installation:
 
     def _chooses(self, entry: Entry, owner: Any, name: str | None = None) -> bool:
         """Is what the entry found at `name` of a class or module chosen; without `name`, is what it did not find?"""
-        class_name, _, method = entry.target.partition(":")[2].rpartition(".")
+        class_name, _, method = path_of(entry.target).rpartition(".")
         heirs: tuple[str, ...] = ()
         if isinstance(owner, type):
             home, class_name, heirs = owner.__module__, owner.__name__, tuple(_heirs(owner))
@@ -129,6 +143,7 @@ class Installation:
         if entry.also is not None:
             constants[names.ALSO_CALLED] = entry.also
         home = owner.__name__ if in_class else file_of(function.__module__)
+        gives_to = (entry.gives_to,) if isinstance(entry.gives_to, str) else entry.gives_to
         return Probe(
             method=name,
             level=entry.level,
@@ -139,8 +154,8 @@ class Installation:
             constants=constants,
             capture=capture,
             attributes=attributes,
-            gives=entry.gives,
-            gives_to=(entry.gives_to,) if isinstance(entry.gives_to, str) else entry.gives_to,
+            gives=entry.gives if self._chosen.intersection(gives_to) else None,  # else it would wait for ever
+            gives_to=gives_to,
             observe=entry.observe,
             even_if_raises=entry.even_if_raises or entry.capture is None,
             before=entry.before,
@@ -157,17 +172,6 @@ def _heirs(owner: type) -> Iterator[str]:
     for one in type.__subclasses__(owner):
         yield one.__name__
         yield from _heirs(one)
-
-
-_SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")
-"""Names of modules that are told apart by their folders only."""
-
-
-def file_of(module_name: str) -> str:
-    """Whose function it is that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
-    folder, _, name = module_name.rpartition(".")
-    file = f"{name}.py"
-    return f"{folder.rpartition('.')[2]}/{file}" if name in _SAYS_NOTHING and folder else file
 
 
 def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:

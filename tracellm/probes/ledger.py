@@ -4,7 +4,7 @@ Probes of the catalog tell the ledger what they see (`Entry.observe`); the ledge
 knows, above all a request's life from its submission to its last token. It runs off the hot path only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -14,6 +14,10 @@ from tracellm.trace import names
 from tracellm.trace.model import Link, Span
 
 __all__ = ["Ledger"]
+
+
+_TELLING_STEPS = frozenset(("requests", "steps", "schedules", "endings"))
+"""What it takes to link steps to the requests they serve, and to know when that is over."""
 
 
 @dataclass(slots=True)
@@ -44,6 +48,8 @@ class Ledger:
         model: the model's name as the user wrote it.
         steps: engine steps so far.
         queued: the requests that were in the scheduler's queues after its last step.
+        untold: the subjects (catalog/subjects.py) of which a part is not recorded: nothing is put together of them, as
+            requests' lives without an end would be.
     """
 
     ids: Ids
@@ -54,10 +60,15 @@ class Ledger:
     model: str | None = None
     steps: int = 0
     queued: set[str] = field(default_factory=set)
+    untold: Collection[str] = ()
     _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _lives: dict[str, _Life] = field(default_factory=dict)
     _elsewhere: dict[str, tuple[str, str]] = field(default_factory=dict)
     _ended: list[Span] = field(default_factory=list)
+
+    @property
+    def _tells_lives(self) -> bool:
+        return "requests" not in self.untold
 
     def request(
         self, request_id: str, start_ns: int, submitted_by: Span | None = None, in_pieces: bool = False
@@ -89,7 +100,7 @@ class Ledger:
 
     def computed_here(self, request_id: str, trace_id: str, span_id: str) -> None:
         """A request came to this process to be computed; its life may belong to another."""
-        if request_id not in self._lives:
+        if request_id not in self._lives and _TELLING_STEPS.isdisjoint(self.untold):
             self._elsewhere[request_id] = trace_id, span_id
 
     def computed(self, request_id: str) -> None:
@@ -102,11 +113,15 @@ class Ledger:
         span.attributes[names.GEN_AI_RESPONSE_ID] = request_id
         if self.model is not None:
             span.attributes[names.GEN_AI_MODEL] = self.model
-        life = self._lives[request_id] = _Life(span)
+        life = _Life(span)
+        if self._tells_lives:
+            self._lives[request_id] = life
         return life
 
     def took_part(self, request_id: str, step: Span) -> None:
         """A request was scheduled in `step`: link them, and count."""
+        if not self._tells_lives:
+            return
         if (elsewhere := self._elsewhere.get(request_id)) is None:
             span = self.request(request_id, step.start_ns)
             self._lives[request_id].steps += 1
@@ -115,7 +130,8 @@ class Ledger:
 
     def adopt(self, parent_id: str, index: int, child_id: str) -> None:
         """Request `parent_id` has several outputs, and `child_id` makes the one at `index`."""
-        self._children[parent_id, index] = child_id
+        if self._tells_lives:
+            self._children[parent_id, index] = child_id
 
     def request_of(self, request_id: str, index: int) -> str:
         """The request that makes the output at `index` of what its caller knows as `request_id`."""
@@ -132,6 +148,8 @@ class Ledger:
 
     def generated(self, request_id: str, text: str, num_tokens: int, at_ns: int) -> None:
         """A request's caller was given an output."""
+        if not self._tells_lives:
+            return
         self.request(request_id, at_ns)
         life = self._lives[request_id]
         life.text = life.text + text if life.in_pieces else text
@@ -144,6 +162,8 @@ class Ledger:
 
     def ended(self, request_id: str, end_ns: int, reason: str | None) -> None:
         """A request's life is over; `reason` is None for one that the recording's end cuts short."""
+        if not self._tells_lives:
+            return
         self.request(request_id, end_ns)
         life = self._lives.pop(request_id)
         end_ns, reason = life.engine_end or (end_ns, reason)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["ENGINE", "Function", "Selection"]
+__all__ = ["ENGINE", "Function", "Selection", "file_of"]
 
 ENGINE = "tracellm.engine."
 """What a pattern may leave out at the front of a module's name."""
@@ -100,6 +100,11 @@ class Selection:
         """As JSON can hold it."""
         return asdict(self)
 
+    @property
+    def has_patterns(self) -> bool:
+        """Does it ask for more than a level?"""
+        return bool(self.focus or self.only or self.skip)
+
     def reaches(self, level: Level) -> bool:
         """May anything be wrapped that sits at this level?"""
         return bool(self.focus) or self._is_deep_enough(level)
@@ -114,3 +119,14 @@ class Selection:
 
     def _is_deep_enough(self, level: Level) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.detail)
+
+
+_SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")
+"""Names of modules that are told apart by their folders only."""
+
+
+def file_of(module_name: str) -> str:
+    """Whose function it is that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
+    folder, _, name = module_name.rpartition(".")
+    file = f"{name}.py"
+    return f"{folder.rpartition('.')[2]}/{file}" if name in _SAYS_NOTHING and folder else file

@@ -142,6 +142,7 @@ class Recording:
         self._root = next_call()
         self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
         self._builder = Builder(self._clock, self._ids, self._root, self._text, self._parent)
+        self._builder.ledger.untold = self._installation.left_out.keys()
         if self._joins is None:
             self._others = Together(self._traces)
             self._not_recorded = earlier_engines()
@@ -185,7 +186,7 @@ class Recording:
         state.open.pop(self._root, None)
         told, problems = self._others.end() if self._others is not None else ([], [])
         self._writer.stop(lambda: self._last_spans(ended, failed))
-        own = self._cost(seconds)
+        own = self._cost()
         own["problems"] += [*self._not_recorded, *problems]
         self._stats = together(own, (one["stats"] for one in told if "stats" in one), seconds)
         if self._export is not None:
@@ -203,7 +204,8 @@ class Recording:
         """What run.json says under `probes` (see cost.py); complete when the recording has ended."""
         if self._stats is not None:
             return self._stats
-        return self._cost((time.perf_counter_ns() - self._started_real) / 1e9)
+        seconds = (time.perf_counter_ns() - self._started_real) / 1e9
+        return together(self._cost(), (), seconds)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -219,7 +221,7 @@ class Recording:
         if self._joins is None and not self._is_fork:
             listeners.append(UsersMetrics(self._program_measures))
         look = None if self._status is None else partial(self._status.look, self.stop)
-        self._writer = Writer(self._file, process, self._builder, listeners, __version__, look)
+        self._writer = Writer(self._file, process, self._builder, listeners, __version__, look, self._ring)
         self._writer.start()
 
     def _program_measures(self) -> None:
@@ -245,12 +247,15 @@ class Recording:
                 (self._script_probe, self._root, 0, None, None, self._started, ended, ended, None, error)
             )
 
-    def _cost(self, seconds: float) -> dict[str, Any]:
+    def _cost(self) -> dict[str, Any]:
         mistakes = (*self._mistakes, *own_problems)
         return {
             "installed": self._installation.installed,
             "missing": list(self._installation.missing),
-            **spent(self._builder.calls, self._builder.capture_ns, seconds),
+            "left_out": self._installation.left_out,
+            "let_go": self._writer.let_go,
+            **spent(self._builder.calls, self._builder.capture_ns),
+            "writer": self._writer.stats,
             "problems": [*(one.told(self._text) for one in mistakes), *self._writer.problems],
         }
 
@@ -271,6 +276,7 @@ class Recording:
             self._status.leave()
             self._status = None
         state.ids = self._builder.continue_in_child(next_call())
+        self._builder.ledger.untold = self._installation.left_out.keys()
         state.open = {}
         self._begin_writing()
         state.append = self._writer.buffer.append

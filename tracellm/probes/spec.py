@@ -32,6 +32,7 @@ __all__ = [
     "Probe",
     "Receiver",
     "code_constants",
+    "path_of",
 ]
 
 Capture = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
@@ -108,6 +109,11 @@ class Entry:
     loop: bool = False
     span_name: str | None = None
     also: str | None = None
+
+
+def path_of(target: str) -> str:
+    """Of an entry's target the function, without its module: `Class.method` or `function`."""
+    return target.partition(":")[2]
 
 
 @dataclass(slots=True, eq=False)

@@ -243,7 +243,11 @@ KV_AVAILABLE = _define(
 
 _group, _on = "One engine step: everything a replay needs", ("EngineCore.step_fn",)
 STEP_INDEX = _define("tracellm.step.index", "int", "the step's number, from 1")
-STEP_KIND = _define("tracellm.step.kind", "str", "prefill, decode, mixed, or empty when nothing was scheduled")
+STEP_KIND = _define(
+    "tracellm.step.kind",
+    "str",
+    "prefill, decode, mixed, or empty when nothing was scheduled; absent where that was not recorded",
+)
 STEP_REQUESTS = _define("tracellm.step.requests", "str[]", "the requests scheduled, in the batch's order")
 STEP_TOKENS = _define("tracellm.step.num_scheduled_tokens", "int[]", "tokens computed for each in this step")
 STEP_COMPUTED = _define(

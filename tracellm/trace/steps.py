@@ -70,7 +70,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One engine step.
+    """One engine step. Its `kind` is prefill, decode, mixed, empty, or unknown where its scheduling was not recorded.
 
     `aborted` were taken from the queues between the step before and this one. `released` ended since the step before,
     and the workers forget them in this one: a step for that alone schedules nothing.
@@ -117,7 +117,7 @@ def read_step(span: Span) -> Step:
     facts = _Facts(span.attributes)
     return Step(
         index=facts.integer(names.STEP_INDEX),
-        kind=facts.text(names.STEP_KIND) or "empty",
+        kind=facts.text(names.STEP_KIND) or "unknown",
         span=span,
         requests=tuple(_requests(facts)),
         new=facts.texts(names.STEP_NEW),

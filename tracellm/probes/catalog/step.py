@@ -99,14 +99,16 @@ def _step(executed: Any) -> dict[str, Any]:
     return {names.RESULT: f"model_executed={executed}"}
 
 
-def _complete_step(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, Any]) -> None:
     ledger.steps += 1
     told = span.attributes
     told[names.STEP_INDEX] = ledger.steps
-    told[names.STEP_KIND] = "empty"
+    if executed is False or "schedules" not in ledger.untold:
+        told[names.STEP_KIND] = "empty"
     if "scheduled" in given:
         _tell_schedule(told, given["scheduled"])
-        _tell_released(told, ledger)
+        if "endings" not in ledger.untold:
+            _tell_released(told, ledger)
         for request_id in told[names.STEP_REQUESTS]:
             ledger.took_part(request_id, span)
     if "ended" in given:
