@@ -57,7 +57,8 @@ def wrapped() -> Iterator[str]:
         for owner in owners:
             for key, value in vars(owner).items():
                 function = getattr(value, "__func__", value)
-                if getattr(function, "__code__", None) and function.__code__.co_filename == wrap.__file__:
+                code = getattr(function, "__code__", None)
+                if code is not None and Path(code.co_filename).parent == Path(wrap.__file__).parent:
                     yield f"{owner.__name__}.{key}"
 
 

@@ -8,10 +8,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracellm.probes.signature import ABSENT, Absent, Signature, signature_of
 from tracellm.probes.spec import Attributes, Capture
 from tracellm.trace import names
 
-__all__ = ["arguments_and_result", "brief", "receiver_of", "write", "written"]
+__all__ = ["InShort", "arguments_and_result", "brief", "receiver_of", "write", "written"]
 
 Brief = Any
 """A hashable value: None, a number, or a tuple that begins with a mark."""
@@ -60,6 +61,7 @@ _HOW: dict[type, Callable[[Any], Brief]] = {
     dict: _sized,
     set: _sized,
     frozenset: _sized,
+    Absent: _itself,
 }
 
 
@@ -106,38 +108,89 @@ def receiver_of(function: Callable[..., Any]) -> str:
     return first if first in ("self", "cls") else ""
 
 
-def arguments_and_result(function: Callable[..., Any], receiver: str) -> tuple[Capture, Attributes]:
-    """The default `capture` and `attributes` for a function: its arguments, by name, and its result, both in short."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin that does not tell its signature
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    skip = 1 if receiver else 0
-    positional = positional[skip:]
+class InShort:
+    """The default capture where all parameters are known: `(each argument in short..., the result in short)`.
 
-    def general(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        keywords = [(name, told(value) if name in _TOLD else brief(value)) for name, value in kwargs.items()]
-        given = [
-            told(value) if i < len(positional) and positional[i] in _TOLD else brief(value)
-            for i, value in enumerate(args[skip:])
-        ]
-        return tuple(given), tuple(keywords), brief(result)
+    `also` is called before, and the capture is then `(what it returned, that tuple)`. The wrapper has `source` in place
+    of a call (template.py), which needs `scope`.
+    """
 
+    def __init__(self, signature: Signature, skip: int, also: Callable[[], Any] | None) -> None:
+        self.signature = signature
+        self.names = signature.names[skip:]
+        self.also = also
+        copies = ", ".join(_copies([*self.names, "_result"], [*self.names, "_result"]))
+        self.source = f"({copies},)" if also is None else f"(_also(), ({copies},))"
+        self.scope = {**_SCOPE, "_also": also}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """The same, where it is not written out."""
+        values = {**dict.fromkeys(self.names, ABSENT), **dict(zip(self.signature.names, args, strict=False)), **kwargs}
+        facts = (*[_copy(name, values[name]) for name in self.names], brief(result))
+        return facts if self.also is None else (self.also(), facts)
+
+    def pairs(self, facts: Any) -> tuple[list[tuple[str, Brief]], Brief]:
+        """The arguments that were given by their names, and the result, of what was kept (without `also`)."""
+        *given, result = facts
+        return [(name, value) for name, value in zip(self.names, given, strict=True) if value is not ABSENT], result
+
+
+def arguments_and_result(
+    function: Callable[..., Any], receiver: str, also: Callable[[], Any] | None = None
+) -> tuple[Capture, Attributes]:
+    """The default `capture` and `attributes` for a function: its arguments, by name, and its result, both in short.
+
+    With `also`, the capture is a pair of what that returns and of the facts that `attributes` is about.
+    """
+    signature = signature_of(function)
+    if signature is not None:
+        in_short = InShort(signature, 1 if receiver else 0, also)
+        return in_short, _remembering(in_short.pairs)
+    capture, pairs = _of_any(function, 1 if receiver else 0)
+    return capture if also is None else lambda *call: (also(), capture(*call)), _remembering(pairs)
+
+
+def _remembering(pairs: Callable[[Any], tuple[list[tuple[str, Brief]], Brief]]) -> Attributes:
+    """The attributes that `pairs` gives for facts; the same facts come again and again."""
     remembered: dict[Any, dict[str, Any]] = {}
 
     def attributes(facts: Any) -> dict[str, Any]:
         known = remembered.get(facts)
         if known is None:
-            given, keywords, result = facts
-            more = [f"*{i}" for i in range(len(given) - len(positional))]
-            pairs = [*zip(positional + more, given, strict=False), *keywords]
-            known = written(pairs, result)
+            known = written(*pairs(facts))
             if len(remembered) < 1000:
                 remembered[facts] = known
         return known
 
-    return _unrolled(positional, skip, general), attributes
+    return attributes
+
+
+def _of_any(
+    function: Callable[..., Any], skip: int
+) -> tuple[Capture, Callable[[Any], tuple[list[tuple[str, Brief]], Brief]]]:
+    """Capture, and the names to what it kept, for a function that takes any number of arguments or hides its own."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin that does not tell its signature
+        parameters = []
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][skip:]
+
+    def general(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        keywords = tuple([(name, _copy(name, value)) for name, value in kwargs.items()])
+        named = [_copy(name, value) for name, value in zip(positional, args[skip:], strict=False)]
+        more = [brief(value) for value in args[skip + len(positional) :]]
+        return (*named, *more), keywords, brief(result)
+
+    def pairs(facts: Any) -> tuple[list[tuple[str, Brief]], Brief]:
+        given, keywords, result = facts
+        more = [f"*{i}" for i in range(len(given) - len(positional))]
+        return [*zip(positional + more, given, strict=False), *keywords], result
+
+    return _unrolled(positional, skip, general), pairs
+
+
+def _copy(parameter: str, value: Any) -> Brief:
+    return told(value) if parameter in _TOLD else brief(value)
 
 
 def told(value: Any) -> Brief:
@@ -145,27 +198,34 @@ def told(value: Any) -> Brief:
     return (_WORD, value) if value.__class__ is str else brief(value)
 
 
+def _copies(parameters: Sequence[str], variables: Sequence[str]) -> list[str]:
+    """What `_copy` does, as source text for each variable; nothing is called for the plainest of values."""
+    return [
+        f"{name} if {name}.__class__ in _plain else {'_told' if parameter in _TOLD else '_brief'}({name})"
+        for parameter, name in zip(parameters, variables, strict=True)
+    ]
+
+
 def _unrolled(positional: Sequence[str], skip: int, general: Capture) -> Capture:
     """`general`, written out for calls with all positional arguments and no keywords: that takes half the time."""
     count = len(positional) + skip
-    given_names = [f"a{i}" for i in range(count)]
-    copies = [
-        f"{name} if {name}.__class__ in plain else {'told' if parameter in _TOLD else 'brief'}({name})"
-        for parameter, name in zip([*positional, "result"], [*given_names[skip:], "result"], strict=True)
-    ]
-    given = "".join(f"{copy}, " for copy in copies[:-1])
+    variables = [f"a{i}" for i in range(count)]
+    *given, result = _copies([*positional, "result"], [*variables[skip:], "result"])
     source = f"""
 def capture(args, kwargs, result):
     if kwargs or len(args) != {count}:
         return general(args, kwargs, result)
-    {"".join(f"{name}, " for name in given_names) or "()"} = args
-    return ({given}), (), {copies[-1]}
+    {"".join(f"{name}, " for name in variables) or "()"} = args
+    return ({"".join(f"{copy}, " for copy in given)}), (), {result}
 """
-    scope: dict[str, Any] = {"plain": _PLAIN, "brief": brief, "told": told, "general": general}
+    scope: dict[str, Any] = {**_SCOPE, "general": general}
     # Compiled first: running a text would make the interpreter forget that Ctrl-C is what ends it.
     exec(compile(source, __file__, "exec"), scope)
     capture: Capture = scope["capture"]
     return capture
+
+
+_SCOPE = {"_plain": _PLAIN, "_brief": brief, "_told": told}
 
 
 def written(pairs: Sequence[tuple[str, Brief]], result: Brief) -> dict[str, Any]:

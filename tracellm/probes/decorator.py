@@ -95,9 +95,8 @@ def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None
         made.users_attributes = lambda facts: facts[1]
         made.timed = True
     else:
-        in_short, written = arguments_and_result(function, receiver)
+        made.capture, written = arguments_and_result(function, receiver, also=caller)
         constants = _plain_all(attributes or {})
-        made.capture = lambda args, kwargs, result: (caller(), in_short(args, kwargs, result))
         made.attributes = lambda facts: {**caller_attributes(facts[0]), **written(facts[1])}
         made.users_attributes = lambda facts: constants
         made.even_if_raises = True

@@ -13,7 +13,9 @@ __all__ = ["Remembered", "is_an_end", "remember", "stack_trace", "without_probes
 Remembered = tuple[str, str, list[tuple[str, int, str]]]
 """`(type, message, [(file, line, function), ...])`, the outermost line first."""
 
-_OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("wrap.py", "around.py", "threads.py", "spawned.py"))
+_OURS = frozenset(
+    str(Path(__file__).with_name(name)) for name in ("wrap.py", "template.py", "around.py", "threads.py", "spawned.py")
+)
 """The files whose frames stand between a probed call and its caller."""
 
 _MAX_FRAMES = 100

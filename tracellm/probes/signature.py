@@ -1,0 +1,111 @@
+"""A function's own parameters as source text, with which a wrapper is written out for it (template.py).
+
+The wrapper has the same parameters, so that positional and keyword arguments end up where they belong without a tuple
+and a dictionary made for each call. What is not given must not be passed on either: its default here is `ABSENT`.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+__all__ = ["ABSENT", "ANY", "Absent", "Signature", "given", "signature_of"]
+
+
+class Absent:
+    """The class of ABSENT."""
+
+    __slots__ = ()
+
+
+ABSENT = Absent()
+"""Stands for an argument that a call did not give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Parameters and what is done with them, each as source text.
+
+    Attributes:
+        parameters: as they stand in `def wrapper(...)`.
+        call: calls `_function` with what was given.
+        args: all of them as a tuple ...
+        kwargs: ... and what is given by keyword besides, as a dictionary.
+        first: the first one.
+        names: of all parameters in the order in which they are declared.
+    """
+
+    parameters: str
+    call: str
+    args: str
+    kwargs: str
+    first: str
+    names: tuple[str, ...] = ()
+
+
+ANY = Signature("*args, **kwargs", "_function(*args, **kwargs)", "args", "kwargs", "(args[0] if args else None)")
+"""For a function of which nothing is known."""
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """Those that are not absent."""
+    return {name: value for name, value in arguments.items() if value is not ABSENT}
+
+
+def signature_of(function: Callable[..., Any]) -> Signature | None:
+    """The signature, where it is plain: no `*args` or `**kwargs`, nothing hidden beneath a decorator; else None."""
+    if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
+        return None
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) or not all(map(_is_plain, names)):
+        return None
+    positional, keywords = names[: code.co_argcount], names[code.co_argcount :]
+    with_default = {*positional[len(positional) - len(function.__defaults__ or ()) :], *(function.__kwdefaults__ or ())}
+    if with_default.intersection(positional[: code.co_posonlyargcount]):
+        return None  # what is passed on by its place cannot be left out in the middle
+    return Signature(
+        _declared(positional, keywords, code.co_posonlyargcount, with_default),
+        _called(positional, keywords, with_default),
+        _tuple(names),
+        "{}",
+        names[0] if positional else "None",
+        names,
+    )
+
+
+def _is_plain(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_")  # names with `_` are the wrapper's own
+
+
+def _declared(positional: tuple[str, ...], keywords: tuple[str, ...], before_slash: int, optional: set[str]) -> str:
+    parts = [f"{name}=_absent" if name in optional else name for name in (*positional, *keywords)]
+    if keywords:
+        parts.insert(len(positional), "*")
+    if before_slash:
+        parts.insert(before_slash, "/")
+    return ", ".join(parts)
+
+
+def _called(positional: tuple[str, ...], keywords: tuple[str, ...], optional: set[str]) -> str:
+    """With all arguments, with none of those that may be left out, or with some: the first two are the usual cases."""
+    arguments = {**{name: name for name in positional}, **{name: f"{name}={name}" for name in keywords}}
+    full = f"_function({', '.join(arguments.values())})"
+    if not optional:
+        return full
+    may_go = [name for name in arguments if name in optional]
+    needed = [text for name, text in arguments.items() if name not in optional]
+    bare = f"_function({', '.join(needed)})"
+    some = f"_function({', '.join([*needed, f'**_given({_by_name(may_go)})'])})"
+    all_there = " and ".join(f"{name} is not _absent" for name in may_go)
+    none_there = " and ".join(f"{name} is _absent" for name in may_go)
+    return f"({full} if {all_there} else {bare} if {none_there} else {some})"
+
+
+def _by_name(names: list[str]) -> str:
+    return ", ".join(f"{name}={name}" for name in names)
+
+
+def _tuple(names: tuple[str, ...]) -> str:
+    return f"({''.join(f'{name}, ' for name in names)})"
