@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests see English and the default settings, whatever the shell that runs them has set."""
     for name in [name for name in os.environ if name.startswith(("TRACELLM_", "VLLM_", "OTEL_"))]:
-        if name != "TRACELLM_VLLM_PYTHON":  # where a real vLLM is (tests/real_vllm.py)
+        if name not in ("TRACELLM_VLLM_PYTHON", "TRACELLM_PHOENIX_PYTHON"):  # tests/real_vllm.py, tests/otel/phoenix.py
             monkeypatch.delenv(name)
     monkeypatch.setenv("LANG", "C.UTF-8")
     for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "COLUMNS", "NO_COLOR", "FORCE_COLOR"):

@@ -45,12 +45,14 @@ class Answers:
         again: whether the last answer, or there being none, is a reason to send the same once more.
         refused: the connection itself was refused: nobody is there.
         reason: the last thing that went wrong, in a few words; empty when all is well.
+        heard: whether anything was ever answered, or refused.
         rejected: spans that the collector took a request with, and threw away.
     """
 
     def __init__(self) -> None:
         self.begin()
         self.reason = ""
+        self.heard = False
         self.rejected = 0
 
     def begin(self) -> None:
@@ -62,6 +64,7 @@ class Answers:
     def status(self, code: int, body: bytes) -> None:
         """An HTTP answer."""
         self.tried += 1
+        self.heard = True
         self.refused = False
         self.again = code in _AGAIN
         if code >= 400:
@@ -73,6 +76,7 @@ class Answers:
     def failed(self, error: BaseException) -> None:
         """No answer came."""
         self.tried += 1
+        self.heard = True
         self.again = True
         causes = list(_causes(error))
         self.refused = any(isinstance(cause, ConnectionRefusedError) for cause in causes)
@@ -85,6 +89,7 @@ class Answers:
         code = re.search(r"StatusCode\.([A-Z_]+)(?:.*?[Dd]etails: ([^:\n]*))?", message)
         if code is not None:
             self.tried += 1
+            self.heard = True
             self.again = code[1] in _AGAIN_GRPC
             self.refused = "refused" in message
             self.reason = "Connection refused" if self.refused else f"it answered {code[1]} {code[2] or ''}".rstrip()

@@ -10,9 +10,11 @@ from pathlib import Path
 from tracellm.trace import otlp
 from tracellm.trace.model import Span
 
-__all__ = ["Files"]
+__all__ = ["PIECE", "Files"]
 
-_PIECE = 1 << 18  # bytes read at a time: some 300 spans
+PIECE = 1 << 18
+"""Bytes read at a time: some 300 spans."""
+
 _START = b'"startTimeUnixNano":"'  # in each span once, and not within a text, where the quotes are escaped
 _OPEN = b'{"key":"tracellm.open","value":{"boolValue":true}}'
 
@@ -60,7 +62,7 @@ class Files:
         try:
             with file.open("rb") as stream:
                 stream.seek(start)
-                while piece := stream.read(_PIECE):
+                while piece := stream.read(PIECE):
                     content += piece
                     if b"\n" in piece:
                         break

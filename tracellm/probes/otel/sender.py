@@ -65,7 +65,7 @@ class Sender:
 
     def give_up(self) -> bool:
         """After the end: is it time to leave what is left? Nobody is there, or nothing was taken for too long."""
-        if self._collector is None:
+        if self._collector is None or not self._collector.answers.heard:
             return False
         silent = time.monotonic() - self._last_taken
         limit = min(_NOBODY_SECONDS, self._wanted.timeout_s) if self._nobody_there else self._wanted.timeout_s

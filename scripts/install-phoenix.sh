@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# A real backend for OpenTelemetry, Arize Phoenix, in an environment of its own, for the test that sends it a recording.
+#
+#   scripts/install-phoenix.sh [FOLDER]      default: .venv-phoenix in this checkout
+#
+# Takes about two minutes and 0.9 GB; needs what scripts/python.sh finds. The tests look for .venv-phoenix/bin/python,
+# or for the interpreter that TRACELLM_PHOENIX_PYTHON names.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+folder=${1:-$here/.venv-phoenix}
+
+if [ -x "$folder/bin/python" ] && "$folder/bin/python" -c 'import phoenix.version' 2>/dev/null; then
+    echo "$folder has a Phoenix already"
+    exit 0
+fi
+"$("$here/scripts/python.sh")" -m venv --clear "$folder"
+"$folder/bin/python" -m pip --disable-pip-version-check --quiet install arize-phoenix==20.26.1
+"$folder/bin/python" -c 'from importlib.metadata import version; print("Arize Phoenix", version("arize-phoenix"))'
