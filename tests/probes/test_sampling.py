@@ -175,5 +175,5 @@ def test_no_text_leaves_no_candidate(tmp_path: Path):
     [first, *_] = [one for step in steps(trace) for one in step.sampled]
     assert first.processors == ("structured_outputs",)
     assert first.tokens_left == 1 or first.tokens_left
-    assert first.drawn_candidates == ()
+    assert first.drawn_candidates == []
     assert b"Xylo" not in b"".join(file.read_bytes() for file in (tmp_path / "trace").iterdir())

@@ -15,9 +15,10 @@ from tracellm.report.passes.select import down_to, hide, on_focus
 from tracellm.report.passes.step_groups import group_steps
 from tracellm.report.passes.story import Story
 from tracellm.trace import names
+from tracellm.trace.account import check
 from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import DEEPEST, Node, bottom_up, call_tree, check, walk
+from tracellm.trace.tree import DEEPEST, Node, bottom_up, call_tree, walk
 
 Tree = tuple[str, list["Tree"]]
 

@@ -57,7 +57,8 @@ def test_a_step():
     )
     assert (step.index, step.kind, step.new, step.finished) == (3, "mixed", ("1",), {"0": "length"})
     assert step.held == (Held("2", "max_num_seqs", "limit=2 running=2"),)
-    assert step.sampled == (Sampled("0", 7, "a", 0.5, [(7, "a", 0.5)]), Sampled("1", 8, "b", 0.25, []))
+    assert step.sampled == (Sampled("0", 7, "a", 0.5, '[[7, "a", 0.5]]'), Sampled("1", 8, "b", 0.25, "[]"))
+    assert [one.candidates for one in step.sampled] == [[(7, "a", 0.5)], []]
     assert (step.token_budget, step.blocks_free, step.blocks_total, step.logits_shape) == (64, 5, 15, (2, 100))
     assert step.num_tokens == 21
 
@@ -73,7 +74,7 @@ def test_steps_are_in_order():
 def test_a_step_without_text():
     """Without private attributes it is known who got a token, but not which."""
     step = read_step(step_span({names.STEP_SAMPLED: ["0"], names.STEP_SAMPLED_PROBS: [0.5]}))
-    assert step.sampled == (Sampled("0", None, None, 0.5, []),)
+    assert step.sampled == (Sampled("0", None, None, 0.5, "[]"),)
 
 
 anything = st.one_of(

@@ -11,7 +11,6 @@ Total is the time of all the calls that a row stands for, own the part of it tha
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 
@@ -20,6 +19,8 @@ from tracellm.report.passes.folded import folded
 from tracellm.report.texts import text
 from tracellm.report.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
 from tracellm.report.visible import visible
+from tracellm.trace.account import through
+from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.tree import Node, raised_here, walk
 
@@ -55,13 +56,14 @@ class Row:
     """None where a row stands for no calls of its own: a line of the script, a group of steps."""
 
 
-@lru_cache(maxsize=1)
+@per_trace
 def folded_tree(trace: Trace) -> list[Node]:
     """The call tree with the user's lines, alike steps and all that repeats folded: what `calltree` writes.
 
     Made once for a trace, which several reports show: not to be changed.
     """
-    return list(written_out(condense(folded(trace), MOST_STEP_GROUPS)))
+    roots = through("condense", lambda nodes: condense(nodes, MOST_STEP_GROUPS), folded(trace))
+    return list(written_out(roots))
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:

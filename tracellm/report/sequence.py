@@ -5,7 +5,6 @@ The diagram is made by the passes in `tracellm.report.passes`; here they are put
 
 from collections.abc import Collection
 from difflib import get_close_matches
-from functools import lru_cache
 
 from tracellm.report.diagram import Diagram
 from tracellm.report.mermaid import to_mermaid
@@ -14,8 +13,10 @@ from tracellm.report.passes.condense import condense
 from tracellm.report.passes.folded import fold_all, folded
 from tracellm.report.passes.layout import lay_out
 from tracellm.report.passes.select import down_to, hide, lifelines, on_focus
-from tracellm.report.passes.story import Story, tell
+from tracellm.report.passes.story import Story, is_story, tell
 from tracellm.report.texts import text
+from tracellm.trace.account import through
+from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 from tracellm.trace.names import LEVELS, Level
 from tracellm.trace.tree import Node, call_tree
@@ -50,26 +51,46 @@ def sequence(
     return _sequence(trace, detail, tuple(focus), limit, lang)
 
 
-@lru_cache(maxsize=1)
+@per_trace
 def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None, lang: str) -> Diagram:
     """Made once for a trace, which is written as Mermaid and drawn on the page."""
-    story = tell(trace, call_tree(trace))
-    roots = story.roots
-    if detail is None and not focus and story.lanes is None:
-        roots = folded(trace)
+    if detail is None and not focus and not is_story(trace):
+        story, roots = Story([]), folded(trace)
     else:
-        if focus:
-            _check_focus(focus, lifelines(roots))
-            roots = hide(roots, on_focus(roots, focus))
-        if detail is not None:
-            if detail not in LEVELS:
-                raise ValueError(f"no level of detail {detail!r}: choose one of {', '.join(LEVELS)}")
-            roots = hide(roots, down_to(detail))
+        story = _story(trace)
+        roots = _selected(story, detail, focus)
         roots = fold_all(trace, roots, story)
     if detail is not None or focus or limit is None:
         return _draw(story, roots, everything(roots, story), "diagram.repeated_steps", lang)
-    roots = condense(roots, max(4, limit // (8 if story.lanes else 6)))  # each brings a message, too
+    most = max(4, limit // (8 if story.lanes else 6))  # each brings a message, too
+    roots = through("condense", lambda nodes: condense(nodes, most), roots, ordered=story.lanes is None)
     return _draw(story, roots, choose(roots, limit, story), "diagram.left_out", lang)
+
+
+def _story(trace: Trace) -> Story:
+    told: list[Story] = []
+
+    def tell_it(roots: list[Node]) -> list[Node]:
+        told.append(tell(trace, roots))
+        return told[0].roots
+
+    through("story", tell_it, call_tree(trace), ordered=False)
+    return told[0]
+
+
+def _selected(story: Story, detail: Level | None, focus: tuple[str, ...]) -> list[Node]:
+    """The trees of a story down to a level, and only what is in focus."""
+    roots = story.roots
+    if focus:
+        _check_focus(focus, lifelines(roots))
+        wanted = on_focus(roots, focus)
+        roots = through("focus", lambda nodes: hide(nodes, wanted), roots, ordered=story.lanes is None)
+    if detail is not None:
+        if detail not in LEVELS:
+            raise ValueError(f"no level of detail {detail!r}: choose one of {', '.join(LEVELS)}")
+        level = down_to(detail)
+        roots = through("detail", lambda nodes: hide(nodes, level), roots, ordered=story.lanes is None)
+    return roots
 
 
 def sequence_diagram(
@@ -86,7 +107,13 @@ def sequence_diagram(
 
 def _draw(story: Story, roots: list[Node], choice: Choice, remark: str, lang: str) -> Diagram:
     said = text(lang, remark, count=choice.left_out) if choice.left_out else ""
-    return lay_out(story, hide(roots, lambda node: id(node) in choice.calls), choice.returns, lang, said)
+    chosen = through(
+        "choice",
+        lambda nodes: hide(nodes, lambda node: id(node) in choice.calls),
+        roots,
+        ordered=False,  # calls that stand in the place of several hidden ones come in turn
+    )
+    return lay_out(story, chosen, choice.returns, lang, said)
 
 
 def _check_focus(focus: Collection[str], known: list[str]) -> None:

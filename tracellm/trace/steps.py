@@ -8,10 +8,10 @@ damaged trace lacks is empty or zero here.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from tracellm.trace import names
+from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import parse_ranges
 
@@ -61,11 +61,22 @@ class Sampled:
     token_id: int | None
     text: str | None
     probability: float | None
-    candidates: list[tuple[int, str, float]]
+    listed: str
+    """The candidates as they were recorded: JSON, read when somebody asks. In a long run hardly any are looked at."""
     processors: tuple[str, ...] = ()
     tokens_left: int | None = None
     drawn_probability: float | None = None
-    drawn_candidates: tuple[tuple[int, str, float], ...] = ()
+    drawn_listed: str = "[]"
+
+    @property
+    def candidates(self) -> list[tuple[int, str, float]]:
+        """The tokens that were likeliest to the model."""
+        return _candidates(self.listed)
+
+    @property
+    def drawn_candidates(self) -> list[tuple[int, str, float]]:
+        """The likeliest of those that the processors left."""
+        return _candidates(self.drawn_listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +117,7 @@ def steps(trace: Trace) -> list[Step]:
     return list(_steps(trace))
 
 
-@lru_cache(maxsize=1)
+@per_trace
 def _steps(trace: Trace) -> tuple[Step, ...]:
     """Several reports of a trace ask for them."""
     return tuple(read_step(span) for span in trace.named(STEP_SPAN) if not span.open)
@@ -209,11 +220,11 @@ def _sampled(facts: _Facts) -> list[Sampled]:
             token_id=ids[i] if i < len(ids) else None,
             text=texts[i] if i < len(texts) else None,
             probability=probabilities[i] if i < len(probabilities) else None,
-            candidates=_candidates(_at(candidates, i, "[]")),
+            listed=_at(candidates, i, "[]"),
             processors=tuple(_at(processors, i, "").split()),
             tokens_left=left[i] if i < len(left) else None,
             drawn_probability=drawn[i] if i < len(drawn) else None,
-            drawn_candidates=tuple(_candidates(_at(drawn_candidates, i, "[]"))),
+            drawn_listed=_at(drawn_candidates, i, "[]"),
         )
         for i, request in enumerate(facts.texts(names.STEP_SAMPLED))
     ]

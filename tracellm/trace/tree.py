@@ -1,22 +1,61 @@
 """The call tree of a trace: what the call tree's text and the sequence diagram are both made from.
 
 `call_tree` makes a `Node` of each span; the passes after it (`tracellm.trace.fold`, `tracellm.report.passes`) take a
-list of nodes and give a list of nodes. `check` holds what every pass must keep.
+list of nodes and give a list of nodes. What every pass must keep is in `tracellm.trace.account`.
+
+All of it takes time and memory in proportion to the spans: about 230 bytes a node.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from tracellm.trace import names
+from tracellm.trace.collector import collector_held
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.names import Level
 from tracellm.trace.steps import Step
 
-__all__ = ["DEEPEST", "Node", "bottom_up", "call_tree", "calls_below", "check", "raised_here", "walk"]
+__all__ = ["DEEPEST", "CallKey", "Node", "Shape", "bottom_up", "call_tree", "calls_below", "raised_here", "walk"]
 
 DEEPEST = 100
 """Calls nested deeper than this, as by a user's recursive function, are counted into the node at this depth."""
+
+_TELLING = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
+"""Attributes that few calls have, and that tell a call from others of its name."""
+_LIFELINE, _THREAD = names.LIFELINE, names.THREAD_NAME
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallKey:
+    """What calls have in common that may be folded into one node. A tree has one such object for all of them."""
+
+    lifeline: str
+    name: str
+    failed: bool
+    open: bool
+    caller: tuple[Hashable, Hashable]
+    """The file and line of the user's that made the call, both None for a call of the engine's."""
+    beside: tuple[str, int, str]
+    """Machine, process id and thread, without its number: threads of one pool do the same work."""
+    engine: tuple[str, ...] = ()
+    """What a call of the start-up was given: engines made with other arguments are other engines."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """The digest of a subtree: what was called in it, in which order; not how often, and not when.
+
+    Equal subtrees have the same object, so that comparing two of any size is comparing two pointers
+    (`tracellm.trace.fold.Folder` makes them, each node's from those of its children).
+    """
+
+    key: Hashable
+    made: frozenset[Hashable]
+    """The keys of the children."""
+    below: tuple["Shape", ...]
+    apart: bool
+    """Never drawn together with a neighbour: a group of engine steps."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +64,7 @@ class Node:
 
     `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine
     steps in which nothing changed, `repeat` for a sequence of calls made several times. All but `call` have no spans
-    of their own.
+    of their own. An empty sequence may be shared by many nodes: assign another, never change it.
     """
 
     kind: Literal["call", "line", "steps", "repeat"]
@@ -36,11 +75,13 @@ class Node:
     own_ns: int = 0
     """Time not spent in children of the same thread: the owns of a thread's calls sum to the time that it was in calls,
     where these do not overlap."""
-    spans: list[Span] = field(default_factory=list)
-    children: list["Node"] = field(default_factory=list)
-    hidden: list[Span] = field(default_factory=list)
+    spans: Sequence[Span] = ()
+    children: Sequence["Node"] = ()
+    hidden: Sequence[Span] = ()
     """Calls that a pass took out of the tree; their time counts as this node's own."""
-    steps: list[Step] = field(default_factory=list)
+    steps: Sequence[Step] = ()
+    shape: Shape | None = None
+    """None until it is asked for; whoever changes `children` afterwards sets it to None again."""
 
     @property
     def span(self) -> Span:
@@ -62,6 +103,24 @@ class Node:
         """The recording ended before these calls did."""
         return bool(self.spans) and self.spans[0].open
 
+    def hide(self, spans: Iterable[Span]) -> None:
+        """Count calls in that a pass took out of the tree; their own time is not looked at."""
+        if not isinstance(self.hidden, list):
+            self.hidden = list(self.hidden)
+        self.hidden.extend(spans)
+
+    def add(self, child: "Node") -> None:
+        """Give the node one more child, after the others."""
+        if not isinstance(self.children, list):
+            self.children = list(self.children)
+        self.children.append(child)
+        self.shape = None
+
+    def replace_children(self, children: Sequence["Node"]) -> None:
+        """Give the node other children; what it knew of the subtree's shape holds no longer."""
+        self.children = children
+        self.shape = None
+
 
 def calls_below(node: Node) -> Iterator[Node]:
     """The calls that a node made itself, also those that stand below lines, steps and repeats."""
@@ -79,107 +138,177 @@ def raised_here(node: Node) -> bool:
 
 def walk(roots: Iterable[Node]) -> Iterator[Node]:
     """All nodes, each before its children, in order."""
-    stack = [iter(roots)]
+    stack = list(roots)
+    stack.reverse()
     while stack:
-        node = next(stack[-1], None)
-        if node is None:
-            stack.pop()
-        else:
-            yield node
-            stack.append(iter(node.children))
-
-
-def bottom_up(nodes: Iterable[Node], change: Callable[[list[Node]], list[Node]]) -> list[Node]:
-    """Pass every list of siblings, the deepest first, through `change`; nodes are changed in place."""
-    siblings = list(nodes)
-    for node in siblings:
+        node = stack.pop()
+        yield node
         if node.children:
-            node.children = bottom_up(node.children, change)
-    return change(siblings)
+            stack.extend(reversed(node.children))
+
+
+def bottom_up(nodes: Iterable[Node], change: Callable[[Sequence[Node]], Sequence[Node]]) -> list[Node]:
+    """Pass every list of siblings, the deepest first, through `change`; nodes are changed in place."""
+    roots = list(nodes)
+    level, parents = roots, list[list[Node]]()
+    with collector_held():
+        while level:
+            parents.append([node for node in level if node.children])
+            level = [child for node in parents[-1] for child in node.children]
+        while parents:
+            for node in parents.pop():
+                node.replace_children(change(node.children))
+        return list(change(roots))
 
 
 def call_tree(trace: Trace) -> list[Node]:
     """The calls of a trace: a node for each span, except requests' lives, under the node that called it.
 
-    What a request's life is the parent of stands under the call that submitted the request.
+    What a request's life is the parent of stands under the call that submitted the request. Siblings are in the order
+    of the trace, by their starts.
     """
-    lives = [root for root in trace.roots if root.name == names.REQUEST_SPAN]
-    roots = [root for root in trace.roots if root.name != names.REQUEST_SPAN]
-    roots += [callee for life in lives for callee in _callees(trace, life)]
-    return [_under(trace, root) for root in sorted(roots, key=lambda root: (root.start_ns, -root.end_ns))]
+    with collector_held():
+        roots, several = _link(*_nodes(trace))
+        _settle(roots, several)
+    return roots
 
 
-def _callees(trace: Trace, span: Span) -> list[Span]:
-    """What was called directly from a span, in order."""
-    children = trace.children(span)
-    if all(child.name != names.REQUEST_SPAN for child in children):
-        return children
-    found = []
-    for child in children:
-        found += _callees(trace, child) if child.name == names.REQUEST_SPAN else [child]
-    return sorted(found, key=lambda child: (child.start_ns, -child.end_ns))
-
-
-def _under(trace: Trace, root: Span) -> Node:
-    top = _node(trace, root)
-    stack = [(1, top, child) for child in reversed(_callees(trace, root))]
-    while stack:
-        depth, around, span = stack.pop()
-        if depth > DEEPEST:
-            around.hidden.append(span)
-            below = around
+def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
+    """A node for each call; the lives, each with its parent, by their ids; whether calls ran in several threads."""
+    keys = _Keys()
+    nodes: list[Node] = []
+    lives: dict[str, str | None] = {}
+    for span in trace.spans:
+        if span.name == names.REQUEST_SPAN:
+            lives[span.span_id] = span.parent_span_id
         else:
-            below = _node(trace, span)
-            around.children.append(below)
-        if depth == DEEPEST:
-            below.own_ns = span.duration_ns
-        stack.extend((depth + 1, below, child) for child in reversed(_callees(trace, span)))
-    return top
+            ns = span.end_ns - span.start_ns
+            nodes.append(Node("call", keys.of(span), 1, ns, ns, (span,)))
+    return nodes, lives, keys.several
 
 
-def _node(trace: Trace, span: Span) -> Node:
-    return Node("call", _key(span), total_ns=span.duration_ns, own_ns=_own_ns(trace, span), spans=[span])
+def _link(nodes: list[Node], lives: dict[str, str | None], several: bool) -> tuple[list[Node], bool]:
+    """Give each node its children; the roots are left."""
+    by_id = {node.spans[0].span_id: node for node in nodes}
+    roots: list[Node] = []
+    for node in nodes:
+        parent = node.spans[0].parent_span_id
+        if lives and parent in lives:
+            parent = _outside(parent, lives)
+        above = by_id.get(parent) if parent is not None else None
+        if above is None:
+            roots.append(node)
+        elif isinstance(above.children, list):
+            above.children.append(node)
+        else:
+            above.children = [node]
+    return roots, several
 
 
-def _key(span: Span) -> Hashable:
-    caller = span.attributes.get(names.CALLER_FILE), span.attributes.get(names.CALLER_LINE)
-    host, pid, thread = span.thread
-    beside = host, pid, thread.rstrip("0123456789_-")  # threads of one pool do the same work
-    told = span.attributes.get(names.ARGUMENTS, ()) if span.attributes.get(names.PHASE) == "startup" else ()
-    engine = tuple(told) if isinstance(told, list) else ()  # engines made with other arguments are other engines
-    return span.lifeline, span.name, (span.error is not None, span.open), caller, beside, engine
+def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
+    """The nearest span around a request's life that is none itself, by their ids; found once, then known."""
+    path: list[str] = []
+    while id is not None and id in lives:
+        path.append(id)
+        above = lives[id]
+        lives[id] = None  # a circle ends here
+        id = above
+    for life in path:
+        lives[life] = id
+    return id
 
 
-def _own_ns(trace: Trace, span: Span) -> int:
-    """The part of the span that no child in its own thread covers; children overlap where there are coroutines.
+def _settle(roots: Sequence[Node], several: bool) -> None:
+    """Find the own time of each node, and count what is nested too deeply into the nodes above it."""
+    level = roots
+    for _ in range(DEEPEST):
+        parents = [node for node in level if node.children]
+        for node in parents:
+            node.own_ns -= _covered_ns(node, _in_its_thread(node) if several else node.children)
+        level = [child for node in parents for child in node.children]
+    for node in level:
+        if node.children:  # drawn nowhere, so that all of the time is the node's own
+            node.hide(span for below in walk(node.children) for span in below.spans)
+            node.children = ()
+
+
+def _in_its_thread(node: Node) -> Iterator[Node]:
+    """The calls that a call made in its own thread.
 
     What another thread or process does goes on beside the call that started it, often long after; that call's own time
     goes on, too, though it may be spent in waiting. So in every thread that runs one call at a time the own times sum
     to the time that is spent in calls.
     """
-    covered, reached = 0, span.start_ns
-    for child in _callees(trace, span):
-        if child.thread != span.thread:
-            continue
-        start, end = max(child.start_ns, reached), min(child.end_ns, span.end_ns)
+    span = node.spans[0]
+    process, thread = span.process, span.attributes.get(names.THREAD_NAME)
+    for child in node.children:
+        one = child.spans[0]
+        if (one.process is process and one.attributes.get(names.THREAD_NAME) == thread) or one.thread == span.thread:
+            yield child
+
+
+def _covered_ns(node: Node, children: Iterable[Node]) -> int:
+    """The part of a call that these calls of its own cover; they overlap where there are coroutines."""
+    span = node.spans[0]
+    covered, reached, last = 0, span.start_ns, span.end_ns
+    for child in children:
+        one = child.spans[0]
+        start, end = one.start_ns, one.end_ns
+        if start < reached:
+            start = reached
+        if end > last:
+            end = last
         if end > start:
             covered += end - start
             reached = end
-    return span.duration_ns - covered
+    return covered
 
 
-def check(before: Iterable[Node], after: Iterable[Node]) -> None:
-    """Assert what every pass must keep: no span lost or doubled, time conserved, calls in their order."""
-    old, new = list(walk(before)), list(walk(after))
-    assert sorted(map(id, _spans(old))) == sorted(map(id, _spans(new))), "a pass lost or doubled spans"
-    assert sum(node.own_ns for node in old) == sum(node.own_ns for node in new), "a pass changed the time in all"
-    for node in new:
-        starts = [span.start_ns for span in node.spans]
-        assert starts == sorted(starts), f"the calls of {node.key} are out of order"
-        if node.count == 1:
-            firsts = [min(span.start_ns for one in walk([child]) for span in one.spans) for child in node.children]
-            assert firsts == sorted(firsts), f"the calls that {node.key} made are out of order"
+class _Keys:
+    """The key of each call: one object for all that are the same call."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Hashable, ...], CallKey] = {}
+        self._plain: dict[tuple[object, ...], CallKey] = {}
+        """The same for calls that nobody's line made and that ended well: nearly all, told apart by what is at hand."""
+        self._threads: set[tuple[str, int, str]] = set()
+
+    @property
+    def several(self) -> bool:
+        """Whether the calls ran in several threads or processes."""
+        return len(self._threads) > 1
+
+    def of(self, span: Span) -> CallKey:
+        """The key of a call."""
+        told = span.attributes
+        if span.error is not None or not _TELLING.isdisjoint(told):
+            return self._key(span)
+        get = told.get
+        try:
+            plain = span.name, get(_LIFELINE), get(_THREAD), id(span.process)
+            return self._plain[plain]
+        except KeyError:
+            return self._plain.setdefault(plain, self._key(span))
+        except TypeError:  # a damaged trace may have a list where a name should be
+            return self._key(span)
+
+    def _key(self, span: Span) -> CallKey:
+        get = span.attributes.get
+        host, pid, thread = span.thread
+        self._threads.add((host, pid, thread))
+        arguments = get(names.ARGUMENTS) if get(names.PHASE) == "startup" else None
+        key = CallKey(
+            lifeline=span.lifeline,
+            name=span.name,
+            failed=span.error is not None,
+            open=span.open,
+            caller=(_plain(get(names.CALLER_FILE)), _plain(get(names.CALLER_LINE))),
+            beside=(host, pid, thread.rstrip("0123456789_-")),
+            engine=tuple(map(str, arguments)) if isinstance(arguments, list) else (),
+        )
+        parts = (key.lifeline, key.name, key.failed, key.open, key.caller, key.beside, key.engine)
+        return self._made.setdefault(parts, key)
 
 
-def _spans(nodes: Iterable[Node]) -> list[Span]:
-    return [span for node in nodes for span in (*node.spans, *node.hidden)]
+def _plain(value: object) -> Hashable:
+    return value if isinstance(value, Hashable) else repr(value)

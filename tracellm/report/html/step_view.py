@@ -101,7 +101,7 @@ def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str) -> tuple[li
 def _candidates(one: Sampled, lang: str) -> list[str]:
     """The likeliest tokens as the model had them, and what the token was chosen from if that was something else."""
     said = []
-    drawn = [] if [*one.drawn_candidates] == one.candidates else one.drawn_candidates
+    drawn = [] if one.drawn_listed == one.listed else one.drawn_candidates
     for key, candidates in (("model", one.candidates), ("drawn", drawn)):
         listed = text(lang, "step.comma").join(
             f"{_token(piece)} {percent(probability)}" for _, piece, probability in candidates if probability

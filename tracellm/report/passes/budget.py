@@ -138,7 +138,8 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
             if not (node.open or story.is_long(node.span)) and (node.failed or result(node.span, 1)):
                 # Never before its call.
                 yield _Arrow(max(rank, _return_rank(node, depth, place)), order, node, is_return=True)
-        below = [(child, depth + 1, _place_below(node, child, place, first)) for child in node.children]
+        head = step_head(node) if node.kind == "steps" else None
+        below = [(child, depth + 1, _place_below(node, child is head, place, first)) for child in node.children]
         stack += reversed(below)
 
 
@@ -151,9 +152,9 @@ def _first_steps(roots: Iterable[Node]) -> dict[int, _Place]:
     return {id: place for place, id in found.items()}
 
 
-def _place_below(node: Node, child: Node, place: _Place, first: dict[int, _Place]) -> _Place:
+def _place_below(node: Node, is_head: bool, place: _Place, first: dict[int, _Place]) -> _Place:
     if node.kind == "steps":
-        return first.get(id(node)) or ("head" if child is step_head(node) else "later")
+        return first.get(id(node)) or ("head" if is_head else "later")
     return "later" if place == "head" else place
 
 

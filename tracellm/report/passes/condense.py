@@ -14,8 +14,9 @@ def condense(roots: list[Node], most: int) -> list[Node]:
     parents = [node for node in walk([top]) if any(child.kind == "steps" for child in node.children)]
     sizes = [sum(child.kind == "steps" for child in node.children) for node in parents]
     for node, room in zip(parents, _rooms(sizes, most), strict=True):
-        node.children = _condensed(node.children, room)
-    return top.children
+        if room < sum(child.kind == "steps" for child in node.children):
+            node.replace_children(_condensed(node.children, room))
+    return list(top.children)
 
 
 def _rooms(sizes: Sequence[int], most: int) -> list[int]:
@@ -30,10 +31,8 @@ def _rooms(sizes: Sequence[int], most: int) -> list[int]:
     return rooms
 
 
-def _condensed(siblings: list[Node], room: int) -> list[Node]:
+def _condensed(siblings: Sequence[Node], room: int) -> list[Node]:
     groups = [node for node in siblings if node.kind == "steps"]
-    if len(groups) <= room:
-        return siblings
     # The first decode step is kept wherever it is, and on either side of it one node stands for what is left out.
     decode = next((i for i, node in enumerate(groups) if node.steps[0].kind == "decode"), 0)
     last = len(groups) - 1

@@ -1,15 +1,21 @@
 """The folded call tree, which the call tree's text, the page and the sequence diagram all begin with: made once."""
 
-from functools import lru_cache
+from collections.abc import Hashable
+from dataclasses import replace
 
 from tracellm.report.passes.lines import under_lines
-from tracellm.report.passes.step_groups import group_steps
+from tracellm.report.passes.step_groups import AROUND, group_steps
 from tracellm.report.passes.story import Story
-from tracellm.trace.fold import fold
+from tracellm.trace.account import through
+from tracellm.trace.fold import Folder
+from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import Node, bottom_up, call_tree
+from tracellm.trace.steps import STEP_SPAN
+from tracellm.trace.tree import CallKey, Node, bottom_up, call_tree
 
 __all__ = ["fold_all", "folded"]
+
+_STEPS = AROUND | {STEP_SPAN}
 
 
 def folded(trace: Trace) -> list[Node]:
@@ -19,26 +25,23 @@ def folded(trace: Trace) -> list[Node]:
 
 def fold_all(trace: Trace, roots: list[Node], story: Story | None = None) -> list[Node]:
     """The same for trees out of which something was taken, or that are a story; these are changed."""
-    grouped = group_steps(trace, story.units, story.steps) if story and story.lanes else group_steps(trace)
-    return bottom_up(roots, lambda siblings: fold(under_lines(grouped(siblings))))
+    told = story is not None and story.lanes is not None
+    folder = Folder(lambda siblings: under_lines(grouped(siblings)), _may_stand_apart)
+    units, turns = (story.units, story.steps) if story and told else (None, None)
+    grouped = group_steps(trace, units, turns, folder)
+    return through("fold", lambda nodes: bottom_up(nodes, folder.change), roots, ordered=not told)
 
 
-@lru_cache(maxsize=1)
+def _may_stand_apart(key: Hashable) -> bool:
+    """Whether a call may be one that a line of the user's made, or that an engine step is made by, or a part's."""
+    return not isinstance(key, CallKey) or key.name in _STEPS or key.caller != (None, None)
+
+
+@per_trace
 def _folded(trace: Trace) -> list[Node]:
     return fold_all(trace, call_tree(trace))
 
 
 def _copy(node: Node) -> Node:
     """The later passes change children, hidden calls and own times; the rest may be shared."""
-    children = [_copy(child) for child in node.children]
-    return Node(
-        node.kind,
-        node.key,
-        node.count,
-        node.total_ns,
-        node.own_ns,
-        spans=node.spans,
-        children=children,
-        hidden=node.hidden.copy(),
-        steps=node.steps,
-    )
+    return replace(node, children=[_copy(child) for child in node.children], hidden=list(node.hidden))

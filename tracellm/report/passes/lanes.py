@@ -9,6 +9,7 @@ wait for another lane.
 from bisect import bisect_right
 
 from tracellm.trace import names
+from tracellm.trace.collector import collector_held
 from tracellm.trace.model import Span, Trace
 
 __all__ = ["WAITS", "Lane", "Lanes"]
@@ -32,14 +33,16 @@ class Lanes:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._of: dict[str, Lane] = {}
+        self._lanes: dict[Lane, Lane] = {}
         self.heads: dict[Lane, Span] = {}
         """The first call of each lane that is not a process's main thread."""
         self._begins: set[str] = set()
         self._long: set[str] = set()
         self._hosts: set[str] = set()
-        for root in trace.roots:
-            for span in reversed(self._walk(root)):
-                self._look_up(span)
+        self._starts: dict[str, dict[Lane, list[int]]] = {}  # of a call's callees: when those in each thread began
+        with collector_held():
+            for span in reversed(self._callers_first()):
+                self._look_up(span, trace.by_id.get(span.parent_span_id or ""))
 
     @property
     def several(self) -> bool:
@@ -62,62 +65,69 @@ class Lanes:
         """Whether a plain call, or one below it, waits for another lane or starts one: what that did belongs in it."""
         return span.span_id in self._hosts
 
-    def _walk(self, root: Span) -> list[Span]:
-        """Find the lane of a root and of all below it; gives these, each after its caller."""
-        path: list[Span] = []
-        walked: list[Span] = []
-        for depth, span in self._trace.walk(root):
-            del path[depth:]
-            lane = self._lane(span, path[-1] if path else None)
-            self._of[span.span_id] = lane
-            if lane[1]:
-                self.heads.setdefault(lane, span)
-            path.append(span)
-            walked.append(span)
-        return walked
+    def _callers_first(self) -> list[Span]:
+        """Find the lane of every call; gives the calls, each after the one that made it."""
+        by_id = self._trace.by_id
+        found: list[Span] = []
+        for span in self._trace.spans:
+            path = [span]  # a call that seems to have begun before its caller, as other clocks have it, comes after it
+            while path[-1].span_id not in self._of:
+                parent = by_id.get(path[-1].parent_span_id or "")
+                if parent is not None and parent.span_id not in self._of and len(path) < len(by_id):
+                    path.append(parent)
+                    continue
+                self._settle(path[-1], parent)
+                found.append(path.pop())
+                if not path:
+                    break
+        return found
 
-    def _lane(self, span: Span, parent: Span | None) -> Lane:
-        own = _pid(span), _thread(span)
-        if parent is None:
-            return own
-        if own != (_pid(parent), _thread(parent)):
-            self._begins.add(span.span_id)
-            return own
-        if _kind(span) == "loop" and (_outlives(span, parent) or self._beside_others(span, parent)):
-            self._begins.add(span.span_id)
-            return own[0], f"{own[1]}|{span.name}"
-        return self._of[parent.span_id]
+    def _settle(self, span: Span, parent: Span | None) -> None:
+        own = _thread(span)
+        lane = self._lanes.setdefault(own, own)
+        if parent is not None:
+            if own != _thread(parent):
+                self._begins.add(span.span_id)
+            elif _kind(span) == "loop" and (_outlives(span, parent) or self._beside_others(span, parent)):
+                self._begins.add(span.span_id)
+                lane = own[0], f"{own[1]}|{span.name}"
+            else:
+                lane = self._of.get(parent.span_id, lane)
+        self._of[span.span_id] = lane
+        if lane[1]:
+            self.heads.setdefault(lane, span)
 
     def _beside_others(self, span: Span, parent: Span) -> bool:
         """Whether the same caller made other calls while this one went on."""
-        own = _pid(span), _thread(span)
-        calls = self._trace.children(parent)
-        after = bisect_right(calls, span.start_ns, key=lambda one: one.start_ns)
-        following = (one for one in calls[after:] if (_pid(one), _thread(one)) == own)
-        return next((one.start_ns < span.end_ns for one in following), False)
+        if parent.span_id not in self._starts:
+            threads = self._starts[parent.span_id] = {}
+            for one in self._trace.children(parent):
+                threads.setdefault(_thread(one), []).append(one.start_ns)
+        starts = self._starts[parent.span_id][_thread(span)]
+        after = bisect_right(starts, span.start_ns)
+        return after < len(starts) and starts[after] < span.end_ns
 
-    def _look_up(self, span: Span) -> None:
-        """What a call is, its callees being known."""
-        for child in self._trace.children(span):
-            if child.span_id in self._begins or child.span_id in self._hosts:
-                self._hosts.add(span.span_id)
-            elif child.span_id in self._long and not _outlives(child, span):
-                self._long.add(span.span_id)
+    def _look_up(self, span: Span, parent: Span | None) -> None:
+        """What a call is, its callees being known, and what follows from it for its caller."""
+        id = span.span_id
         if _kind(span) in LONG:
-            self._long.add(span.span_id)
+            self._long.add(id)
         if span.name in _WAITS_LONG:
-            self._hosts.add(span.span_id)
-        if span.span_id in self._long:
-            self._hosts.discard(span.span_id)
+            self._hosts.add(id)
+        if id in self._long:
+            self._hosts.discard(id)
+        if parent is None:
+            return
+        if id in self._begins or id in self._hosts:
+            self._hosts.add(parent.span_id)
+        elif id in self._long and not _outlives(span, parent):
+            self._long.add(parent.span_id)
 
 
-def _pid(span: Span) -> int:
-    return span.process.pid if span.process else 0
-
-
-def _thread(span: Span) -> str:
+def _thread(span: Span) -> Lane:
+    """The process and the thread that a call ran in; the main thread has no name."""
     told = span.attributes.get(names.THREAD_NAME)
-    return told if isinstance(told, str) and told != "MainThread" else ""
+    return span.process.pid if span.process else 0, told if isinstance(told, str) and told != "MainThread" else ""
 
 
 def _kind(span: Span) -> str:

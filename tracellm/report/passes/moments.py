@@ -45,20 +45,34 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
     by_lane: dict[Lane, list[Span]] = {}
     for part in parts:
         by_lane.setdefault(lanes.of(part), []).append(part)
+    sends, came = _traffic(trace, lanes)
+    beside: dict[int, list[Span]] = {}
+    for lane, there in by_lane.items():
+        if lane[1]:
+            beside.setdefault(lane[0], []).extend(part for part in there if not lanes.begins(part))
     for pid in {lane[0] for lane in by_lane}:
         core = by_lane.get((pid, ""), [])
-        sends = [one.send for one in trace.messages if lanes.of(one.send)[0] == pid and lanes.of(one.send) != (pid, "")]
         if any(part.span_id in steps for part in core):
-            came = [one.receive.start_ns for one in trace.messages if one.receive and _pid(one.receive) == pid]
-            _tell_turns(core, sends, sorted(came), taken, until, steps, told)
-            beside = [part for lane, there in by_lane.items() if lane[0] == pid and lane[1] for part in there]
-            sent = {send.span_id for send in sends}
-            _tell_what_came(
-                core, [part for part in beside if not lanes.begins(part) and part.span_id not in sent], told
-            )
+            sent = sends.get(pid, [])
+            _tell_turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, told)
+            ids = {send.span_id for send in sent}
+            _tell_what_came(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], told)
     _tell_waits(by_lane, waits, told)
     _keep_order(by_lane, told)
     return told
+
+
+def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
+    """What each process sent from a thread or task beside its main one, and when what it received came; by its id."""
+    sends: dict[int, list[Span]] = {}
+    came: dict[int, list[int]] = {}
+    for message in trace.messages:
+        pid, beside = lanes.of(message.send)
+        if beside:
+            sends.setdefault(pid, []).append(message.send)
+        if message.receive is not None:
+            came.setdefault(_pid(message.receive), []).append(message.receive.start_ns)
+    return sends, came
 
 
 def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
@@ -97,14 +111,18 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]
 
 def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
     """The step that a part is or holds, by the part's span id."""
-    known = frozenset(parts)
+    part_of: dict[str, str | None] = {id: id for id in parts}
     found: dict[str, Span] = {}
     for step in trace.named(STEP_SPAN):
+        path: list[str] = []
         above: Span | None = step
-        while above is not None and above.span_id not in known:
+        while above is not None and above.span_id not in part_of:
+            path.append(above.span_id)
             above = trace.parent(above)
-        if above is not None:
-            found[above.span_id] = step
+        part = part_of[above.span_id] if above is not None else None
+        part_of.update(dict.fromkeys(path, part))  # the next step has many of these above it, too
+        if part is not None:
+            found[part] = step
     return found
 
 
@@ -121,6 +139,9 @@ def _tell_turns(
     starts = [part.start_ns for part in core]
     sent: dict[int, list[Span]] = {}
     before = len(core)  # the place of the step whose outputs were sent next
+    last_step: list[int] = []  # of each place, that of the last step up to it; 0 where there is none
+    for place, part in enumerate(core):
+        last_step.append(place if part.span_id in steps or not last_step else last_step[-1])
     for send in reversed(sends):
         outputs = send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS"
         owner = bisect_left(starts, send.start_ns) - 1
@@ -128,12 +149,13 @@ def _tell_turns(
             owner = min(owner, before - 1)  # each step's outputs are one message
         if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
             owner -= 1  # that step is still being made: what is sent now is of the one before
-        while owner > 0 and core[owner].span_id not in steps and not _answers(core[owner], send):
-            owner -= 1
+        if outputs and owner > 0:
+            owner = last_step[owner]  # of anything else the last call before it may be the one that it answers
         if owner >= 0:
-            sent.setdefault(owner, []).insert(0, send)
+            sent.setdefault(owner, []).append(send)
             before = owner if outputs else before
     for place, send_list in sent.items():
+        send_list.reverse()
         step = steps.get(core[place].span_id)
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
@@ -171,10 +193,6 @@ def _tell_what_came(core: Sequence[Span], others: Sequence[Span], told: dict[str
         if place < len(core):
             taken_up = told[core[place].span_id]
             told[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
-
-
-def _answers(part: Span, send: Span) -> bool:
-    return send.attributes.get(names.MESSAGE_TYPE) != "OUTPUTS" and part.start_ns < send.start_ns
 
 
 def _tell_waits(by_lane: dict[Lane, list[Span]], waits: dict[str, str], told: dict[str, Moment]) -> None:

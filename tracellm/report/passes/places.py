@@ -45,9 +45,10 @@ class Places:
         self._with_script = {_pid(root.span) for root in roots if root.spans and script_of(root.span)}
         self._drawn = {span.span_id for node in walk(roots) if node.kind == "call" for span in node.spans}
         calls: list[tuple[Place, Place]] = []
-        of_steps: list[tuple[Place, Place]] = []
+        to_steps: set[int] = set()  # which of the calls lead to a step or are part of one
         for root in roots:
-            self._collect(root, root, calls, of_steps, in_step=False)
+            self._collect(root, root, calls, to_steps, in_step=False)
+        of_steps = [call for number, call in enumerate(calls) if number in to_steps]
         self.order = sorted(in_order(calls, of_steps), key=self._side)
         shown = [f"{_shown(place.name)} {_shown(place.loop)}".rstrip() for place in self.order]
         self.ids = dict(zip(self.order, readable_ids(shown), strict=True))
@@ -62,8 +63,8 @@ class Places:
     def caller(self, node: Node, around: Node) -> Place:
         """The lifeline that calls `node`, which is drawn within `around`."""
         story = self._story
-        part = story.part_of.get(node.span.span_id)
-        if part is not None and (around.kind != "call" or story.part_of.get(around.span.span_id) != part):
+        part = story.part_of(node.span)
+        if part is not None and (around.kind != "call" or story.part_of(around.span) != part):
             caller = story.callers[part]
             return self._from_outside(node.span) if caller is None else self.of(self._nearest_drawn(caller))
         if around.kind == "call" and around is not node:
@@ -126,19 +127,19 @@ class Places:
         node: Node,
         around: Node,
         calls: list[tuple[Place, Place]],
-        of_steps: list[tuple[Place, Place]],
+        to_steps: set[int],
         in_step: bool,
     ) -> bool:
         """Add every caller and callee from `node` down; whether a step is among them."""
-        before, number = len(of_steps), len(calls)
+        number = len(calls)
         inner = around
         if node.kind == "call":
             inner = node
             calls.append(self.ends(node, around))
         head = step_head(node) if node.kind == "steps" else None
-        leads = [self._collect(child, inner, calls, of_steps, in_step or child is head) for child in node.children]
+        leads = [self._collect(child, inner, calls, to_steps, in_step or child is head) for child in node.children]
         if node.kind == "call" and (in_step or any(leads)):
-            of_steps.insert(before, calls[number])
+            to_steps.add(number)
         return in_step or any(leads)
 
     def ends(self, node: Node, around: Node) -> tuple[Place, Place]:
@@ -175,6 +176,6 @@ def _spans(roots: Iterable[Node], story: Story) -> Iterator[Span]:
                 yield sent.sender
                 if sent.receiver is not None:
                     yield sent.receiver
-            caller = story.callers.get(story.part_of.get(node.span.span_id, ""))
+            caller = story.callers.get(story.part_of(node.span) or "")
             if caller is not None:
                 yield caller

@@ -3,7 +3,7 @@
 A hidden call's time and spans go to the call that made it, and the calls that it made stand in its place.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tracellm.trace.names import LEVELS, Level
 from tracellm.trace.tree import Node, walk
@@ -20,12 +20,15 @@ def hide(roots: Iterable[Node], shown: Callable[[Node], bool]) -> list[Node]:
 
 
 def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
+    if not node.children:
+        return
     children: list[Node] = []
     for child in node.children:
         _hide_below(child, shown)
         if child.kind == "call" and not shown(child):
             node.own_ns += child.own_ns
-            node.hidden += [*child.spans, *child.hidden]
+            node.hide(child.spans)
+            node.hide(child.hidden)
             children += _in_its_place(child, node.count)
         else:
             children.append(child)
@@ -33,11 +36,11 @@ def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
     for child in children:
         if child.kind != "call" and not child.children:
             node.own_ns += child.own_ns
-            node.hidden += child.hidden
-    node.children = [child for child in children if child.kind == "call" or child.children]
+            node.hide(child.hidden)
+    node.replace_children([child for child in children if child.kind == "call" or child.children])
 
 
-def _in_its_place(hidden: Node, of: int) -> list[Node]:
+def _in_its_place(hidden: Node, of: int) -> Sequence[Node]:
     """The calls that a hidden one made. Several that were made several times still come in turn."""
     if hidden.count <= of or len(hidden.children) < 2:
         return hidden.children

@@ -6,31 +6,36 @@ and no call of the client's is around its steps, the group is the step's turn: w
 sent and taken after it.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
 
 from tracellm.report.changes import alike
-from tracellm.trace.fold import fold, merge
+from tracellm.trace.fold import Folder
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, steps
 from tracellm.trace.tree import Node, walk
 
-__all__ = ["group_steps", "step_head", "steps_key"]
+__all__ = ["AROUND", "group_steps", "step_head", "steps_key"]
 
 AROUND = frozenset({"LLMEngine.step", "EngineCoreProc._process_engine_step"})
 """The calls that make one engine step happen: on clients of this process, and in the engine core's own."""
 
 
 def group_steps(
-    trace: Trace, units: Mapping[str, str] | None = None, turns: Mapping[str, str] | None = None
-) -> Callable[[list[Node]], list[Node]]:
+    trace: Trace,
+    units: Mapping[str, str] | None = None,
+    turns: Mapping[str, str] | None = None,
+    folder: Folder | None = None,
+) -> Callable[[Sequence[Node]], Sequence[Node]]:
     """A change of siblings, for `bottom_up`: each run of alike steps becomes a `steps` node.
 
     Args:
         trace: whose steps.
         units: the span that repeats with each step, and the step's span, both by their ids, where a story knows them.
         turns: the step whose turn a call belongs to, both as span ids, for steps that no call of `units` is around.
+        folder: what merges the steps of a group; the same that folds what is below them knows their digests.
     """
+    folder = folder or Folder()
     known = {step.span.span_id: step for step in steps(trace)}
     if units is None:
         step_of = {_unit(trace, step.span).span_id: step for step in known.values()}
@@ -38,36 +43,12 @@ def group_steps(
         step_of = {unit: known[id] for unit, id in units.items() if id in known}
     turn_of = {id: known[step] for id, step in (turns or {}).items() if step in known}
 
-    def change(siblings: list[Node]) -> list[Node]:
-        if any(node.spans and node.span.span_id in turn_of for node in siblings):
-            siblings = _turns(siblings, turn_of)
-        return change_units(siblings)
-
-    def change_units(siblings: list[Node]) -> list[Node]:
-        if not any(node.spans and node.span.span_id in step_of for node in siblings):
-            return siblings
-        found: list[Node] = []
-        waiting: list[Node] = []  # calls since the last step: do they belong to the next one?
-        groups: list[list[Node]] = []
-        usual: list[Hashable] | None = None  # what comes between two steps
-        for node in siblings:
-            step = step_of.get(node.span.span_id) if node.kind == "call" else None
-            if step is None:
-                waiting.append(node)
-                continue
-            if usual is None:
-                usual = _between(siblings, step_of)
-            lead = _common_end(waiting, usual)
-            found += waiting[: len(waiting) - lead]
-            one = _one_step(step, [*waiting[len(waiting) - lead :], node])
-            if groups and lead == len(waiting) and _goes_on(groups[-1][-1], one):
-                groups[-1].append(one)
-            else:
-                groups.append([one])
-                found.append(one)  # its place; what it is merged with comes later
-            waiting = []
-        merged = {id(group[0]): merge(group) for group in groups}
-        return [merged.get(id(node), node) for node in found] + waiting
+    def change(siblings: Sequence[Node]) -> Sequence[Node]:
+        if turn_of and any(node.spans and node.spans[0].span_id in turn_of for node in siblings):
+            siblings = _turns(siblings, turn_of, folder)
+        if any(node.spans and node.spans[0].span_id in step_of for node in siblings):
+            siblings = _units(siblings, step_of, folder)
+        return siblings
 
     return change
 
@@ -80,7 +61,30 @@ def step_head(group: Node) -> Node:
     return group.children[-1]
 
 
-def _turns(siblings: list[Node], turn_of: Mapping[str, Step]) -> list[Node]:
+def _units(siblings: Sequence[Node], step_of: Mapping[str, Step], folder: Folder) -> list[Node]:
+    """The siblings with each run of alike steps, and of what repeats with them, as one node."""
+    found: list[Node] = []
+    waiting: list[Node] = []  # calls since the last step: do they belong to the next one?
+    groups: list[list[Node]] = []
+    usual = _between(siblings, step_of)
+    for node in siblings:
+        step = step_of.get(node.span.span_id) if node.kind == "call" else None
+        if step is None:
+            waiting.append(node)
+            continue
+        lead = _common_end(waiting, usual)
+        found += waiting[: len(waiting) - lead]
+        one = _one_step(step, [*waiting[len(waiting) - lead :], node])
+        if groups and lead == len(waiting) and _goes_on(groups[-1][-1], one):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+            found.append(one)  # its place; what it is merged with comes later
+        waiting = []
+    return [*_merged(found, groups, folder), *waiting]
+
+
+def _turns(siblings: Sequence[Node], turn_of: Mapping[str, Step], folder: Folder) -> list[Node]:
     """The siblings with each run of alike turns as one node."""
     found: list[Node] = []
     groups: list[list[Node]] = []
@@ -90,16 +94,21 @@ def _turns(siblings: list[Node], turn_of: Mapping[str, Step]) -> list[Node]:
 
     for step, members in groupby(siblings, turn):
         nodes = list(members)
-        if step is None or not any(step.span in one.spans for node in nodes for one in walk([node])):
+        if step is None or not any(step.span is span for one in walk(nodes) for span in one.spans):
             found += nodes
             continue
-        one = _one_step(step, fold(nodes))
+        one = _one_step(step, folder.fold(nodes))
         if groups and found[-1] is groups[-1][0] and _goes_on(groups[-1][-1], one):
             groups[-1].append(one)
         else:
             groups.append([one])
             found.append(one)
-    merged = {id(group[0]): merge(group) for group in groups}
+    return _merged(found, groups, folder)
+
+
+def _merged(found: Sequence[Node], groups: Sequence[Sequence[Node]], folder: Folder) -> list[Node]:
+    """What was found, with each group in the place of its first."""
+    merged = {id(group[0]): folder.merge(group) for group in groups}
     return [merged.get(id(node), node) for node in found]
 
 
@@ -113,7 +122,7 @@ def _unit(trace: Trace, span: Span) -> Span:
     return span
 
 
-def _between(siblings: list[Node], step_of: dict[str, Step]) -> list[Hashable]:
+def _between(siblings: Sequence[Node], step_of: Mapping[str, Step]) -> list[Hashable]:
     """The keys of the calls between the first step and the second; empty when there is one step only."""
     places = [i for i, node in enumerate(siblings) if node.spans and node.span.span_id in step_of]
     return [node.key for node in siblings[places[0] + 1 : places[1]]] if len(places) > 1 else []
@@ -127,7 +136,7 @@ def _common_end(nodes: list[Node], keys: list[Hashable]) -> int:
     return length
 
 
-def _one_step(step: Step, children: list[Node]) -> Node:
+def _one_step(step: Step, children: Sequence[Node]) -> Node:
     failed = any(node.failed for node in children)
     total_ns = sum(node.total_ns for node in children)
     return Node("steps", steps_key(step, failed), total_ns=total_ns, children=children, steps=[step])

@@ -13,11 +13,12 @@ from tracellm.report.passes.lanes import Lane, Lanes
 from tracellm.report.passes.moments import moments
 from tracellm.report.passes.telling import Teller
 from tracellm.report.titles import script_of
+from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Message, Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, steps
 from tracellm.trace.tree import Node, walk
 
-__all__ = ["Sent", "Story", "tell"]
+__all__ = ["Sent", "Story", "is_story", "tell"]
 
 AROUND = "LLMEngine.step"
 """The call by which the script makes a step happen, also where it is another process that makes it."""
@@ -41,7 +42,6 @@ class Story:
     Attributes:
         roots: the trees; a part stands among the calls of another.
         callers: for each part, by its span id, the span that called it; None for a root of its own.
-        part_of: the part that a call is in, both as span ids; a call that is in none is the script's.
         units: the `LLMEngine.step` that a step was drawn into, and the step, both as span ids.
         steps: the step whose turn a part belongs to, both as span ids; only of steps that are in no such call.
         messages: for each message, by the id of the span that encoded it: it, who sent and who received it.
@@ -51,12 +51,12 @@ class Story:
 
     roots: list[Node]
     callers: dict[str, Span | None] = field(default_factory=dict)
-    part_of: dict[str, str] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     steps: dict[str, str] = field(default_factory=dict)
     messages: dict[str, Sent] = field(default_factory=dict)
     lanes: Lanes | None = None
     trace: Trace | None = None
+    _part_of: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def steps_that_sent(self) -> frozenset[str]:
@@ -68,6 +68,20 @@ class Story:
         parent = self.trace.parent(span) if self.trace else None
         return parent if parent and self.lanes and self.lanes.of(parent) == self.lanes.of(span) else None
 
+    def part_of(self, span: Span) -> str | None:
+        """The part that a call is in, by its span id; None for a call of the script's."""
+        path: list[str] = []
+        above: Span | None = span if self.trace else None
+        while above is not None and above.span_id not in self._part_of:
+            if above.span_id in self.callers:
+                self._part_of[above.span_id] = above.span_id
+                break
+            path.append(above.span_id)
+            above = self.trace.parent(above) if self.trace else None
+        part = self._part_of[above.span_id] if above is not None else None
+        self._part_of.update(dict.fromkeys(path, part))
+        return part
+
     def is_long(self, span: Span) -> bool:
         """Whether a call is drawn without what it did, which stands where it happened."""
         return self.lanes is not None and self.lanes.is_long(span) and not script_of(span)
@@ -77,11 +91,20 @@ class Story:
         return self.lanes.heads.get(self.lanes.of(span)) if self.lanes else None
 
 
+def is_story(trace: Trace) -> bool:
+    """Whether several processes, threads or tasks have to be told as one."""
+    return bool(trace.messages) or lanes_of(trace).several
+
+
+lanes_of = per_trace(Lanes)
+"""The lanes of a trace."""
+
+
 def tell(trace: Trace, roots: list[Node]) -> Story:
     """The story of these trees, which are changed. Every span stays, in a node or hidden in one."""
-    lanes = Lanes(trace)
-    if not lanes.several and not trace.messages:
+    if not is_story(trace):
         return Story(roots)
+    lanes = lanes_of(trace)
     story = Story(roots, lanes=lanes, trace=trace)
     _hide_messages(trace, roots)
     parts: list[Node] = []
@@ -95,8 +118,6 @@ def tell(trace: Trace, roots: list[Node]) -> Story:
     when = moments(trace, lanes, [node.span for node in parts])
     for node in parts:
         _mark(node, lanes, story)
-        for below in walk([node]):
-            story.part_of[below.span.span_id] = node.span.span_id
     parts.sort(key=lambda node: when[node.span.span_id].key)
     if top is None:
         top = Node("repeat", ("repeat", ()))
@@ -145,28 +166,29 @@ def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
     sends = {one.send.span_id for one in trace.messages}
     receives = {one.receive.span_id for one in trace.messages if one.receive is not None}
     for node in list(walk(roots)):
-        kept = []
+        if not node.children:
+            continue
+        taken = sends if node.span.span_id in sends else receives
         for child in node.children:
-            if child.span.span_id in receives:
+            if taken is sends or child.span.span_id in receives:
                 _swallow(node, child)
-            else:
-                kept.append(child)
-        node.children = kept
-        if node.span.span_id in sends:
-            for child in node.children:
-                _swallow(node, child)
-            node.children = []
+        kept = [] if taken is sends else [child for child in node.children if child.span.span_id not in receives]
+        if len(kept) < len(node.children):
+            node.replace_children(kept)
 
 
 def _swallow(node: Node, child: Node) -> None:
     for below in walk([child]):
         node.own_ns += below.own_ns
-        node.hidden += [*below.spans, *below.hidden]
+        node.hide(below.spans)
+        node.hide(below.hidden)
 
 
 def _detach(root: Node, lanes: Lanes, story: Story) -> Iterator[Node]:
     """Take the parts out of a tree: what began a lane of its own, and what a long call did."""
     for node in list(walk([root])):
+        if not node.children:
+            continue
         long = story.is_long(node.span)
         kept = []
         for child in node.children:
@@ -175,7 +197,8 @@ def _detach(root: Node, lanes: Lanes, story: Story) -> Iterator[Node]:
                 yield child
             else:
                 kept.append(child)
-        node.children = kept
+        if len(kept) < len(node.children):
+            node.replace_children(kept)
 
 
 def _mark(part: Node, lanes: Lanes, story: Story) -> None:

@@ -6,12 +6,16 @@ from tracellm.report.passes.lanes import Lanes
 from tracellm.report.passes.moments import Moment
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.tree import Node
+from tracellm.trace.tree import DEEPEST, Node
 
 __all__ = ["Teller"]
 
 _RECENT = 50
 """Of so many parts told last, one may be the call in which the next was started."""
+_FARTHEST = 1000
+"""Of so many calls above a part."""
+
+_COROUTINES = ("coroutine", "async_generator")
 
 
 class Teller:
@@ -56,7 +60,7 @@ class Teller:
                 inside.setdefault(id(into), (into, []))[1].append(part)
         if upcoming is not None:
             told += [upcoming, *own]
-        node.children = self._gathered(told)
+        node.replace_children(self._gathered(told))
         return list(inside.values())
 
     def _gathered(self, told: list[Node]) -> list[Node]:
@@ -67,18 +71,26 @@ class Teller:
             caller = self._callers.get(node.span.span_id)
             while running and (caller is None or running[-1].span is not caller):
                 running.pop()
-            (running[-1].children if running else found).append(node)
-            if node.span.attributes.get(names.CALL_KIND) in ("coroutine", "async_generator"):
+            if running:
+                running[-1].add(node)
+            else:
+                found.append(node)
+            if node.span.attributes.get(names.CALL_KIND) in _COROUTINES and len(running) < DEEPEST:
                 running.append(node)
         return found
 
     def _ancestors(self, part: Node, told: list[Node]) -> list[Node]:
         """Of the parts told before, the one in whose call this one was started."""
-        found: set[str] = set()
+        recent = {one.span.span_id: one for one in told[-_RECENT:] if one.spans and self._lanes.is_host(one.span)}
+        if not recent:
+            return []
+        found: list[str] = []
         above = self._trace.parent(part.span)
-        while above is not None:
-            if self._lanes.is_host(above):
-                found.add(above.span_id)
+        for _ in range(_FARTHEST):
+            if above is None:
+                break
+            if above.span_id in recent:
+                found.append(above.span_id)
             above = self._trace.parent(above)
-        recent = reversed(told[-_RECENT:])
-        return [one for one in recent if found and one.kind == "call" and one.span.span_id in found][:1]
+        # The one told last.
+        return [one for id, one in reversed(recent.items()) if id in found][:1]
