@@ -14,6 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tracellm.trace import otlp
 from tracellm.trace.model import Event, Link, Process, Span
+from tracellm.trace.otlp import decoding
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 texts = st.text(max_size=20)  # any Unicode text but halves of surrogate pairs
@@ -126,6 +127,70 @@ def test_what_others_write():
     assert read.attributes == {"a": 3, "b": ""}
     assert read.error == "error"
     assert process.name == "main"
+
+
+def read_value(value: dict[str, Any]) -> Any:
+    """One attribute's value, as it is read."""
+    span = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "s", "startTimeUnixNano": "1", "endTimeUnixNano": "2"}
+    span |= {"attributes": [{"key": "a", "value": value}]}
+    [(_, [read])] = otlp.decode(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode())
+    return read.attributes["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ({"bytesValue": "AAE="}, "AAE="),
+        ({"kvlistValue": {"values": []}}, '{"values": []}'),
+        ({"arrayValue": {"values": [{"arrayValue": {"values": []}}]}}, ['{"values": []}']),
+        ({"arrayValue": {"values": [{"intValue": "1"}, {"stringValue": "x"}]}}, ["1", "x"]),
+        ({"arrayValue": {}}, []),
+        ({"intValue": str(2**63)}, str(2**63)),
+        ({"doubleValue": "Infinity"}, math.inf),
+        ({}, ""),
+    ],
+)
+def test_what_attributes_here_cannot_hold(value: dict[str, Any], read: Any):
+    """What OpenTelemetry's attributes have no type for is kept as text, so that every value has one of their types."""
+    assert read_value(value) == read
+    assert type(read_value(value)) is type(read)
+
+
+@pytest.mark.parametrize("time", [-1, "-1", 2**64, str(2**64), "x", 1.5, None, True])
+def test_times_that_are_none(time: Any):
+    """A time is a number of 64 bits without a sign."""
+    span = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "s", "startTimeUnixNano": 0, "endTimeUnixNano": 1}
+    for name in ("startTimeUnixNano", "endTimeUnixNano"):
+        document = {"resourceSpans": [{"scopeSpans": [{"spans": [{**span, name: time}]}]}]}
+        with pytest.raises(otlp.OtlpError):
+            otlp.decode(json.dumps(document).encode())
+
+
+def test_a_decoder_reads_nothing_twice():
+    """Spans of several lines with equal attributes have the same dict, and those of one process the same process."""
+    decoder = otlp.Decoder()
+    told = {"a": 1, "b": ["x", "y"]}, {"a": 1, "b": ["x", "z"]}, {"a": True, "b": ["x", "y"]}
+    lines = [
+        otlp.encode(Process(1, "main", {"process.pid": 1}), [Span("s", "1" * 32, f"{i:016x}", None, 1, 2, one)])
+        for i, one in enumerate([*told, *told])
+    ]
+    found = [one for line in lines for one in decoder.decode(line)]
+    read = [span for _, spans in found for span in spans]
+    assert repr([span.attributes for span in read]) == repr([*told, *told])
+    assert [read[i].attributes is read[i + 3].attributes for i in range(3)] == [True] * 3
+    assert read[0].attributes["b"] is not read[1].attributes["b"]
+    assert len({id(process) for process, _ in found}) == 1
+
+
+def test_what_a_decoder_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    """However many attributes come, it keeps no more than so many, and reads the same."""
+    monkeypatch.setattr(decoding, "_MEMORY_LIMIT", 3)
+    decoder = otlp.Decoder()
+    spans = [Span("s", "1" * 32, f"{i:016x}", None, 1, 2, {"a": i % 7, "b": "x" * i * 100}) for i in range(40)]
+    [(_, read)] = decoder.decode(otlp.encode(Process(1, "main"), spans))
+    assert [span.attributes for span in read] == [span.attributes for span in spans]
+    assert max(map(len, (decoder._remembered, decoder._single))) <= 3
+    assert max(map(len, decoder._remembered)) <= decoding._LONGEST_REMEMBERED
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Run folders on disk: whole, torn, damaged, and things that are none."""
 
+import gc
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tracellm.trace import names, otlp
+from tracellm.trace import names, otlp, run_folder
 from tracellm.trace.model import Process, Span
 from tracellm.trace.run_folder import RunFolder, RunFolderError, write_manifest
 
@@ -121,6 +123,84 @@ def test_a_file_that_is_no_trace(folder: Path):
     assert RunFolder.open(folder).problems == [
         "trace/x.jsonl is no trace: none of its 2 lines is an OTLP JSON document"
     ]
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x89PNG\r\n\x1a\n\x00\x00", b'{"a": [1, 2]}', b'{\n  "resourceSpans": []\n}', b"x"]
+)
+def test_another_kind_of_file(folder: Path, content: bytes):
+    """A picture, a JSON file that is no trace or is spread over lines: no trace, though its last line has no end."""
+    (folder / "trace" / "x.jsonl").write_bytes(content)
+    [problem] = RunFolder.open(folder).problems
+    assert problem.startswith("trace/x.jsonl is no trace: none of its")
+
+
+def test_a_last_line_without_a_newline(folder: Path):
+    """It is read if it is whole."""
+    file = folder / "trace" / "main-7.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    run = RunFolder.open(folder)
+    assert (len(run.trace.spans), run.problems) == (3, [])
+
+
+def test_a_mark_of_the_encoding_and_carriage_returns(folder: Path):
+    """What an editor on Windows leaves in a file harms nothing."""
+    file = folder / "trace" / "main-7.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    run = RunFolder.open(folder)
+    assert (len(run.trace.spans), run.problems) == (3, [])
+
+
+def test_a_line_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A line that would fill the memory is skipped as corrupt, and what comes after it is read."""
+    monkeypatch.setattr(run_folder, "_LONGEST_LINE", 4096)
+    file = folder / "trace" / "main-7.jsonl"
+    before = file.read_bytes()
+    file.write_bytes(before + line(*map(span, range(100, 200))) + line(span(4)) + b"x" * 5000)
+    run = RunFolder.open(folder)
+    assert len(run.trace.spans) == 4
+    assert run.problems == ["trace/main-7.jsonl: 2 corrupt lines skipped: 3, 5"]
+
+
+def test_what_is_no_file(folder: Path):
+    """A folder, a pipe or a link to nothing in a trace's place is told of; nobody waits for a pipe."""
+    (folder / "trace" / "a.jsonl").mkdir()
+    os.mkfifo(folder / "trace" / "b.jsonl")
+    (folder / "trace" / "c.jsonl").symlink_to("nowhere")
+    (folder / "run.json").unlink()
+    os.mkfifo(folder / "run.json")
+    run = RunFolder.open(folder)
+    assert len(run.trace.spans) == 3
+    assert [problem.code for problem in run.problems] == ["manifest_damaged", *["trace_unreadable"] * 3]
+
+
+def test_a_corrupt_line_leaves_nothing_behind(folder: Path):
+    """A process that only a corrupt line tells of is none of the run's."""
+    (folder / "trace" / "x.jsonl").write_bytes(
+        line(span(9), pid=9).replace(b'"spanId":"0', b'"spanId":"x') + line(span(8))
+    )
+    run = RunFolder.open(folder)
+    assert [process.pid for process in run.trace.processes] == [7]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_left_as_it_was(folder: Path, enabled: bool, monkeypatch: pytest.MonkeyPatch):
+    """Reading holds the garbage collector, and lets go of it also when reading fails."""
+    seen = []
+
+    def failing(*args: object) -> None:
+        seen.append(gc.isenabled())
+        raise KeyError
+
+    monkeypatch.setattr(run_folder, "untangle", failing)
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(KeyError):
+            RunFolder.open(folder)
+        assert (seen, gc.isenabled()) == ([False], enabled)
+    finally:
+        (gc.enable if was else gc.disable)()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])

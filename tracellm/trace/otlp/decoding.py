@@ -192,9 +192,12 @@ def _moment(time: int) -> int:
 
 def _read_attribute(record: KeyValue) -> tuple[str, AttributeValue]:
     value = record.value
-    if value.array_value is not None:
-        return intern(record.key), [_read_value(element) for element in value.array_value.values]
-    return intern(record.key), _read_value(value)
+    if value.array_value is None:
+        return intern(record.key), _read_value(value)
+    values = [_read_value(element) for element in value.array_value.values]
+    if len({*map(type, values)}) > 1:  # an attribute's values are of one type
+        values = [str(one) for one in values]
+    return intern(record.key), values
 
 
 def _read_value(record: AnyValue | Element) -> Any:

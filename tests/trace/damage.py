@@ -1,0 +1,191 @@
+"""Damage to trace files: what disks, crashes, editors, other programs and malice do to a line of JSON.
+
+`damaged` takes a line (without its newline) and gives something else. All of it is drawn from a `random.Random`, so the
+same seed does the same damage.
+"""
+
+import json
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+__all__ = ["JUNK", "damaged", "damaged_file"]
+
+_Damage = Callable[[random.Random, bytes], bytes]
+
+JUNK: list[Any] = [
+    None, True, False, 0, -1, 1.5, 2**63, 2**64, -(2**70), 10**400, 1e308, float("nan"), float("inf"), "", "0", "-1",
+    "1e3", "NaN", "\x00", "\ud800", "é" * 50, "x" * 5000, "9" * 5000, [], {}, [[]], [{}], {"": {}}, [[[[[[]]]]]],
+    "a" * 16, "b" * 32, "A" * 16, "１２３４５６７８" * 2, {"intValue": "7"}, {"intValue": "x"},
+    {"intValue": "1" * 4999},
+    {"doubleValue": "x"}, {"doubleValue": "NaN"}, {"arrayValue": {"values": [{"arrayValue": {"values": [{}]}}]}},
+    {"kvlistValue": {"values": [{"key": "a", "value": {"intValue": "1"}}]}}, {"bytesValue": "AAAA"},
+    {"stringValue": None}, {"arrayValue": None}, {"code": 2}, {"code": 2, "message": "\ud83d"}, {"code": "2"},
+]  # fmt: skip
+"""What is put in the place of a value."""
+
+_PIECES = [
+    b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\n", b"\r\n", b"{", b"}", b"[", b"]", b'"', b"\\", b"\\u12", b"\\ud800",
+    b",", b":", b"null", b"NaN", b"-", b"1e999", b"\x1b[0m", b"\xc3", b"\xed\xa0\x80", b"[" * 3000, b'{"a":' * 3000,
+    b"9" * 400, b" " * 99, b'{"resourceSpans":[]}', b'{"resourceSpans":[{"scopeSpans":[{"spans":[',
+]  # fmt: skip
+"""What is put between bytes."""
+
+
+def damaged(draw: random.Random, line: bytes) -> bytes:
+    """The line with one to three kinds of damage."""
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        line = draw.choice(_KINDS)(draw, line)
+    return line
+
+
+def damaged_file(draw: random.Random, content: bytes) -> bytes:
+    """A whole file, newlines and all, damaged."""
+    return draw.choice((damaged, damaged, _lines_mixed))(draw, content)
+
+
+def _span(draw: random.Random, line: bytes, longest: int = 200) -> tuple[int, int]:
+    start = draw.randrange(len(line) + 1)
+    return start, min(len(line), start + draw.randrange(1, longest))
+
+
+def _flip(draw: random.Random, line: bytes) -> bytes:
+    copy = bytearray(line)
+    for _ in range(draw.randrange(1, 4) if copy else 0):
+        copy[draw.randrange(len(copy))] ^= 1 << draw.randrange(8)
+    return bytes(copy)
+
+
+def _digits(draw: random.Random, line: bytes) -> bytes:
+    """Digits and letters of ids and times become others, which stays JSON."""
+    copy = bytearray(line)
+    places = [at for at in range(len(copy)) if 48 <= copy[at] <= 57]
+    for at in draw.sample(places, min(len(places), draw.randrange(1, 6))):
+        copy[at] = draw.choice(b"0123456789abcdefX-")
+    return bytes(copy)
+
+
+def _cut(draw: random.Random, line: bytes) -> bytes:
+    return line[: draw.randrange(len(line) + 1)]
+
+
+def _behead(draw: random.Random, line: bytes) -> bytes:
+    return line[draw.randrange(len(line) + 1) :]
+
+
+def _remove(draw: random.Random, line: bytes) -> bytes:
+    start, end = _span(draw, line)
+    return line[:start] + line[end:]
+
+
+def _double(draw: random.Random, line: bytes) -> bytes:
+    start, end = _span(draw, line)
+    return line[:end] + line[start:]
+
+
+def _move(draw: random.Random, line: bytes) -> bytes:
+    start, end = _span(draw, line)
+    rest = line[:start] + line[end:]
+    to = draw.randrange(len(rest) + 1)
+    return rest[:to] + line[start:end] + rest[to:]
+
+
+def _insert(draw: random.Random, line: bytes) -> bytes:
+    at = draw.randrange(len(line) + 1)
+    return line[:at] + draw.choice(_PIECES) + line[at:]
+
+
+def _noise(draw: random.Random, line: bytes) -> bytes:
+    start, end = _span(draw, line, 30)
+    return line[:start] + draw.randbytes(end - start) + line[end:]
+
+
+def _zeros(draw: random.Random, line: bytes) -> bytes:
+    """A block that was never written: what a file has after the machine lost power."""
+    start, end = _span(draw, line, 4096)
+    return line[:start] + bytes(end - start) + line[end:]
+
+
+def _recode(draw: random.Random, line: bytes) -> bytes:
+    text = line.decode("utf-8", "replace")
+    return text.encode(draw.choice(("utf-16", "utf-16-le", "utf-32", "latin-1", "utf-8-sig", "cp037")), "replace")
+
+
+def _twice(draw: random.Random, line: bytes) -> bytes:
+    return line * draw.randrange(2, 4)
+
+
+def _other(draw: random.Random, line: bytes) -> bytes:
+    """Something else altogether."""
+    return draw.choice(
+        (b"", draw.randbytes(draw.randrange(60)), draw.choice(_PIECES), json.dumps(draw.choice(JUNK)).encode())
+    )
+
+
+def _json(draw: random.Random, line: bytes) -> bytes:
+    """Some values become others: the line is JSON still, and says other things."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return _flip(draw, line)
+    for _ in range(draw.randrange(1, 4)):
+        holder, key = _place(draw, document)
+        if holder is not None:
+            _change(draw, holder, key)
+    return json.dumps(document, ensure_ascii=draw.random() < 0.5).encode("utf-8", "replace")
+
+
+def _place(draw: random.Random, document: Any) -> tuple[Any, Any]:
+    """A list or an object in the document, at any depth, and one of its keys."""
+    holder, key, current = None, None, document
+    while isinstance(current, list | dict) and current and (holder is None or draw.random() < 0.8):
+        holder = current
+        key = draw.randrange(len(holder)) if isinstance(holder, list) else draw.choice(list(holder))
+        current = holder[key]
+    return holder, key
+
+
+def _change(draw: random.Random, holder: Any, key: Any) -> None:
+    kind = draw.randrange(5)
+    if kind == 0:
+        del holder[key]
+    elif kind == 1 and isinstance(holder, list):
+        holder.insert(key, deepcopy(holder[draw.randrange(len(holder))]))
+    elif kind == 1:
+        holder[draw.choice(("", "traceId", "arrayValue", key.upper(), "x" * 300))] = holder.pop(key)
+    elif kind == 2 and isinstance(holder[key], str):
+        holder[key] = draw.choice(
+            (holder[key].upper(), holder[key][1:], holder[key] + "0", holder[key][::-1], "0" * 16)
+        )
+    else:
+        holder[key] = deepcopy(draw.choice(JUNK))
+
+
+def _ids(draw: random.Random, line: bytes) -> bytes:
+    """Spans take each other's ids and parents: some come twice, some are their own ancestors."""
+    try:
+        document = json.loads(line)
+        scopes = [scope for resource in document["resourceSpans"] for scope in resource["scopeSpans"]]
+        spans = [span for scope in scopes for span in scope["spans"]]
+        ids = [span["spanId"] for span in spans]
+        for span in draw.sample(spans, draw.randrange(1, len(spans) + 1)):
+            span[draw.choice(("spanId", "parentSpanId", "parentSpanId"))] = draw.choice(ids)
+        times = [*(span["startTimeUnixNano"] for span in spans), "0", str(2**64 - 1)]
+        draw.choice(spans)[draw.choice(("startTimeUnixNano", "endTimeUnixNano"))] = draw.choice(times)
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return _flip(draw, line)
+    return json.dumps(document).encode()
+
+
+def _lines_mixed(draw: random.Random, content: bytes) -> bytes:
+    """Lines of a file in another order, some gone, some there more than once, some without a newline."""
+    lines = content.splitlines(keepends=True)
+    mixed = [draw.choice(lines) for _ in range(draw.randrange(2 * len(lines) + 1))] if lines else []
+    return b"".join(line.rstrip(b"\n") if draw.random() < 0.1 else line for line in mixed)
+
+
+_KINDS: list[_Damage] = [
+    _flip, _flip, _digits, _digits, _cut, _behead, _remove, _double, _move, _insert, _insert, _noise, _zeros, _recode,
+    _twice, _other, _json, _json, _json, _json, _ids, _ids, _ids,
+]  # fmt: skip
