@@ -14,8 +14,9 @@ from typing import Any
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import Remembered, stack_trace
 from tracellm.probes.ledger import Ledger
+from tracellm.probes.otel.told import attributes_of, event_of, link_of
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Made, Note, Open, Place, Record
+from tracellm.probes.state import Made, Note, Open, Place, Record, Told
 from tracellm.trace import names
 from tracellm.trace.model import Event, Span
 
@@ -26,6 +27,7 @@ Given = tuple[tuple[str, ...], dict[str, Any]]
 
 _MASK = (1 << 64) - 1
 _LONGEST_TEXT = 16_384
+_MOST_TOLD = 10_000  # calls of which something was told before they ended
 _MOST_CALLS = 1 << 48  # of a process: ids beyond are another's
 
 
@@ -33,27 +35,40 @@ class Builder:
     """Makes the spans of one process.
 
     `root` is the number of the call that stands for the script; calls without a parent are its children, or those of
-    `parent`, trace id and span id of the call in another process that started this one. `text=False` leaves out what
+    `parent`, trace id and span id of the call in another process that started this one. `outside` are those of a span
+    around the script, which is not in the recording. `text=False` leaves out what
     names.PRIVATE lists, the messages of exceptions, and texts in attributes of the user's own.
 
     Attributes:
         ledger: what is known across calls.
         given: what calls that have ended gave to those around them, by the number of the next one around.
         told_open: the calls under way of which there is a span without an end.
+        told: what users told of calls under way, through OpenTelemetry.
         calls, capture_ns: how many have ended, and how long they took to capture what is told of them.
     """
 
-    def __init__(self, clock: Clock, ids: Ids, root: int, text: bool, parent: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        ids: Ids,
+        root: int,
+        text: bool,
+        parent: tuple[str, str] | None = None,
+        outside: tuple[str, str] | None = None,
+    ) -> None:
         self.ledger = Ledger(ids, clock.wall, self.span_id, text)
         self._clock = clock
         self._ids = ids
         self._text = text
         self._root = root
         self._origins = [(root, ids.first_span - root)]
-        self._trace_id, self._outermost = parent or (ids.trace(), self.span_id(root))
+        self._outside = None if outside is None else outside[1]
+        trace_id = ids.trace() if outside is None else outside[0]
+        self._trace_id, self._outermost = parent or (trace_id, self.span_id(root))
         self._fixed: dict[tuple[Probe, Any], tuple[str, dict[str, Any]]] = {}
         self.given: dict[int, list[Given]] = {}
         self.told_open: set[int] = set()
+        self.told: dict[int, list[Told]] = {}
         self.calls = 0
         self.capture_ns = 0
 
@@ -79,16 +94,20 @@ class Builder:
         self.ledger = Ledger(self._ids, self._clock.wall, self.span_id, self._text)
         self.given.clear()
         self.told_open.clear()
+        self.told.clear()
         self.calls = self.capture_ns = 0
         return self._ids
 
-    def build(self, record: Record | Note | Made) -> Iterator[Span]:
+    def build(self, record: Record | Note | Made | Told) -> Iterator[Span]:
         """The call's span, and those of requests that ended with it."""
         if isinstance(record, Note):
             record.tell(self.ledger, record.facts)
             return
         if isinstance(record, Made):
             yield self._publish(record.make(self))
+            return
+        if isinstance(record, Told):
+            self._keep(record)
             return
         probe, call, parent, place, owner, start, end, captured, facts, error = record
         self.calls += 1
@@ -99,6 +118,8 @@ class Builder:
         given = self.given.pop(call, ())
         if facts is not None:
             self._tell(probe, facts, attributes)
+        if call in self.told:
+            self._add_told(span, call)
         if error is not None:
             self._fail(span, error)
         mine = self.pass_on(probe, parent, given) if given else {}
@@ -141,7 +162,7 @@ class Builder:
             name=name,
             trace_id=trace_id,
             span_id=self.span_id(call),
-            parent_span_id=None if call == self._root else parent_id,
+            parent_span_id=self._outside if call == self._root else parent_id,
             start_ns=self._clock.wall(start),
             end_ns=self._clock.wall(end),
             attributes=attributes,
@@ -239,6 +260,22 @@ class Builder:
         if self._text:
             told[names.EXCEPTION_STACKTRACE] = stack_trace(error)[:_LONGEST_TEXT]
         span.events.append(Event("exception", span.end_ns, {**told}))
+
+    def _keep(self, told: Told) -> None:
+        """Until the call ends. Of one that has ended already nothing more can be told, so not all are kept for ever."""
+        if len(self.told) >= _MOST_TOLD:
+            del self.told[next(iter(self.told))]
+        self.told.setdefault(told.call or self._root, []).append(told)
+
+    def _add_told(self, span: Span, call: int) -> None:
+        for one in self.told.pop(call):
+            for name, value in attributes_of(one.attributes, self._text).items():
+                span.attributes.setdefault(name, value)
+            if one.event is not None:
+                name, attributes, time, is_wall = one.event
+                span.events.append(event_of(name, attributes, time if is_wall else self._clock.wall(time), self._text))
+            if one.link is not None:
+                span.links.append(link_of(*one.link, self._text))
 
     def _publish(self, span: Span) -> Span:
         if not self._text:

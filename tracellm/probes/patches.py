@@ -43,8 +43,10 @@ class Patches:
 
     def _replace(self, module: Any) -> None:
         for class_name, method, make in self._replacements[module.__name__]:
-            owner = getattr(module, class_name)
-            old = vars(owner)[method]
+            owner = getattr(module, class_name, None)
+            old = None if owner is None else vars(owner).get(method)
+            if owner is None or old is None:  # another version of a library may not have it
+                continue
             new = functools.wraps(old)(make(old))
             setattr(owner, method, new)
             self._replaced.append((owner, method, old, new))

@@ -15,7 +15,7 @@ from typing import Any
 from tracellm.probes.build import Builder
 from tracellm.probes.listeners import Listeners
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Made, Note, Place, Record
+from tracellm.probes.state import Made, Note, Place, Record, Told
 from tracellm.trace.model import Span
 from tracellm.trace.otlp.encoding import ENDED, LAST, PARENT, SPAN, TRACE, attributes_text, form, span_text
 
@@ -72,11 +72,11 @@ class Scribe:
         self._outer: dict[tuple[str, str | None], tuple[str, str]] = {}
         self._remembered = 0
 
-    def write(self, records: Iterable[Record | Note | Made], written: Written) -> list[Span]:
+    def write(self, records: Iterable[Record | Note | Made | Told], written: Written) -> list[Span]:
         """Add the texts of what these records tell to what is `written`; the spans that listeners may want to hear."""
         builder = self._builder
         (first, offset), root, shift = builder.origin, builder.root, builder.shift_ns
-        given = builder.given
+        given, users = builder.given, builder.told
         spans: list[Span] = []
         add_text, add_call, add_parent = written.texts.append, written.calls.append, written.parents.append
         before: Place | str | None = "none yet"
@@ -84,7 +84,7 @@ class Scribe:
         for record in records:
             try:
                 probe, call, parent, place, owner, start, end, _, facts, error = record
-            except ValueError:  # a Note, or Made
+            except ValueError:  # a Note, Made, or Told
                 spans += self._write_long(record, written)
                 continue
             if place is not before:
@@ -92,7 +92,8 @@ class Scribe:
                 plans, trace, outermost = self._where(place)
             plan = plans.get((probe, owner)) or self._plan(plans, probe, owner, place)
             told = plan.told
-            if told is None or error is not None or (parent < first and (parent >= root or call < first)):
+            of_other = parent < first and (parent >= root or call < first)
+            if told is None or error is not None or of_other or (users and call in users):
                 spans += self._write_long(record, written)
                 continue
             try:
@@ -129,7 +130,7 @@ class Scribe:
             done.append(span)
         return done
 
-    def _write_long(self, record: Record | Note | Made, written: Written) -> list[Span]:
+    def _write_long(self, record: Record | Note | Made | Told, written: Written) -> list[Span]:
         try:
             return self.write_spans(self._builder.build(record), written)
         except Exception as error:

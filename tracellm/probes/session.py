@@ -32,6 +32,7 @@ from tracellm.probes.listeners import Listener
 from tracellm.probes.live import Follower, Live
 from tracellm.probes.otel.export import Export, begin_export
 from tracellm.probes.otel.metrics import UsersMetrics
+from tracellm.probes.otel.opentelemetry import OpenTelemetry, parent_from_outside
 from tracellm.probes.patches import Patches
 from tracellm.probes.process import this_process
 from tracellm.probes.selection import Selection
@@ -50,6 +51,7 @@ from tracellm.probes.state import call_and_place, next_call, state
 from tracellm.probes.threads import THREAD_PATCHES
 from tracellm.probes.traceparent import parse, write
 from tracellm.probes.writer import Writer
+from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import TRACE_FOLDER
 
@@ -103,7 +105,8 @@ class Recording:
         self._joins = joins
         self._mistakes: list[Mistake] = []
         self._installation = Installation(CATALOG if catalog is None else catalog, self._selection, self._mistakes)
-        self._patches = Patches({**THREAD_PATCHES, **process_patches(self._invitation)})
+        self._otel = OpenTelemetry(self._clock, text, lambda: self._builder, self._mistakes)
+        self._patches = Patches({**THREAD_PATCHES, **process_patches(self._invitation), **self._otel.patches})
         self._parent = parse(joins["traceparent"]) if joins is not None else None
         self._parent_pid: int | None = None if joins is None else joins["pid"]
         self._status: Status | None = None
@@ -141,7 +144,11 @@ class Recording:
         own_problems.clear()
         self._root = next_call()
         self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
-        self._builder = Builder(self._clock, self._ids, self._root, self._text, self._parent)
+        outside = parent_from_outside(os.environ) if self._joins is None else None
+        if outside is not None:
+            self._script_probe.constants[names.OUTSIDE] = True
+            self._otel.sampled = outside.sampled
+        self._builder = Builder(self._clock, self._ids, self._root, self._text, self._parent, outside and outside[:2])
         self._builder.ledger.untold = self._installation.left_out.keys()
         if self._joins is None:
             self._others = Together(self._traces)
@@ -158,6 +165,7 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
+        state.settle = None
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (self._script_probe, 0, None, None, self._started)
@@ -174,7 +182,7 @@ class Recording:
             if _active is not self:
                 return
             _active = None
-        state.append = None
+        state.append = state.settle = None
         ended = self._clock.now()
         seconds = (time.perf_counter_ns() - self._started_real) / 1e9
         self._patches.stop()

@@ -7,7 +7,7 @@ probed call leaves behind when it ends; `tracellm.probes.build` makes spans of t
 import itertools
 import threading
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,7 @@ __all__ = [
     "Place",
     "Record",
     "Spot",
+    "Told",
     "arrive",
     "call_and_place",
     "get_ident",
@@ -65,6 +66,22 @@ class Made(NamedTuple):
     make: Callable[["Builder"], "Span"]
 
 
+class Told(NamedTuple):
+    """What a user told of a call under way, through OpenTelemetry's current span.
+
+    Attributes:
+        call: its number.
+        attributes: set on it.
+        event: name, attributes, and the time: the clock's, or nanoseconds since 1970 if the last is true.
+        link: trace id, span id, attributes.
+    """
+
+    call: int
+    attributes: Mapping[str, Any] = {}
+    event: tuple[str, Mapping[str, Any], int, bool] | None = None
+    link: tuple[int, int, Mapping[str, Any]] | None = None
+
+
 class Begun(NamedTuple):
     """Whose calls these are, if not simply the script's: an HTTP request's, or those in a user's OpenTelemetry span.
 
@@ -87,7 +104,7 @@ class _State:
     __slots__ = ("append", "clock", "first", "ids", "open", "settle")
 
     def __init__(self) -> None:
-        self.append: Callable[[Record | Note | Made], None] | None = None  # None: nothing is being recorded
+        self.append: Callable[[Record | Note | Made | Told], None] | None = None  # None: nothing is being recorded
         self.clock: Callable[[], int] = int
         self.first = 0  # the first call of this recording
         self.ids: Any = None  # an Ids
@@ -158,8 +175,9 @@ def arrive() -> Spot:
         call, begun = getattr(own, STARTED_IN, (0, None))
     else:
         call, begun = before[ORIGIN] or before[CALL], before[PLACE].begun
-    if call < state.first:  # of a recording that is over
-        call, begun = 0, None
+    if call < state.first:  # none, or of a recording that is over
+        call = 0
+        begun = begun if begun is not None and begun.recording == state.first else None
     spot = spot_in(Place(get_ident(), name, begun), call)
     here.set(spot)
     return spot

@@ -5,7 +5,7 @@ https://www.w3.org/TR/trace-context/#traceparent-header
 
 import re
 
-__all__ = ["HEADER", "parse", "write"]
+__all__ = ["HEADER", "is_sampled", "parse", "write"]
 
 HEADER = "traceparent"
 
@@ -21,6 +21,11 @@ def parse(header: str | None) -> tuple[str, str] | None:
     if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
         return None
     return trace_id, span_id
+
+
+def is_sampled(header: str) -> bool:
+    """Whether a valid header says that the spans below it are to be sampled."""
+    return bool(int(header.strip()[53:55], 16) & 1)
 
 
 def write(trace_id: str, span_id: str) -> str:

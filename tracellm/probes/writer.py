@@ -19,7 +19,7 @@ from tracellm.probes.gate import Gate
 from tracellm.probes.listeners import Listener, Listeners
 from tracellm.probes.ring import RingFile
 from tracellm.probes.scribe import Scribe, Written
-from tracellm.probes.state import Made, Note, Open, Record, state
+from tracellm.probes.state import Made, Note, Open, Record, Told, state
 from tracellm.probes.trace_file import Line, TraceFile
 from tracellm.probes.withheld import Withheld
 from tracellm.trace.model import Process, Span
@@ -58,7 +58,7 @@ class Writer:
         each_round: Callable[[], None] | None = None,
         ring: int | None = None,
     ) -> None:
-        self.buffer: list[Record | Note | Made] = []
+        self.buffer: list[Record | Note | Made | Told] = []
         self.problems: list[str] = []
         self.effort = Effort()
         self._builder = builder

@@ -26,6 +26,14 @@ REQUEST_SPAN = "llm_request"
 """The name of a span that is a request's life, from its submission to its end: a root of its own, and no call."""
 
 
+USERS_SPAN = "a span of the program's own"
+"""What stands for the names of spans that the program opened with OpenTelemetry: they have the attribute SCOPE."""
+
+
+SCRIPT_SPAN = "the script"
+"""What stands for the names of spans of scripts: their files' names."""
+
+
 HTTP_SPAN = "<method> <path>"
 """How the span of an HTTP request to the server is named: `POST /v1/completions`."""
 
@@ -101,6 +109,17 @@ EXCEPTION_MESSAGE = _define(
 )
 EXCEPTION_STACKTRACE = _define(
     "exception.stacktrace", "str", "on an `exception` event: the traceback", private=True, on=("event exception",)
+)
+
+_group, _on = "A span that the program opened with OpenTelemetry", (USERS_SPAN,)
+SCOPE = _define("otel.scope.name", "str", "the name that its tracer was asked for with; empty where it had none")
+SCOPE_VERSION = _define("otel.scope.version", "str", "the version given with that name")
+SPAN_KIND = _define("span.kind", "str", "server, client, producer or consumer; absent for internal")
+OUTSIDE = _define(
+    "tracellm.parent.outside",
+    "bool",
+    "true when its parent is not in the recording: it began before, or in another program",
+    on=(USERS_SPAN, SCRIPT_SPAN),
 )
 
 _group, _on = "The process that recorded", ("resource",)

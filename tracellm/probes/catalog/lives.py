@@ -20,15 +20,15 @@ __all__ = ["ADDED", "ARRIVES", "give_place"]
 def give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Settle trace and span of the request's life, and let the request carry them where it goes.
 
-    It has the trace of the HTTP request or of the headers that came with it, and there is its parent; else one of its
-    own.
+    It has the trace of the HTTP request, or user's span, in which it is submitted, or of the headers that came with it,
+    and there is its parent; else one of its own.
     """
     request = argument(args, kwargs, 1, "request")
     headers = request.trace_headers or {}
     given, (around, place) = parse(headers.get(HEADER)), call_and_place()
     call, trace_id, parent = 0, "", None
     if place.begun is not None and (given is None or given[0] == place.begun.trace_id):
-        call, trace_id = around, place.begun.trace_id
+        call, trace_id, parent = around, place.begun.trace_id, place.begun.parent
     elif given is not None:
         trace_id, parent = given
     else:

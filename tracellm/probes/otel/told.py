@@ -1,0 +1,87 @@
+"""What users tell through OpenTelemetry, as a recording holds it: attributes, events, links.
+
+Nothing here needs OpenTelemetry itself. The recording's writer uses it for spans, and for what was told of a call.
+"""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracellm.trace import names
+from tracellm.trace.model import AttributeValue, Event, Link
+
+__all__ = ["attributes_of", "event_of", "event_of_exception", "link_of"]
+
+_MEANS_MORE = {names.THREAD_NAME, names.HTTP_METHOD, names.MESSAGE_OPERATION, names.MESSAGE_ID}
+"""By these, and all under `tracellm.`, reports know the engine's own threads, requests and messages."""
+
+_NUMBERS = (bool, int, float)
+
+
+def attributes_of(given: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
+    """A user's attributes as a recording can hold them; without `text`, only numbers.
+
+    Those whose names mean more in a recording are kept under `user.`.
+    """
+    kept: dict[str, AttributeValue] = {}
+    for key, value in (given or {}).items():
+        plain = _plain(value)
+        if plain is not None and (text or _is_number(plain)):
+            name = str(key)
+            kept[f"user.{name}" if name in _MEANS_MORE or name.startswith("tracellm.") else name] = plain
+    return kept
+
+
+def event_of_exception(
+    error: BaseException, attributes: Mapping[str, Any] | None, escaped: bool
+) -> tuple[str, dict[str, Any]]:
+    """Name and attributes of the event that tells of an exception, as OpenTelemetry's SDK has them."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
+    told = {
+        names.EXCEPTION_TYPE: name,
+        names.EXCEPTION_MESSAGE: str(error),
+        names.EXCEPTION_STACKTRACE: "".join(traceback.format_exception(error)),
+        "exception.escaped": str(escaped),
+    }
+    return "exception", {**told, **(attributes or {})}
+
+
+def event_of(name: str, attributes: Mapping[str, Any] | None, time_ns: int, text: bool) -> Event:
+    """A user's event; an exception's type is told in any case."""
+    kept = attributes_of(attributes, text)
+    if attributes and names.EXCEPTION_TYPE in attributes:
+        kept[names.EXCEPTION_TYPE] = str(attributes[names.EXCEPTION_TYPE])
+    return Event(name, time_ns, kept)
+
+
+def link_of(trace_id: int, span_id: int, attributes: Mapping[str, Any] | None, text: bool) -> Link:
+    """A user's link to a span."""
+    return Link(f"{trace_id:032x}", f"{span_id:016x}", attributes_of(attributes, text))
+
+
+def _is_number(value: AttributeValue) -> bool:
+    return isinstance(value, _NUMBERS) or (isinstance(value, list) and all(isinstance(one, _NUMBERS) for one in value))
+
+
+def _plain(value: Any) -> AttributeValue | None:
+    """A copy of the value; as text what OTLP holds but a recording does not. None for what is nothing."""
+    try:
+        return _copy(value)
+    except Exception:  # of the value's own class
+        return type(value).__name__
+
+
+def _copy(value: Any) -> AttributeValue | None:
+    if value is None:
+        return None
+    for kind in (*_NUMBERS, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        items = [_copy(one) for one in value]
+        kinds = {type(one) for one in items}
+        if kinds <= {str} or kinds == {bool} or kinds == {int} or kinds == {float}:
+            return items  # type: ignore[return-value]
+        return [str(one) for one in value]
+    return str(value)
