@@ -26,6 +26,7 @@ class Collecting:
     Attributes:
         answers: status codes of the next requests for spans; 200 when there are no more.
         rejects: spans of each request that are said to be rejected.
+        takes_metrics: whether there is anything at their path.
         gate: while it is not set, requests for spans wait before they are answered.
         headers: those of the requests, in order.
     """
@@ -33,6 +34,7 @@ class Collecting:
     port: int = 0
     answers: list[int] = field(default_factory=list)
     rejects: int = 0
+    takes_metrics: bool = True
     gate: threading.Event = field(default_factory=threading.Event)
     headers: list[dict[str, str]] = field(default_factory=list)
     resources: list[ResourceSpans] = field(default_factory=list)
@@ -56,6 +58,8 @@ class Collecting:
 
     def take(self, path: str, body: bytes) -> tuple[int, bytes]:
         """What to answer to a request."""
+        if path == "/v1/metrics" and not self.takes_metrics:
+            return 404, b""
         if path == "/v1/metrics":
             for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 for scope in resource.scope_metrics:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tracellm.probes.otel.follow import MEASURED
 from tracellm.probes.otel.settings import Settings, settings
 
 __all__ = ["Export", "begin_export"]
@@ -44,6 +45,7 @@ class Export:
         self, traces: Path, earlier: Collection[str], environment: Mapping[str, str], wanted: Settings
     ) -> None:
         self._wanted = wanted
+        self._measured = traces / f"{MEASURED}{os.getpid()}"
         self._problem: str | None = None
         self._process: subprocess.Popen[str] | None = None
         apart: dict[str, Any] = (  # Ctrl-C is meant for the run, which then ends this
@@ -70,7 +72,8 @@ class Export:
 
     def users_metrics(self) -> None:
         """From now on the program itself measures the lives of this process."""
-        self._tell({"metrics": os.getpid()})
+        with suppress(OSError):
+            self._measured.touch()
 
     def end(self) -> dict[str, Any]:
         """Everything is written: have the rest sent, wait for that, but not forever.
@@ -88,6 +91,8 @@ class Export:
                 self._problem = "it was interrupted while it sent the last spans"
                 self._process.kill()
                 self._process.wait()
+        with suppress(OSError):
+            self._measured.unlink(missing_ok=True)
         errors = [*answer.get("errors", ()), *([self._problem] if self._problem is not None else ())]
         return {
             "endpoint": self._wanted.traces or self._wanted.metrics,

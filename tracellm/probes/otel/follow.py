@@ -7,10 +7,14 @@ engine neither waits nor keeps anything in memory for it.
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from tracellm.trace import otlp
+from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
 
-__all__ = ["PIECE", "Files"]
+__all__ = ["MEASURED", "PIECE", "Files"]
+
+MEASURED = ".measured-"
+"""A file of this name and a process id lies beside the trace files where the program in that process has a
+MeterProvider: since it came, each life in the trace file has been measured there."""
 
 PIECE = 1 << 18
 """Bytes read at a time: some 300 spans."""
@@ -52,6 +56,12 @@ class Files:
             while lines := self._piece(file):
                 count += lines.count(_START) - lines.count(_OPEN)
         return count
+
+    def program_measures(self, span: Span) -> bool:
+        """Is this span one of a process where the program's own MeterProvider was told of it?"""
+        if span.name != names.REQUEST_SPAN or span.process is None:
+            return False
+        return (self._traces / f"{MEASURED}{span.process.pid}").exists()
 
     def _files(self) -> list[Path]:
         return sorted(file for file in self._traces.glob("*.jsonl") if file.name not in self._earlier)

@@ -5,7 +5,8 @@ the official exporters take some 100 microseconds of Python a span, which would 
 Where the collector is slow or down, spans wait on disk. It ends soon after the recording, or after the process that
 started it was killed, and says what it has sent and what it could not send.
 
-Started by export.py, which speaks to it on stdin, a JSON object a line, and reads one from its stdout.
+Started by export.py, which tells it on stdin what to read, and when the recording has ended, and reads what it has to
+say from its stdout.
 """
 
 import json
@@ -38,7 +39,6 @@ class Sender:
         self.reasons: list[str] = []
         self.ended = threading.Event()
         self.done = threading.Event()
-        self.users_metrics_of: set[int] = set()  # processes whose lives the program itself measures
         self._files = files
         self._wanted = wanted
         self._collector = Collector(wanted.traces_protocol) if wanted.traces is not None else None
@@ -96,7 +96,7 @@ class Sender:
         spans = self._files.new(room) if room > 0 else []
         if self._metrics is not None:
             for span in spans:
-                if span.process is None or span.process.pid not in self.users_metrics_of:
+                if not self._files.program_measures(span):
                     self._metrics.measure(span)
         if self._collector is not None:
             self._held += spans
@@ -153,7 +153,7 @@ def _send_all(files: Files, wanted: Settings) -> dict[str, Any]:
     sender = Sender(files, wanted, metrics)
     thread = threading.Thread(target=sender.run, name="tracellm-sender", daemon=True)
     thread.start()
-    _wait_for_end(sys.stdin, sender.users_metrics_of)
+    _wait_for_end(sys.stdin)
     deadline = time.monotonic() + wanted.patience_s
     sender.wait_from_now()
     while thread.is_alive() and time.monotonic() < deadline and not sender.give_up():
@@ -182,17 +182,12 @@ def _own_metrics(protocol: str, answers: Any) -> tuple[Any, Any]:
     return Lives(provider), provider
 
 
-def _wait_for_end(told: TextIO, users_metrics_of: set[int] | None = None) -> None:
+def _wait_for_end(told: TextIO) -> None:
     """Until the recording has ended, or whoever records was killed."""
     over = threading.Event()
 
     def _listen() -> None:
-        for line in told:
-            message = json.loads(line)
-            if "metrics" in message and users_metrics_of is not None:
-                users_metrics_of.add(message["metrics"])
-            if "end" in message:
-                break
+        told.readline()  # says that the recording has ended, or is empty where nobody is there any more
         over.set()
 
     threading.Thread(target=_listen, daemon=True).start()

@@ -1,0 +1,213 @@
+"""A request's life as `gen_ai` metrics: what is measured, under which names, and where it goes."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import metrics as api
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+
+from tests.otel.collecting import Collecting, collecting, values
+from tracellm.probes.otel.metrics import HISTOGRAMS, Lives, UsersMetrics
+from tracellm.probes.session import Recording
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.run_folder import RunFolder
+
+SECOND = 1_000_000_000
+ABOUT = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "tracellm",
+    "gen_ai.request.model": "tiny",
+    "gen_ai.response.model": "tiny",
+}
+
+
+@pytest.fixture
+def reader() -> InMemoryMetricReader:
+    """Where measurements of a test's own provider are read."""
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecting]:
+    """A collector, which the standard variable names."""
+    with collecting() as state:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", state.endpoint)
+        yield state
+
+
+def life(seconds: float, error: str | None = None, **told: Any) -> Span:
+    """A request's life that took so long."""
+    attributes = {
+        names.GEN_AI_OPERATION: "chat",
+        names.GEN_AI_MODEL: "tiny",
+        **({names.GEN_AI_FINISH_REASONS: ["length"]} if error is None else {}),
+        **{getattr(names, name): value for name, value in told.items()},
+    }
+    return Span(names.REQUEST_SPAN, "a" * 32, "b" * 16, None, 0, round(seconds * SECOND), attributes, error=error)
+
+
+def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float, int]]]:
+    """Of every metric: attributes, sum and count of each of its points."""
+    data = reader.get_metrics_data()
+    if data is None:
+        return {}
+    points: dict[str, Any] = {
+        metric.name: metric.data.data_points
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    return {
+        name: [(dict(point.attributes), round(point.sum, 9), point.count) for point in some]
+        for name, some in points.items()
+    }
+
+
+def test_a_life_is_measured(reader: InMemoryMetricReader):
+    """Duration, time to first token, time per token after it and the tokens are those of the life."""
+    told: dict[str, Any] = {"GEN_AI_FIRST_CHUNK": 0.5, "GEN_AI_OUTPUT_TOKENS": 11, "GEN_AI_INPUT_TOKENS": 7}
+    Lives(MeterProvider([reader])).measure(life(1.5, **told))
+    assert measured(reader) == {
+        "gen_ai.server.request.duration": [(ABOUT, 1.5, 1)],
+        "gen_ai.server.time_to_first_token": [(ABOUT, 0.5, 1)],
+        "gen_ai.server.time_per_output_token": [(ABOUT, 0.1, 1)],
+        "gen_ai.client.token.usage": [
+            ({**ABOUT, "gen_ai.token.type": "input"}, 7, 1),
+            ({**ABOUT, "gen_ai.token.type": "output"}, 11, 1),
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("span", "found"),
+    [
+        (life(1, GEN_AI_FIRST_CHUNK=1.0, GEN_AI_OUTPUT_TOKENS=1), {"request.duration", "time_to_first_token"}),
+        (life(1), {"request.duration"}),
+        (life(1, error="EngineDeadError: x"), {"request.duration"}),
+        (Span(names.REQUEST_SPAN, "a" * 32, "b" * 16, None, 0, 5), set()),
+        (Span("EngineCore.step_fn", "a" * 32, "b" * 16, None, 0, 5), set()),
+    ],
+    ids=["one token", "no steps recorded", "failed", "cut short by the recording's end", "another span"],
+)
+def test_what_is_not_known_is_not_measured(reader: InMemoryMetricReader, span: Span, found: set[str]):
+    """A life without a first token has no time to it, one with a single token none per token; a call has no metric."""
+    Lives(MeterProvider([reader])).measure(span)
+    server = {name.removeprefix("gen_ai.server.") for name in measured(reader) if name.startswith("gen_ai.server.")}
+    assert server == found
+
+
+def test_a_failed_life_says_of_what(reader: InMemoryMetricReader):
+    """A request that failed is counted with the class of its error, which is no text of anybody's."""
+    Lives(MeterProvider([reader])).measure(life(1, error="EngineDeadError: secret: words"))
+    [(attributes, _, _)] = measured(reader)["gen_ai.server.request.duration"]
+    assert attributes == {**ABOUT, "error.type": "EngineDeadError"}
+
+
+def test_names_and_units_are_the_standards(reader: InMemoryMetricReader):
+    """Every metric is one that the semantic conventions name, with their unit; its buckets are ours by their advice."""
+    standard = {value for name, value in vars(gen_ai_metrics).items() if name.startswith("GEN_AI_")}
+    assert HISTOGRAMS.keys() <= standard
+    Lives(MeterProvider([reader])).measure(life(1, GEN_AI_FIRST_CHUNK=0.5, GEN_AI_OUTPUT_TOKENS=9))
+    data = reader.get_metrics_data()
+    assert data is not None
+    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+        unit, _, boundaries = HISTOGRAMS[metric.name]
+        assert metric.unit == unit == ("{token}" if "token.usage" in metric.name else "s")
+        points: Any = metric.data.data_points
+        assert all(point.explicit_bounds == boundaries for point in points)
+
+
+def test_a_recording_measures_into_the_programs_provider(
+    tmp_path: Path, reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
+):
+    """Where a program has a MeterProvider, each request of a recorded run is measured there, by its recorded life."""
+    from tracellm import LLM, SamplingParams
+
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(api, "get_meter_provider", lambda: provider)
+    with Recording(tmp_path):
+        llm = LLM(num_gpu_blocks_override=64)
+        llm.generate(["Hello", "Once"], SamplingParams(max_tokens=4, ignore_eos=True), use_tqdm=False)
+    lives = RunFolder.open(tmp_path).trace.named(names.REQUEST_SPAN)
+    found: Any = measured(reader)
+    firsts = [span.attributes[names.GEN_AI_FIRST_CHUNK] for span in lives]
+    per_token = [(span.duration_ns / 1e9 - first) / 3 for span, first in zip(lives, firsts, strict=True)]
+    assert found["gen_ai.server.request.duration"][0][1:] == (round(sum(s.duration_ns for s in lives) / 1e9, 9), 2)
+    assert found["gen_ai.server.time_to_first_token"][0][1:] == (pytest.approx(sum(firsts)), 2)
+    assert found["gen_ai.server.time_per_output_token"][0][1:] == (pytest.approx(sum(per_token)), 2)
+    assert {(told["gen_ai.token.type"], total) for told, total, _ in found["gen_ai.client.token.usage"]} == {
+        ("input", sum(span.attributes[names.GEN_AI_INPUT_TOKENS] for span in lives)),
+        ("output", 8),
+    }
+
+
+def test_a_listener_waits_for_a_provider(reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch):
+    """Lives that end before the program has a provider are not measured in it; that it has one is told once."""
+    told = []
+    listener = UsersMetrics(lambda: told.append("found"))
+    listener(life(1))
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(api, "get_meter_provider", lambda: provider)
+    for _ in range(2):
+        listener(life(2))
+    assert measured(reader)["gen_ai.server.request.duration"] == [(ABOUT, 4, 2)]
+    assert told == ["found"]
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tracellm.probes.otel.metrics import UsersMetrics
+from tracellm.probes.session import Recording
+from tracellm.probes.state import Note, state
+if "own" in sys.argv:
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    metrics.set_meter_provider(MeterProvider())
+def live(ledger, _):
+    ledger.submitted("0", "a" * 32, "b" * 16, None, state.clock())
+    ledger.generated("0", "text", 3, ledger.wall(state.clock()))
+    ledger.ended("0", ledger.wall(state.clock()), "length")
+with Recording(sys.argv[1]) as recording:
+    state.append(Note(live, None))
+    from tracellm.probes import probe
+    probe(lambda: None)()
+print(recording.stats["export"]["errors"])
+"""
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_life_is_measured_once(tmp_path: Path, collector: Collecting, own: bool):
+    """A program without a MeterProvider has its lives measured and sent for it; one that has one does that itself."""
+    options = ["own"] if own else []
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, tmp_path, *options], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+    assert any(span.name == names.REQUEST_SPAN for span in collector.spans)
+    if own:
+        assert collector.metrics == {}
+    else:
+        [point] = collector.metrics["gen_ai.server.request.duration"].histogram.data_points
+        assert point.count == 1
+        assert values(point.attributes)["gen_ai.provider.name"] == "tracellm"
+
+
+def test_a_collector_without_metrics_costs_a_line(
+    tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
+):
+    """A collector that takes spans but no metrics gets the spans; one line says what it answered, and what to do."""
+    collector.takes_metrics = False
+    done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        f"['metrics for {collector.endpoint}/v1/metrics: it answered 404 Not Found "
+        "(OTEL_METRICS_EXPORTER=none sends none)']\n"
+    )
+    assert any(span.name == names.REQUEST_SPAN for span in collector.spans)
