@@ -7,6 +7,7 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tracellm import __version__
 from tracellm.report.export.chosen import Chosen
@@ -24,7 +25,7 @@ def chrome(chosen: Chosen) -> Iterator[bytes]:
     """The file, piece by piece."""
     begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
     told = {"version": f"tracellm {__version__}", "start_unix_ns": str(begin)}
-    yield f'{{"displayTimeUnit":"ns","otherData":{as_json(told)},"traceEvents":[\n'.encode()
+    yield f'{{"displayTimeUnit":"ns","otherData":{_json(told)},"traceEvents":[\n'.encode()
     writer = _Writer(begin, flows(chosen))
     processes = tracks(chosen)
     separator = ""
@@ -63,7 +64,7 @@ class _Writer:
             yield from self._life(life, f'"id2":{{"local":"{number}"}},"pid":{pid},"tid":{pid}')
 
     def _call(self, span: Span, where: str) -> str:
-        name, args = as_json(span.name), as_json(details(span))
+        name, args = _json(span.name), _json(details(span))
         return (
             f'{{"ph":"X","cat":"{span.level}","name":{name},{where},'
             f'"ts":{self._at(span.start_ns)},"dur":{_microseconds(span.duration_ns)},"args":{args}}}'
@@ -73,15 +74,15 @@ class _Writer:
         for kind, flow in self._ends[span.span_id]:
             bind = ',"bp":"e"' if kind != "s" else ""
             yield (
-                f'{{"ph":"{kind}","cat":"{flow.kind}","name":{as_json(flow.name)},"id":{flow.id}{bind},{where},'
+                f'{{"ph":"{kind}","cat":"{flow.kind}","name":{_json(flow.name)},"id":{flow.id}{bind},{where},'
                 f'"ts":{self._at(span.start_ns)}}}'
             )
 
     def _life(self, life: Life, where: str) -> Iterator[str]:
         def event(kind: str, name: str, time: int, args: str = "") -> str:
-            return f'{{"ph":"{kind}","cat":"request","name":{as_json(name)},{where},"ts":{self._at(time)}{args}}}'
+            return f'{{"ph":"{kind}","cat":"request","name":{_json(name)},{where},"ts":{self._at(time)}{args}}}'
 
-        yield event("b", life.name, life.span.start_ns, f',"args":{as_json(details(life.span))}')
+        yield event("b", life.name, life.span.start_ns, f',"args":{_json(details(life.span))}')
         for phase in life.phases:
             yield event("b", phase.name, phase.start_ns)
             yield event("e", phase.name, phase.end_ns)
@@ -91,13 +92,20 @@ class _Writer:
         return _microseconds(time_ns - self._begin)
 
 
+def _json(value: Any) -> str:
+    r"""A value as JSON that Perfetto reads: it takes the quote after an escaped backslash, as in `"C:\\"`, for one that
+    is escaped, and then finds no end (v52)."""
+    text = as_json(value)
+    return text.replace("\\\\", "\\u005c") if "\\\\" in text else text
+
+
 def _microseconds(nanoseconds: int) -> str:
     return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
 
 
 def _named(process: ProcessTracks, number: int) -> Iterator[str]:
     def event(what: str, tid: int, args: dict[str, object]) -> str:
-        return f'{{"ph":"M","name":"{what}","pid":{process.pid},"tid":{tid},"ts":0,"args":{as_json(args)}}}'
+        return f'{{"ph":"M","name":"{what}","pid":{process.pid},"tid":{tid},"ts":0,"args":{_json(args)}}}'
 
     yield event("process_name", process.pid, {"name": process.name})
     yield event("process_sort_index", process.pid, {"sort_index": number})

@@ -109,7 +109,7 @@ class _Layout:
         if caller is not None and track is not None and alone and track.fits_below(caller, span):
             track.add(span)
         else:
-            track = self._outermost(span, alone and caller is None)
+            track = self._outermost(span, caller is None)
             track.add(span, outermost=True)
         self._placed[span.span_id] = track
 
@@ -167,13 +167,14 @@ def _starts_a_task(span: Span, caller: Span | None) -> bool:
 
 
 def _beside_others(chosen: Chosen) -> set[str]:
-    """The calls that went on when their caller, or their thread, began another: by span id."""
+    """The calls that went on when their caller made another: by span id."""
     beside: set[str] = set()
-    next_began: dict[object, int] = {}
+    next_began: dict[str, int] = {}
     for span in reversed(chosen.calls):
         caller = _caller_in_thread(chosen, span)
-        key = span.thread if caller is None else caller.span_id
-        if next_began.get(key, span.end_ns) < span.end_ns:
+        if caller is None:
+            continue
+        if next_began.get(caller.span_id, span.end_ns) < span.end_ns:
             beside.add(span.span_id)
-        next_began[key] = span.start_ns
+        next_began[caller.span_id] = span.start_ns
     return beside

