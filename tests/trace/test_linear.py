@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.big_traces import played
 from tests.trace.machines import Recorder
-from tracellm.trace import otlp
+from tracellm.trace import names, otlp
 from tracellm.trace.model import Process, Span
 from tracellm.trace.run_folder import RunFolder, write_manifest
 
@@ -58,7 +58,7 @@ def siblings(count: int) -> Recorded:
     main = Recorder(1)
     first = main.call("A.f", 0, count)
     for number in range(count):
-        main.call("A.g", number, number, first, **{"tracellm.open": True})
+        main.call("A.g", number, number, first, "", **{names.OPEN: True})
     return [(main.process, main.spans)]
 
 
