@@ -51,12 +51,16 @@ def arguments(span: Span, most: int) -> str:
 
 
 def call_title(span: Span, longest_name: int, longest_values: int) -> str:
-    """`schedule(name=value)`; of an HTTP request `POST /v1/completions → 200`. Characters at most for each part."""
+    """`schedule(name=value)`; of an HTTP request `POST /v1/completions → 200`, of a user's span its name.
+
+    Characters at most for each part.
+    """
     if names.HTTP_METHOD in span.attributes:
         status = span.attributes.get(names.HTTP_STATUS)
         name = shorten(visible(span.name), longest_name)
         return f"{name} → {status}" if status is not None else name
-    return f"{shorten(visible(span.method), longest_name)}({arguments(span, longest_values)})"
+    name = shorten(visible(span.method), longest_name)
+    return name if names.SCOPE in span.attributes else f"{name}({arguments(span, longest_values)})"
 
 
 def _argument(passed: object) -> str:

@@ -94,8 +94,11 @@ class Span(msgspec.Struct, gc=False, eq=False):
 
     @property
     def method(self) -> str:
-        """The called function's own name, without its class: `step_fn` of `EngineCore.step_fn`."""
-        return self.name.rpartition(".")[2]
+        """The called function's own name, without its class: `step_fn` of `EngineCore.step_fn`.
+
+        What a program opened with OpenTelemetry is no function, and its name may have dots that mean something else.
+        """
+        return self.name if names.SCOPE in self.attributes else self.name.rpartition(".")[2]
 
     @property
     def thread(self) -> tuple[str, int, str]:
@@ -185,6 +188,7 @@ class Trace:
             span
             for span in lost
             if names.HTTP_METHOD not in span.attributes
+            and names.OUTSIDE not in span.attributes
             and not (span.name == names.REQUEST_SPAN and span.trace_id not in from_http)
         ]
 
