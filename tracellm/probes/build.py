@@ -158,6 +158,8 @@ class Builder:
     ) -> Span:
         trace_id, parent_id = self.place_of(parent, place)
         name, attributes = self.alike(probe, owner, None if place is None else place.thread_name)
+        if parent < self._root and self.is_outside(place):
+            attributes[names.OUTSIDE] = True
         return Span(
             name=name,
             trace_id=trace_id,
@@ -196,6 +198,11 @@ class Builder:
         if begun is None or begun.recording != self._root:
             return self._trace_id, self.span_id(call) if call >= self._root else self._outermost
         return begun.trace_id, self.span_id(call) if call >= self._root else begun.parent
+
+    def is_outside(self, place: Place | None) -> bool:
+        """Whether the parent of outermost calls in this place is a user's span that is not in the recording."""
+        begun = None if place is None else place.begun
+        return begun is not None and begun.outside and begun.recording == self._root
 
     def _fix(self, probe: Probe, owner: type | None) -> tuple[str, dict[str, Any]]:
         """Name and attributes that all calls of this probe on this class share."""

@@ -90,9 +90,10 @@ class Scribe:
             if place is not before:
                 before = place
                 plans, trace, outermost = self._where(place)
+                is_outside = builder.is_outside(place)
             plan = plans.get((probe, owner)) or self._plan(plans, probe, owner, place)
             told = plan.told
-            of_other = parent < first and (parent >= root or call < first)
+            of_other = parent < first and (parent >= root or call < first or is_outside)
             if told is None or error is not None or of_other or (users and call in users):
                 spans += self._write_long(record, written)
                 continue

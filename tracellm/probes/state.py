@@ -90,12 +90,14 @@ class Begun(NamedTuple):
         parent: the span that outermost calls were called from; None when they are roots.
         recording: the first call of the recording it belongs to.
         request: it is all for one HTTP request.
+        outside: the parent is not in the recording.
     """
 
     trace_id: str
     parent: str | None
     recording: int
     request: bool = False
+    outside: bool = False
 
 
 class _State:

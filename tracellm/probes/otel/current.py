@@ -15,9 +15,12 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanContext, TraceFlags
 from tracellm.probes.otel.told import event_of_exception
 from tracellm.probes.state import Begun, Place, Told, state
 
-__all__ = ["CurrentCall", "Spans"]
+__all__ = ["STARTED", "CurrentCall", "PlaceOf", "Spans", "is_recorded"]
 
 PlaceOf = Callable[[int, Place], tuple[str, str | None]]
+
+STARTED = "_tracellm_started"
+"""The attribute of a user's span that holds what is known of its start, if it is to be recorded (user_spans.py)."""
 
 
 class CurrentCall(Span):
@@ -136,4 +139,13 @@ class Spans:
         if not told.is_valid or not told.trace_flags.sampled:
             return None
         trace_id, span_id = trace.format_trace_id(told.trace_id), trace.format_span_id(told.span_id)
-        return 0, Begun(trace_id, span_id, state.first, around is not None and around.request)
+        request = around is not None and around.request
+        return 0, Begun(trace_id, span_id, state.first, request, outside=not is_recorded(span))
+
+
+def is_recorded(span: Span) -> bool:
+    """Whether this is a call, or a span of the user's, of this recording."""
+    if isinstance(span, CurrentCall):
+        return span.recording == state.first
+    started = getattr(span, STARTED, None)
+    return started is not None and started.recording == state.first

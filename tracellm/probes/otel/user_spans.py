@@ -21,20 +21,16 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tracellm.probes.caller import caller, caller_attributes
 from tracellm.probes.clock import Clock
 from tracellm.probes.errors import remember
-from tracellm.probes.otel.current import CurrentCall, PlaceOf
+from tracellm.probes.otel.current import STARTED, PlaceOf, is_recorded
 from tracellm.probes.otel.told import attributes_of, event_of, link_of
 from tracellm.probes.spec import Mistake
 from tracellm.probes.state import Made, Place, call_and_place, next_call, state
 from tracellm.trace import names
 from tracellm.trace.model import Event, Link, Span
 
-__all__ = ["STARTED", "Started", "UserSpans"]
+__all__ = ["Started", "UserSpans"]
 
 Function = Callable[..., Any]
-
-STARTED = "_tracellm_started"
-"""The attribute of a span that holds its Started."""
-
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -101,7 +97,7 @@ class UserSpans:
         try:
             call, place = call_and_place()
             parent = trace.get_current_span(context)
-            outside = span.parent is not None and not _is_recorded(parent)
+            outside = span.parent is not None and not is_recorded(parent)
             waits = _in_event_loop()
             started = Started(number, state.first, clock, call, place, caller(), waits, outside)
             setattr(span, STARTED, started)
@@ -156,13 +152,6 @@ class UserSpans:
         told = Mistake(f"a span of the program's own is not recorded: its {what} raised {kind}", message)
         if told not in self._mistakes:
             self._mistakes.append(told)
-
-
-def _is_recorded(span: Any) -> bool:
-    if isinstance(span, CurrentCall):
-        return span.recording == state.first
-    started = getattr(span, STARTED, None)
-    return started is not None and started.recording == state.first
 
 
 def _in_event_loop() -> bool:
