@@ -3,8 +3,10 @@
 import sys
 
 from tracellm.cli.errors import CommandError
+from tracellm.cli.render import tell
 from tracellm.cli.show import open_run, print_out
 from tracellm.report.quantities import duration
+from tracellm.report.recorded import notes
 from tracellm.report.texts import Language, text
 from tracellm.report.visible import visible
 from tracellm.trace.expect import Expectation, ExpectError, Result, read
@@ -38,6 +40,9 @@ def check(name: str | None, expect: str | None, lang: Language, *, phase: str | 
         print(visible(told), file=sys.stderr)
     result = hold_against(run.trace, expectation, phase or "")
     print_out("\n".join(map(visible, _Report(run.trace, path, lang).lines(result))) + "\n")
+    if result.misses:
+        for note in notes(run.manifest, lang):
+            tell(lang, "note", note=note)
     return 1 if result.misses else 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tracellm.cli.errors import CommandError
 from tracellm.report.problems import problem_text, recording_problems
+from tracellm.report.recorded import notes, why_untold
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
@@ -62,21 +63,30 @@ def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None
     from tracellm.report.sequence import sequence_diagram
 
     check_focus(run, focus)
-    return sequence_diagram(run.trace, detail=detail, focus=tuple(focus), lang=lang)
+    diagram = sequence_diagram(run.trace, detail=detail, focus=tuple(focus), lang=lang)
+    return _with_notes(diagram, run, lang, mark="%% ")
 
 
 def calltree_text(run: RunFolder, lang: Language) -> str:
     """The call tree, repeated work folded, with counts and times."""
     from tracellm.report.calltree import calltree
 
-    return calltree(run.trace, lang=lang)
+    return _with_notes(calltree(run.trace, lang=lang), run, lang)
 
 
 def steps_text(run: RunFolder, lang: Language) -> str:
     """The engine's steps as a table."""
     from tracellm.report.steps import steps_table
 
-    return steps_table(run.trace, lang=lang)
+    why = why_untold(run.manifest, lang, "steps", "schedules", "endings", "samples")
+    return _with_notes(steps_table(run.trace, lang=lang), run, lang, further=why)
+
+
+def _with_notes(output: str, run: RunFolder, lang: Language, mark: str = "", further: Sequence[str] = ()) -> str:
+    """What is to be known of the recording stands below."""
+    told = [f"{mark}{note}\n" for note in (*further, *notes(run.manifest, lang))]
+    blank = "\n" if told and not mark else ""
+    return "".join([output.rstrip("\n"), "\n", blank, *told]) if told else output
 
 
 def html_text(run: RunFolder, lang: Language) -> str:

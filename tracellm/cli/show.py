@@ -17,6 +17,7 @@ from tracellm.cli.render import (
     write_reports,
 )
 from tracellm.report.problems import problem_text
+from tracellm.report.recorded import deeper_than_recorded
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
@@ -44,6 +45,8 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
     run = open_run(name[0] if name else None, lang)
     match part:
         case "sequence":
+            if recorded := deeper_than_recorded(run.manifest, detail):
+                tell(lang, "not_so_deep", recorded=recorded)
             output = sequence_text(run, lang, detail=detail, focus=focus)
         case "tree":
             output = calltree_text(run, lang)

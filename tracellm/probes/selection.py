@@ -98,7 +98,7 @@ class Selection:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def has_patterns(self) -> bool:

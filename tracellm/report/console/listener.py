@@ -15,6 +15,7 @@ from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_row
 from tracellm.report.console.paper import Paper, rows
 from tracellm.report.facts import client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.quantities import byte_size, duration
+from tracellm.report.recorded import cost, is_recorded, notes
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import visible
@@ -74,10 +75,7 @@ class Console:
             self._lang,
             "console.end",
             status=text(self._lang, status if status in texts(self._lang) else "common.status.unknown"),
-            requests=self._requests,
-            prompt=self._prompt_tokens,
-            output=self._output_tokens,
-            steps=self._steps,
+            what=self._counted(manifest),
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
         self._paper.line(ending, style="bold")
@@ -89,8 +87,17 @@ class Console:
                 where = visible(f"{error['file']}:{error.get('line')}")
                 what = text(self._lang, "console.error", where=where, error=what)
             self._paper.line(what, style="red")
+        for told in (*notes(manifest, self._lang), *cost(manifest, self._lang)):
+            self._paper.line(told)
         if report is not None:
             self._paper.verbatim(text(self._lang, "console.report", path=visible(str(report))))
+
+    def _counted(self, manifest: Mapping[str, Any]) -> str:
+        """Requests, tokens and steps; nothing of what was not recorded."""
+        counts = {"requests": self._requests, "prompt": self._prompt_tokens, "output": self._output_tokens}
+        counts["steps"] = self._steps
+        subjects = [subject for subject in ("requests", "steps") if is_recorded(manifest, subject)]
+        return "".join(text(self._lang, f"console.end.{subject}", **counts) for subject in subjects)
 
     def _sent(self, span: Span) -> None:
         size = span.attributes.get(names.MESSAGE_BYTES)

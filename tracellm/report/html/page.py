@@ -24,6 +24,7 @@ from tracellm.report.html.run_view import (
 from tracellm.report.html.step_view import steps_view
 from tracellm.report.html.tree_view import tree_view
 from tracellm.report.mermaid import to_mermaid
+from tracellm.report.recorded import notes, why_untold
 from tracellm.report.sequence import sequence
 from tracellm.report.svg import draw
 from tracellm.report.texts import Language, text
@@ -32,6 +33,14 @@ from tracellm.report.visible import visible
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["report_html"]
+
+_SECTIONS = {
+    "client": ("client",),
+    "startup": ("load", "cache"),
+    "requests": ("requests",),
+    "steps": ("steps", "schedules", "endings", "samples"),
+}
+"""Sections of the page, and the subjects of a recording that they tell of."""
 
 _TAGS = {"en": "en", "zh": "zh-CN"}
 
@@ -59,6 +68,8 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "script": Markup(script),
         "version": visible(str(manifest.get("tracellm", "?"))),
         "problems": problems_view(run_folder, lang),
+        "notes": notes(manifest, lang),
+        "untold": {section: why_untold(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
         "run": run_view(run_folder, lang),
         "client": client_view(client_choice(trace.spans), lang),
         "boundary": boundary_view(trace, lang),

@@ -11,6 +11,7 @@ from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, 
 from tracellm.report.html.places import short_path, short_paths
 from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.quantities import byte_size, duration, percent
+from tracellm.report.recorded import cost, is_recorded
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import CODE, COMMAND, VLLM_FILES
 from tracellm.report.visible import visible
@@ -82,11 +83,20 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
     prompt = sum(life.input_tokens or 0 for life in lives)
     output = sum(life.output_tokens or 0 for life in lives)
     spent = sum(step.duration_ns for step in steps) / 1e9
+    untold = text(lang, "recorded.not")
     figures = [
         ("model", visible(str(model)) if model else "?", visible(load.architecture or "") if load else ""),
-        ("requests", f"{len(lives):,}", ""),
-        ("tokens", f"{output:,}", text(lang, "html.figure.tokens.more", prompt=prompt)),
-        ("steps", f"{len(steps):,}", text(lang, "html.figure.steps.more", time=duration(spent)) if steps else ""),
+        *(
+            (
+                ("requests", f"{len(lives):,}", ""),
+                ("tokens", f"{output:,}", text(lang, "html.figure.tokens.more", prompt=prompt)),
+            )
+            if is_recorded(manifest, "requests")
+            else (("requests", "?", untold), ("tokens", "?", untold))
+        ),
+        ("steps", f"{len(steps):,}", text(lang, "html.figure.steps.more", time=duration(spent)) if steps else "")
+        if is_recorded(manifest, "steps")
+        else ("steps", "?", untold),
         ("time", duration(float(seconds)) if isinstance(seconds, int | float) else "?", ""),
     ]
     return [{"name": text(lang, f"html.figure.{key}"), "value": value, "more": more} for key, value, more in figures]
@@ -139,6 +149,9 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return ""
+    if told := cost(manifest, lang):
+        installed = text(lang, "html.probes.installed", n=probes.get("installed", 0))
+        return ("" if lang == "zh" else " ").join([installed, *told])
     wanted = ("installed", "calls", "seconds", "share", "per_call_us")
     numbers = {key: probes[key] for key in wanted if isinstance(probes.get(key), int | float)}
     if len(numbers) < len(wanted):

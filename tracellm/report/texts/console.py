@@ -32,8 +32,10 @@ EN = {
     "console.step.no_token": "no token: the prompts are not complete yet",
     "console.run": "Step {first}: {kind}, {requests:request|requests}, {tokens:token|tokens}, {time}",
     "console.runs": "Steps {first}-{last}: {kind}, {requests:request|requests}, {tokens:token|tokens}, {time} each",
-    "console.end": "tracellm: run {status}: {requests:request|requests}, {prompt:prompt token|prompt tokens}, "
-    "{output:token|tokens} generated, {steps:step|steps}, {time}.",
+    "console.end": "tracellm: run {status}: {what}{time}.",
+    "console.end.requests": "{requests:request|requests}, {prompt:prompt token|prompt tokens}, "
+    "{output:token|tokens} generated, ",
+    "console.end.steps": "{steps:step|steps}, ",
     "console.crossed": "Messages between the processes: {what}.",
     "console.error": "{where}: {error}",
     "console.report": "Report: {path}",
@@ -68,8 +70,9 @@ ZH = {
     "console.step.no_token": "没有新 token：提示词尚未算完",
     "console.run": "第 {first} 步：{kind}，{requests:,} 个请求，{tokens:,} 个 token，{time}",
     "console.runs": "第 {first}-{last} 步：{kind}，{requests:,} 个请求，{tokens:,} 个 token，每步 {time}",
-    "console.end": "tracellm：运行{status}：{requests:,} 个请求，提示词 {prompt:,} 个 token，"
-    "生成 {output:,} 个 token，{steps:,} 步，{time}。",
+    "console.end": "tracellm：运行{status}：{what}{time}。",
+    "console.end.requests": "{requests:,} 个请求，提示词 {prompt:,} 个 token，生成 {output:,} 个 token，",
+    "console.end.steps": "{steps:,} 步，",
     "console.crossed": "进程之间的消息：{what}。",
     "console.error": "{where}：{error}",
     "console.report": "报告：{path}",

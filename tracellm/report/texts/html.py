@@ -11,6 +11,7 @@ EN = {
     "html.status.unknown": "Status unknown",
     "html.failed": "The run failed",
     "html.traceback": "Traceback",
+    "html.notes": "What is recorded",
     "html.problems": "Problems in this recording",
     "html.figure.model": "Model",
     "html.figure.requests": "Requests",
@@ -128,6 +129,7 @@ EN = {
     "html.about.options": "Options",
     "html.probes": "{installed:probe was|probes were} installed and recorded {calls:call|calls}. The recording "
     "itself took {time}, {share} of the run: {each} a call.",
+    "html.probes.installed": "{n:probe was|probes were} installed.",
     "html.missing": "{n:probe|probes} found nothing to probe",
     "html.footer": "Written by tracellm {version} from the run folder {folder}",
 }
@@ -141,6 +143,7 @@ ZH = {
     "html.status.unknown": "状态未知",
     "html.failed": "运行失败",
     "html.traceback": "调用栈",
+    "html.notes": "记录了什么",
     "html.problems": "这份记录中的问题",
     "html.figure.model": "模型",
     "html.figure.requests": "请求",
@@ -254,6 +257,7 @@ ZH = {
     "html.about.options": "选项",
     "html.probes": "装了 {installed:,} 个探针，记录了 {calls:,} 次调用。"
     "记录本身用了 {time}，占运行时间的 {share}：每次调用 {each}。",
+    "html.probes.installed": "装了 {n:,} 个探针。",
     "html.missing": "{n:,} 个探针没有找到对象",
     "html.footer": "由 tracellm {version} 根据运行目录 {folder} 生成",
 }

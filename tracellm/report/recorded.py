@@ -1,0 +1,137 @@
+"""What a run's recording holds, as run.json tells it: what was asked for, what can therefore not be told, what of it a
+ring let go, and what recording cost. So no report takes "not recorded" for "did not happen".
+"""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from tracellm.report.quantities import clip, duration, percent
+from tracellm.report.texts import text, texts
+from tracellm.report.visible import visible
+from tracellm.trace.names import LEVELS, Level
+
+__all__ = ["asked_for", "cost", "deeper_than_recorded", "is_recorded", "notes", "why_untold"]
+
+Manifest = Mapping[str, Any]
+
+_MOST_FUNCTIONS = 3
+"""How many functions a sentence names."""
+
+_IMPLIED = {"steps": ("schedules", "endings", "samples")}
+"""What goes without saying where its subject is not recorded."""
+
+
+def asked_for(manifest: Manifest) -> str:
+    """The options that chose what was recorded, as they are typed: `--detail step --only Scheduler`; "" for all."""
+    options = _mapping(manifest, "options")
+    detail, focus = options.get("detail"), _list(options, "focus")
+    words = []
+    if detail in LEVELS and detail != ("step" if focus else LEVELS[-1]):
+        words += ["--detail", str(detail)]
+    for option in ("focus", "only", "skip"):
+        for pattern in _list(options, option):
+            words += [f"--{option}", visible(str(pattern))]
+    return shlex.join(words)
+
+
+def is_recorded(manifest: Manifest, subject: str) -> bool:
+    """Was all recorded that it takes to tell of a subject: `requests`, `steps`, ...?"""
+    return subject not in _left_out(manifest)
+
+
+def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | None:
+    """The level down to which was recorded, where that is not as deep as `detail`."""
+    recorded = _mapping(manifest, "options").get("detail")
+    if detail is None or recorded not in LEVELS or LEVELS.index(recorded) >= LEVELS.index(detail):
+        return None
+    return recorded
+
+
+def notes(manifest: Manifest, lang: str) -> list[str]:
+    """What a reader must know who looks for something that is not there."""
+    told = []
+    asked = asked_for(manifest)
+    if asked:
+        lacks = _lacks(manifest, lang)
+        told.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
+    let_go = _mapping(manifest, "probes").get("let_go")
+    if isinstance(let_go, int) and let_go > 0:
+        ring = _mapping(manifest, "options").get("ring")
+        told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=let_go))
+    return told
+
+
+def cost(manifest: Manifest, lang: str) -> list[str]:
+    """What recording cost, and how much was sent on to a collector; as much as run.json tells."""
+    probes = _mapping(manifest, "probes")
+    writer = _mapping(probes, "writer")
+    numbers = _numbers(probes, "calls", "seconds", "share"), _numbers(writer, "seconds", "worst_pause_ms", "held_up_s")
+    told = []
+    if all(numbers):
+        of_probes, of_writer = numbers
+        told.append(
+            text(
+                lang,
+                "recorded.cost",
+                calls=of_probes["calls"],
+                time=duration(of_probes["seconds"]),
+                writing=duration(of_writer["seconds"]),
+                share=percent(of_probes["share"]),
+                pause=duration(of_writer["worst_pause_ms"] / 1e3),
+            )
+        )
+        if of_writer["held_up_s"]:
+            told.append(text(lang, "recorded.held_up", time=duration(of_writer["held_up_s"])))
+    if export := _mapping(probes, "export"):
+        told += _export(export, lang)
+    return told
+
+
+def _export(export: Manifest, lang: str) -> list[str]:
+    sent, lost = export.get("sent"), export.get("lost")
+    endpoint = visible(str(export.get("endpoint")))
+    if isinstance(sent, int) and isinstance(lost, int):
+        return [text(lang, "recorded.sent_and_lost" if lost else "recorded.sent", endpoint=endpoint, n=sent, lost=lost)]
+    return [text(lang, "recorded.sent_unknown", endpoint=endpoint)]
+
+
+def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
+    """Of the subjects that cannot be told, a sentence each: which functions it takes, and what left them out."""
+    left_out, told = _left_out(manifest), []
+    for subject in subjects:
+        if isinstance(functions := left_out.get(subject), list):
+            shown, more = clip([visible(str(function)) for function in functions], _MOST_FUNCTIONS)
+            values = {"functions": ", ".join([*shown, "…"] if more else shown), "options": asked_for(manifest)}
+            told.append(text(lang, "recorded.untold", subject=text(lang, f"recorded.subject.{subject}"), **values))
+            if subject in _IMPLIED:
+                break
+    return told
+
+
+def _lacks(manifest: Manifest, lang: str) -> str:
+    """What cannot be told, in a word each."""
+    left_out = _left_out(manifest)
+    implied = {one for subject in left_out for one in _IMPLIED.get(subject, ())}
+    keys = [f"recorded.subject.{subject}" for subject in left_out if subject not in implied]
+    return text(lang, "recorded.and").join(text(lang, key) for key in keys if key in texts(lang))
+
+
+def _left_out(manifest: Manifest) -> Manifest:
+    return _mapping(_mapping(manifest, "probes"), "left_out")
+
+
+def _mapping(holder: Manifest, key: str) -> Manifest:
+    found = holder.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(holder: Manifest, key: str) -> list[Any]:
+    found = holder.get(key)
+    return found if isinstance(found, list) else []
+
+
+def _numbers(holder: Manifest, *keys: str) -> dict[str, float]:
+    """These entries, if each is a number; else nothing."""
+    found = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
+    return found if len(found) == len(keys) else {}

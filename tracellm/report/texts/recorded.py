@@ -1,0 +1,60 @@
+"""What is said of a recording itself: what it was asked to hold, what it lacks for that reason, and what it cost."""
+
+__all__ = ["EN", "ZH"]
+
+EN = {
+    "recorded.chosen": "Recorded with {options}: other calls are not in this recording.",
+    "recorded.lacks": "Recorded with {options}: other calls are not in this recording. It does not tell of {lacks}.",
+    "recorded.and": ", ",
+    "recorded.subject.client": "the choice of the client",
+    "recorded.subject.load": "the model's loading",
+    "recorded.subject.cache": "the KV cache's size",
+    "recorded.subject.requests": "requests",
+    "recorded.subject.steps": "the engine's steps",
+    "recorded.subject.schedules": "what each step scheduled",
+    "recorded.subject.endings": "which requests a step ended",
+    "recorded.subject.samples": "the tokens sampled",
+    "recorded.subject.messages": "messages between processes",
+    "recorded.untold": "Of {subject} nothing is recorded: that takes {functions}, which {options} leaves out.",
+    "recorded.not": "not recorded",
+    "recorded.let_go": "Only the last {ring:span|spans} of each process were kept (--ring): {n:earlier one was|earlier "
+    "ones were} let go.",
+    "recorded.cost": "Recording: {calls:call|calls}, {time} in probes, {writing} to write them, {share} of the run; "
+    "longest pause {pause}.",
+    "recorded.held_up": "Calls came faster than they could be written, and waited {time} for it in all.",
+    "recorded.sent": "Sent to {endpoint}: {n:span|spans}.",
+    "recorded.sent_and_lost": "Sent to {endpoint}: {n:span|spans}; {lost:was|were} lost.",
+    "recorded.sent_unknown": "How much arrived at {endpoint} is not known.",
+    "cli.error.note": "{note}",
+    "cli.error.not_so_deep": "this run was recorded down to the level {recorded}: deeper calls are not in it",
+    "cli.error.diff_recorded": "{run} was recorded with {options}: what that leaves out is no difference",
+    "cli.error.diff_recorded_all": "{run} was recorded whole: what the other leaves out is no difference",
+}
+
+ZH = {
+    "recorded.chosen": "以 {options} 记录：其余的调用不在这份记录里。",
+    "recorded.lacks": "以 {options} 记录：其余的调用不在这份记录里，也无法说明：{lacks}。",
+    "recorded.and": "、",
+    "recorded.subject.client": "客户端的选择",
+    "recorded.subject.load": "模型的加载",
+    "recorded.subject.cache": "KV 缓存的大小",
+    "recorded.subject.requests": "请求",
+    "recorded.subject.steps": "引擎的各步",
+    "recorded.subject.schedules": "每步调度了什么",
+    "recorded.subject.endings": "哪些请求在哪一步结束",
+    "recorded.subject.samples": "采样得到的 token",
+    "recorded.subject.messages": "进程之间的消息",
+    "recorded.untold": "没有记录{subject}：这需要 {functions}，而 {options} 把它排除了。",
+    "recorded.not": "没有记录",
+    "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
+    "recorded.cost": "记录的开销：{calls:,} 次调用，探针用时 {time}，写出用时 {writing}，占运行时间的 {share}；"
+    "最长停顿 {pause}。",
+    "recorded.held_up": "调用快得来不及写出，总共为此等待了 {time}。",
+    "recorded.sent": "已发送到 {endpoint}：{n:,} 个 span。",
+    "recorded.sent_and_lost": "已发送到 {endpoint}：{n:,} 个 span；丢失 {lost:,} 个。",
+    "recorded.sent_unknown": "不清楚有多少到达了 {endpoint}。",
+    "cli.error.note": "{note}",
+    "cli.error.not_so_deep": "这次运行只记录到 {recorded} 层：更深的调用不在其中",
+    "cli.error.diff_recorded": "{run} 以 {options} 记录：它略去的部分不算差异",
+    "cli.error.diff_recorded_all": "{run} 是完整记录的：另一次略去的部分不算差异",
+}
