@@ -48,6 +48,22 @@ def write(folder: Path, *lines: list[Span], process: Process | None = None) -> F
     return Files(folder)
 
 
+@pytest.fixture(autouse=True)
+def closed_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test has read is closed at its end."""
+    made: list[Files] = []
+    begin = Files.__init__
+
+    def _noted(self: Files, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Files, "__init__", _noted)
+    yield
+    for files in made:
+        files.close()
+
+
 def send(files: Files) -> tuple[int, int, list[str]]:
     """Send a recording that has ended, with what the environment says; its account."""
     wanted = settings(os.environ)
@@ -302,6 +318,40 @@ def test_what_is_left_is_counted_without_being_read(tmp_path: Path):
     assert write(tmp_path, *lines).count_rest() == len(Files(tmp_path).new(100)) == 13
 
 
+def test_a_ring_is_sent_as_it_turns(tmp_path: Path, collector: Collecting):
+    """With a ring, files are renamed, removed and made one; each span that is kept is sent, and none twice."""
+    with Recording(tmp_path, script="script.py", ring=100) as recording:
+        for n in range(1000):
+            _work(n + 4)
+    kept = {span.span_id for span in RunFolder.open(tmp_path).trace.spans}
+    sent = [span.span_id.hex() for span in collector.spans]
+    assert len(sent) == len(set(sent)) == recording.stats["export"]["sent"]
+    assert kept <= set(sent)
+    assert len(kept) == 100
+
+
+def test_what_a_ring_lets_go_unread_is_counted(tmp_path: Path):
+    """A file that is set aside is read on under its new name; what was not read when it goes is counted."""
+    files = Files(tmp_path, ring=3)
+    file, aside = tmp_path / "main-1.jsonl", tmp_path / "main-1.before.jsonl"
+    lines = [otlp.encode(Process(1, "main"), [span]) for span in spans(9)]
+    file.write_bytes(lines[0] + lines[1])
+    assert [span.name for span in files.new(9)] == ["0", "1"]
+    with file.open("ab") as stream:
+        stream.write(lines[2])
+    file.replace(aside)
+    file.write_bytes(b"".join(lines[3:6]))
+    assert [span.name for span in files.new(9)] == ["2", "3", "4", "5"]
+    with file.open("ab") as stream:
+        stream.write(lines[6] + lines[7])
+    file.unlink()
+    aside.unlink()
+    (tmp_path / "settled").write_bytes(b"".join(lines[5:6] + lines[8:]))
+    (tmp_path / "settled").replace(file)
+    assert [span.name for span in files.new(9)] == ["8"]
+    assert files.let_go == 2
+
+
 # -- the variables ----------------------------------------------------------------------------------------------------
 
 BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
@@ -371,7 +421,7 @@ def test_a_missing_library_is_told(
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     monkeypatch.setattr(os, "_exit", lambda status: None)
     monkeypatch.setattr(os, "nice", lambda increment: 0)
-    told = [{"traces": str(tmp_path), "earlier": []}, {"end": True}]
+    told = [{"traces": str(tmp_path), "earlier": [], "ring": None}, {"end": True}]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(json.dumps, told))))
     write(tmp_path, spans(5))
     sender.main()

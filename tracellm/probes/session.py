@@ -157,7 +157,7 @@ class Recording:
             self._status = Status(self._traces, self._name)
         self._begin_writing()
         if self._joins is None:
-            self._export = begin_export(self._traces, self._earlier_files, os.environ)
+            self._export = begin_export(self._traces, self._earlier_files, self._ring, os.environ)
         _active = self
         atexit.register(self.stop)
         self._installation.start()

@@ -29,23 +29,26 @@ main()
 _GRACE_SECONDS = 15.0  # for it to start, where a run was short, and to say what it has done
 
 
-def begin_export(traces: Path, earlier: Collection[str], environment: Mapping[str, str]) -> "Export | None":
+def begin_export(
+    traces: Path, earlier: Collection[str], ring: int | None, environment: Mapping[str, str]
+) -> "Export | None":
     """Begin to send what is recorded in the folder `traces`, if the standard variables ask for that.
 
-    `earlier` are the names of files there that are of another recording.
+    `earlier` are the names of files there that are of another recording; `ring` is how many spans of each process are
+    kept, where not all are.
     """
     wanted = settings(environment)
-    return None if wanted is None else Export(traces, earlier, environment, wanted)
+    if wanted is None:
+        return None
+    return Export({"traces": str(traces.absolute()), "earlier": sorted(earlier), "ring": ring}, environment, wanted)
 
 
 class Export:
-    """The process that sends spans, from its start to its end."""
+    """The process that sends spans, from its start to its end; `files` is what it is to read."""
 
-    def __init__(
-        self, traces: Path, earlier: Collection[str], environment: Mapping[str, str], wanted: Settings
-    ) -> None:
+    def __init__(self, files: dict[str, Any], environment: Mapping[str, str], wanted: Settings) -> None:
         self._wanted = wanted
-        self._measured = traces / f"{MEASURED}{os.getpid()}"
+        self._measured = Path(files["traces"], f"{MEASURED}{os.getpid()}")
         self._problem: str | None = None
         self._process: subprocess.Popen[str] | None = None
         apart: dict[str, Any] = (  # Ctrl-C is meant for the run, which then ends this
@@ -68,7 +71,7 @@ class Export:
             self._problem = f"the process that sends spans cannot be started: {error.strerror}"
         own = str(Path(__file__).parents[3])  # where this package is; the script's own folder comes last
         self._tell([own, [one for one in reversed(sys.path) if os.path.isabs(one)]])
-        self._tell({"traces": str(traces.absolute()), "earlier": sorted(earlier)})
+        self._tell(files)
 
     def users_metrics(self) -> None:
         """From now on the program itself measures the lives of this process."""

@@ -1,11 +1,14 @@
 """The spans of a recording that goes on, as its processes add them to their files.
 
 The files are the queue between the run and whoever sends its spans on: what is not read yet waits on disk, and the
-engine neither waits nor keeps anything in memory for it.
+engine neither waits nor keeps anything in memory for it. With `--ring` a file is set aside when it is full, removed
+when the next one is, and the last two are made one at the end (probes/ring.py): it is held open while it is read.
 """
 
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
@@ -24,13 +27,22 @@ _OPEN = b'{"key":"tracellm.open","value":{"boolValue":true}}'
 
 
 class Files:
-    """The trace files in the folder `traces`, those to come too; without `earlier`, which are another recording's."""
+    """The trace files in the folder `traces`, those to come too; without `earlier`, which are another recording's.
 
-    def __init__(self, traces: Path, earlier: Collection[str] = ()) -> None:
+    `ring` is how many spans of each process are kept, where not all are.
+
+    Attributes:
+        let_go: spans that were in a file which was removed before they were read.
+    """
+
+    def __init__(self, traces: Path, earlier: Collection[str] = (), ring: int | None = None) -> None:
+        self.let_go = 0
         self._traces = traces
         self._earlier = frozenset(earlier)
-        self._read: dict[Path, int] = {}  # bytes of each file
+        self._ring = ring
+        self._tails: dict[tuple[int, int], _Tail] = {}
         self._open: dict[str, Span] = {}
+        self._given: dict[str, _Given] = {}
 
     def new(self, limit: int) -> list[Span]:
         """Spans that have ended and were not given before: `limit` or a few more of them, fewer if there are no more.
@@ -38,10 +50,10 @@ class Files:
         A line that is damaged is left out: whoever reads the folder afterwards tells of it.
         """
         spans: list[Span] = []
-        for file in self._files():
-            while len(spans) < limit and (lines := self._piece(file)):
+        for tail in self._look():
+            while len(spans) < limit and (lines := tail.piece()):
                 for line in lines.splitlines():
-                    spans += self._ended(line)
+                    spans += self._first_time(tail.process, self._ended(line))
         return spans
 
     def never_ended(self) -> list[Span]:
@@ -51,11 +63,9 @@ class Files:
 
     def count_rest(self) -> int:
         """How many ended spans are left in the files, which are not read any more."""
-        count = 0
-        for file in self._files():
-            while lines := self._piece(file):
-                count += lines.count(_START) - lines.count(_OPEN)
-        return count
+        if self._ring is not None:  # the same may be in several files
+            return len(self.new(1 << 62))
+        return sum(tail.count_rest() for tail in self._look())
 
     def program_measures(self, span: Span) -> bool:
         """Is this span one of a process where the program's own MeterProvider was told of it?"""
@@ -63,24 +73,27 @@ class Files:
             return False
         return (self._traces / f"{MEASURED}{span.process.pid}").exists()
 
-    def _files(self) -> list[Path]:
-        return sorted(file for file in self._traces.glob("*.jsonl") if file.name not in self._earlier)
+    def close(self) -> None:
+        """Nothing is read any more."""
+        for tail in self._tails.values():
+            tail.close()
+        self._tails = {}
 
-    def _piece(self, file: Path) -> bytes:
-        """Whole lines of the file that were not read before; none when there are none."""
-        start, content = self._read.get(file, 0), b""
-        try:
-            with file.open("rb") as stream:
-                stream.seek(start)
-                while piece := stream.read(PIECE):
-                    content += piece
-                    if b"\n" in piece:
-                        break
-        except OSError:
-            return b""
-        lines = content[: content.rfind(b"\n") + 1]
-        self._read[file] = start + len(lines)
-        return lines
+    def _look(self) -> list["_Tail"]:
+        """What is being read of each file, the older of a process before the newer."""
+        found: dict[tuple[int, int], _Tail] = {}
+        for path in sorted(self._traces.glob("*.jsonl")):
+            if path.name not in self._earlier and (tail := _Tail.of(path)) is not None:
+                if tail.file in self._tails:
+                    tail.close()
+                    tail = self._tails[tail.file]
+                found[tail.file] = tail
+        for file, tail in self._tails.items():
+            if file not in found:
+                self.let_go += tail.count_rest()
+                tail.close()
+        self._tails = found
+        return list(found.values())
 
     def _ended(self, line: bytes) -> Iterator[Span]:
         try:
@@ -94,3 +107,72 @@ class Files:
                 else:
                     self._open.pop(span.span_id, None)
                     yield span
+
+    def _first_time(self, process: str, spans: Iterator[Span]) -> Iterator[Span]:
+        if self._ring is None:
+            return spans
+        given = self._given.setdefault(process, _Given(self._ring))
+        return (span for span in spans if given.is_new(span.span_id))
+
+
+class _Tail:
+    """A file that is read as it grows, and held open: so it is the same one when it is renamed."""
+
+    def __init__(self, stream: BinaryIO, process: str) -> None:
+        status = os.fstat(stream.fileno())
+        self.file = status.st_dev, status.st_ino
+        self.process = process
+        self._stream = stream
+        self._read = 0  # bytes
+
+    @classmethod
+    def of(cls, path: Path) -> "_Tail | None":
+        """The file of this name; None if it has gone meanwhile."""
+        try:
+            return cls(path.open("rb", buffering=0), path.name.partition(".")[0])
+        except OSError:
+            return None
+
+    def piece(self) -> bytes:
+        """Whole lines that were not read before; none when there are none."""
+        content = b""
+        try:
+            self._stream.seek(self._read)
+            while piece := self._stream.read(PIECE):
+                content += piece
+                if b"\n" in piece:
+                    break
+        except OSError:
+            return b""
+        lines = content[: content.rfind(b"\n") + 1]
+        self._read += len(lines)
+        return lines
+
+    def count_rest(self) -> int:
+        """How many ended spans are left, which are not read any more."""
+        count = 0
+        while lines := self.piece():
+            count += lines.count(_START) - lines.count(_OPEN)
+        return count
+
+    def close(self) -> None:
+        """It is not read any more."""
+        self._stream.close()
+
+
+class _Given:
+    """The last spans of a process that were given, `most` or more: where files are made one, they come again."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._before: set[str] = set()
+        self._now: set[str] = set()
+
+    def is_new(self, span_id: str) -> bool:
+        """Was it not given yet? It is now."""
+        if span_id in self._now or span_id in self._before:
+            return False
+        if len(self._now) >= self._most:
+            self._before, self._now = self._now, set()
+        self._now.add(span_id)
+        return True

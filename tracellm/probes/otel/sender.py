@@ -78,14 +78,16 @@ class Sender:
 
     def account(self) -> tuple[int, int, list[str]]:
         """Spans sent, spans lost, and the reasons."""
-        left = 0 if self.done.is_set() else len(self._held) + self._files.count_rest()
         if self._collector is None:
             return 0, 0, []
-        rejected = self._collector.answers.rejected
+        left = 0 if self.done.is_set() else len(self._held) + self._files.count_rest()
+        rejected, let_go = self._collector.answers.rejected, self._files.let_go
         reasons = list(self.reasons)
+        if let_go:
+            reasons.append("--ring let go of them before they could be sent")
         if (left or rejected) and self._collector.answers.reason not in reasons:
             reasons.append(self._collector.answers.reason or "the time after the end of the run was too short")
-        return self.sent - rejected, self.refused + rejected + left, reasons
+        return self.sent - rejected, self.refused + rejected + left + let_go, reasons
 
     @property
     def _nobody_there(self) -> bool:
@@ -132,7 +134,7 @@ def main() -> None:
         os.nice(19)
     wanted = settings(os.environ)
     assert wanted is not None
-    files = Files(Path(told["traces"]), told["earlier"])
+    files = Files(Path(told["traces"]), told["earlier"], told["ring"])
     try:
         answer = _send_all(files, wanted)
     except ImportError as error:
@@ -140,6 +142,7 @@ def main() -> None:
         extra = "otel-grpc" if GRPC in (wanted.traces_protocol, wanted.metrics_protocol) else "otel"
         missing = f"{error.name or error} is not installed: pip install 'tracellm[{extra}]'"
         answer = {"sent": 0, "lost": files.count_rest(), "errors": [missing]}
+    files.close()
     answer["errors"] += wanted.problems
     print(json.dumps(answer), flush=True)  # noqa: T201 - to whoever started this
     os._exit(0)  # a request may still be waiting for its answer
