@@ -12,7 +12,10 @@ from tracellm.trace.steps import STEP_SPAN
 
 __all__ = ["folder_of", "run_of_tasks", "run_of_two"]
 
-TEXTS = [f"{text}\\" for text in ("".join(NASTY), "".join(HOSTILE), "Hello", "你好 ünïcödé")]
+TEXTS = [
+    f"{text}\\".encode("utf-8", "replace").decode()
+    for text in ("".join(NASTY), "".join(HOSTILE), "Hello", "你好 ünïcödé")
+]
 """Prompts; a backslash at the end is what Perfetto stumbles over."""
 
 SUBMITS = {"LLMEngine.add_request", "AsyncLLM._add_request"}

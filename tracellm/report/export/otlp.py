@@ -51,6 +51,7 @@ def as_protobuf(chosen: Chosen) -> Iterator[bytes]:
     for process, spans in _pieces(chosen.spans()):
         request = ExportTraceServiceRequest()
         resource_spans = request.resource_spans.add()
+        resource_spans.resource.SetInParent()
         _fill(resource_spans.resource.attributes, process.attributes)
         scope_spans = resource_spans.scope_spans.add()
         scope_spans.scope.name, scope_spans.scope.version = "tracellm", __version__

@@ -1,0 +1,131 @@
+"""Exports that are texts: the table, the graph of objects (drawn by real Graphviz), the sequence diagram."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.export.runs import folder_of, run_of_two
+from tests.mermaid import ParseMermaid
+from tests.report.nasty import NASTY
+from tests.report.synthetic import HOSTILE
+from tracellm.report.export import export
+from tracellm.report.export.dot import quoted
+from tracellm.report.export.table import COLUMNS
+from tracellm.report.visible import visible
+from tracellm.trace import names
+from tracellm.trace.model import Process, Span, Trace
+
+
+def written(trace: Trace, format: str, **more: Any) -> str:
+    """An export in one piece, as text."""
+    return b"".join(export(folder_of(trace), format, **more)).decode()
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    """A table, as Python's own reader has it."""
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_a_table_has_a_row_for_each_span():
+    """Times count from the beginning; what has no column is in the last, as JSON."""
+    trace = run_of_two()
+    table = rows(written(trace, "csv"))
+    assert tuple(table[0]) == COLUMNS
+    for span, row in zip(trace.spans, table, strict=True):
+        assert int(row["start_ns"]) == span.start_ns - trace.spans[0].start_ns
+        assert (int(row["duration_ns"]), row["name"], row["class"]) == (span.duration_ns, span.name, span.lifeline)
+        assert (row["span_id"], row["parent_span_id"]) == (span.span_id, span.parent_span_id or "")
+        assert row["thread"] == span.attributes.get(names.THREAD_NAME, "MainThread")
+        assert row["links"].split() == [link.span_id for link in span.links]
+        rest = json.loads(row["attributes"])
+        columns = {names.LEVEL, names.LIFELINE, names.THREAD_NAME}
+        assert rest == {name: value for name, value in span.attributes.items() if name not in columns}
+
+
+@pytest.mark.parametrize("text", [*NASTY, *HOSTILE], ids=ascii)
+def test_a_table_holds_any_text(text: str):
+    """Quotes, separators and line ends in names, errors and values come back as they were."""
+    span = Span(text, "1" * 32, "2" * 16, None, 0, 1, {"x": text}, error=text, process=Process(1, "main"))
+    [row] = rows(written(Trace([span]), "csv"))
+    whole = text.encode("utf-8", "replace").decode()
+    assert (row["name"], row["error"], json.loads(row["attributes"])["x"]) == (whole, whole, whole)
+
+
+def drawn(source: str) -> dict[str, Any]:
+    """What Graphviz makes of a graph; skipped without it, failed where CI is set."""
+    program = shutil.which("dot")
+    if program is None:
+        lacks = "lacks Graphviz's dot on the PATH (Debian: apt-get install graphviz)"
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(lacks)
+        pytest.skip(lacks)
+    done = subprocess.run([program, "-Tdot_json"], input=source, capture_output=True, encoding="utf-8", check=True)
+    assert done.stderr == ""
+    graph: dict[str, Any] = json.loads(done.stdout)
+    return graph
+
+
+def test_graphviz_draws_who_calls_whom():
+    """Objects in the frames of their processes, calls counted, the started process bold, messages dashed."""
+    graph = drawn(written(run_of_two(prompts=2, tokens=3), "dot"))
+    nodes = {one["_gvid"]: one for one in graph["objects"]}
+    labels = {number: one["label"].partition("\\n")[0] for number, one in nodes.items()}
+    frames = {one["label"]: {labels[node] for node in one["nodes"]} for one in nodes.values() if "nodes" in one}
+    main, engine = frames["main (pid 10)"], frames["EngineCore_0 (pid 11)"]
+    assert {"hello.py", "LLM", "LLMEngine", "SyncMPClient"} <= main
+    assert {"EngineCoreProc", "UniProcExecutor", "Worker", "GPUModelRunner", "Qwen2ForCausalLM", "Scheduler"} <= engine
+    edges = {(labels[edge["tail"]], labels[edge["head"]], edge["label"]): edge.get("style") for edge in graph["edges"]}
+    for caller, callee in (("LLM", "LLMEngine"), ("UniProcExecutor", "Worker"), ("Worker", "GPUModelRunner")):
+        assert any(edge[:2] == (caller, callee) for edge in edges)
+    assert edges["LLMEngine", "SyncMPClient", "×5"] is None
+    assert edges["SyncMPClient", "EngineCoreProc", "×1"] == "bold"
+    assert edges["SyncMPClient", "EngineCoreProc", "ADD ×2"] == "dashed"
+    assert edges["EngineCoreProc", "SyncMPClient", "OUTPUTS ×3"] == "dashed"
+
+
+def test_a_graph_goes_as_deep_as_asked():
+    """Down to steps the model's layers are not there."""
+    assert '"Qwen2ForCausalLM' in written(run_of_two(), "dot", detail="layer")
+    steps = written(run_of_two(), "dot", detail="step")
+    assert '"GPUModelRunner' in steps
+    assert "Qwen2ForCausalLM" not in steps
+
+
+@pytest.mark.parametrize("text", [*NASTY, *HOSTILE], ids=ascii)
+def test_graphviz_shows_any_text(text: str):
+    """Whatever a name holds, the graph is valid and the name is seen as it is."""
+    source = f"digraph {{ n [label={quoted(text, 500)}] }}"
+    [node] = drawn(source)["objects"]
+    assert node["label"].replace("\\\\", "\\") == visible(text).encode("utf-8", "replace").decode()
+
+
+@given(st.text(max_size=80))
+def test_a_quoted_text_is_one_string(text: str):
+    """No quote within is bare, and no backslash is left to take the last one."""
+    inner = quoted(text)[1:-1]
+    assert '"' not in inner.replace("\\\\", "").replace('\\"', "")
+    assert (len(inner) - len(inner.rstrip("\\"))) % 2 == 0
+    assert len(inner.splitlines()) <= 1
+
+
+def test_the_legend_is_in_the_readers_language():
+    """What is drawn for people speaks their language."""
+    assert "谁调用谁" in written(run_of_two(), "dot", lang="zh")
+    assert "who calls whom" in written(run_of_two(), "dot", lang="en")
+
+
+def test_the_sequence_diagram_is_the_reports(parse_mermaid: ParseMermaid):
+    """`--to mermaid` writes what `show sequence` prints, and real Mermaid reads it."""
+    from tracellm.report.sequence import sequence_diagram
+
+    trace = run_of_two()
+    assert written(trace, "mermaid") == sequence_diagram(trace)
+    assert parse_mermaid(written(trace, "mermaid", detail="step"))["participants"]
