@@ -285,6 +285,49 @@ def test_texts_leave_only_when_asked_for(
     assert (span.status.message, span.status.code) == ("ValueError: no", 2)
 
 
+def test_spans_of_the_programs_own(tmp_path: Path, collector: Collecting):
+    """A span that the program opened is sent as what it was; one that the program sends itself is not sent again."""
+    own = {"otel.scope.name": "my.library", "otel.scope.version": "2", "span.kind": "client", "mine": 1}
+    lines = [
+        Span("own", TRACE, "1" * 16, None, 1, 2, own),
+        Span("sent", TRACE, "2" * 16, None, 1, 2, {"tracellm.sent": True}),
+    ]
+    assert send(write(tmp_path, lines)) == (1, 0, [])
+    [span] = collector.spans
+    [scope] = collector.resources[0].scope_spans
+    assert (span.name, span.kind, values(span.attributes)) == ("own", span.SPAN_KIND_CLIENT, {"mine": 1})
+    assert (scope.scope.name, scope.scope.version) == ("my.library", "2")
+
+
+PROGRAM = """
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from tracellm.probes import probe
+from tracellm.probes.session import Recording
+trace.set_tracer_provider(provider := TracerProvider())
+if "sends" in sys.argv:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+with Recording(sys.argv[1], script="script.py"):
+    with trace.get_tracer("mine").start_as_current_span("theirs"):
+        probe(lambda: None)()
+provider.shutdown()
+"""
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_a_span_of_the_programs_own_arrives_once(tmp_path: Path, collector: Collecting, sends: bool):
+    """A span of the program's own arrives once, whether the program sends it or not, and what it called is within."""
+    options = ["sends"] if sends else []
+    subprocess.run([sys.executable, "-c", PROGRAM, tmp_path, *options], check=True)
+    names = {span.span_id: span.name for span in collector.spans}
+    parents = {span.name: names.get(span.parent_span_id) for span in collector.spans}
+    assert len(collector.spans) == 3
+    assert parents == {"script.py": None, "theirs": "script.py", "<lambda>": "theirs"}
+
+
 def test_calls_under_way_are_sent_once(tmp_path: Path, collector: Collecting):
     """A call that was told of when it began is sent when it has ended; one that never does, at the end."""
     begun = spans(2, attributes={"tracellm.open": True})

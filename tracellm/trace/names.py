@@ -115,6 +115,7 @@ _group, _on = "A span that the program opened with OpenTelemetry", (USERS_SPAN,)
 SCOPE = _define("otel.scope.name", "str", "the name that its tracer was asked for with; empty where it had none")
 SCOPE_VERSION = _define("otel.scope.version", "str", "the version given with that name")
 SPAN_KIND = _define("span.kind", "str", "server, client, producer or consumer; absent for internal")
+SENT = _define("tracellm.sent", "bool", "true when the program sends it by OTLP itself, and so tracellm does not")
 OUTSIDE = _define(
     "tracellm.parent.outside",
     "bool",

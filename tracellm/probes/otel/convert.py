@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from tracellm import __version__
 from tracellm.trace import names
@@ -20,6 +20,10 @@ from tracellm.trace.model import Process, Span
 __all__ = ["Converter", "resource"]
 
 _SCOPE = InstrumentationScope("tracellm", __version__)
+_KINDS = {kind.name.lower() for kind in SpanKind}
+_ELSEWHERE = {names.SCOPE, names.SCOPE_VERSION, names.SPAN_KIND}
+"""What a span has another place for than its attributes."""
+
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _TEXTS = names.PRIVATE - {names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE}
 """What is left out: an error's own text is sent, as by every SDK."""
@@ -39,15 +43,16 @@ class Converter:
     """Makes the spans that are sent; with `texts` prompts and generated texts among their attributes."""
 
     def __init__(self, texts: bool) -> None:
-        self._texts = texts
+        self._left_out = _ELSEWHERE if texts else _ELSEWHERE | _TEXTS
         self._resources: dict[tuple[int, str], Resource] = {}
 
     def __call__(self, span: Span) -> ReadableSpan:
         """The SDK's span that says the same."""
-        context = _context(span.trace_id, span.span_id)
+        kind = span.attributes.get(names.SPAN_KIND)
         return ReadableSpan(
             name=span.name,
-            context=context,
+            context=_context(span.trace_id, span.span_id),
+            kind=SpanKind[kind.upper()] if kind in _KINDS else SpanKind.INTERNAL,
             parent=_context(span.trace_id, span.parent_span_id) if span.parent_span_id else None,
             resource=self._resource(span.process),
             attributes=self._told(span.attributes),
@@ -56,7 +61,7 @@ class Converter:
             status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
             start_time=span.start_ns,
             end_time=span.end_ns,
-            instrumentation_scope=_SCOPE,
+            instrumentation_scope=_scope(span),
         )
 
     def _resource(self, process: Process | None) -> Resource:
@@ -66,9 +71,16 @@ class Converter:
         return self._resources[key]
 
     def _told(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._texts or _TEXTS.isdisjoint(attributes):
+        if self._left_out.isdisjoint(attributes):
             return attributes
-        return {name: value for name, value in attributes.items() if name not in _TEXTS}
+        return {name: value for name, value in attributes.items() if name not in self._left_out}
+
+
+def _scope(span: Span) -> InstrumentationScope:
+    """Who made the span: an instrumentation, where the program's own, or tracellm."""
+    if (name := span.attributes.get(names.SCOPE)) is None:
+        return _SCOPE
+    return InstrumentationScope(name, span.attributes.get(names.SCOPE_VERSION))
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from tracellm.probes.otel.follow import Files
 from tracellm.probes.otel.settings import GRPC, Settings, settings
+from tracellm.trace import names
 from tracellm.trace.model import Span
 
 __all__ = ["Sender", "main"]
@@ -101,7 +102,7 @@ class Sender:
                 if not self._files.program_measures(span):
                     self._metrics.measure(span)
         if self._collector is not None:
-            self._held += spans
+            self._held += [span for span in spans if names.SENT not in span.attributes]
         return bool(spans)
 
     def _is_due(self, now: bool) -> bool:

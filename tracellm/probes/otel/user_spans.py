@@ -32,6 +32,7 @@ __all__ = ["Started", "UserSpans"]
 
 Function = Callable[..., Any]
 
+
 @dataclass(frozen=True, slots=True)
 class Started:
     """What is known of a span from its start.
@@ -174,6 +175,8 @@ def _described(span: Any, started: Started) -> dict[str, Any]:
         told[names.SCOPE_VERSION] = version
     if span.kind is not SpanKind.INTERNAL:
         told[names.SPAN_KIND] = span.kind.name.lower()
+    if _is_sent(span):
+        told[names.SENT] = True
     if started.waits:
         told[names.CALL_KIND] = "coroutine"
     if started.outside:
@@ -181,6 +184,13 @@ def _described(span: Any, started: Started) -> dict[str, Any]:
     if started.place.thread_name is not None:
         told[names.THREAD_NAME] = started.place.thread_name
     return {**told, **caller_attributes(started.user)}
+
+
+def _is_sent(span: Any) -> bool:
+    """Does the program's own SDK send it by OTLP? Then it is not to be sent a second time."""
+    processors = getattr(getattr(span, "_span_processor", None), "_span_processors", ())
+    exporters = (getattr(one, "span_exporter", None) for one in processors)
+    return any(type(one).__module__.startswith("opentelemetry.exporter.otlp") for one in exporters)
 
 
 def _copied(attributes: Any) -> dict[str, Any]:
