@@ -41,6 +41,9 @@ class _Event(NamedTuple):
 class ApiSpan(Span):
     """A span that is recorded by `spans`; names and meanings are the SDK's. `number` is from the counter of calls."""
 
+    under = trace.INVALID_SPAN
+    """What would be in its place if nothing were recorded."""
+
     def __init__(
         self,
         spans: UserSpans,

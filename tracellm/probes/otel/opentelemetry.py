@@ -50,7 +50,9 @@ class Outside(NamedTuple):
 def parent_from_outside(environment: Mapping[str, str]) -> Outside | None:
     """OpenTelemetry's current span, else the one that the environment variable names; None where there is neither."""
     get_current_span = getattr(sys.modules.get(_API), "get_current_span", None)
-    told = get_current_span().get_span_context() if get_current_span is not None else None
+    current = get_current_span() if get_current_span is not None else None
+    current = getattr(current, "under", current)  # not a span of ours, that an earlier recording has left
+    told = current.get_span_context() if current is not None else None
     if told is not None and told.is_valid:
         return Outside(f"{told.trace_id:032x}", f"{told.span_id:016x}", told.trace_flags.sampled)
     header = environment.get(VARIABLE)
