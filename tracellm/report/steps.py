@@ -139,7 +139,8 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
 def _cells(row: StepRow, lang: str) -> list[str]:
     step = row.steps[-1]
     numbers = [len(step.requests), row.num_tokens, row.num_new_blocks, row.blocks_free]
-    return [row.indexes, step_kind(step.kind, lang), *(f"{number:,}" for number in numbers), time(row.duration_ns)]
+    told = [f"{number:,}" if step.kind != "unknown" else "?" for number in numbers]
+    return [row.indexes, step_kind(step.kind, lang), *told, time(row.duration_ns)]
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:

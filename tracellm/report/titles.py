@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from tracellm.report.changes import changes
+from tracellm.report.diagram import Message as Arrow
 from tracellm.report.quantities import byte_size, clip, duration
 from tracellm.report.texts import text, texts
 from tracellm.report.visible import shorten, visible
@@ -17,6 +18,7 @@ from tracellm.trace.tree import Node
 
 __all__ = [
     "arguments",
+    "arrow_spans",
     "call_name",
     "call_title",
     "caller_line",
@@ -27,6 +29,7 @@ __all__ = [
     "moved",
     "result",
     "script_of",
+    "spans_said",
     "step_kind",
     "steps_name",
     "steps_title",
@@ -118,6 +121,19 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
     return f"{said} ({number if largest.endswith(f' {unit}') else smallest}-{largest})"
 
 
+def spans_said(ids: Sequence[str], inside: int, lang: str) -> str:
+    """Which spans something stands for: how many, the ids of the first and the last, and how many more are in it."""
+    if not ids:
+        return ""
+    said = text(lang, "spans.one" if len(ids) == 1 else "spans.many", n=len(ids), first=ids[0], last=ids[-1])
+    return f"{said}\n{text(lang, 'spans.inside', n=inside)}" if inside else said
+
+
+def arrow_spans(arrow: Arrow, lang: str) -> str:
+    """An arrow's whole label, and which spans it stands for."""
+    return f"{visible(arrow.text)}\n{spans_said(arrow.spans, len(arrow.inside), lang)}" if arrow.spans else ""
+
+
 def script_of(span: Span) -> bool:
     """Whether this is the span of a whole program, named after its script."""
     return span.attributes.get(names.LIFELINE) == span.name
@@ -174,6 +190,8 @@ def steps_title(steps: Sequence[Step], lang: str) -> str:
     else:
         comma = text(lang, "step.comma")
         kind = comma.join(f"{count} {step_kind(name, lang)}" for name, count in kinds.most_common())
+    if kinds.keys() == {"unknown"}:
+        return text(lang, "diagram.steps_unknown", name=steps_name(steps, lang), kind=kind)
     fewest, most = min(len(step.requests) for step in steps), max(len(step.requests) for step in steps)
     requests = text(lang, "common.requests", n=most)
     if fewest != most:

@@ -133,6 +133,8 @@ class Console:
         step = read_step(span)
         phases = self._phases.pop(span.span_id, {})
         self._steps += 1
+        if step.kind == "unknown":  # what it scheduled was not recorded
+            return
         if step.requests and step.kind not in self._shown:
             self._say_run()
             self._shown.add(step.kind)

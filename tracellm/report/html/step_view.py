@@ -35,6 +35,7 @@ def steps_view(trace: Trace, lang: str) -> dict[str, Any]:
 def _row(row: StepRow, lang: str) -> dict[str, Any]:
     first, last, alike = row.steps[0], row.steps[-1], len(row.steps)
     used = last.blocks_total - last.blocks_free
+    known = first.kind != "unknown"
     each = duration(row.duration_ns / alike / 1e9)
     how = {one.request_id: drawn_from(one.processors, one.tokens_left, lang) for one in row.requests()}
     sampled, more_sampled = _sampled(row.steps, how, lang)
@@ -43,9 +44,9 @@ def _row(row: StepRow, lang: str) -> dict[str, Any]:
         "kind": first.kind if first.kind in ("prefill", "decode", "mixed") else "empty",
         "kind_name": step_kind(first.kind, lang),
         "requests": _names([request.request_id for request in first.requests], lang),
-        "tokens": f"{row.num_tokens:,}",
-        "tokens_each": _each(row, lang),
-        "blocks": f"{used:,} / {last.blocks_total:,}",
+        "tokens": f"{row.num_tokens:,}" if known else "?",
+        "tokens_each": _each(row, lang) if known else "",
+        "blocks": f"{used:,} / {last.blocks_total:,}" if known else "?",
         "blocks_width": max(1, round(20 * used / last.blocks_total)) if 0 < used <= last.blocks_total else 0,
         "time": duration(row.duration_ns / 1e9),
         "time_each": "" if alike == 1 else text(lang, "html.steps.each", amount=each),

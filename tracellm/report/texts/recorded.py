@@ -3,8 +3,9 @@
 __all__ = ["EN", "ZH"]
 
 EN = {
-    "recorded.chosen": "Recorded with {options}: other calls are not in this recording.",
-    "recorded.lacks": "Recorded with {options}: other calls are not in this recording. It does not tell of {lacks}.",
+    "recorded.chosen": "Recorded with {options}: calls that this leaves out are not in the recording.",
+    "recorded.lacks": "Recorded with {options}: calls that this leaves out are not in the recording. It does not tell "
+    "of {lacks}.",
     "recorded.and": ", ",
     "recorded.subject.client": "the choice of the client",
     "recorded.subject.load": "the model's loading",
@@ -32,8 +33,8 @@ EN = {
 }
 
 ZH = {
-    "recorded.chosen": "以 {options} 记录：其余的调用不在这份记录里。",
-    "recorded.lacks": "以 {options} 记录：其余的调用不在这份记录里，也无法说明：{lacks}。",
+    "recorded.chosen": "以 {options} 记录：由此略去的调用不在这份记录里。",
+    "recorded.lacks": "以 {options} 记录：由此略去的调用不在这份记录里，也无法说明：{lacks}。",
     "recorded.and": "、",
     "recorded.subject.client": "客户端的选择",
     "recorded.subject.load": "模型的加载",
