@@ -6,13 +6,13 @@ text its length, anything else its class. `write` makes words of that later.
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracellm.probes.signature import ABSENT, Absent, Signature, signature_of
 from tracellm.probes.spec import Attributes, Capture
 from tracellm.trace import names
 
-__all__ = ["InShort", "arguments_and_result", "brief", "receiver_of", "write", "written"]
+__all__ = ["Also", "InShort", "arguments_and_result", "brief", "receiver_of", "write", "written"]
 
 Brief = Any
 """A hashable value: None, a number, or a tuple that begins with a mark."""
@@ -108,26 +108,38 @@ def receiver_of(function: Callable[..., Any]) -> str:
     return first if first in ("self", "cls") else ""
 
 
+class Also(NamedTuple):
+    """What is kept of a call besides: what `call()` returns. `source` says it in the wrapper, `scope` has its names."""
+
+    call: Callable[[], Any]
+    source: str
+    scope: dict[str, Any]
+
+
 class InShort:
     """The default capture where all parameters are known: `(each argument in short..., the result in short)`.
 
-    `also` is called before, and the capture is then `(what it returned, that tuple)`. The wrapper has `source` in place
-    of a call (template.py), which needs `scope`.
+    With `also`, the capture is a pair of that and of this tuple. The wrapper has `source` in place of a call
+    (template.py), which needs `scope`.
     """
 
-    def __init__(self, signature: Signature, skip: int, also: Callable[[], Any] | None) -> None:
+    def __init__(self, signature: Signature, skip: int, also: Also | None) -> None:
         self.signature = signature
         self.names = signature.names[skip:]
-        self.also = also
-        copies = ", ".join(_copies([*self.names, "_result"], [*self.names, "_result"]))
-        self.source = f"({copies},)" if also is None else f"(_also(), ({copies},))"
-        self.scope = {**_SCOPE, "_also": also}
+        self._skip = skip
+        self._also = also
+        short = f"({', '.join(map(_copied, [*self.names, '_result']))},)"
+        self.source = short if also is None else f"({also.source}, {short})"
+        self.scope = {**_SCOPE, **({} if also is None else {"_also": also.call, **also.scope})}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """The same, where it is not written out."""
-        values = {**dict.fromkeys(self.names, ABSENT), **dict(zip(self.signature.names, args, strict=False)), **kwargs}
-        facts = (*[_copy(name, values[name]) for name in self.names], brief(result))
-        return facts if self.also is None else (self.also(), facts)
+        if len(args) == len(self.signature.names) and _TOLD.isdisjoint(self.names):
+            facts = (*map(brief, args[self._skip :]), brief(result))
+        else:
+            given = {**dict(zip(self.signature.names, args, strict=False)), **kwargs}
+            facts = (*[_copy(name, given.get(name, ABSENT)) for name in self.names], brief(result))
+        return facts if self._also is None else (self._also.call(), facts)
 
     def pairs(self, facts: Any) -> tuple[list[tuple[str, Brief]], Brief]:
         """The arguments that were given by their names, and the result, of what was kept (without `also`)."""
@@ -136,7 +148,7 @@ class InShort:
 
 
 def arguments_and_result(
-    function: Callable[..., Any], receiver: str, also: Callable[[], Any] | None = None
+    function: Callable[..., Any], receiver: str, also: Also | None = None
 ) -> tuple[Capture, Attributes]:
     """The default `capture` and `attributes` for a function: its arguments, by name, and its result, both in short.
 
@@ -147,7 +159,7 @@ def arguments_and_result(
         in_short = InShort(signature, 1 if receiver else 0, also)
         return in_short, _remembering(in_short.pairs)
     capture, pairs = _of_any(function, 1 if receiver else 0)
-    return capture if also is None else lambda *call: (also(), capture(*call)), _remembering(pairs)
+    return capture if also is None else lambda *call: (also.call(), capture(*call)), _remembering(pairs)
 
 
 def _remembering(pairs: Callable[[Any], tuple[list[tuple[str, Brief]], Brief]]) -> Attributes:
@@ -174,19 +186,22 @@ def _of_any(
     except (TypeError, ValueError):  # a builtin that does not tell its signature
         parameters = []
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][skip:]
+    told_ones = [i for i, name in enumerate(positional) if name in _TOLD]
 
-    def general(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        keywords = tuple([(name, _copy(name, value)) for name, value in kwargs.items()])
-        named = [_copy(name, value) for name, value in zip(positional, args[skip:], strict=False)]
-        more = [brief(value) for value in args[skip + len(positional) :]]
-        return (*named, *more), keywords, brief(result)
+    def capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        given = tuple(map(brief, args[skip:] if skip else args))
+        for i in told_ones:
+            if i < len(given):
+                given = (*given[:i], told(args[skip + i]), *given[i + 1 :])
+        keywords = tuple([(name, _copy(name, value)) for name, value in kwargs.items()]) if kwargs else ()
+        return given, keywords, brief(result)
 
     def pairs(facts: Any) -> tuple[list[tuple[str, Brief]], Brief]:
         given, keywords, result = facts
         more = [f"*{i}" for i in range(len(given) - len(positional))]
         return [*zip(positional + more, given, strict=False), *keywords], result
 
-    return _unrolled(positional, skip, general), pairs
+    return capture, pairs
 
 
 def _copy(parameter: str, value: Any) -> Brief:
@@ -198,34 +213,14 @@ def told(value: Any) -> Brief:
     return (_WORD, value) if value.__class__ is str else brief(value)
 
 
-def _copies(parameters: Sequence[str], variables: Sequence[str]) -> list[str]:
-    """What `_copy` does, as source text for each variable; nothing is called for the plainest of values."""
-    return [
-        f"{name} if {name}.__class__ in _plain else {'_told' if parameter in _TOLD else '_brief'}({name})"
-        for parameter, name in zip(parameters, variables, strict=True)
-    ]
+def _copied(name: str) -> str:
+    """What `_copy` does, as source text for a variable; nothing is called for the plainest of values."""
+    if name in _TOLD:
+        return f"_told({name})"
+    return f"{name} if {name}.__class__ in _plain else (_how({name}.__class__) or _learn({name}.__class__))({name})"
 
 
-def _unrolled(positional: Sequence[str], skip: int, general: Capture) -> Capture:
-    """`general`, written out for calls with all positional arguments and no keywords: that takes half the time."""
-    count = len(positional) + skip
-    variables = [f"a{i}" for i in range(count)]
-    *given, result = _copies([*positional, "result"], [*variables[skip:], "result"])
-    source = f"""
-def capture(args, kwargs, result):
-    if kwargs or len(args) != {count}:
-        return general(args, kwargs, result)
-    {"".join(f"{name}, " for name in variables) or "()"} = args
-    return ({"".join(f"{copy}, " for copy in given)}), (), {result}
-"""
-    scope: dict[str, Any] = {**_SCOPE, "general": general}
-    # Compiled first: running a text would make the interpreter forget that Ctrl-C is what ends it.
-    exec(compile(source, __file__, "exec"), scope)
-    capture: Capture = scope["capture"]
-    return capture
-
-
-_SCOPE = {"_plain": _PLAIN, "_brief": brief, "_told": told}
+_SCOPE = {"_plain": _PLAIN, "_how": _HOW.get, "_learn": _learn, "_told": told}
 
 
 def written(pairs: Sequence[tuple[str, Brief]], result: Brief) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from tracellm.probes.brief import arguments_and_result, receiver_of
-from tracellm.probes.caller import caller, caller_attributes
+from tracellm.probes.caller import CALLER, caller, caller_attributes
 from tracellm.probes.spec import Mistake, Probe, code_constants
 from tracellm.probes.wrap import wrap
 
@@ -95,7 +95,7 @@ def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None
         made.users_attributes = lambda facts: facts[1]
         made.timed = True
     else:
-        made.capture, written = arguments_and_result(function, receiver, also=caller)
+        made.capture, written = arguments_and_result(function, receiver, also=CALLER)
         constants = _plain_all(attributes or {})
         made.attributes = lambda facts: {**caller_attributes(facts[0]), **written(facts[1])}
         made.users_attributes = lambda facts: constants

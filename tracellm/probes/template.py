@@ -30,9 +30,9 @@ _WRAPPER = """
     if _append is None:
         return {called}
     _spot = _spot_here()
-    if _spot is None or _spot[_THREAD] != _get_ident():
+    if _spot is None or _spot[{THREAD}] != _get_ident():
         _spot = _arrive()
-    _parent, _place = _spot[_CALL], _spot[_PLACE]
+    _parent, _place = _spot[{CALL}], _spot[{PLACE}]
     _call = _next_call()
     _clock = _state.clock
     _start = _clock()
@@ -61,20 +61,19 @@ _CAPTURE = """_facts = None
         except Exception as _error:
             _probe.disable("capture", _error)"""
 
+_NOTE = "_open = _state.open; _open[_call] = (_probe, _parent, _place, {owner}, _start)"
+
 _FUNCTION = {
     "async_def": "def",
-    "enter": "_spot[_CALL] = _call",
-    "leave": "_spot[_CALL] = _parent",
+    "enter": f"_spot[{CALL}] = _call",
+    "leave": f"_spot[{CALL}] = _parent",
 }
 _COROUTINE = {  # while it waits, others must not see its call as the current one: it has a spot of its own
     "async_def": "async def",
-    "enter": "_move([_call, _call, _spot[_THREAD], _place])",
+    "enter": f"_move([_call, _call, _spot[{THREAD}], _place])",
     "leave": "_move(_spot)\n        if _state.settle is not None:\n            _state.settle()",
 }
 _SCOPE = {
-    "_CALL": CALL,
-    "_PLACE": PLACE,
-    "_THREAD": THREAD,
     "_absent": ABSENT,
     "_arrive": arrive,
     "_ended": ended,
@@ -98,14 +97,19 @@ def written_out(function: Function, probe: Probe, is_coroutine: bool) -> Functio
     owner = {"self": f"{signature.first}.__class__", "cls": signature.first, "": "None"}[probe.receiver]
     kept = in_short.source if in_short is not None else f"_capture({signature.args}, {signature.kwargs}, _result)"
     parts = {
+        "CALL": CALL,
+        "THREAD": THREAD,
+        "PLACE": PLACE,
         **(_COROUTINE if is_coroutine else _FUNCTION),
         "parameters": signature.parameters,
         "called": f"await {signature.call}" if is_coroutine else signature.call,
         "args": signature.args,
         "kwargs": signature.kwargs,
         "owner": owner,
-        "note": f"_state.open[_call] = (_probe, _parent, _place, {owner}, _start)" if probe.lasting else "",
-        "forget": "_state.open.pop(_call, None)" if probe.lasting else "",
+        "note": f"_open = _state.open; _open[_call] = (_probe, _parent, _place, {owner}, _start)"
+        if probe.lasting
+        else "",
+        "forget": "del _open[_call]" if probe.lasting else "",
         "capture": _CAPTURE.format(kept=kept) if capture is not None else "",
         "facts": "_facts" if capture is not None else "None",
         "captured": "_clock()" if probe.timed else "_end",

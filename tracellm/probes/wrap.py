@@ -16,8 +16,10 @@ from tracellm.probes.spec import Probe
 from tracellm.probes.state import (
     CALL,
     PLACE,
+    THREAD,
     Begun,
     Place,
+    get_ident,
     here,
     next_call,
     return_to,
@@ -32,7 +34,7 @@ __all__ = ["wrap"]
 
 Function = Callable[..., Any]
 
-_move = here.set
+_spot = here.get
 
 
 def wrap(function: Function, probe: Probe) -> Function:
@@ -66,7 +68,15 @@ def _generator(function: Function, probe: Probe) -> Function:
         try:
             while True:
                 try:
-                    item = _within(call, place.begun, resume, value)
+                    if _spot() is not spot or spot[THREAD] != get_ident() or state.settle is not None:
+                        item = _within(call, place.begun, resume, value)
+                    else:  # the same without a call, where it began and still is
+                        outer = spot[CALL]
+                        try:
+                            spot[CALL] = call
+                            item = resume(value)
+                        finally:
+                            spot[CALL] = outer
                 except StopIteration as stop:
                     result = stop.value
                     break
