@@ -38,7 +38,7 @@ def tell_problems(run: RunFolder, lang: Language) -> None:
     """Say what is missing or damaged in a run folder, and what was not recorded, on stderr."""
     for problem in run.problems:
         tell(lang, "problem", problem=problem_text(problem, lang))
-    for met in recording_problems(run.manifest):
+    for met in recording_problems(run.manifest, lang):
         tell(lang, "recording", problem=met)
 
 

@@ -15,8 +15,23 @@ def problem_text(problem: str, lang: str) -> str:
     return text(lang, f"problem.{problem.code}", **problem.values) if isinstance(problem, Problem) else problem
 
 
-def recording_problems(manifest: Mapping[str, Any]) -> list[str]:
-    """What the probes ran into, as run.json tells it: a process they could not follow, a call they could not read."""
+def recording_problems(manifest: Mapping[str, Any], lang: str) -> list[str]:
+    """What the probes ran into, as run.json tells it: a process they could not follow, a call they could not read; and
+    what kept spans from a collector that they were to be sent to."""
     probes = manifest.get("probes")
-    met = probes.get("problems") if isinstance(probes, Mapping) else None
-    return [visible(str(problem)) for problem in met] if isinstance(met, list) else []
+    if not isinstance(probes, Mapping):
+        return []
+    met, export = probes.get("problems"), probes.get("export")
+    told = [visible(str(problem)) for problem in met] if isinstance(met, list) else []
+    return [*told, *_unsent(export, lang)] if isinstance(export, Mapping) else told
+
+
+def _unsent(export: Mapping[str, Any], lang: str) -> list[str]:
+    """One line, if anything went wrong with a collector."""
+    lost, errors = export.get("lost"), export.get("errors")
+    if not isinstance(errors, list) or not errors:
+        return []
+    key = "unknown" if not isinstance(lost, int) else "lost" if lost else "other"
+    reasons = text(lang, "collector.and").join(visible(str(error)) for error in errors)
+    endpoint = visible(str(export.get("endpoint")))
+    return [text(lang, f"collector.{key}", lost=lost, endpoint=endpoint, reasons=reasons)]

@@ -63,7 +63,10 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
 
 
 def cost(manifest: Manifest, lang: str) -> list[str]:
-    """What recording cost, and how much was sent on to a collector; as much as run.json tells."""
+    """What recording cost, and how much was sent on to a collector, as much as run.json tells.
+
+    What did not arrive there is a problem (problems.py).
+    """
     probes = _mapping(manifest, "probes")
     writer = _mapping(probes, "writer")
     numbers = _numbers(probes, "calls", "seconds", "share"), _numbers(writer, "seconds", "worst_pause_ms", "held_up_s")
@@ -83,17 +86,10 @@ def cost(manifest: Manifest, lang: str) -> list[str]:
         )
         if of_writer["held_up_s"]:
             told.append(text(lang, "recorded.held_up", time=duration(of_writer["held_up_s"])))
-    if export := _mapping(probes, "export"):
-        told += _export(export, lang)
+    export = _mapping(probes, "export")
+    if isinstance(sent := export.get("sent"), int) and sent:
+        told.append(text(lang, "recorded.sent", endpoint=visible(str(export.get("endpoint"))), n=sent))
     return told
-
-
-def _export(export: Manifest, lang: str) -> list[str]:
-    sent, lost = export.get("sent"), export.get("lost")
-    endpoint = visible(str(export.get("endpoint")))
-    if isinstance(sent, int) and isinstance(lost, int):
-        return [text(lang, "recorded.sent_and_lost" if lost else "recorded.sent", endpoint=endpoint, n=sent, lost=lost)]
-    return [text(lang, "recorded.sent_unknown", endpoint=endpoint)]
 
 
 def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:

@@ -170,7 +170,7 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
 def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
     """What could not be read of the folder, and what the probes themselves ran into."""
     found = [visible(problem_text(problem, lang)) for problem in run_folder.problems]
-    return [*found, *recording_problems(run_folder.manifest)]
+    return [*found, *recording_problems(run_folder.manifest, lang)]
 
 
 def about_view(manifest: Mapping[str, Any], lang: str) -> _View:

@@ -1,0 +1,67 @@
+"""What a run says of a collector that did not take its spans: one line, in the reader's language."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracellm.report.problems import recording_problems
+from tracellm.report.recorded import cost
+
+
+def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
+    """`tracellm run` ends as the script does; of the collector there is one line, also in the run folder's report."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    (tmp_path / "script.py").write_text("import tracellm\ntracellm.probe(print)('hello')\n")
+    command = [sys.executable, "-m", "tracellm", "run", "--explain", "--quiet", "--out", "run", "script.py"]
+    wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"}
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **wanted}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    told = f"2 spans did not reach http://127.0.0.1:{port}/v1/traces: Connection refused. The run folder has them"
+    assert done.stderr == f"tracellm: of the recording: {told}\n"
+    assert told in (tmp_path / "run" / "report.html").read_text()
+
+
+def export(**told: Any) -> dict[str, Any]:
+    """A manifest that says this of the export."""
+    return {"probes": {"export": {"endpoint": "http://there", "sent": 5, "lost": 0, "errors": [], **told}}}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "en", "zh"),
+    [
+        ({"probes": {}}, [], []),
+        (export(), [], []),
+        (
+            export(lost=1, errors=["it answered 401 Unauthorized", "no"]),
+            ["1 span did not reach http://there: it answered 401 Unauthorized; no. The run folder has them"],
+            ["1 个 span 没有到达 http://there：it answered 401 Unauthorized；no。它们都在运行目录里"],
+        ),
+        (
+            export(sent=None, lost=None, errors=["gone"]),
+            ["it is not known how many spans reached http://there: gone. The run folder has them"],
+            ["不清楚有多少 span 到达了 http://there：gone。它们都在运行目录里"],
+        ),
+        (
+            export(errors=["metrics: no"]),
+            ["sending to http://there: metrics: no"],
+            ["发送到 http://there：metrics: no"],
+        ),
+        ({"probes": {"export": "damaged"}}, [], []),
+    ],
+)
+def test_what_did_not_arrive_is_told(manifest: dict[str, Any], en: list[str], zh: list[str]):
+    """How many spans were lost, where to, and why; of a manifest that is not as it should be nothing."""
+    assert recording_problems(manifest, "en") == en
+    assert recording_problems(manifest, "zh") == zh
+
+
+def test_what_arrived_is_told():
+    """How many spans were sent, and where to."""
+    assert cost(export(), "en") == ["Sent to http://there: 5 spans."]
+    assert cost(export(sent=0), "en") == []
