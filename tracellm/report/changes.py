@@ -26,18 +26,33 @@ _LONGEST_ERROR = 160  # characters
 
 
 def alike(step: Step, before: Step) -> bool:
-    """Whether `step` does what `before` did: the same kind for the same requests, and nothing changed in either."""
+    """Whether `step` does what `before` did: the same kind for the same requests, and nothing changed in either.
+
+    Each request must be in the same phase in both and the same ones must get a token, so that the step that ends a
+    prefill made in several chunks stands for itself, also where others go on beside it.
+    """
     return (
         step.kind == before.kind
         and not _changed(step)
         and not _changed(before)
-        and [request.request_id for request in step.requests] == [request.request_id for request in before.requests]
+        and [(one.request_id, one.phase) for one in step.requests]
+        == [(one.request_id, one.phase) for one in before.requests]
+        and [one.request_id for one in step.sampled] == [one.request_id for one in before.sampled]
         and _held(step) == _held(before)
     )
 
 
 def _changed(step: Step) -> bool:
-    return bool(step.new or step.resumed or step.preempted or step.finished or step.aborted or step.span.error)
+    """Whether somebody came or went, or got what was computed before."""
+    return bool(
+        step.new
+        or step.resumed
+        or step.preempted
+        or step.finished
+        or step.aborted
+        or step.span.error
+        or any(one.prefix_hit_tokens for one in step.requests)
+    )
 
 
 def _held(step: Step) -> list[tuple[str, str]]:

@@ -48,7 +48,10 @@ class Message:
     opens: bool = False
     closes: bool = False
     spans: tuple[str, ...] = ()
-    """Ids of the spans that the arrow stands for; several when it stands for repeated calls."""
+    """Ids of the spans that the arrow stands for, in the order in which they began; several for repeated calls. A
+    return has those of its call."""
+    inside: tuple[str, ...] = ()
+    """Ids of the spans of the calls made in these that have no arrow of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Diagram:
     boxes: tuple[Box, ...] = ()
     remark: str = ""
     """What is to be said of the diagram as a whole: how many calls it does not show."""
+    inside: tuple[str, ...] = ()
+    """Ids of the spans that are in no arrow's `inside`: those of calls that the script made itself, say."""
 
 
 def messages(items: Iterable[Item]) -> Iterator[Message]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from tracellm.report.request_facts import RequestFacts, RequestTimes, as_int, as_list, as_text, request_times, requests
 from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.trace.memo import per_trace
+from tracellm.trace.model import Span, Trace
 
 __all__ = [
     "ClientChoice",
@@ -24,6 +25,7 @@ __all__ = [
     "model_load",
     "request_times",
     "requests",
+    "startup_spans",
     "tells_of_startup",
 ]
 
@@ -96,6 +98,12 @@ _FACTS = frozenset(
 def tells_of_startup(span: Span) -> bool:
     """Whether the span carries anything of the client, the model's loading or the KV cache; few do."""
     return not _FACTS.isdisjoint(span.attributes)
+
+
+@per_trace
+def startup_spans(trace: Trace) -> list[Span]:
+    """The spans of a trace that tell of the start-up: of a million a handful, which several reports look into."""
+    return [span for span in trace.spans if tells_of_startup(span) or names.CONFIG in span.attributes]
 
 
 def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:

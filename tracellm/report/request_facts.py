@@ -80,33 +80,35 @@ def request_times(trace: Trace) -> dict[str, RequestTimes]:
     """
     lives = {span.span_id: span for span in trace.named(names.REQUEST_SPAN)}
     by_id: dict[str, str] = {}
-    for life in lives.values():
-        by_id.setdefault(str(life.attributes.get(names.REQUEST_ID, "")), life.span_id)
+    for span in lives.values():
+        by_id.setdefault(str(span.attributes.get(names.REQUEST_ID, "")), span.span_id)
     began: dict[str, int] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for step in steps(trace):
         linked = (lives[link.span_id] for link in step.span.links if link.span_id in lives)
-        of = by_id | {str(life.attributes.get(names.REQUEST_ID, "")): life.span_id for life in linked}
+        here = {str(span.attributes.get(names.REQUEST_ID, "")): span.span_id for span in linked}
         for request in step.requests:
-            began.setdefault(of.get(request.request_id, ""), step.span.start_ns)
+            life = here.get(request.request_id) or by_id.get(request.request_id, "")
+            began.setdefault(life, step.span.start_ns)
         for sampled in step.sampled:
-            first.setdefault(of.get(sampled.request_id, ""), step.span.end_ns)
-            last[of.get(sampled.request_id, "")] = step.span.end_ns
+            life = here.get(sampled.request_id) or by_id.get(sampled.request_id, "")
+            first.setdefault(life, step.span.end_ns)
+            last[life] = step.span.end_ns
 
     def between(start: int | None, end: int | None) -> float | None:
         return None if start is None or end is None else max(0, end - start) / 1e9
 
     times = {
         id: RequestTimes(
-            queued=between(life.start_ns, began.get(id)),
+            queued=between(span.start_ns, began.get(id)),
             prefill=between(began.get(id), first.get(id)),
             decode=between(first.get(id), last.get(id)),
-            first_token=between(life.start_ns, first.get(id)),
+            first_token=between(span.start_ns, first.get(id)),
         )
-        for id, life in lives.items()
+        for id, span in lives.items()
     }
-    return times | {id: times[life] for id, life in by_id.items()}
+    return times | {id: times[span_id] for id, span_id in by_id.items()}
 
 
 def _params(span: Span) -> tuple[tuple[str, str], ...]:

@@ -121,17 +121,18 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
     return f"{said} ({number if largest.endswith(f' {unit}') else smallest}-{largest})"
 
 
-def spans_said(ids: Sequence[str], inside: int, lang: str) -> str:
+def spans_said(number: int, first: str, last: str, inside: int, lang: str) -> str:
     """Which spans something stands for: how many, the ids of the first and the last, and how many more are in it."""
-    if not ids:
-        return ""
-    said = text(lang, "spans.one" if len(ids) == 1 else "spans.many", n=len(ids), first=ids[0], last=ids[-1])
+    said = text(lang, "spans.one" if number == 1 else "spans.many", n=number, first=first, last=last)
     return f"{said}\n{text(lang, 'spans.inside', n=inside)}" if inside else said
 
 
 def arrow_spans(arrow: Arrow, lang: str) -> str:
     """An arrow's whole label, and which spans it stands for."""
-    return f"{visible(arrow.text)}\n{spans_said(arrow.spans, len(arrow.inside), lang)}" if arrow.spans else ""
+    if not arrow.spans:
+        return ""
+    said = spans_said(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
+    return f"{visible(arrow.text)}\n{said}"
 
 
 def script_of(span: Span) -> bool:

@@ -167,7 +167,7 @@ class Folder:
         return [self.merge(group) for group in zip(*lists, strict=True)]
 
     def _merge_children(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
-        """The k-th child with a key in each list become one; what only a later one has comes after its neighbour there."""
+        """The k-th child with a key in each list become one; what only a later one has comes after its neighbour."""
         if len(lists) < 2:
             return lists[0] if lists else ()
         lists = _with_sequences(lists)

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load
+from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.request_view import requests_view
 from tracellm.report.html.run_view import (
@@ -29,6 +29,7 @@ from tracellm.report.sequence import sequence
 from tracellm.report.svg import draw
 from tracellm.report.texts import Language, text
 from tracellm.report.texts.glossary import TERMS
+from tracellm.report.titles import arrow_spans
 from tracellm.report.visible import visible
 from tracellm.trace.run_folder import RunFolder
 
@@ -58,6 +59,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     style, script = _asset("style.css"), _asset("script.js")
     trace, manifest = run_folder.trace, run_folder.manifest
     diagram = sequence(trace, lang=lang)
+    startup = startup_spans(trace)
     options = manifest.get("options")
     without_text = isinstance(options, dict) and options.get("text") is False
     context: dict[str, Any] = {
@@ -71,16 +73,16 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "notes": notes(manifest, lang),
         "untold": {section: why_untold(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
         "run": run_view(run_folder, lang),
-        "client": client_view(client_choice(trace.spans), lang),
+        "client": client_view(client_choice(startup), lang),
         "boundary": boundary_view(trace, lang),
         "without_text": without_text,
-        "drawing": draw(diagram),
+        "drawing": draw(diagram, partial(arrow_spans, lang=lang)),
         "remark": visible(diagram.remark),
         "mermaid": to_mermaid(diagram),
         "tree": tree_view(trace, lang),
-        "load": load_view(model_load(trace.spans), manifest, lang),
-        "cache": cache_view(kv_cache(trace.spans), lang),
-        "config": [(visible(name), visible(value)) for name, value in engine_config(trace.spans)],
+        "load": load_view(model_load(startup), manifest, lang),
+        "cache": cache_view(kv_cache(startup), lang),
+        "config": [(visible(name), visible(value)) for name, value in engine_config(startup)],
         "words": [(text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
         "probes": probes_sentence(manifest, lang),
         **requests_view(trace, lang),

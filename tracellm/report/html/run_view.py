@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm
-from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests
+from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests, startup_spans
 from tracellm.report.html.places import short_path, short_paths
 from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.quantities import byte_size, duration, percent
@@ -75,7 +75,7 @@ def _error(error: Any, cwd: str) -> _View | None:
 
 def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View]:
     lives = requests(trace.spans)
-    load = model_load(trace.spans)
+    load = model_load(startup_spans(trace))
     asked = next((s.attributes[names.GEN_AI_MODEL] for s in trace.spans if names.GEN_AI_MODEL in s.attributes), None)
     model = asked or (load and load.source and load.source.rstrip("/").rpartition("/")[2])
     steps = trace.named(STEP_SPAN)

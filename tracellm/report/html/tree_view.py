@@ -6,7 +6,18 @@ from typing import Any
 
 from tracellm.report.calltree import folded_tree, written_out
 from tracellm.report.texts import text
-from tracellm.report.titles import arguments, call_name, caller_line, error, moved, result, steps_title, time, times
+from tracellm.report.titles import (
+    arguments,
+    call_name,
+    caller_line,
+    error,
+    moved,
+    result,
+    spans_said,
+    steps_title,
+    time,
+    times,
+)
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.tree import Node, walk
 
@@ -59,6 +70,7 @@ class _TreeView:
             "kind": node.kind,
             "failed": node.failed,
             "where": where,
+            "spans": self._spans(node),
             "count": times(node.count, of, self._lang) if node.kind == "call" else "",
             "detail": "  ".join([*self._details(node), *remarks]),
             "total": time(node.total_ns),
@@ -73,6 +85,13 @@ class _TreeView:
         if node.kind == "line":
             return caller_line(node)
         return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node, self._lang)
+
+    def _spans(self, node: Node) -> str:
+        """Which spans a row stands for; nothing for a line or for steps, whose calls have rows of their own."""
+        if not node.spans:
+            return ""
+        first, last = node.spans[0].span_id, node.spans[-1].span_id
+        return spans_said(len(node.spans), first, last, len(node.hidden), self._lang)
 
     def _details(self, node: Node) -> list[str]:
         """What was passed and what came back, or the exception."""

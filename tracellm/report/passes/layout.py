@@ -20,6 +20,7 @@ from tracellm.report.titles import (
 )
 from tracellm.report.visible import shorten
 from tracellm.trace import names
+from tracellm.trace.model import Span
 from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["lay_out"]
@@ -56,6 +57,7 @@ class _Layout:
         self._returns = returns
         self._lang = lang
         self._phase = ""
+        self._inside: list[str] = []  # the spans of calls that are drawn nowhere, and made in no call that is
         self._places = Places(self._roots, story, lang)
         self._ids = self._places.ids
 
@@ -64,12 +66,13 @@ class _Layout:
             nothing = Participant("P1", "tracellm")
             return Diagram((nothing,), (Note("P1", "P1", text(self._lang, "diagram.nothing")),))
         items = tuple(item for root in self._roots for item in self._root(root))
-        return Diagram(self._places.participants(), items, self._places.boxes(), remark)
+        return Diagram(self._places.participants(), items, self._places.boxes(), remark, tuple(self._inside))
 
     def _root(self, root: Node) -> list[Item]:
         if root.kind != "call" or not script_of(root.span):
             return self._node(root, root, 1)
         items = self._phase_note(root) + self._below(root, root)
+        self._inside += _ids(root.hidden)
         if root.failed:
             start = self._ids[self._places.of(root.span)]
             said = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
@@ -83,6 +86,7 @@ class _Layout:
         """What is drawn for a node within `around`, the call drawn last around it, which ran `of` times."""
         if node.kind == "call":
             return self._call(node, around, of)
+        self._inside += _ids(node.hidden)
         if node.kind in ("line", "repeat"):
             return self._repeated(self._below(node, around), node, of)
         title = steps_title(node.steps, self._lang)
@@ -121,10 +125,10 @@ class _Layout:
         # Repeated calls with arrows below them stand in a loop; without, a count says as much in one line.
         if often := "" if below and node.count % of == 0 else times(node.count, of, self._lang):
             title = f"{title} {often}"
-        spans = tuple(span.span_id for span in node.spans)
+        spans, inside = _ids(node.spans), _ids(node.hidden)
         drawn_return = id(node) in self._returns
         opens = (bool(below) and not self._story.is_long(node.span)) or drawn_return
-        items: list[Item] = [Message(source, target, title, opens=opens, spans=spans), *below]
+        items: list[Item] = [Message(source, target, title, opens=opens, spans=spans, inside=inside), *below]
         if drawn_return and node.failed:
             # On its way through the callers the exception's class is enough.
             said = error(node.span, LONGEST_VALUES) if raised_here(node) else error_class(node.span)
@@ -145,8 +149,15 @@ class _Layout:
         title = message_title([(one.message, one.step) for one in sent], self._lang)
         if often := times(node.count, of, self._lang):
             title = f"{title} {often}"
-        spans = tuple(span.span_id for span in node.spans)
-        return Message(self._ids[source], self._ids[target], title, "message", spans=spans)
+        self._inside += [id for child in walk(node.children) for id in _ids([*child.spans, *child.hidden])]
+        return Message(
+            self._ids[source],
+            self._ids[target],
+            title,
+            "message",
+            spans=_ids(node.spans),
+            inside=_ids(node.hidden),
+        )
 
     def _phase_note(self, node: Node) -> list[Item]:
         """A heading over all lifelines where another phase begins."""
@@ -158,3 +169,7 @@ class _Layout:
         self._phase = phase
         ids = list(self._ids.values())
         return [Note(ids[0], ids[-1], text(self._lang, f"diagram.{phase}"), phase=True)]
+
+
+def _ids(spans: Iterable[Span]) -> tuple[str, ...]:
+    return tuple([span.span_id for span in spans])

@@ -145,7 +145,9 @@ def _one_step(step: Step, children: Sequence[Node]) -> Node:
 def steps_key(step: Step, failed: bool = False) -> Hashable:
     """Equal for steps that may be folded with whole generations, whatever their requests are called."""
     changed = tuple(map(bool, (step.new, step.resumed, step.preempted, step.finished, step.aborted)))
-    return "steps", step.kind, len(step.requests), changed, failed
+    hit = any(one.prefix_hit_tokens for one in step.requests)
+    prefills = sum(one.phase == "prefill" for one in step.requests)
+    return "steps", step.kind, len(step.requests), prefills, len(step.sampled), changed, hit, failed
 
 
 def _goes_on(before: Node, node: Node) -> bool:

@@ -5,6 +5,7 @@ the page's style sheet by class; nothing here has a style attribute, which a str
 refuse.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,10 +34,13 @@ class Drawing:
     body: Markup
 
 
-def draw(diagram: Diagram) -> Drawing:
-    """The diagram as SVG elements for an HTML page; each text in it is escaped."""
+def draw(diagram: Diagram, told: Callable[[Message], str] = lambda arrow: "") -> Drawing:
+    """The diagram as SVG elements for an HTML page; each text in it is escaped.
+
+    `told` gives what is to be said of an arrow besides its label, to whom points at it.
+    """
     places = columns(diagram)
-    return Drawing(_head(diagram, places), _Body(diagram, places).svg)
+    return Drawing(_head(diagram, places), _Body(diagram, places, told).svg)
 
 
 def _svg(kind: str, width: float, height: float, content: list[Markup], *, label: str = "") -> Markup:
@@ -68,6 +72,12 @@ def _text(kind: str, x: float, y: float, text: str, whole: str | None = None) ->
     return Markup('<text class="{}" x="{:g}" y="{:g}">{}{}</text>').format(kind, round(x, 1), round(y, 1), text, title)
 
 
+def _group(told: str, parts: list[Markup]) -> Markup:
+    """An arrow with its label, and what is said of it."""
+    drawn = Markup("").join(parts)
+    return Markup('<g class="arrow"><title>{}</title>{}</g>').format(visible(told, keep="\n"), drawn) if told else drawn
+
+
 def _lines(kind: str, x: float, y: float, shown: Label) -> list[Markup]:
     return [_text(kind, x, y + index * LINE, line, shown.whole) for index, line in enumerate(shown.lines)]
 
@@ -94,7 +104,8 @@ def _head(diagram: Diagram, places: Columns) -> Markup:
 class _Body:
     """Everything below the heads."""
 
-    def __init__(self, diagram: Diagram, places: Columns) -> None:
+    def __init__(self, diagram: Diagram, places: Columns, told: Callable[[Message], str]) -> None:
+        self._told = told
         self._x = places.x
         self._width = places.width
         self._y = 12.0
@@ -127,7 +138,9 @@ class _Body:
         for item in items:
             match item:
                 case Message():
+                    before = len(self._over)
                     self._message(item)
+                    self._over[before:] = [_group(self._told(item), self._over[before:])]
                 case Note():
                     self._note(item)
                 case Loop():

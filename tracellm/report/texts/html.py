@@ -84,7 +84,8 @@ EN = {
     "html.sequence": "Who called whom",
     "html.sequence.short": "Sequence",
     "html.sequence.lead": "Time runs down. A solid arrow is a call, a dashed one what it gave back; what repeats is "
-    "drawn once, in a loop.",
+    "drawn once, in a loop. Click an arrow, or point at it or at a call below, to see which of the recorded spans it "
+    "stands for; `tracellm export RUN --to csv` lists them all by their ids.",
     "html.sequence.lead.processes": "A blue arrow with an open head is a message: it crosses from one process to "
     "another, and the sender does not wait. Threads and tasks have lifelines of their own.",
     "html.mermaid": "The same as Mermaid source",
@@ -212,7 +213,8 @@ ZH = {
     "html.more": "另有 {n:,} 个",
     "html.sequence": "谁调用了谁",
     "html.sequence.short": "时序图",
-    "html.sequence.lead": "时间自上而下。实线箭头是调用，虚线箭头是返回；重复的部分只在循环框里画一次。",
+    "html.sequence.lead": "时间自上而下。实线箭头是调用，虚线箭头是返回；重复的部分只在循环框里画一次。点击箭头，"
+    "或者指向箭头或下面的调用，可以看到它代表记录中的哪些 span；`tracellm export RUN --to csv` 按 id 列出全部。",
     "html.sequence.lead.processes": "带开口箭头的蓝色箭头是消息：它从一个进程到另一个进程，发送方并不等待。"
     "线程和任务有自己的生命线。",
     "html.mermaid": "同一张图的 Mermaid 源码",

@@ -1,5 +1,6 @@
 "use strict";
-// The page's only script: a button that copies the Mermaid source. Without it the source is there to be selected by hand.
+// The page's only script. A button copies the Mermaid source; without it the source is there to be selected by hand.
+// An arrow of the diagram that is clicked has said below it what it says to whom points at it: which spans it stands for.
 const button = document.getElementById("copy");
 const source = document.getElementById("mermaid");
 if (button && source) {
@@ -21,4 +22,17 @@ if (button && source) {
     }
   });
   button.hidden = false;
+}
+const said = document.getElementById("spans");
+const drawing = document.querySelector(".sequence");
+if (said && drawing) {
+  drawing.addEventListener("click", (event) => {
+    const arrow = event.target.closest(".arrow");
+    if (arrow) {
+      for (const one of drawing.querySelectorAll(".arrow.chosen")) { one.classList.remove("chosen"); }
+      arrow.classList.add("chosen");
+      said.textContent = arrow.querySelector("title").textContent;
+      said.hidden = false;
+    }
+  });
 }
