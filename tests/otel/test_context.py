@@ -198,7 +198,7 @@ def test_threads_and_pools_in_spans(tracer: trace.Tracer, tmp_path: Path):
 
 
 def test_generators_pause_in_spans(tracer: trace.Tracer, tmp_path: Path):
-    """Calls of a generator that is in a span are the span's however often it pauses; until it ends, so are the user's."""
+    """Calls of a generator that is in a span are the span's however often it pauses; until then so are its user's."""
 
     @probe(name="counts")
     def counts() -> Iterator[int]:
