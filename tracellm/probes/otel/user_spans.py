@@ -18,7 +18,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tracellm.probes.caller import caller, caller_attributes
+from tracellm.probes.caller import Where, caller, caller_attributes
 from tracellm.probes.clock import Clock
 from tracellm.probes.errors import remember
 from tracellm.probes.otel.current import STARTED, PlaceOf, is_recorded
@@ -42,7 +42,7 @@ class Started:
         recording: the first call of the recording.
         clock: the recording's clock then; None where the user said when it began.
         call, place: the innermost probed call then, and where that was.
-        user: file and line of the user's that opened it.
+        user: where in the user's code it was opened.
         waits: whether others may run in its thread while it goes on.
         outside: its parent is not in the recording.
     """
@@ -52,7 +52,7 @@ class Started:
     clock: int | None
     call: int
     place: Place
-    user: tuple[str, int] | None
+    user: Where | None
     waits: bool
     outside: bool
 
@@ -168,7 +168,7 @@ def _described(span: Any, started: Started) -> dict[str, Any]:
     """Whose span it is, and where it was opened."""
     scope = span.instrumentation_scope
     name, version = (scope.name or "", scope.version or "") if scope is not None else ("", "")
-    file = Path(started.user[0]).name if started.user is not None else ""
+    file = Path(started.user[0].co_filename).name if started.user is not None else ""
     lifeline = file if name in ("", "__main__") and file else name or "opentelemetry"
     told: dict[str, Any] = {names.LIFELINE: lifeline, names.LEVEL: "request", names.SCOPE: name}
     if version:
