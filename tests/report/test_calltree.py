@@ -52,7 +52,7 @@ def test_a_recording_that_lost_what_encloses_its_calls():
         calls.leaf("Worker.execute_model")
     rows = [without_lines(row).split()[:2] for row in calltree(Trace(calls.spans)).splitlines()]
     assert rows[1:] == [["Scheduler.schedule", "×3"], ["Worker.execute_model", "×3"]]
-    assert [row["title"] for row in tree_view(Trace(calls.spans), "en")] == [row[0] for row in rows[1:]]
+    assert [row["title"] for row in tree_view(Trace(calls.spans), "en")["tree"]] == [row[0] for row in rows[1:]]
 
 
 def test_a_result_that_has_no_room_is_cut_and_says_so():

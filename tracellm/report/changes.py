@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _MOST_NAMES = 6
+_MOST_REASONS = 8
 _LONGEST_ERROR = 160  # characters
 
 
@@ -84,8 +85,10 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
         for held in step.held:
             why = held_reason(held.reason, held.details, lang, held.request_id)
             groups.setdefault(why, []).append(held.request_id)
-        for why, ids in groups.items():
-            said.append(text(lang, "step.held", names=name_requests(ids, lang), why=why))
+        shown, more = clip(list(groups.items()), _MOST_REASONS)
+        said += [text(lang, "step.held", names=name_requests(ids, lang), why=why) for why, ids in shown]
+        if more:
+            said.append(text(lang, "step.held_more", n=more))
     return said
 
 

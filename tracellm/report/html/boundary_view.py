@@ -3,13 +3,15 @@
 from typing import Any
 
 from tracellm.report.crossings import Crossing, ProcessFacts, crossings, processes
-from tracellm.report.quantities import byte_size
+from tracellm.report.quantities import byte_size, clip
 from tracellm.report.texts import text, texts
 from tracellm.report.titles import time
 from tracellm.report.visible import visible
 from tracellm.trace.model import Trace
 
 __all__ = ["boundary_view"]
+
+_MOST_THREADS = 20
 
 
 def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
@@ -31,7 +33,10 @@ def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
 
 def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
     role = "engine" if one.steps else "client"
-    threads = [text(lang, "html.boundary.main_thread"), *map(visible, one.threads)]
+    shown, more = clip(one.threads, _MOST_THREADS)
+    threads = [text(lang, "html.boundary.main_thread"), *map(visible, shown)]
+    if more:
+        threads.append(text(lang, "html.more", n=more))
     return {
         "name": visible(one.name),
         "pid": str(one.pid),

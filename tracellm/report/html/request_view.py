@@ -9,7 +9,7 @@ from tracellm.report.facts import RequestFacts, RequestTimes, request_times, req
 from tracellm.report.quantities import clip, duration
 from tracellm.report.texts import text
 from tracellm.report.titles import call_title
-from tracellm.report.visible import visible
+from tracellm.report.visible import shorten, visible
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 
@@ -18,7 +18,12 @@ __all__ = ["requests_view"]
 MOST_REQUESTS = 100
 MOST_CHARACTERS = 6000
 """Of one prompt or one output."""
+MOST_CHARACTERS_IN_ALL = 400_000
+"""Of all of them. After that of each only the beginning is shown."""
+BEGINNING = 300
 _LONGEST_PATH = 80
+_LONGEST_ERROR = 2000
+_LONGEST_VALUE = 400
 
 _View = dict[str, Any]
 
@@ -29,7 +34,9 @@ def requests_view(trace: Trace, lang: str) -> _View:
     times = request_times(trace)
     asked = {one.span_id: _asked(trace, one) for one in shown}
     families = groupby(shown, key=lambda one: (one.id if one.parent is None else "", one.parent))
-    return {"requests": [_request(list(family), times, asked, lang) for _, family in families], "more_requests": more}
+    said = _Said(lang)
+    shown_requests = [_request(list(family), times, asked, said, lang) for _, family in families]
+    return {"requests": shown_requests, "more_requests": more}
 
 
 def _asked(trace: Trace, request: RequestFacts) -> list[str]:
@@ -41,7 +48,11 @@ def _asked(trace: Trace, request: RequestFacts) -> list[str]:
 
 
 def _request(
-    family: Sequence[RequestFacts], times: dict[str, RequestTimes], asked: dict[str, list[str]], lang: str
+    family: Sequence[RequestFacts],
+    times: dict[str, RequestTimes],
+    asked: dict[str, list[str]],
+    said: "_Said",
+    lang: str,
 ) -> _View:
     """One request, or all those that one request with n > 1 became."""
     first, alone = family[0], family[0].parent is None
@@ -58,21 +69,23 @@ def _request(
     return {
         "id": visible(first.parent or first.id),
         "facts": facts,
-        "prompt": _said(first.prompt, lang),
-        "outputs": list(_outputs(family, times, lang)),
-        "errors": [visible(one.error) for one in family if one.error],
-        "params": [(name, visible(value)) for name, value in first.params],
+        "prompt": said.shown(first.prompt),
+        "outputs": list(_outputs(family, times, said, lang)),
+        "errors": [shorten(visible(one.error), _LONGEST_ERROR) for one in family if one.error],
+        "params": [(name, shorten(visible(value), _LONGEST_VALUE)) for name, value in first.params],
     }
 
 
-def _outputs(family: Sequence[RequestFacts], times: dict[str, RequestTimes], lang: str) -> Iterable[_View]:
+def _outputs(
+    family: Sequence[RequestFacts], times: dict[str, RequestTimes], said: "_Said", lang: str
+) -> Iterable[_View]:
     for one in family:
         if one.parent is None:
             title, facts = text(lang, "html.output"), []
         else:
             title = text(lang, "html.request.output", number=one.index + 1, id=visible(one.id))
             facts = [text(lang, "html.request.generated", n=one.output_tokens or 0), *_facts(one, times, lang)]
-        yield {"title": title, "facts": facts, "text": _said(one.output, lang)}
+        yield {"title": title, "facts": facts, "text": said.shown(one.output)}
 
 
 def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:
@@ -94,9 +107,19 @@ def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> 
     return facts
 
 
-def _said(said: str | None, lang: str) -> str | None:
-    if said is None:
-        return None
-    shown = visible(said[:MOST_CHARACTERS], keep="\n\t")
-    more = len(said) - MOST_CHARACTERS
-    return f"{shown} {text(lang, 'html.characters_more', n=more)}" if more > 0 else shown
+class _Said:
+    """Prompts and outputs, as much of them as a page has room for."""
+
+    def __init__(self, lang: str) -> None:
+        self._lang = lang
+        self._room = MOST_CHARACTERS_IN_ALL
+
+    def shown(self, said: str | None) -> str | None:
+        """A text, or its beginning and how much more of it there is."""
+        if said is None:
+            return None
+        most = max(BEGINNING, min(MOST_CHARACTERS, self._room))
+        self._room -= min(most, len(said))
+        shown = visible(said[:most], keep="\n\t")
+        more = len(said) - most
+        return f"{shown} {text(self._lang, 'html.characters_more', n=more)}" if more > 0 else shown

@@ -18,6 +18,8 @@ MOST_ROWS = 400
 MOST_REQUESTS = 8
 MOST_TOKENS = 40
 """Of one request in one row."""
+MOST_TOKENS_IN_ALL = 5000
+"""Of all rows: each brings along what else it might have been, and a page must stay one that a browser opens."""
 MOST_BLOCKS = 120
 """Characters of one list of blocks."""
 MOST_CHARACTERS = 24
@@ -29,16 +31,21 @@ LONGEST_ID = 14
 def steps_view(trace: Trace, lang: str) -> dict[str, Any]:
     """The rows of the table, and how many were too many."""
     shown, more = clip(step_rows(trace), MOST_ROWS)
-    return {"steps": [_row(row, lang) for row in shown], "more_steps": more}
+    rows = []
+    room = MOST_TOKENS_IN_ALL
+    for row in shown:
+        rows.append(_row(row, lang, room))
+        room -= sum(len(line["tokens"]) for line in rows[-1]["sampled"])
+    return {"steps": rows, "more_steps": more}
 
 
-def _row(row: StepRow, lang: str) -> dict[str, Any]:
+def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
     first, last, alike = row.steps[0], row.steps[-1], len(row.steps)
     used = last.blocks_total - last.blocks_free
     known = first.kind != "unknown"
     each = duration(row.duration_ns / alike / 1e9)
     how = {one.request_id: drawn_from(one.processors, one.tokens_left, lang) for one in row.requests()}
-    sampled, more_sampled = _sampled(row.steps, how, lang)
+    sampled, more_sampled = _sampled(row.steps, how, lang, room)
     return {
         "index": row.indexes,
         "kind": first.kind if first.kind in ("prefill", "decode", "mixed") else "empty",
@@ -82,21 +89,30 @@ def _names(ids: Sequence[str], lang: str) -> str:
     return text(lang, "html.steps.ids_more", ids=names, n=more) if more else names
 
 
-def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str) -> tuple[list[dict[str, Any]], int]:
-    """A line of tokens for each request, and how many requests were too many."""
-    tokens: dict[str, list[dict[str, Any]]] = {request.request_id: [] for request in run[0].requests}
+def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str, room: int) -> tuple[list[dict[str, Any]], int]:
+    """A line of tokens for each request, `room` tokens at most, and how many requests were too many."""
+    tokens: dict[str, list[Sampled]] = {request.request_id: [] for request in run[0].requests}
     for step in run:
         for one in step.sampled:
-            shown_text = "•" if one.text is None else _token(one.text)
-            probability = percent(one.probability) if one.probability is not None else ""
-            told = {"text": shown_text, "probability": probability, "candidates": _candidates(one, lang)}
-            tokens.setdefault(one.request_id, []).append(told)
-    shown, more = clip([(request, said) for request, said in tokens.items() if said], MOST_REQUESTS)
+            tokens.setdefault(one.request_id, []).append(one)
+    shown, more = clip([(request, drawn) for request, drawn in tokens.items() if drawn], MOST_REQUESTS)
     lines = []
-    for request, said in shown:
-        some, left = clip(said, MOST_TOKENS)
-        lines.append({"request": visible(request), "tokens": some, "more": left, "how": how.get(request, "")})
+    for request, drawn in shown:
+        some, left = clip(drawn, MOST_TOKENS)
+        if len(some) > room:
+            some, left = some[:room], len(drawn) - room
+        room -= len(some)
+        told = [_told(one, lang) for one in some]
+        lines.append({"request": visible(request), "tokens": told, "more": left, "how": how.get(request, "")})
     return lines, more
+
+
+def _told(one: Sampled, lang: str) -> dict[str, Any]:
+    return {
+        "text": "•" if one.text is None else _token(one.text),
+        "probability": "" if one.probability is None else percent(one.probability),
+        "candidates": _candidates(one, lang),
+    }
 
 
 def _candidates(one: Sampled, lang: str) -> list[str]:

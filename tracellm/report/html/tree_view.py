@@ -18,6 +18,7 @@ from tracellm.report.titles import (
     time,
     times,
 )
+from tracellm.report.visible import shorten
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.tree import Node, walk
 
@@ -27,12 +28,18 @@ MOST_NODES = 1500
 OPEN_DEPTH = 3
 """Rows less deep than this are open from the beginning, and so is the one with the steps."""
 
+_LONGEST_LINE = 200
+"""Characters of a line of the user's."""
+
 _View = dict[str, Any]
 
 
-def tree_view(trace: Trace, lang: str) -> list[_View]:
+def tree_view(trace: Trace, lang: str) -> _View:
     """The folded tree; of a very large one, what lies too deep is counted instead of shown."""
-    return _TreeView(folded_tree(trace), lang).rows
+    roots = folded_tree(trace)
+    view = _TreeView(roots, lang)
+    all_rows = sum(node.kind != "repeat" for node in walk(roots))
+    return {"tree": view.rows, "more_calls": max(0, all_rows - MOST_NODES)}
 
 
 class _TreeView:
@@ -83,7 +90,7 @@ class _TreeView:
 
     def _title(self, node: Node) -> str:
         if node.kind == "line":
-            return caller_line(node)
+            return shorten(caller_line(node), _LONGEST_LINE)
         return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node, self._lang)
 
     def _spans(self, node: Node) -> str:

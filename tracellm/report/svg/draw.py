@@ -6,7 +6,7 @@ refuse.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from markupsafe import Markup
@@ -138,9 +138,9 @@ class _Body:
         for item in items:
             match item:
                 case Message():
-                    before = len(self._over)
-                    self._message(item)
-                    self._over[before:] = [_group(self._told(item), self._over[before:])]
+                    told, before = self._told(item), len(self._over)
+                    self._message(item, titled=bool(told))
+                    self._over[before:] = [_group(told, self._over[before:])]
                 case Note():
                     self._note(item)
                 case Loop():
@@ -163,8 +163,10 @@ class _Body:
         x = self._x[id] - BAR / 2 + len(self._open[id]) * 3
         self._bars.append(_rect("activation", x, began, BAR, max(self._y - began, 6), 1.5))
 
-    def _message(self, message: Message) -> None:
+    def _message(self, message: Message, titled: bool) -> None:
         shown = label(message.text, max(WIDEST, abs(self._x[message.target] - self._x[message.source]) - 40))
+        if titled:
+            shown = replace(shown, whole=None)  # it is in what is said of the arrow
         if message.source == message.target:
             self._to_itself(message, shown)
             return

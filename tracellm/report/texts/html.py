@@ -81,6 +81,9 @@ EN = {
     "html.output": "Output",
     "html.characters_more": "… and {n:character|characters} more",
     "html.more": "and {n:,} more",
+    "html.requests.more": "and {n:more request|more requests}; `tracellm export RUN --to otlp` has them all",
+    "html.steps.more": "and {n:more row|more rows}; `tracellm show RUN steps` prints them all",
+    "html.calls.more": "{n:row is|rows are} not shown, the deepest ones; `tracellm show RUN tree` prints them all",
     "html.sequence": "Who called whom",
     "html.sequence.short": "Sequence",
     "html.sequence.lead": "Time runs down. A solid arrow is a call, a dashed one what it gave back; what repeats is "
@@ -211,6 +214,9 @@ ZH = {
     "html.output": "输出",
     "html.characters_more": "……另有 {n:,} 个字符",
     "html.more": "另有 {n:,} 个",
+    "html.requests.more": "另有 {n:,} 个请求；`tracellm export RUN --to otlp` 包含全部请求",
+    "html.steps.more": "另有 {n:,} 行；`tracellm show RUN steps` 会全部打印",
+    "html.calls.more": "有 {n:,} 行没有显示，即最深的那些；`tracellm show RUN tree` 会全部打印",
     "html.sequence": "谁调用了谁",
     "html.sequence.short": "时序图",
     "html.sequence.lead": "时间自上而下。实线箭头是调用，虚线箭头是返回；重复的部分只在循环框里画一次。点击箭头，"
