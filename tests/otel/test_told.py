@@ -1,6 +1,7 @@
 """What a run says of a collector that did not take its spans: one line, in the reader's language."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -9,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from tracellm.probes.otel import settings
+from tracellm.probes.otel.metrics import HISTOGRAMS
 from tracellm.report.problems import recording_problems
 from tracellm.report.recorded import cost
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
@@ -65,3 +70,15 @@ def test_what_arrived_is_told():
     """How many spans were sent, and where to."""
     assert cost(export(), "en") == ["Sent to http://there: 5 spans."]
     assert cost(export(sent=0), "en") == []
+
+
+@pytest.mark.parametrize("page", ["docs/opentelemetry.md", "docs/zh/opentelemetry.md"])
+def test_the_page_knows_every_metric_and_variable(page: str):
+    """docs/opentelemetry.md lists each histogram with its unit, and each variable that is read."""
+    told = (ROOT / page).read_text()
+    for name, (unit, _, _) in HISTOGRAMS.items():
+        assert f"| `{name}` | {unit} |" in told
+    source = Path(str(settings.__file__)).read_text()
+    variables = set(re.findall(r"OTEL_[A-Z_]+[A-Z]", source))
+    assert len(variables) > 5
+    assert [name for name in variables if f"`{name}`" not in told and f"`{name}_" not in told] == []

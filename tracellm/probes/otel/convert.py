@@ -39,6 +39,16 @@ def resource(process: Process | None) -> Resource:
     return Resource(attributes).merge(OTELResourceDetector().detect())
 
 
+class _Resource(Resource):
+    """Of each process there is one, so it is known by itself: else it would be made JSON for each span."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
 class Converter:
     """Makes the spans that are sent; with `texts` prompts and generated texts among their attributes."""
 
@@ -67,7 +77,7 @@ class Converter:
     def _resource(self, process: Process | None) -> Resource:
         key = (0, "") if process is None else (process.pid, process.name)
         if key not in self._resources:
-            self._resources[key] = resource(process)
+            self._resources[key] = _Resource(resource(process).attributes)
         return self._resources[key]
 
     def _told(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:

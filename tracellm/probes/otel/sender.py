@@ -26,6 +26,7 @@ from tracellm.trace.model import Span
 __all__ = ["Sender", "main"]
 
 _LOOK_SECONDS = 0.2
+_TOO_LATE = "the time for them after the end of the run was too short (OTEL_BSP_EXPORT_TIMEOUT)"
 _NOBODY_SECONDS = 2.0  # after the end of the recording nobody is waited for where nobody listens
 
 
@@ -87,7 +88,7 @@ class Sender:
         if let_go:
             reasons.append("--ring let go of them before they could be sent")
         if (left or rejected) and self._collector.answers.reason not in reasons:
-            reasons.append(self._collector.answers.reason or "the time after the end of the run was too short")
+            reasons.append(self._collector.answers.reason or _TOO_LATE)
         return self.sent - rejected, self.refused + rejected + left + let_go, reasons
 
     @property
