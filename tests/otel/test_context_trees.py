@@ -173,7 +173,7 @@ async def stream(maker: Maker, below: list[Tree]) -> Any:
 
 
 def expected(tree: Tree) -> list[Any]:
-    """The trees of span names that should be recorded: of a task none of its own, of an opened span that of who opened."""
+    """The trees of span names to be recorded: of a task none of its own; an opened span is a child of who opened it."""
     kind, below = tree
     inside = [node for one in below for node in expected(one)]
     if kind == "function":
