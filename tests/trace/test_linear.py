@@ -114,6 +114,15 @@ def machines(count: int) -> Recorded:
     return [(one.process, one.spans) for one in recorders]
 
 
+def circular(count: int) -> Recorded:
+    """Pairs of machines, each of which says that the other's message came before its own was sent."""
+    recorders = [Recorder(number + 1, f"p{number}", f"host{number}") for number in range(count // 4 * 2)]
+    for number, one in enumerate(recorders):
+        one.receive(f"ADD {number ^ 1}", 100, 101)
+        one.send(f"ADD {number}", 102, 103)
+    return [(one.process, one.spans) for one in recorders]
+
+
 def restarts(count: int) -> Recorded:
     """One machine's name, and processes whose readings are hours apart."""
     recorders = [Recorder(number + 1, f"p{number}", skew=number * 2 * 3600 * 10**9) for number in range(count // 4)]
@@ -153,7 +162,7 @@ def work(recorded: Recorded, folder: Path) -> int:
     "shape",
     [
         engine, chain, chain_at_once, roots, siblings, circle, one_id, one_id_of_threads, one_id_of_processes, machines,
-        restarts,
+        circular, restarts,
     ],
 )  # fmt: skip
 def test_work_grows_as_the_spans_do(shape: Callable[[int], Recorded], tmp_path: Path):

@@ -95,7 +95,8 @@ def move_on(causes: Sequence[Cause], clocks: int) -> tuple[list[Timeline], set[i
 
 def _in_circle(awaited: dict[int, int], causes: Sequence[Cause]) -> int:
     """Of the causes that wait for each other, the one whose effect was recorded first."""
-    clock = min(awaited)
+    clock, number = awaited.popitem()  # any will do, and this one is found at once
+    awaited[clock] = number
     path: list[int] = []
     seen: dict[int, int] = {}
     while clock not in seen:
