@@ -36,6 +36,25 @@ def test_the_follower_reads_what_is_added(tmp_path: Path):
     with other.open("ab") as stream:
         stream.write(torn[20:])
     assert [one.name for one in follower.new()] == ["d"]
+    assert follower.count == 3
+    follower.close()
+
+
+def test_the_follower_of_a_ring(tmp_path: Path):
+    """A file that is set aside is read on, what is in the next one again comes once; of its own process it reads
+    neither file."""
+    other = tmp_path / "EngineCore_0-2.jsonl"
+    (tmp_path / "main-1.before.jsonl").write_bytes(line(span("own", 1)))
+    follower = Follower(tmp_path, tmp_path / "main-1.jsonl", ring=2)
+    other.write_bytes(line(span("a", 1)))
+    assert [one.name for one in follower.new()] == ["a"]
+    with other.open("ab") as stream:
+        stream.write(line(span("b", 2)))
+    other.rename(tmp_path / "EngineCore_0-2.before.jsonl")
+    other.write_bytes(line(span("b", 2), span("c", 3)))
+    assert [one.name for one in follower.new()] == ["b", "c"]
+    assert follower.count == 3
+    follower.close()
 
 
 def test_alone_nothing_is_held_back(tmp_path: Path):

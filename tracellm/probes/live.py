@@ -7,10 +7,12 @@ they ended.
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from tracellm.trace import otlp
+from tracellm.probes.otel.follow import Files
+from tracellm.probes.ring import set_aside
 from tracellm.trace.model import Span
 
 __all__ = ["Follower", "Live"]
@@ -21,37 +23,27 @@ two rounds."""
 
 
 class Follower:
-    """Reads what is added to the trace files in a folder, except the file `own`."""
+    """Reads what is added to the trace files in a folder, except what the process of the file `own` writes.
 
-    def __init__(self, traces: Path, own: Path) -> None:
-        self._traces = traces
-        self._own = own.name
-        self._read: dict[str, int] = {}  # bytes of each file
+    `ring` is how many spans of each process are kept, where not all are: some may be let go before they are read.
 
-    def new(self) -> Iterator[Span]:
+    Attributes:
+        count: how many spans were read.
+    """
+
+    def __init__(self, traces: Path, own: Path, ring: int | None = None) -> None:
+        self.count = 0
+        self._files = Files(traces, (own.name, set_aside(own).name), ring)
+
+    def new(self) -> list[Span]:
         """The spans that ended and were not read before; a line that is not whole yet, or is damaged, is left."""
-        for file in sorted(self._traces.glob("*.jsonl")):
-            if file.name != self._own:
-                for line in self._lines(file):
-                    try:
-                        of_processes = otlp.decode(line)
-                    except otlp.OtlpError:
-                        continue  # whoever reads the folder afterwards tells of it
-                    yield from (span for _, spans in of_processes for span in spans if not span.open)
+        spans = self._files.new(sys.maxsize)
+        self.count += len(spans)
+        return spans
 
-    def _lines(self, file: Path) -> list[bytes]:
-        start = self._read.get(file.name, 0)
-        try:
-            if file.stat().st_size == start:
-                return []
-            with file.open("rb") as stream:
-                stream.seek(start)
-                content = stream.read()
-        except OSError:
-            return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self._read[file.name] = start + len(whole)
-        return whole.splitlines()
+    def close(self) -> None:
+        """Nothing is read any more."""
+        self._files.close()
 
 
 class Live:
@@ -97,6 +89,7 @@ class Live:
         """The others have ended, as has this process: tell all that is left."""
         self._take_new()
         self._tell(None)
+        self._follower.close()
 
     def _take_new(self) -> None:
         for span in self._follower.new():

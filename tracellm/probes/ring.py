@@ -13,7 +13,7 @@ import msgspec
 
 from tracellm.probes.trace_file import Line, TraceFile
 
-__all__ = ["RingFile"]
+__all__ = ["RingFile", "set_aside"]
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class RingFile(TraceFile):
         super().__init__(path)
         self._most = most
         self._begun_anew = begun_anew
-        self._set_aside = path.with_name(f"{path.stem}.before{path.suffix}")
+        self._set_aside = set_aside(path)
         self._aside, self._own = _Lines(), _Lines()
 
     def write(self, lines: Sequence[Line]) -> None:
@@ -90,6 +90,11 @@ class RingFile(TraceFile):
                     if spans > surplus:
                         yield _without_first(line, surplus) if surplus else line
                     surplus -= min(spans, surplus)
+
+
+def set_aside(path: Path) -> Path:
+    """Where the spans before those in this file are."""
+    return path.with_name(f"{path.stem}.before{path.suffix}")
 
 
 def _without_first(line: bytes, surplus: int) -> bytes:

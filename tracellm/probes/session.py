@@ -112,6 +112,7 @@ class Recording:
         self._status: Status | None = None
         self._others: Together | None = None
         self._export: Export | None = None
+        self._follower: Follower | None = None
         self._not_recorded: list[str] = []
         self._is_fork = False
         self._started = 0
@@ -196,7 +197,10 @@ class Recording:
         self._writer.stop(lambda: self._last_spans(ended, failed))
         own = self._cost()
         own["problems"] += [*self._not_recorded, *problems]
-        self._stats = together(own, (one["stats"] for one in told if "stats" in one), seconds)
+        others = [one["stats"] for one in told if "stats" in one]
+        self._stats = together(own, others, seconds)
+        if self._follower is not None:
+            self._stats["unheard"] = max(0, sum(one["writer"]["spans"] for one in others) - self._follower.count)
         if self._export is not None:
             self._stats["export"] = self._export.end()
         if self._status is not None:
@@ -223,9 +227,9 @@ class Recording:
         self._earlier_files = {file.name for file in self._traces.glob("*.jsonl")}
         listeners: list[Listener] = []
         if self._listener is not None:
-            follower = Follower(self._traces, self._file)
+            self._follower = Follower(self._traces, self._file, self._ring)
             now = lambda: self._clock.wall(self._clock.now())  # noqa: E731
-            listeners.append(Live(self._listener, follower, self._has_others, now))
+            listeners.append(Live(self._listener, self._follower, self._has_others, now))
         if self._joins is None and not self._is_fork:
             listeners.append(UsersMetrics(self._program_measures))
         look = None if self._status is None else partial(self._status.look, self.stop)
@@ -274,7 +278,7 @@ class Recording:
         self._is_fork = True
         util = sys.modules.get("multiprocessing.util")
         self._name = name_of_fork()
-        self._listener = None
+        self._listener = self._follower = None
         self._parent_pid = os.getppid()
         self._others = None
         if self._export is not None:

@@ -11,7 +11,7 @@ from tracellm.report.texts import text, texts
 from tracellm.report.visible import visible
 from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["asked_for", "cost", "deeper_than_recorded", "is_recorded", "notes", "why_untold"]
+__all__ = ["asked_for", "cost", "deeper_than_recorded", "is_recorded", "notes", "unheard", "why_untold"]
 
 Manifest = Mapping[str, Any]
 
@@ -60,6 +60,12 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
         ring = _mapping(manifest, "options").get("ring")
         told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=let_go))
     return told
+
+
+def unheard(manifest: Manifest, lang: str) -> list[str]:
+    """What the live log could not count, as a ring let go of it before it was read from another process's file."""
+    missed = _mapping(manifest, "probes").get("unheard")
+    return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
 
 
 def cost(manifest: Manifest, lang: str) -> list[str]:

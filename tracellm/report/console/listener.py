@@ -15,7 +15,7 @@ from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_row
 from tracellm.report.console.paper import Paper, rows
 from tracellm.report.facts import client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.quantities import byte_size, duration
-from tracellm.report.recorded import cost, is_recorded, notes
+from tracellm.report.recorded import cost, is_recorded, notes, unheard
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import visible
@@ -87,7 +87,7 @@ class Console:
                 where = visible(f"{error['file']}:{error.get('line')}")
                 what = text(self._lang, "console.error", where=where, error=what)
             self._paper.line(what, style="red")
-        for told in (*notes(manifest, self._lang), *cost(manifest, self._lang)):
+        for told in (*notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang)):
             self._paper.line(told)
         if report is not None:
             self._paper.verbatim(text(self._lang, "console.report", path=visible(str(report))))

@@ -20,6 +20,8 @@ EN = {
     "recorded.not": "not recorded",
     "recorded.let_go": "Only the last {ring:span|spans} of each process were kept (--ring): {n:earlier one was|earlier "
     "ones were} let go.",
+    "recorded.unheard": "{n:span|spans} of other processes were let go before this log could read them: it lacks them, "
+    "and so do its counts.",
     "recorded.cost": "Recording: {calls:call|calls}, {time} in probes, {writing} to write them, {share} of the run; "
     "longest pause {pause}.",
     "recorded.held_up": "Calls came faster than they could be written, and waited {time} for it in all.",
@@ -48,6 +50,7 @@ ZH = {
     "recorded.untold": "没有记录{subject}：这需要 {functions}，而 {options} 把它排除了。",
     "recorded.not": "没有记录",
     "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
+    "recorded.unheard": "其他进程的 {n:,} 个 span 在这份日志读到之前就已放弃：日志和其中的计数都缺少它们。",
     "recorded.cost": "记录的开销：{calls:,} 次调用，探针用时 {time}，写出用时 {writing}，占运行时间的 {share}；"
     "最长停顿 {pause}。",
     "recorded.held_up": "调用快得来不及写出，总共为此等待了 {time}。",
