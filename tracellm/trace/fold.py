@@ -167,21 +167,25 @@ class Folder:
         return [self.merge(group) for group in zip(*lists, strict=True)]
 
     def _merge_children(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
-        """The k-th child with a key in each list become one; what only a later one has comes after its neighbour."""
+        """The k-th child with a key in each list become one.
+
+        What only a later list has comes after its neighbour there; at the beginning of the list, before the next one.
+        """
         if len(lists) < 2:
             return lists[0] if lists else ()
         lists = _with_sequences(lists)
         same: dict[_Place, list[Node]] = {}
         following: dict[_Place | None, _Place | None] = {None: None}  # from None, the beginning, to None, the end
+        preceding: dict[_Place | None, _Place | None] = {None: None}
         for nodes in lists:
-            seen: dict[Hashable, int] = {}
-            before: _Place | None = None
-            for node in nodes:
-                seen[node.key] = seen.get(node.key, 0) + 1
-                place = node.key, seen[node.key]
+            places = _places(nodes)
+            before = preceding[next((place for place in places if place in same), None)]
+            for place, node in zip(places, nodes, strict=True):
                 if place not in same:
                     same[place] = []
-                    following[before], following[place] = place, following[before]
+                    after = following[before]
+                    following[before], following[place] = place, after
+                    preceding[place], preceding[after] = before, place
                 same[place].append(node)
                 before = place
         merged = []
@@ -190,6 +194,15 @@ class Folder:
             merged.append(self.merge(same[place_or_end]))
             place_or_end = following[place_or_end]
         return merged
+
+
+def _places(nodes: Sequence[Node]) -> list[_Place]:
+    seen: dict[Hashable, int] = {}
+    places = []
+    for node in nodes:
+        seen[node.key] = seen.get(node.key, 0) + 1
+        places.append((node.key, seen[node.key]))
+    return places
 
 
 def sequence(nodes: Sequence[Node]) -> Node:

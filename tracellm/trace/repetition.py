@@ -47,12 +47,11 @@ class _Item:
 def repetition(siblings: Sequence[Shape]) -> list[Part] | None:
     """What becomes of siblings with these digests, in their order; None where nothing repeats."""
     items = _runs(siblings)
-    before = 0
-    while len(items) != before and _may_repeat(items):
+    length = 2
+    while length <= min(LONGEST_SEQUENCE, len(items) // 2) and (length > 2 or _may_repeat(items)):
         before = len(items)
-        for length in range(2, LONGEST_SEQUENCE + 1):
-            if 2 * length <= len(items):
-                items = _sequences(items, length)
+        items = _sequences(items, length)
+        length = length + 1 if len(items) == before else 2  # what was folded may be part of a shorter sequence
     return None if len(items) == len(siblings) else [item.part for item in items]
 
 
