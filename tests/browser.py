@@ -102,20 +102,19 @@ class Browser:
         self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True
     ) -> None:
         """Load a page from disk into a window of this size, which prefers dark or light."""
-        self._window(width, height, dark, scripts)
-        self.visit(page.resolve().as_uri())
+        self.visit(page.resolve().as_uri(), width=width, height=height, dark=dark, scripts=scripts)
 
-    def visit(self, url: str) -> None:
-        """Load a page of this machine."""
-        self._call("POST", "/url", {"url": url})
-
-    def _window(self, width: int, height: int, dark: bool, scripts: bool) -> None:
+    def visit(
+        self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True
+    ) -> None:
+        """Load a page of this machine, as `open` does."""
         self._devtools(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._devtools("Emulation.setEmulatedMedia", features=[scheme])
         self._devtools("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self._call("POST", "/url", {"url": url})
 
     def run(self, script: str) -> Any:
         """What `script`, the body of a function, returns in the page; the page's security policy does not stop it."""

@@ -47,6 +47,16 @@ class PerfettoPage:
         }})()""")
         return [tuple(row) for row in rows]
 
+    def show(self, begin: int, end: int, slice_id: int) -> None:
+        """Unfold all tracks, go to these times (nanoseconds), and click a slice, which shows its arrows."""
+        self.browser.run(f"""
+            self.app.commands.runCommand("dev.perfetto.ExpandAllGroups");
+            const time = {{start: {begin}n - {(end - begin) // 30}n, end: {end}n, viewPercentage: 0.95}};
+            self.app.trace.selection.selectSqlEvent("slice", {slice_id});
+            self.app.trace.scrollTo({{time}});
+        """)
+        self.browser.run("return new Promise(done => setTimeout(done, 3000))")  # it draws in its own time
+
     def _wait(self, condition: str) -> None:
         # A browser on a busy machine may take its time; each wait is ten seconds at most.
         loaded = any(self.browser.wait(condition) for _ in range(12))
@@ -83,7 +93,7 @@ def perfetto_page(browser: Browser) -> Iterator[PerfettoPage]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            browser.visit(f"http://127.0.0.1:{server.server_port}/")
+            browser.visit(f"http://127.0.0.1:{server.server_port}/", width=1500, height=1200)
             page._wait("self.app && self.app.trace")
             yield page
         finally:

@@ -6,7 +6,7 @@ from tests.report.nasty import NASTY
 from tests.report.processes import served, sync_run
 from tests.report.synthetic import HOSTILE
 from tracellm.trace import names
-from tracellm.trace.model import Link, Span, Trace
+from tracellm.trace.model import Event, Link, Span, Trace
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import STEP_SPAN
 
@@ -52,7 +52,10 @@ def _with_lives(trace: Trace) -> Trace:
             step.links = [*step.links, Link(life.trace_id, life.span_id, {names.REQUEST_ID: id})]
         lives.append(life)
     spans = [*trace.spans, *lives]
+    steps[0].events = [Event("mark", steps[0].start_ns + 500, {"what": "here\\"})]
     for span in spans:
+        for event in span.events:
+            event.time_ns = _as_clocks_have_it(event.time_ns)
         span.start_ns, span.end_ns = _as_clocks_have_it(span.start_ns), _as_clocks_have_it(span.end_ns)
     return Trace(spans, trace.processes)
 

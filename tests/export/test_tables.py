@@ -45,6 +45,10 @@ def test_a_table_has_a_row_for_each_span():
         assert (row["span_id"], row["parent_span_id"]) == (span.span_id, span.parent_span_id or "")
         assert row["thread"] == span.attributes.get(names.THREAD_NAME, "MainThread")
         assert row["links"].split() == [link.span_id for link in span.links]
+        events = json.loads(row["events"] or "[]")
+        assert events == [
+            [event.name, event.time_ns - trace.spans[0].start_ns, event.attributes] for event in span.events
+        ]
         rest = json.loads(row["attributes"])
         columns = {names.LEVEL, names.LIFELINE, names.THREAD_NAME}
         assert rest == {name: value for name, value in span.attributes.items() if name not in columns}

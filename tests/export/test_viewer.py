@@ -43,6 +43,7 @@ def test_a_viewer_shows_what_was_recorded(format: str, make: Callable[[], Trace]
     requests = page.query(
         "select t.name, s.name from slice s join process_track t on s.track_id = t.id order by t.name, s.ts, s.id"
     )
+    moments = page.query("select ts, parent_id from slice where name = 'mark'")
     assert errors == []
     by_span = {row[0]: row for row in slices if row[0] is not None}
     assert by_span.keys() == trace.by_id.keys()
@@ -62,6 +63,8 @@ def test_a_viewer_shows_what_was_recorded(format: str, make: Callable[[], Trace]
             assert caller is not None
             beside = span.thread == caller.thread and make is run_of_tasks
             assert beside or (by_span[caller.span_id][1], number) in arrows
+    marked = trace.named("EngineCore.step_fn")[0]
+    assert [(int(at) - begin, step) for at, step in moments] == [(marked.events[0].time_ns, by_span[marked.span_id][1])]
     for message in trace.messages:
         assert message.receive is not None
         assert (by_span[message.send.span_id][1], by_span[message.receive.span_id][1]) in arrows

@@ -1,8 +1,9 @@
 """Trace Event JSON: what chrome://tracing, Perfetto and `vizviewer` open.
 
-A call is a complete event (`X`), a request's life a pair of asynchronous events (`b`, `e`) with its phases within it,
-and an arrow a chain of flow events (`s`, `t`, `f`), each bound to the call that it stands after here. Times are
-microseconds from the beginning of the run, with three decimals, so nothing is rounded. The form is
+A call is a complete event (`X`), a moment within it an instant (`i`), a request's life a pair of asynchronous events
+(`b`, `e`) with its phases within it, and an arrow a chain of flow events (`s`, `t`, `f`), each bound to the call that
+it stands after here. Times are microseconds from the beginning of the run, with three decimals, so nothing is rounded.
+The form is
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
@@ -57,6 +58,7 @@ class _Writer:
                 where = f'"pid":{process.pid},"tid":{track.tid}'
                 for _, span in track.calls:
                     yield self._call(span, where)
+                    yield from self._moments(span, where)
                     if span.span_id in self._ends:
                         yield from self._arrow_ends(span, where)
         for number, life in enumerate(all_lives, start=1):
@@ -69,6 +71,13 @@ class _Writer:
             f'{{"ph":"X","cat":"{span.level}","name":{name},{where},'
             f'"ts":{self._at(span.start_ns)},"dur":{_microseconds(span.duration_ns)},"args":{args}}}'
         )
+
+    def _moments(self, span: Span, where: str) -> Iterator[str]:
+        for event in span.events:
+            yield (
+                f'{{"ph":"i","s":"t","cat":"event","name":{_json(event.name)},{where},'
+                f'"ts":{self._at(event.time_ns)},"args":{_json(event.attributes)}}}'
+            )
 
     def _arrow_ends(self, span: Span, where: str) -> Iterator[str]:
         for kind, flow in self._ends[span.span_id]:

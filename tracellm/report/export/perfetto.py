@@ -14,7 +14,7 @@ from tracellm.report.export.flows import Flow, flows
 from tracellm.report.export.lives import Life, lives
 from tracellm.report.export.tracks import ProcessTracks, tracks
 from tracellm.report.export.values import clean, own_details
-from tracellm.trace.model import Span
+from tracellm.trace.model import Event, Span
 
 __all__ = ["perfetto"]
 
@@ -70,6 +70,7 @@ class _Writer:
                 for kind, span in track.events():
                     if kind == "begin":
                         yield self._begins(uuid, span.start_ns, span.name, span.level, span)
+                        yield from (self._moment(uuid, event) for event in span.events)
                     else:
                         yield self._ends(uuid, span.end_ns)
         for order, life in enumerate(all_lives):
@@ -117,6 +118,12 @@ class _Writer:
         packet = self._pb.TracePacket(timestamp=time_ns - self._begin)
         packet.track_event.type = self._event.TYPE_SLICE_END
         packet.track_event.track_uuid = uuid
+        return packet
+
+    def _moment(self, uuid: int, moment: Event) -> Any:
+        packet = self._begins(uuid, moment.time_ns, moment.name, "event")
+        packet.track_event.type = self._event.TYPE_INSTANT
+        self._annotate(packet, packet.track_event, moment.attributes)
         return packet
 
     def _begins(self, uuid: int, time_ns: int, name: str, category: str, span: Span | None = None) -> Any:

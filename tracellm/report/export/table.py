@@ -1,6 +1,6 @@
 """A table with a row for each span, as CSV: for a spreadsheet, pandas, DuckDB or sqlite.
 
-Rows are in the order in which the spans began. What has no column of its own is in the last one, as a JSON object.
+Rows are in the order in which the spans began. What has no column of its own is in the last, as a JSON object.
 """
 
 import csv
@@ -30,6 +30,7 @@ COLUMNS = (
     "trace_id",
     "links",  # span ids, separated by blanks
     "error",
+    "events",  # a JSON array: name, time as above, attributes
     "attributes",
 )
 
@@ -53,6 +54,7 @@ def _row(span: Span, begin: int) -> list[Any]:
     process = span.process
     in_columns = (names.LEVEL, names.LIFELINE, names.THREAD_NAME)
     rest = {name: value for name, value in span.attributes.items() if name not in in_columns}
+    events = [[event.name, event.time_ns - begin, event.attributes] for event in span.events]
     return [
         span.start_ns - begin,
         span.duration_ns,
@@ -67,6 +69,9 @@ def _row(span: Span, begin: int) -> list[Any]:
         span.trace_id,
         " ".join(link.span_id for link in span.links),
         span.error or "",
+        as_json([[event.name, event.time_ns - begin, event.attributes] for event in span.events])
+        if span.events
+        else "",
         as_json(rest),
     ]
 

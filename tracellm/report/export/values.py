@@ -31,12 +31,14 @@ def _clean(value: Any) -> Any:
 
 
 def own_details(span: Span) -> dict[str, Any]:
-    """What no attribute tells of a span: its ids, and its error."""
-    told = {"span_id": span.span_id, "trace_id": span.trace_id}
+    """What no attribute tells of a span: its ids, its error, the spans that it links to."""
+    told: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
     if span.parent_span_id is not None:
         told["parent_span_id"] = span.parent_span_id
     if span.error is not None:
         told["error"] = span.error
+    if span.links:
+        told["links"] = [link.span_id for link in span.links]
     return told
 
 
