@@ -123,9 +123,13 @@ def test_nothing_is_sent_unasked(tmp_path: Path):
     assert "export" not in recording.stats
 
 
-def test_spans_arrive_while_the_run_goes_on(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """A span is at the collector before the recording has ended."""
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+@pytest.mark.parametrize(("delay", "batch"), [("10", "512"), ("100000000", "1")])
+def test_spans_arrive_while_the_run_goes_on(
+    tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, delay: str, batch: str
+):
+    """A span is at the collector before the recording has ended: when it has waited, or when a batch is full."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", delay)
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", batch)
     with Recording(tmp_path):
         _work(1)
         collector.wait_for("_work")
@@ -155,6 +159,34 @@ last()
     collector.wait_for("killed.py")
     opened = {span.name: values(span.attributes).get("tracellm.open") for span in collector.spans}
     assert opened == {"work": None, "last": True, "killed.py": True}
+
+
+INTERRUPTED = """
+import os, signal, sys
+from tracellm.probes import probe
+from tracellm.probes.session import Recording
+with Recording(sys.argv[1], script="script.py") as recording:
+    probe(lambda: None)()
+    if (child := os.fork()) == 0:
+        probe(len)("forked")
+        recording.stop()
+        os._exit(0)
+    os.waitpid(child, 0)
+    try:
+        os.killpg(0, signal.SIGINT)
+        while True: pass
+    except KeyboardInterrupt:
+        pass
+print(recording.stats["export"]["sent"], recording.stats["export"]["errors"])
+"""
+
+
+def test_ctrl_c_and_forks_leave_it_alone(tmp_path: Path, collector: Collecting):
+    """Neither Ctrl-C, which every process of a terminal gets, nor a fork that ends keeps spans from being sent."""
+    command = [sys.executable, "-W", "error", "-c", INTERRUPTED, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("3 []\n", "")
+    assert sorted(span.name for span in collector.spans) == ["<lambda>", "len", "script.py"]
 
 
 # -- a collector with moods -------------------------------------------------------------------------------------------

@@ -108,6 +108,9 @@ class Export:
         """This process is a fork of the one that started it, which is the one to end it."""
         if self._process is not None:
             self._process.returncode = 0  # it is no child of this one
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
     def _answer(self, seconds: float) -> dict[str, Any]:
         assert self._process is not None
