@@ -6,6 +6,7 @@ them (context.py, current.py), spans are the parents of calls made in them, and 
 api_span.py). Everything that the program exports by itself goes where it would go anyway.
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,8 @@ Make = Callable[[Function], Function]
 _CONTEXT = "opentelemetry.context.contextvars_context:ContextVarsRuntimeContext"
 _API = "opentelemetry.trace"
 _SDK = "opentelemetry.sdk.trace:Span"
+
+_OTHER_CONTEXT, _USUAL_CONTEXT = "OTEL_PYTHON_CONTEXT", "contextvars_context"
 
 VARIABLE = "TRACEPARENT"
 """The environment variable by which a program learns what it was started from; a `traceparent` header."""
@@ -104,6 +107,9 @@ class OpenTelemetry:
             builder = self._builder()
             self._made = ApiSpans(self._user_spans(), builder.span_id)
             self._contexts().spans = Spans(builder.place_of, self.sampled)
+            if (other := os.environ.get(_OTHER_CONTEXT, _USUAL_CONTEXT)) not in ("", _USUAL_CONTEXT):
+                told = f"{_OTHER_CONTEXT} is {other}: the recording cannot know which span is current there"
+                self._mistakes.append(Mistake(told, ""))
         return self._made
 
     def _user_spans(self) -> "UserSpans":

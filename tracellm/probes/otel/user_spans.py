@@ -8,6 +8,7 @@ to the nanosecond; its events are moved along with it. Spans that are not sample
 recording did, are not in it.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -156,12 +157,8 @@ class UserSpans:
 
 
 def _in_event_loop() -> bool:
-    with suppress(ImportError, RuntimeError):
-        from asyncio import get_running_loop
-
-        get_running_loop()
-        return True
-    return False
+    events = sys.modules.get("asyncio.events")  # not to import it for who does not use it
+    return events is not None and events._get_running_loop() is not None
 
 
 def _described(span: Any, started: Started) -> dict[str, Any]:
