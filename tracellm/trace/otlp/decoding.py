@@ -90,7 +90,9 @@ class Decoder:
     def _spans(self, records: list[SpanRecord], process: Process) -> list[Span]:
         _check_ids(records)
         spans = []
+        remembered, trace_ids = self._remembered.get, self._trace_ids.get
         for record in records:
+            attributes = bytes(record.attributes)
             start, end = record.start_time_unix_nano, record.end_time_unix_nano
             if not 0 <= start <= end <= _LAST_MOMENT:
                 start, end = _moment(start), max(start, _moment(end))
@@ -106,12 +108,12 @@ class Decoder:
             spans.append(
                 Span(
                     intern(record.name),
-                    self._trace_ids.get(record.trace_id) or self._trace_id(record.trace_id),
+                    trace_ids(record.trace_id) or self._trace_id(record.trace_id),
                     record.span_id,
                     record.parent_span_id or None,
                     start,
                     end,
-                    self._attributes(bytes(record.attributes)),
+                    remembered(attributes) or self._attributes(attributes),
                     links,
                     events,
                     error,
