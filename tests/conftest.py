@@ -32,6 +32,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("TRACELLM_", "VLLM_", "OTEL_"))]:
         if name not in ("TRACELLM_VLLM_PYTHON", "TRACELLM_PHOENIX_PYTHON"):  # tests/real_vllm.py, tests/otel/phoenix.py
             monkeypatch.delenv(name)
+    monkeypatch.setenv("TRACELLM_CHECK_PASSES", "1")  # all that a pass over a call tree must keep, after each of them
     monkeypatch.setenv("LANG", "C.UTF-8")
     for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "COLUMNS", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
