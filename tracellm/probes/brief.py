@@ -84,8 +84,8 @@ def _learn(kind: type) -> Callable[[Any], Brief]:
 
 def write(copy: Brief) -> str:
     """What `brief` kept, in words."""
-    if isinstance(copy, float):
-        return f"{copy:.6g}"
+    if isinstance(copy, float):  # 2 and 2.0 are equal, so that whoever remembers one has the other
+        return str(int(copy)) if copy.is_integer() and abs(copy) < 1e15 else f"{copy:.6g}"
     if not isinstance(copy, tuple):
         return str(copy)
     mark, *rest = copy
@@ -127,7 +127,7 @@ class InShort:
         self.signature = signature
         self.names = signature.names[skip:]
         self._skip = skip
-        self._also = also
+        self.also = also
         short = f"({', '.join(map(_copied, [*self.names, '_result']))},)"
         self.source = short if also is None else f"({also.source}, {short})"
         self.scope = {**_SCOPE, **({} if also is None else {"_also": also.call, **also.scope})}
@@ -139,7 +139,7 @@ class InShort:
         else:
             given = {**dict(zip(self.signature.names, args, strict=False)), **kwargs}
             facts = (*[_copy(name, given.get(name, ABSENT)) for name in self.names], brief(result))
-        return facts if self._also is None else (self._also.call(), facts)
+        return facts if self.also is None else (self.also.call(), facts)
 
     def pairs(self, facts: Any) -> tuple[list[tuple[str, Brief]], Brief]:
         """The arguments that were given by their names, and the result, of what was kept (without `also`)."""
@@ -157,24 +157,11 @@ def arguments_and_result(
     signature = signature_of(function)
     if signature is not None:
         in_short = InShort(signature, 1 if receiver else 0, also)
-        return in_short, _remembering(in_short.pairs)
+        return in_short, lambda facts: written(*in_short.pairs(facts))
     capture, pairs = _of_any(function, 1 if receiver else 0)
-    return capture if also is None else lambda *call: (also.call(), capture(*call)), _remembering(pairs)
-
-
-def _remembering(pairs: Callable[[Any], tuple[list[tuple[str, Brief]], Brief]]) -> Attributes:
-    """The attributes that `pairs` gives for facts; the same facts come again and again."""
-    remembered: dict[Any, dict[str, Any]] = {}
-
-    def attributes(facts: Any) -> dict[str, Any]:
-        known = remembered.get(facts)
-        if known is None:
-            known = written(*pairs(facts))
-            if len(remembered) < 1000:
-                remembered[facts] = known
-        return known
-
-    return attributes
+    return capture if also is None else lambda *call: (also.call(), capture(*call)), lambda facts: written(
+        *pairs(facts)
+    )
 
 
 def _of_any(

@@ -178,13 +178,12 @@ class Builder:
             attributes[names.THREAD_NAME] = thread_name
         return name, attributes
 
-    def more(self, probe: Probe, facts: Any, alike: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The attributes that a call's facts add to those that are `alike`; None if it changes these."""
-        attributes = dict(alike)
+    def more(self, probe: Probe, facts: Any, alike: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The attributes that a call's facts add to those that are `alike`; None where it would change these."""
+        more: dict[str, Any] = {}
         if facts is not None:
-            self._tell(probe, facts, attributes)
-        more = {name: value for name, value in self.public(attributes).items() if name not in alike}
-        return more if all(attributes.get(name) is value for name, value in self.public(alike).items()) else None
+            self._tell(probe, facts, more)
+        return self.public(more) if more.keys().isdisjoint(alike) else None
 
     def public(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Those of the attributes that are to be recorded."""

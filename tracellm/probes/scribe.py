@@ -9,15 +9,18 @@ Both ways end in the same text; a test compares them.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracellm.probes.brief import InShort
 from tracellm.probes.build import Builder
+from tracellm.probes.in_words import InWords
 from tracellm.probes.listeners import Listeners
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import Made, Note, Place, Record, Told
 from tracellm.trace.model import Span
-from tracellm.trace.otlp.encoding import ENDED, LAST, PARENT, SPAN, TRACE, attributes_text, form, span_text
+from tracellm.trace.otlp.encoding import ENDED, LAST, PARENT, SPAN, TRACE, Form, attributes_text, form, span_text
 
 __all__ = ["Scribe", "Written"]
 
@@ -44,19 +47,21 @@ class _Plan:
     Attributes:
         name, attributes: of their Form.
         alike: these attributes as they are.
-        told: the text of what facts tell besides; None: each call goes the long way.
+        told: the text of what facts tell besides, where they came before; None: each call goes the long way.
+        in_words: that text, for any facts; None: it is made of attributes.
     """
 
-    __slots__ = ("alike", "attributes", "name", "told")
+    __slots__ = ("alike", "attributes", "in_words", "name", "told")
 
-    def __init__(self, alike: dict[str, Any], name: str, attributes: str, told: dict[Any, str] | None) -> None:
+    def __init__(self, alike: dict[str, Any], form: Form, in_words: InWords | None) -> None:
         self.alike = alike
-        self.name = name
-        self.attributes = attributes
-        self.told = told
+        self.name, self.attributes = form
+        self.told: dict[Any, str] | None = {}
+        self.in_words = in_words
 
 
-_LONG_WAY = _Plan({}, "", "", None)
+_LONG_WAY = _Plan({}, Form("", ""), None)
+_LONG_WAY.told = None
 
 Plans = dict[tuple[Probe, type | None], _Plan]
 
@@ -82,9 +87,9 @@ class Scribe:
         before: Place | str | None = "none yet"
         short_way = 0
         for record in records:
-            try:
-                probe, call, parent, place, owner, start, end, _, facts, error = record
-            except ValueError:  # a Note, Made, or Told
+            try:  # what is no call has fewer fields, and is rare: Note, Made, Told
+                probe, call, parent, place, owner, start, end, _, facts, error = record  # type: ignore[misc]
+            except ValueError:
                 spans += self._write_long(record, written)
                 continue
             if place is not before:
@@ -98,7 +103,7 @@ class Scribe:
                 spans += self._write_long(record, written)
                 continue
             try:
-                more = told[facts]
+                more: str | None = told[facts]
             except (KeyError, TypeError):
                 if (more := self._more(plan, probe, facts)) is None:
                     spans += self._write_long(record, written)
@@ -156,10 +161,9 @@ class Scribe:
         name, alike = self._builder.alike(probe, owner, None if place is None else place.thread_name)
         tells_more = probe.timed or probe.observe is not None or probe.gives is not None
         if not tells_more and not self._listeners.want(name):
-            try:
-                plan = _Plan(alike, *form(name, self._builder.public(alike)), {})
-            except Exception:  # to be told of by write_spans
-                plan = _LONG_WAY
+            in_words = _in_words(probe)
+            with suppress(Exception):  # of which write_spans will tell
+                plan = _Plan(alike, form(name, self._builder.public(alike)), in_words)
         if sum(map(len, self._plans.values())) >= _MOST_PLANS:
             for one in self._plans.values():
                 one.clear()
@@ -168,10 +172,14 @@ class Scribe:
 
     def _more(self, plan: _Plan, probe: Probe, facts: Any) -> str | None:
         """The text of what these facts tell besides what is alike; None where it cannot be told in short."""
-        more = self._builder.more(probe, facts, plan.alike)
-        if more is None or plan.told is None:
+        if plan.told is None:
             return None
-        text = f",{attributes_text(more)}{LAST}" if more else LAST
+        if plan.in_words is not None and facts is not None:
+            text = plan.in_words(facts) + LAST
+        elif (more := self._builder.more(probe, facts, plan.alike)) is None:
+            return None
+        else:
+            text = f",{attributes_text(more)}{LAST}" if more else LAST
         if self._remembered >= _MEMORY:
             self._forget()
         try:
@@ -187,3 +195,11 @@ class Scribe:
                 if plan.told is not None:
                     plan.told.clear()
         self._remembered = 0
+
+
+def _in_words(probe: Probe) -> InWords | None:
+    """How arguments and result become text, where nothing else is told of a call."""
+    capture = probe.capture
+    if not isinstance(capture, InShort) or capture.also is not None or probe.users_attributes is not None:
+        return None
+    return InWords(capture.names)

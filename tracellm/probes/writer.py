@@ -84,7 +84,7 @@ class Writer:
         self._thread.join()
         with self.effort.spent():
             self._listeners.look()  # others may have come and gone since the last look
-            self._empty()
+            self.catch_up()
             self._write_spans(last(), self._withheld.rest())
             self._to_file(self._file.settle)
             self._write_unfinished(state.open)  # in threads that outlive the recording
@@ -106,13 +106,13 @@ class Writer:
         while not self._stopping.wait(0 if behind else FLUSH_SECONDS):
             try:
                 with self.effort.spent():
-                    self._empty()
+                    self.catch_up()
                     self._look()
             except Exception as error:  # what comes after it is still to be written
                 self._tell(f"part of this run is not recorded: {type(error).__name__}: {error}")
             behind = len(self.buffer) > _BEHIND
 
-    def _empty(self) -> None:
+    def catch_up(self) -> None:
         """Write what is in the buffer now; what comes meanwhile waits."""
         left = len(self.buffer)
         while left > 0:

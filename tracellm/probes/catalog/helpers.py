@@ -15,6 +15,9 @@ from tracellm.trace.names import Level
 __all__ = ["argument", "called_by", "capture_engine", "inherited", "learn_engine", "learn_tokenizer", "loops", "plain"]
 
 
+_MOST_TOKENS = 32_768
+
+
 def plain(level: Level, module: str, *functions: str) -> list[Entry]:
     """Entries for functions of one module of the engine whose arguments and results, in short, say enough."""
     return [Entry(f"tracellm.engine.{module}:{function}", level) for function in functions]
@@ -59,7 +62,17 @@ def learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) 
         ledger.model, tokenizer = facts
         # One token at a time: decoding holds the interpreter's lock from end to end, so the engine's own use of the
         # tokenizer, in its thread, never meets this one.
-        ledger.decode = None if tokenizer is None else lambda token_id: tokenizer.decode([token_id])
+        ledger.decode = None if tokenizer is None else _remembering(tokenizer)
+
+
+def _remembering(tokenizer: Any) -> Callable[[int], str]:
+    """The text of one token; of those that a step tells of most came before."""
+
+    @lru_cache(maxsize=_MOST_TOKENS)
+    def decode(token_id: int) -> str:
+        return str(tokenizer.decode([token_id]))
+
+    return decode
 
 
 def learn_tokenizer(ledger: Ledger, folder: str) -> None:
@@ -77,7 +90,7 @@ def _decoder(file: Path) -> Callable[[int], str]:
 
         return Tokenizer.from_file(str(file))
 
-    @lru_cache(maxsize=10_000)
+    @lru_cache(maxsize=_MOST_TOKENS)
     def decode(token_id: int) -> str:
         return str(tokenizer().decode([token_id], skip_special_tokens=False))
 

@@ -6,7 +6,9 @@ who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, w
 """
 
 import json
+import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from tracellm.probes.catalog.helpers import argument, inherited, plain
@@ -186,16 +188,24 @@ def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledge
 
 
 def _candidates(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> list[str]:
-    return [
-        json.dumps(
-            [
-                [token, decode(token) if decode else "", round(probability, 6)]
-                for token, probability in zip(ids, probabilities, strict=True)
-            ],
-            ensure_ascii=False,
-        )
-        for ids, probabilities in zip(sampled["top_ids"], sampled["top_probabilities"], strict=True)
-    ]
+    """Of each row the likeliest tokens as JSON, `[[token id, text, probability], ...]`."""
+    rows = []
+    for ids, probabilities in zip(sampled["top_ids"], sampled["top_probabilities"], strict=True):
+        row = [
+            f"[{token},{_as_json(decode(token) if decode else '')},{_as_number(probability)}]"
+            for token, probability in zip(ids, probabilities, strict=True)
+        ]
+        rows.append(f"[{','.join(row)}]")
+    return rows
+
+
+def _as_number(probability: float) -> str:
+    return f"{round(probability, 6)}" if math.isfinite(probability) else "NaN"
+
+
+@lru_cache(maxsize=32_768)
+def _as_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 _SCHEDULER = "tracellm.engine.sched.scheduler:Scheduler"

@@ -5,7 +5,7 @@ takes the line's pieces instead: `opening`, `form` and `line`.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ __all__ = [
     "line",
     "opening",
     "span_text",
+    "value_text",
 ]
 
 _KIND_INTERNAL = 1
@@ -34,6 +35,7 @@ _INT64 = range(-(2**63), 2**63)
 
 _MEMORY_LIMIT = 20_000
 _LONGEST_REMEMBERED = 400
+_SHORT = 60  # characters of a text in a list, such as `num_tokens=17`
 _remembered: dict[tuple[str, type, Any], str] = {}
 """JSON of attributes that came before: the same few hundred are written again and again."""
 
@@ -115,24 +117,21 @@ def attributes_text(attributes: Mapping[str, AttributeValue]) -> str:
 
 
 def _attribute(name: str, value: AttributeValue) -> str:
-    # 1 and True are equal, so the type belongs to the key; 0.0 and -0.0 are, so floats are not remembered.
-    key: tuple[str, type, Any]
     if value.__class__ is list:
-        items = tuple(value)
-        key = (name, items[0].__class__ if items else list, items)
-    else:
-        key = (name, value.__class__, value)
+        return f'{{"key":{_name(name)},"value":{value_text(value)}}}'
+    key = (name, value.__class__, value)  # 1 and True are equal, so the type belongs to it
     text = _remembered.get(key)
     if text is None:
-        text = f'{{"key":{_string(name)},"value":{_value(value)}}}'
+        text = f'{{"key":{_name(name)},"value":{value_text(value)}}}'
         if len(_remembered) >= _MEMORY_LIMIT:
             _remembered.clear()
-        if len(text) <= _LONGEST_REMEMBERED and key[1] is not float:
+        if len(text) <= _LONGEST_REMEMBERED and value.__class__ is not float:  # 0.0 and -0.0 are equal
             _remembered[key] = text
     return text
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as it stands in an attribute, or in a list."""
     if isinstance(value, str):
         return f'{{"stringValue":{_string(value)}}}'
     if isinstance(value, bool):
@@ -143,7 +142,20 @@ def _value(value: Any) -> str:
         return f'{{"intValue":"{value}"}}'
     if isinstance(value, float):
         return f'{{"doubleValue":{_number(value)}}}'
-    return f'{{"arrayValue":{{"values":[{",".join(map(_value, value))}]}}}}'
+    return f'{{"arrayValue":{{"values":[{_values(value)}]}}}}'
+
+
+def _values(values: Sequence[Any]) -> str:
+    """The values of an array; those of an engine step are long, so what usually is in them is written in one go."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        texts = [_short(text) if len(text) <= _SHORT else _string(text) for text in values]
+        return '{"stringValue":' + '},{"stringValue":'.join(texts) + "}"
+    if kinds == {int} and min(values) in _INT64 and max(values) in _INT64:
+        return '{"intValue":"' + '"},{"intValue":"'.join(map(str, values)) + '"}'
+    if kinds == {float}:
+        return '{"doubleValue":' + '},{"doubleValue":'.join(map(_number, values)) + "}"
+    return ",".join(map(value_text, values))
 
 
 def _number(value: float) -> str:
@@ -154,6 +166,11 @@ def _number(value: float) -> str:
 
 @lru_cache(maxsize=4096)
 def _name(text: str) -> str:
+    return _string(text)
+
+
+@lru_cache(maxsize=16_384)
+def _short(text: str) -> str:
     return _string(text)
 
 
