@@ -2,13 +2,14 @@
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 from tracellm import probe
 
-__all__ = ["lives_on", "loads", "multiplies", "waits_to_be_killed"]
+__all__ = ["chosen", "lives_on", "loads", "multiplies", "multiplies_often", "waits_to_be_killed"]
 
 
 @probe
@@ -24,6 +25,25 @@ def loads() -> None:
     thread = threading.Thread(target=multiplies, args=(2,), name="second")
     thread.start()
     thread.join()
+
+
+@probe
+def multiplies_often(times: int) -> None:
+    """So many calls, and this one around them."""
+    for x in range(times):
+        multiplies(x)
+
+
+def chosen() -> None:
+    """Ends with 1 if of two functions of the engine only the first is wrapped, with another number if not."""
+    from tracellm.engine.detokenizer import IncrementalDetokenizer
+    from tracellm.engine.parallel_sampling import ParentRequest
+
+    wrapped = (
+        hasattr(ParentRequest.get_outputs, "__wrapped__"),
+        hasattr(IncrementalDetokenizer.from_new_request, "__wrapped__"),
+    )
+    sys.exit({(True, False): 1}.get(wrapped, 2))
 
 
 @probe

@@ -194,7 +194,12 @@ def test_a_capture_that_fails(module: Any, tmp_path: Path):
     catalog = [
         entry("helper", capture=broken, attributes=dict),
         entry(
-            "Thing.overridden", capture=lambda *args: 1, attributes=broken, gives=broken, gives_to="helper", observe=broken
+            "Thing.overridden",
+            capture=lambda *args: 1,
+            attributes=broken,
+            gives=broken,
+            gives_to="helper",
+            observe=broken,
         ),
     ]
     recording = Recording(tmp_path / "run", catalog=catalog)

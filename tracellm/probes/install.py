@@ -53,6 +53,11 @@ class Installation:
         return len(self._originals)
 
     @property
+    def places(self) -> list[tuple[Any, str]]:
+        """The class or module, and the name there, of each function that is wrapped."""
+        return list(self._originals)
+
+    @property
     def left_out(self) -> dict[str, list[str]]:
         """The subjects of reports (catalog/subjects.py) that cannot be told, and by which functions' lack."""
         lacks = {

@@ -1,0 +1,142 @@
+"""What a selection chooses: by level, class, function and module; and what it is told of names that nothing has."""
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracellm.engine
+from tracellm.probes.catalog import CATALOG
+from tracellm.probes.choices import choices, chosen_targets, mistaken
+from tracellm.probes.install import Installation
+from tracellm.probes.selection import Function, Selection, file_of
+from tracellm.probes.spec import Entry
+from tracellm.trace.names import LEVELS
+
+STEP = Function("tracellm.engine.core", ("EngineCore",), "step_fn", ("EngineCoreProc",))
+CHECK = Function("tracellm.engine.sched.utils", ("sched/utils.py",), "check_stop")
+FUNCTIONS = [choice.function for choice in choices(CATALOG)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("EngineCore", True),
+        ("EngineCore.step_fn", True),
+        ("step_fn", True),
+        ("EngineCore.*", True),
+        ("*Core*", True),
+        ("EngineCoreProc", True),
+        ("EngineCoreProc.step_fn", True),
+        ("tracellm.engine.core", True),
+        ("core", True),
+        ("tracellm.engine", True),
+        ("enginecore", False),
+        ("EngineCore.step", False),
+        ("EngineCor", False),
+        ("Core", False),
+        ("core_client", False),
+        ("tracellm.engine.cor", False),
+    ],
+)
+def test_what_a_pattern_names(pattern: str, matches: bool):
+    """A class, also one that inherits; a method with its class or without; a module, whole or below the engine's, or a
+    package around it; nothing by halves."""
+    assert STEP.matches(pattern) is matches
+    assert Selection(only=(pattern,)).chooses("step", STEP) is matches
+
+
+def test_what_no_class_has_goes_by_its_file():
+    """A function is named as diagrams do, by its file, or by its module, or a package."""
+    for pattern in ("check_stop", "sched/utils.py", "*utils.py", "sched.utils", "sched", "sched/utils.py.check_stop"):
+        assert CHECK.matches(pattern), pattern
+    assert Selection("step", focus=("sched/utils.py",)).chooses("layer", CHECK)
+    assert file_of("tracellm.engine.sched.utils") == "sched/utils.py"
+
+
+def test_skipping_takes_out_what_the_class_defines():
+    """A subclass's name does not skip what others have from the base class as well."""
+    assert not Selection(skip=("EngineCore",)).chooses("step", STEP)
+    assert Selection(skip=("EngineCoreProc",)).chooses("step", STEP)
+
+
+def test_what_users_ask_for():
+    """Without a level everything is recorded, or beside what is in focus the steps; a level that is given counts."""
+    assert Selection.of() == Selection("kernel")
+    assert Selection.of(focus=["Scheduler"]) == Selection("step", ("Scheduler",))
+    assert Selection.of("layer", ["Scheduler"]) == Selection("layer", ("Scheduler",))
+    focused = Selection.of(focus=["EngineCore"])
+    assert focused.chooses("kernel", STEP)
+    assert not focused.chooses("layer", CHECK)
+    assert focused.chooses("step", CHECK)
+
+
+names = st.sampled_from(["Scheduler", "Qwen2*", "EngineCoreProc", "*", "sched", "step_fn", "ops", "forward", "nothing"])
+patterns = st.lists(names, max_size=3).map(tuple)
+selections = st.builds(Selection, st.sampled_from(LEVELS), patterns, patterns, patterns)
+
+
+@given(selections, names, st.sampled_from(FUNCTIONS), st.sampled_from(LEVELS))
+def test_selections(selection: Selection, name: str, function: Function, level: Any):
+    """It is the same after a journey through JSON; to skip more never adds, to focus on more never takes away, and
+    nothing is chosen that its level could not reach."""
+    told = selection.as_dict()
+    assert Selection.from_dict(told) == selection
+    assert all(type(value) in (str, list) for value in told.values())
+    chosen = selection.chooses(level, function)
+    skips = Selection(selection.detail, selection.focus, selection.only, (*selection.skip, name))
+    focuses = Selection(selection.detail, (*selection.focus, name), selection.only, selection.skip)
+    assert skips.chooses(level, function) <= chosen <= focuses.chooses(level, function)
+    assert chosen <= selection.reaches(level)
+    assert not (chosen and any(function.matches(one, heirs=False) for one in selection.skip))
+
+
+def test_all_that_is_wrapped_can_be_named():
+    """What is read from the engine's source, without importing it, is what an installation wraps: no more, no less."""
+    for module in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine."):
+        importlib.import_module(module.name)
+    importlib.import_module("fastapi.applications")
+    installation = Installation(CATALOG, Selection(), [])
+    installation.start()
+    wrapped = installation.places
+    installation.stop()
+    assert {(one.module, one.owners[0], one.name) for one in FUNCTIONS} == {
+        (owner.__module__, owner.__name__, name)
+        if isinstance(owner, type)
+        else (vars(owner)[name].__module__, file_of(vars(owner)[name].__module__), name)
+        for owner, name in wrapped
+    }
+
+
+def test_names_that_nothing_has():
+    """Each is told with its option, and with the names that are most like it, whatever their case."""
+    found = mistaken(Selection("kernel", ("enginecore",), ("Schedular", "Scheduler"), ("zzzz",)), CATALOG)
+    assert [(one.option, one.pattern, one.why) for one in found] == [
+        ("focus", "enginecore", "unknown"),
+        ("only", "Schedular", "unknown"),
+        ("skip", "zzzz", "unknown"),
+    ]
+    assert found[0].names[0] == "EngineCore"
+    assert found[1].names[0] == "Scheduler"
+    assert found[2].names == ()
+    assert mistaken(Selection("request"), CATALOG) == []
+
+
+def test_names_that_do_nothing():
+    """To skip what is only inherited, and to ask for what the other options leave out."""
+    [inherited] = mistaken(Selection(skip=("LlamaAttention",)), CATALOG)
+    assert (inherited.why, inherited.names) == ("inherited", ("Qwen2Attention",))
+    [too_deep] = mistaken(Selection("step", only=("Qwen2MLP", "Scheduler")), CATALOG)
+    assert (too_deep.why, too_deep.pattern) == ("left_out", "Qwen2MLP")
+    [skipped] = mistaken(Selection(only=("Scheduler.schedule",), skip=("Scheduler",)), CATALOG)
+    assert (skipped.why, skipped.pattern) == ("left_out", "Scheduler.schedule")
+
+
+def test_what_cannot_be_read_is_believed():
+    """An entry of a package that is not there, or has no source, can be named as it is written."""
+    entries = [Entry("nowhere.at_all:Class.method", "step"), Entry("builtins:print", "step")]
+    assert [choice.function.owners[0] for choice in choices(entries)] == ["Class", "builtins.py"]
+    assert chosen_targets(Selection(only=("Class",)), entries) == {"nowhere.at_all:Class.method"}
