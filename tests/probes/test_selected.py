@@ -140,7 +140,8 @@ def generate(folder: Path, checkpoint: Path, **options: Any) -> tuple[Trace, dic
     """The trace of two requests, and what the probes say."""
     with Recording(folder, selection=Selection(**options), script="script.py") as recording:
         llm = LLM(str(checkpoint), dtype="float32", num_gpu_blocks_override=32)
-        llm.generate(["One", "Two"], SamplingParams(max_tokens=3, ignore_eos=True), use_tqdm=False)
+        params = [SamplingParams(max_tokens=number, ignore_eos=True) for number in (2, 4)]
+        llm.generate(["One", "Two"], params, use_tqdm=False)
     assert recording.stats["problems"] == []
     return RunFolder.open(folder).trace, recording.stats
 
@@ -149,7 +150,7 @@ def test_requests_alone(qwen2_checkpoint: Path, tmp_path: Path):
     """At the level of requests each has its whole life, and what came of steps is said not to be there."""
     trace, stats = generate(tmp_path, qwen2_checkpoint, detail="request")
     lives = trace.named(names.REQUEST_SPAN)
-    assert [life.attributes[names.GEN_AI_OUTPUT_TOKENS] for life in lives] == [3, 3]
+    assert [life.attributes[names.GEN_AI_OUTPUT_TOKENS] for life in lives] == [2, 4]
     assert [life.attributes[names.GEN_AI_FINISH_REASONS] for life in lives] == [["length"], ["length"]]
     assert not any(life.open for life in lives)
     assert {span.level for span in trace.spans} == {"request"}
@@ -178,6 +179,7 @@ def test_steps_whose_endings_are_not_recorded(qwen2_checkpoint: Path, tmp_path: 
     """A request that ended is not told as aborted, where nobody saw it end."""
     trace, stats = generate(tmp_path, qwen2_checkpoint, skip=("Scheduler.update_from_output",))
     assert [step.kind for step in steps(trace)[:3]] == ["prefill", "decode", "decode"]
+    assert [step.released for step in steps(trace)][2] == ("0",)
     assert not any(step.aborted for step in steps(trace))
     assert stats["left_out"] == {"endings": ["Scheduler.update_from_output"]}
 

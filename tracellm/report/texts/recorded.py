@@ -20,8 +20,8 @@ EN = {
     "recorded.not": "not recorded",
     "recorded.let_go": "Only the last {ring:span|spans} of each process were kept (--ring): {n:earlier one was|earlier "
     "ones were} let go.",
-    "recorded.unheard": "{n:span|spans} of other processes were let go before this log could read them: it lacks them, "
-    "and so do its counts.",
+    "recorded.unheard": "{n:span of another process was|spans of other processes were} let go before this log could "
+    "read them: the log and its counts lack what they tell.",
     "recorded.cost": "Recording: {calls:call|calls}, {time} in probes, {writing} to write them, {share} of the run; "
     "longest pause {pause}.",
     "recorded.held_up": "Calls came faster than they could be written, and waited {time} for it in all.",
