@@ -18,9 +18,9 @@ __all__ = ["blocks", "pictures"]
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 
-def blocks(lang: Language, folder: Path) -> dict[str, str]:
+def blocks(lang: str, folder: Path) -> dict[str, str]:
     """What pages may show of the run in `folder`, by name, each as Markdown."""
-    return {"export-said": f"```console\n{_said(lang, folder)}```\n"}
+    return {"export-said": f"```console\n{_said('zh' if lang == 'zh' else 'en', folder)}```\n"}
 
 
 def _said(lang: Language, folder: Path) -> str:
@@ -47,7 +47,7 @@ def pictures(one_process: Path, two_processes: Path) -> None:
     (IMAGES / "objects.svg").write_bytes(drawn)
     file = two_processes / file_name("perfetto")
     export(str(two_processes), "perfetto", "en")
-    with Browser() as browser, perfetto_page(browser) as page:
+    with Browser() as browser, perfetto_page(browser, height=1500) as page:
         page.open(file.read_bytes())
         ((begin, end),) = page.query("select min(ts), max(ts + dur) from slice where name glob 'EngineCore.step_fn'")
         ((message,),) = page.query("select id from slice where name = 'MsgpackDecoder.decode' order by ts limit 1")

@@ -18,11 +18,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import client_docs, server_docs, span_docs  # noqa: E402  (found by the line above when this file is run as a script)
+from scripts import client_docs, export_docs, server_docs, span_docs  # noqa: E402  (found by the line above when this file is run as a script)
 
 PAGES = {
-    "en": ["README.md", "docs/first-run.md", "docs/architecture.md", "docs/clients.md", "docs/spans.md"],
-    "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md"],
+    "en": [
+        "README.md",
+        "docs/first-run.md",
+        "docs/architecture.md",
+        "docs/clients.md",
+        "docs/spans.md",
+        "docs/export.md",
+    ],
+    "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md", "docs/zh/export.md"],
 }
 """The pages that hold something made, by the language that they speak."""
 
@@ -86,6 +93,7 @@ def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
         "steps": _code("text", steps),
         "map": source_map(),
         **span_docs.blocks(),
+        **export_docs.blocks(lang, folder),
     }
 
 
@@ -193,7 +201,8 @@ def make(clients: Path) -> None:
                 print(f"made {name}")
             if lang == "en":
                 pictures(folder)
-                print("made docs/images/report.png")
+                export_docs.pictures(folder, clients / "two-processes")
+                print("made docs/images")
 
 
 def make_server_pages(folder: Path) -> None:

@@ -55,7 +55,7 @@ class PerfettoPage:
             self.app.trace.selection.selectSqlEvent("slice", {slice_id});
             self.app.trace.scrollTo({{time}});
         """)
-        self.browser.run("return new Promise(done => setTimeout(done, 3000))")  # it draws in its own time
+        self.browser.run("return self.waitForPerfettoIdle(1000)")
 
     def _wait(self, condition: str) -> None:
         # A browser on a busy machine may take its time; each wait is ten seconds at most.
@@ -64,7 +64,7 @@ class PerfettoPage:
 
 
 @contextmanager
-def perfetto_page(browser: Browser) -> Iterator[PerfettoPage]:
+def perfetto_page(browser: Browser, *, height: int = 900) -> Iterator[PerfettoPage]:
     """Open the page as `vizviewer` does."""
     page = PerfettoPage(browser)
 
@@ -93,7 +93,7 @@ def perfetto_page(browser: Browser) -> Iterator[PerfettoPage]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            browser.visit(f"http://127.0.0.1:{server.server_port}/", width=1500, height=1200)
+            browser.visit(f"http://127.0.0.1:{server.server_port}/", width=1500, height=height)
             page._wait("self.app && self.app.trace")
             yield page
         finally:

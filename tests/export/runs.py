@@ -53,6 +53,8 @@ def _with_lives(trace: Trace) -> Trace:
         lives.append(life)
     spans = [*trace.spans, *lives]
     steps[0].events = [Event("mark", steps[0].start_ns + 500, {"what": "here\\"})]
+    for step in steps:
+        step.attributes[names.STEP_KIND] = step.attributes[names.STEP_PHASES][0]
     for span in spans:
         for event in span.events:
             event.time_ns = _as_clocks_have_it(event.time_ns)

@@ -1,7 +1,9 @@
 """What is exported as a timeline, opened in the real page of Perfetto and asked for by its own SQL."""
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.export.runs import folder_of, run_of_tasks, run_of_two
 from tracellm.report.export import export
 from tracellm.trace.model import Trace
 
+ROOT = Path(__file__).parents[2]
 RUNS = {"two processes": run_of_two, "tasks": run_of_tasks}
 SPAN_ID = {"chrome": "args.span_id", "perfetto": "debug.span_id"}
 """What Perfetto calls the argument `span_id` of a slice."""
@@ -74,3 +77,19 @@ def test_a_viewer_shows_what_was_recorded(format: str, make: Callable[[], Trace]
     steps = trace.named("EngineCore.step_fn")
     for one, next_one in pairwise(steps):
         assert (by_span[one.span_id][1], by_span[next_one.span_id][1]) in arrows, "a request's way through the steps"
+
+
+@pytest.mark.parametrize("name", ["docs/export.md", "docs/zh/export.md"])
+def test_the_questions_of_the_page_are_answered(name: str, page: PerfettoPage):
+    """The SQL that the documentation shows finds kernels, and the phases of requests."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    time, waiting = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    kinds = re.findall(r"extract_arg\(.*?\)", text)
+    for format, kind in zip(("perfetto", "chrome"), kinds, strict=True):
+        page.open(b"".join(export(folder_of(run_of_two()), format)))
+        found = page.query(f"select {kind} as kind from slice where kind is not null order by ts")
+        assert found == [("prefill",), ("decode",), ("decode",)]
+        assert [row[0] for row in page.query(time.replace("kernel", "step"))]
+        assert [row[:2] for row in page.query(waiting)][:3] == [
+            ("request 0", "waiting"), ("request 0", "prefill"), ("request 0", "decode")
+        ]  # fmt: skip

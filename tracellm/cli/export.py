@@ -10,7 +10,7 @@ from typing import IO
 
 from tracellm.cli.errors import CommandError
 from tracellm.cli.render import check_focus
-from tracellm.cli.show import open_run
+from tracellm.cli.show import open_run, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
 from tracellm.report.quantities import byte_size
@@ -51,7 +51,7 @@ def export(
     try:
         pieces = pieces_of(run, to, name=uncompressed.name, detail=detail, focus=focus, lang=lang)
         if out == _STDOUT:
-            _print_out(pieces)
+            _to_stdout(pieces)
             return 1 if run.problems else 0
         with _written(path) as stream:
             for piece in pieces:
@@ -63,9 +63,10 @@ def export(
         raise CommandError("export_needs", format=to, package=package, install=NEEDED[package]) from None
     except OSError as error:
         raise CommandError("export_unwritable", path=path, reason=error.strerror or error) from None
-    print(text(lang, "export.written", path=path, size=byte_size(path.stat().st_size)))
+    said = [text(lang, "export.written", path=path, size=byte_size(path.stat().st_size))]
     if uncompressed is path:
-        print(text(lang, _how(to, path), path=str(path)))
+        said.append(text(lang, _how(to, path), path=str(path)))
+    print_out("\n".join(said) + "\n")
     return 1 if run.problems else 0
 
 
@@ -97,7 +98,7 @@ def _written(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def _print_out(pieces: Iterator[bytes]) -> None:
+def _to_stdout(pieces: Iterator[bytes]) -> None:
     """Print to stdout, however much of it is wanted (`| head`)."""
     stream = sys.stdout.buffer
     try:

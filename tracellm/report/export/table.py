@@ -69,9 +69,7 @@ def _row(span: Span, begin: int) -> list[Any]:
         span.trace_id,
         " ".join(link.span_id for link in span.links),
         span.error or "",
-        as_json([[event.name, event.time_ns - begin, event.attributes] for event in span.events])
-        if span.events
-        else "",
+        as_json(events) if events else "",
         as_json(rest),
     ]
 
