@@ -1,6 +1,7 @@
 """The wrapper: every kind of function keeps its kind, metadata, results and exceptions, and nests rightly."""
 
 import asyncio
+import contextvars
 import inspect
 import sys
 import threading
@@ -277,6 +278,31 @@ def test_coroutines_and_tasks(tmp_path: Path):
     starts = [times(span)[0] for span in trace.named("waits")]
     ends = [times(span)[1] for span in trace.named("waits")]
     assert max(starts) < min(ends)  # they did run side by side
+
+
+def test_a_coroutine_that_is_moved(tmp_path: Path):
+    """A coroutine that is driven in one context and ended in another returns what it did, and leaves no trace there."""
+
+    @probe
+    def outer() -> None:
+        coroutine: Any = waits(4)
+        contextvars.copy_context().run(coroutine.send, None)
+        elsewhere = contextvars.copy_context()
+        with pytest.raises(StopIteration) as ended:
+            elsewhere.run(coroutine.send, None)
+        assert ended.value.value == 8
+        elsewhere.run(leaf, 5)
+        leaf(6)
+
+    trace = record(tmp_path, outer)
+    assert outline(trace, names.ARGUMENTS).splitlines()[1:] == [
+        "  test_a_coroutine_that_is_moved.outer",
+        "    waits arguments=['x=4']",
+        "      leaf arguments=['x=4']",
+        "    leaf arguments=['x=4']",
+        "    leaf arguments=['x=5']",
+        "    leaf arguments=['x=6']",
+    ]
 
 
 def test_a_cancelled_task(tmp_path: Path):

@@ -44,7 +44,7 @@ _WRAPPER = """
         {leave}
     except BaseException as _error:
         _end = _clock()
-        {leave}
+        {fail}
         _ended(_append, _probe, _call, _parent, _place, _start, _end, {args}, {kwargs}, None, _error)
         raise
     {capture}
@@ -67,11 +67,19 @@ _FUNCTION = {
     "async_def": "def",
     "enter": f"_spot[{CALL}] = _call",
     "leave": f"_spot[{CALL}] = _parent",
+    "fail": f"_spot[{CALL}] = _parent",
 }
+_SETTLE = """
+        if _state.settle is not None:
+            _state.settle()"""
 _COROUTINE = {  # while it waits, others must not see its call as the current one: it has a spot of its own
     "async_def": "async def",
-    "enter": f"_move([_call, _call, _spot[{THREAD}], _place])",
-    "leave": "_move(_spot)\n        if _state.settle is not None:\n            _state.settle()",
+    "enter": f"_token = _move([_call, _call, _spot[{THREAD}], _place])",
+    "leave": f"""try:
+            _move_back(_token)
+        except ValueError:  # it was begun in another context
+            _move(_spot){_SETTLE}""",
+    "fail": f"_move(_spot){_SETTLE}",
 }
 _SCOPE = {
     "_absent": ABSENT,
@@ -80,6 +88,7 @@ _SCOPE = {
     "_given": given,
     "_get_ident": get_ident,
     "_move": here.set,
+    "_move_back": here.reset,
     "_next_call": next_call,
     "_spot_here": here.get,
     "_state": state,
