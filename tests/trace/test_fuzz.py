@@ -13,6 +13,9 @@ import tracellm
 from benchmarks.big_traces import played
 from tests.trace.damage import damaged, damaged_file
 from tracellm.probes.session import Recording
+from tracellm.report.calltree import calltree
+from tracellm.report.sequence import sequence_diagram
+from tracellm.report.steps import steps_table
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Trace
 from tracellm.trace.problems import Problem
@@ -117,3 +120,17 @@ def test_damaged_folders(recorded: Sequence[bytes], seed: int, tmp_path: Path):
             }
             assert whole <= run.trace.by_id.keys(), number
         assert all(isinstance(problem, Problem) and problem for problem in run.problems)
+
+
+def test_reports_of_damaged_folders(recorded: Sequence[bytes], tmp_path: Path):
+    """Whatever is read can be told: as a call tree, as a diagram, and as a table of its steps."""
+    draw = random.Random(2000)
+    (tmp_path / "trace").mkdir()
+    write_manifest(tmp_path, {"schema": 1})
+    for _ in range(60):
+        lines = [damaged(draw, line) if draw.random() < 0.3 else line for line in draw.sample(recorded, 40)]
+        (tmp_path / "trace" / "main-1.jsonl").write_bytes(b"\n".join(lines))
+        trace = RunFolder.open(tmp_path).trace
+        assert calltree(trace)
+        assert sequence_diagram(trace)
+        assert steps_table(trace)

@@ -89,7 +89,7 @@ def check_order(nodes: Sequence[Node], *, siblings: bool = True) -> None:
     Raises:
         PassError: they are not, and which.
     """
-    first: dict[int, int] = {}  # of a node, by its id: when the first of all the calls in it began
+    first: dict[int, int] = {}  # of a node, by its id: when its first call began, or if it is none, the first in it
     for node in reversed(list(walk(nodes))):
         starts = [span.start_ns for span in node.spans]
         if any(after < before for before, after in pairwise(starts)):
@@ -101,8 +101,8 @@ def check_order(nodes: Sequence[Node], *, siblings: bool = True) -> None:
         below = [first[id(child)] for child in node.children if id(child) in first]
         if siblings and node.count == 1 and below != sorted(below):
             raise PassError(f"the calls that {node.key} made are out of order")
-        if starts or below:
-            first[id(node)] = min([*starts[:1], *below])
+        if starts or below:  # where a recording is damaged a call may seem to begin before the one that made it
+            first[id(node)] = starts[0] if starts else min(below)
 
 
 def _spans(nodes: Iterable[Node]) -> list[Span]:
