@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
-from tests.otel.collecting import Collecting, collecting, values
+from tests.otel.collecting import Collecting, values
 from tracellm.probes.otel.metrics import HISTOGRAMS, Lives, UsersMetrics
 from tracellm.probes.session import Recording
 from tracellm.trace import names
@@ -32,14 +31,6 @@ ABOUT = {
 def reader() -> InMemoryMetricReader:
     """Where measurements of a test's own provider are read."""
     return InMemoryMetricReader()
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecting]:
-    """A collector, which the standard variable names."""
-    with collecting() as state:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", state.endpoint)
-        yield state
 
 
 def life(seconds: float, error: str | None = None, **told: Any) -> Span:

@@ -139,15 +139,20 @@ def main() -> None:
     files = Files(Path(told["traces"]), told["earlier"], told["ring"])
     try:
         answer = _send_all(files, wanted)
-    except ImportError as error:
+    except Exception as error:  # before anything was sent: what the variables ask for cannot be
         _wait_for_end(sys.stdin)
-        extra = "otel-grpc" if GRPC in (wanted.traces_protocol, wanted.metrics_protocol) else "otel"
-        missing = f"{error.name or error} is not installed: pip install 'tracellm[{extra}]'"
-        answer = {"sent": 0, "lost": files.count_rest(), "errors": [missing]}
+        answer = {"sent": 0, "lost": files.count_rest(), "errors": [_why(error, wanted)]}
     files.close()
     answer["errors"] += wanted.problems
     print(json.dumps(answer), flush=True)  # noqa: T201 - to whoever started this
     os._exit(0)  # a request may still be waiting for its answer
+
+
+def _why(error: Exception, wanted: Settings) -> str:
+    if not isinstance(error, ImportError):
+        return f"{type(error).__name__}: {error}"
+    extra = "otel-grpc" if GRPC in (wanted.traces_protocol, wanted.metrics_protocol) else "otel"
+    return f"{error.name or error} is not installed: pip install 'tracellm[{extra}]'"
 
 
 def _send_all(files: Files, wanted: Settings) -> dict[str, Any]:

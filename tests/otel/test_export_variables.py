@@ -1,0 +1,118 @@
+"""The standard variables: whether, where and how a recording is sent, and what is said where that cannot be."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.otel.collecting import Collecting
+from tests.otel.sending import spans, write
+from tracellm.probes.otel import sender
+from tracellm.probes.otel.collector import Collector
+from tracellm.probes.otel.settings import settings
+
+BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
+
+
+@pytest.mark.parametrize(
+    ("told", "traces", "metrics"),
+    [
+        (BASE, "http://somewhere:4318/base/v1/traces", "http://somewhere:4318/base/v1/metrics"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a/b"}, "http://a/b", None),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a/b"}, None, "http://a/b"),
+        ({**BASE, "OTEL_TRACES_EXPORTER": "none"}, None, "http://somewhere:4318/base/v1/metrics"),
+        ({**BASE, "OTEL_METRICS_EXPORTER": "prometheus"}, "http://somewhere:4318/base/v1/traces", None),
+        (
+            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "http://localhost:4317",
+            None,
+        ),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://me:key@host/v1?key=1"}, "https://host/v1", None),
+    ],
+)
+def test_where_spans_and_metrics_go(told: dict[str, str], traces: str | None, metrics: str | None):
+    """The addresses are those that the specification gives; what may be secret in them is not shown."""
+    wanted = settings(told)
+    assert wanted is not None
+    assert (wanted.traces, wanted.metrics, wanted.problems) == (traces, metrics, ())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": " "},
+        {**BASE, "OTEL_SDK_DISABLED": "TRUE"},
+        {**BASE, "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"},
+    ],
+)
+def test_nothing_is_sent_where_that_is_said(told: dict[str, str]):
+    """Without an address, or switched off, nothing is sent."""
+    assert settings(told) is None
+
+
+def test_variables_that_cannot_be_are_told():
+    """A protocol that is not known, or a number that is none, is told; the usual number is used."""
+    wanted = settings({**BASE, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json", "OTEL_BSP_MAX_QUEUE_SIZE": "many"})
+    assert wanted is not None
+    assert (wanted.traces, wanted.queue) == (None, 2048)
+    assert wanted.problems == (
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json: http/protobuf and grpc are known",
+        "OTEL_BSP_MAX_QUEUE_SIZE=many is no number above 0: 2048 is used",
+    )
+
+
+@pytest.mark.parametrize(("protocol", "extra"), [("http/protobuf", "otel"), ("grpc", "otel-grpc")])
+def test_a_missing_library_is_told(
+    tmp_path: Path,
+    collector: Collecting,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    protocol: str,
+    extra: str,
+):
+    """Without the exporter nothing is sent, everything is counted, and one line says what to install."""
+    name = f"opentelemetry.exporter.otlp.proto.{protocol.partition('/')[0]}.trace_exporter"
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    write(tmp_path, spans(5))
+    assert said_by_the_sender(tmp_path, monkeypatch, capsys) == {
+        "sent": 0,
+        "lost": 5,
+        "errors": [f"{name} is not installed: pip install 'tracellm[{extra}]'"],
+    }
+
+
+def test_a_variable_that_the_exporter_does_not_like_is_told(
+    tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """What the exporter refuses by an exception is told as it says it, and everything is counted."""
+
+    def _refuse(self: Any, protocol: str) -> None:
+        raise ValueError("invalid value 'zip' for OTEL_EXPORTER_OTLP_COMPRESSION")
+
+    monkeypatch.setattr(Collector, "__init__", _refuse)
+    write(tmp_path, spans(5))
+    assert said_by_the_sender(tmp_path, monkeypatch, capsys) == {
+        "sent": 0,
+        "lost": 5,
+        "errors": ["ValueError: invalid value 'zip' for OTEL_EXPORTER_OTLP_COMPRESSION"],
+    }
+
+
+def said_by_the_sender(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """What the process that sends says at its end, of a recording that has ended."""
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    monkeypatch.setattr(os, "_exit", lambda status: None)
+    monkeypatch.setattr(os, "nice", lambda increment: 0)
+    told = [{"traces": str(folder), "earlier": [], "ring": None}, {"end": True}]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(json.dumps, told))))
+    sender.main()
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return said
