@@ -102,6 +102,7 @@ class Builder:
         """The call's span, and those of requests that ended with it."""
         if isinstance(record, Note):
             record.tell(self.ledger, record.facts)
+            yield from map(self._publish, self.ledger.take_ended())
             return
         if isinstance(record, Made):
             yield self._publish(record.make(self))
@@ -131,8 +132,7 @@ class Builder:
             except Exception as mistake:
                 probe.disable("observe", mistake)
         yield self._publish(span)
-        for ended in self.ledger.take_ended():
-            yield self._publish(ended)
+        yield from map(self._publish, self.ledger.take_ended())
 
     def unfinished(self, calls: Mapping[int, Open | Made]) -> Iterator[Span]:
         """Spans without an end of these calls, once each, and of the requests under way."""
@@ -148,8 +148,7 @@ class Builder:
     def close(self, end: int) -> Iterator[Span]:
         """The spans of requests that never ended."""
         self.ledger.close(self._clock.wall(end))
-        for ended in self.ledger.take_ended():
-            yield self._publish(ended)
+        yield from map(self._publish, self.ledger.take_ended())
 
     # -- parts of a span ----------------------------------------------------------------------------------------------
 

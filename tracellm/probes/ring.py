@@ -36,6 +36,7 @@ class RingFile(TraceFile):
         self._begun_anew = begun_anew
         self._set_aside = set_aside(path)
         self._aside, self._own = _Lines(), _Lines()
+        self._settled = False
 
     def write(self, lines: Sequence[Line]) -> None:
         """Add lines, and begin a new file whenever this one has spans enough.
@@ -45,7 +46,7 @@ class RingFile(TraceFile):
         """
         begin = 0
         for number, line in enumerate(lines):
-            if self._own.spans >= self._most:
+            if self._own.spans >= self._most and not self._settled:
                 super().write(lines[begin:number])
                 self._begin_anew()
                 begin = number
@@ -60,6 +61,7 @@ class RingFile(TraceFile):
             OSError: the file cannot be written.
         """
         self.close()
+        self._settled = True
         surplus = self._aside.spans + self._own.spans - self._most
         if surplus <= 0 and not self._aside.kept:
             return

@@ -28,12 +28,12 @@ from tracellm.trace.otlp.encoding import line, opening
 __all__ = ["Writer"]
 
 FLUSH_SECONDS = 0.2
-_SLICE = 64  # records written without a pause: under the interpreter's lock, a pause lets the engine go on
+_SPANS_IN_A_LINE = 64
 _CHUNK = 1024  # records that are written to the file in one go
+_SLICE = 128  # records made to text without a pause: under the interpreter's lock, a pause lets the engine go on ...
 _PAUSE_SECONDS = 0.0005
-_SHORT_PAUSE_SECONDS = 0.00005
-_BEHIND = 8192  # records: with so many, pauses are short and there is no waiting for more
-_FULL = 65_536  # records: with so many, those who make more wait until half of them are written
+_BEHIND = 4096  # ... though not at once: whoever has it keeps it for 5 ms. With so many to do, there are fewer pauses
+_FULL = 32_768  # records: with so many, those who make more wait until half of them are written
 
 
 class Writer:
@@ -120,9 +120,9 @@ class Writer:
             del self.buffer[: len(chunk)]
             left -= len(chunk)
             written = Written()
-            while chunk:
-                self._listeners.hear(self._scribe.write(chunk[:_SLICE], written))
-                del chunk[:_SLICE]
+            size = _SLICE if len(self.buffer) < _BEHIND else _CHUNK
+            for first in range(0, len(chunk), size):
+                self._listeners.hear(self._scribe.write(chunk[first : first + size], written))
                 self._pause()
             self._write(self._withheld.release(written))
 
@@ -136,7 +136,7 @@ class Writer:
         elif waiting < _FULL // 2:
             self._gate.open()
         self.effort.lets_go()
-        time.sleep(_SHORT_PAUSE_SECONDS if waiting > _BEHIND else _PAUSE_SECONDS)
+        time.sleep(_PAUSE_SECONDS if waiting < _BEHIND else 0)
         self.effort.goes_on()
 
     def _look(self) -> None:
@@ -164,7 +164,8 @@ class Writer:
         self._write(written.texts, ended=False)
 
     def _write(self, texts: Sequence[str], ended: bool = True) -> None:
-        parts = [texts[first : first + _SLICE] for first in range(0, len(texts), _SLICE)]
+        size = _SPANS_IN_A_LINE
+        parts = [texts[first : first + size] for first in range(0, len(texts), size)]
         lines = [Line(line(self._opening, part), len(part) if ended else 0) for part in parts]
         self.effort.spans += sum(one.spans for one in lines)
         self._to_file(partial(self._file.write, lines))

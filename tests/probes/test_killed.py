@@ -1,0 +1,88 @@
+"""A process that is killed loses at most the last second of what it did."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tracellm.probes.writer import FLUSH_SECONDS
+from tracellm.trace.run_folder import RunFolder
+
+PROGRAM = """
+import os, sys, time
+from tracellm import probe
+from tracellm.probes.session import Recording
+
+@probe(attributes=lambda args, kwargs, result: {"number": args[0]})
+def inner(number): pass
+
+@probe
+def middle(number):
+    for one in range(number, number + 20): inner(one)
+
+@probe
+def outer(number):  # lasts: what it calls is told of before it ends
+    while True:
+        middle(number)
+        number += 20
+        os.write(1, b"%d %d\\n" % (number, len(rounds)))
+        if number % 200 == 0: time.sleep(0.01)
+
+recording, rounds = Recording(sys.argv[1], catalog=(), ring=int(sys.argv[2]) or None), []
+recording.start()
+recording._writer._each_round = lambda: rounds.append(1)
+outer(0)
+"""
+
+ROUNDS = 4
+"""So often the writer looks, at least, in a second."""
+
+
+def killed(folder: Path, rounds: int, ring: int = 0) -> int:
+    """How many calls a program said that it had made a second before it was killed, after so many of the writer's
+    rounds."""
+    said = [(0, 0)]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder), str(ring)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.endswith(b"\n"):
+                calls, done = line.split()
+                said.append((int(calls), int(done)))
+            if said[-1][1] >= rounds:
+                process.kill()
+    assert process.returncode == -signal.SIGKILL
+    end = said[-1][1]
+    return max(calls for calls, done in said if done < end - ROUNDS)
+
+
+def numbers(folder: Path) -> list[int]:
+    """Of the calls in the recording that ended, the numbers in order; all of them within what called them."""
+    run = RunFolder.open(folder)
+    assert {problem.code for problem in run.problems} <= {"manifest_missing", "trace_torn"}
+    assert [root.name for root in run.trace.roots] in (["python"], [])
+    return sorted(int(span.attributes["number"]) for span in run.trace.named("inner") if not span.open)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+@pytest.mark.parametrize("rounds", [6, 9])
+def test_a_killed_process_loses_its_last_second_at_most(tmp_path: Path, rounds: int):
+    """All calls that it said it had made more than a second before its end are there, none is missing in between."""
+    due = killed(tmp_path, rounds)
+    there = numbers(tmp_path)
+    assert there == list(range(len(there)))
+    assert len(there) >= due > 0
+    assert (ROUNDS + 0.5) * FLUSH_SECONDS <= 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_killed_process_keeps_its_ring(tmp_path: Path):
+    """The last spans are there, up to a second before the end, and what they are called by is told of."""
+    due = killed(tmp_path, 7, ring=500)
+    there = numbers(tmp_path)
+    assert there == list(range(there[0], there[-1] + 1))
+    assert there[-1] + 1 >= due
+    assert there[0] > 0
+    assert len(there) >= 400  # among 500 spans there are those of `middle`
