@@ -1,9 +1,13 @@
-"""No test leaves a span behind that another would find to be current."""
+"""A collector to send to; and no test leaves behind a span that another would find to be current, or an open file."""
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+from tests.otel.collecting import Collecting, collecting
+from tracellm.probes.otel.follow import Files
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +16,27 @@ def nothing_is_current() -> Iterator[None]:
     yield
     trace = sys.modules.get("opentelemetry.trace")
     assert trace is None or trace.get_current_span() is trace.INVALID_SPAN
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecting]:
+    """A collector, which the standard variable names."""
+    with collecting() as state:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", state.endpoint)
+        yield state
+
+
+@pytest.fixture(autouse=True)
+def closed_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test has read is closed at its end."""
+    made: list[Files] = []
+    begin = Files.__init__
+
+    def _noted(self: Files, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Files, "__init__", _noted)
+    yield
+    for files in made:
+        files.close()

@@ -130,15 +130,14 @@ class Collector:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         self.answers.begin()
+        reason = "they cannot be sent in one request"  # too large, or impossible to encode
         try:
-            result = self._exporter.export(spans)
-        except Exception as error:  # an exporter is not to raise, but may; there is no use in the same once more
-            self.answers.reason = f"{type(error).__name__}: {error}"
-            return Outcome.REFUSED
-        if result is SpanExportResult.SUCCESS:
-            return Outcome.TAKEN
+            if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+                return Outcome.TAKEN
+        except Exception as error:  # older exporters raise where nobody answers
+            reason = f"{type(error).__name__}: {error}"
         if not self.answers.tried:
-            self.answers.reason = "they cannot be sent in one request"  # too large, or impossible to encode
+            self.answers.reason = reason
             return Outcome.REFUSED
         return Outcome.AGAIN if self.answers.again else Outcome.REFUSED
 
