@@ -1,13 +1,16 @@
 """`with tracellm.explain() as run:`, for notebooks and scripts."""
 
+import html
 import json
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tracellm
 from tests.cli.conftest import Command
+from tracellm.cli.errors import CommandError
 
 
 @tracellm.probe
@@ -50,6 +53,82 @@ def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err.startswith(told)
     shown = command("show", "--lang", "en", str(tmp_path / "run"), "steps")
     assert (shown.status, shown.err.startswith(told)) == (0, True)
+
+
+def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A selection and a ring are in run.json, and every view says what they leave out and let go; one name is as good
+    as a list."""
+    with tracellm.explain(tmp_path / "run", lang="en", only="Scheduler", skip=["Msgpack*"], ring=2) as run:
+        for _ in range(3):
+            greet("you")
+    told = json.loads((run.folder / "run.json").read_text())
+    asked = {"detail": "kernel", "focus": [], "only": ["Scheduler"], "skip": ["Msgpack*"], "ring": 2}
+    assert told["options"] == {"text": True, "lang": "en", **asked}
+    assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (2, ["EngineCore.step_fn"])
+    why = "Of the engine's steps nothing is recorded: that takes EngineCore.step_fn, which --only Scheduler"
+    chosen, kept = (
+        "Recorded with --only Scheduler --skip 'Msgpack*': ",
+        "Only the last 2 spans of each process were kept",
+    )
+    assert all(said in run.steps() for said in (why, chosen, kept))
+    assert all(said in run.calltree() for said in (chosen, kept))
+    assert all(f"\n%% {said}" in run.sequence() for said in (chosen, kept))
+    page = html.unescape((run.folder / "report.html").read_text())
+    assert all(said in page for said in (why, chosen, kept))
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": "Schedular"}, "The nearest: Scheduler"),
+        ({"skip": ["nothing*"]}, "names nothing"),
+        ({"ring": 0}, "--ring takes how many spans"),
+        ({"detail": "deep"}, "no level 'deep'"),
+    ],
+)
+def test_what_cannot_be_chosen(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """It is refused before anything is recorded or written."""
+    with pytest.raises(CommandError, match=message):
+        tracellm.explain(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_of_ones_own_can_be_in_focus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The engine does not have it, which is told, with what is most like it; it is drawn all the same."""
+    with tracellm.explain(tmp_path / "run", lang="en", focus="test_explanation.py") as run:
+        greet("you")
+    said = capsys.readouterr().err
+    assert said.startswith("tracellm: --focus: the engine has no class 'test_explanation.py'.")
+    assert run.folder.exists()
+
+
+def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
+    """Where a ring let go of spans, the page's figures say that they count the others."""
+    for number, words in ((1, True), (9, False)):
+        with tracellm.explain(tmp_path / str(number), lang="en", ring=number) as run:
+            greet("you")
+        assert ("of those kept" in (run.folder / "report.html").read_text()) is words
+
+
+def test_deeper_than_was_recorded(tmp_path: Path, command: Command) -> None:
+    """To draw deeper than was recorded is told to be in vain."""
+    with tracellm.explain(tmp_path / "run", lang="en", detail="step"):
+        greet("you")
+    shown = command("show", "--lang", "en", "--detail", "kernel", str(tmp_path / "run"), "sequence")
+    assert shown.err == "tracellm: this run was recorded down to the level step: deeper calls are not in it\n"
+    assert command("show", "--lang", "en", "--detail", "step", str(tmp_path / "run"), "sequence").err == ""
+
+
+def test_runs_that_were_not_recorded_alike(tmp_path: Path, command: Command) -> None:
+    """A diff says what each was recorded with, so that what one leaves out is not taken for a difference."""
+    for name, options in (("a", {"detail": "step"}), ("b", {})):
+        with tracellm.explain(tmp_path / name, lang="en", **options):  # type: ignore[arg-type]
+            greet("you")
+    told = command("diff", "--lang", "en", str(tmp_path / "a"), str(tmp_path / "b")).err.splitlines()
+    assert told[0].endswith("a was recorded with --detail step: what that leaves out is no difference")
+    assert told[1].endswith("b was recorded whole: what the other leaves out is no difference")
+    assert command("diff", "--lang", "en", str(tmp_path / "b"), str(tmp_path / "b")).err == ""
 
 
 def test_an_exception_passes_and_is_recorded(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def _read(name: str, file: Path) -> _Module:
 
 
 def _classes(functions: Iterable[Function]) -> set[str]:
-    return {name for one in functions for name in (*one.owners, *one.heirs)}
+    return {name for one in functions for name in (*one.owners, *one.heirs) if not name.endswith(".py")}
 
 
 def _names(functions: list[Function]) -> set[str]:

@@ -11,7 +11,7 @@ from tracellm.report.texts import text, texts
 from tracellm.report.visible import visible
 from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["asked_for", "cost", "deeper_than_recorded", "is_recorded", "notes", "unheard", "why_untold"]
+__all__ = ["asked_for", "cost", "deeper_than_recorded", "is_recorded", "let_go", "notes", "unheard", "why_untold"]
 
 Manifest = Mapping[str, Any]
 
@@ -55,11 +55,16 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
     if asked:
         lacks = _lacks(manifest, lang)
         told.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
-    let_go = _mapping(manifest, "probes").get("let_go")
-    if isinstance(let_go, int) and let_go > 0:
+    if gone := let_go(manifest):
         ring = _mapping(manifest, "options").get("ring")
-        told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=let_go))
+        told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
     return told
+
+
+def let_go(manifest: Manifest) -> int:
+    """How many spans a ring did not keep."""
+    gone = _mapping(manifest, "probes").get("let_go")
+    return gone if isinstance(gone, int) and gone > 0 else 0
 
 
 def unheard(manifest: Manifest, lang: str) -> list[str]:

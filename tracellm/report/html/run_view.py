@@ -11,7 +11,7 @@ from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, 
 from tracellm.report.html.places import short_path, short_paths
 from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.quantities import byte_size, duration, percent
-from tracellm.report.recorded import cost, is_recorded
+from tracellm.report.recorded import cost, is_recorded, let_go
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import CODE, COMMAND, VLLM_FILES
 from tracellm.report.visible import visible
@@ -84,17 +84,23 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
     output = sum(life.output_tokens or 0 for life in lives)
     spent = sum(step.duration_ns for step in steps) / 1e9
     untold = text(lang, "recorded.not")
+    kept = text(lang, "recorded.kept") if let_go(manifest) else ""
+    architecture = visible(load.architecture or "") if load else "" if is_recorded(manifest, "load") else untold
     figures = [
-        ("model", visible(str(model)) if model else "?", visible(load.architecture or "") if load else ""),
+        ("model", visible(str(model)) if model else "?", architecture),
         *(
             (
-                ("requests", f"{len(lives):,}", ""),
+                ("requests", f"{len(lives):,}", kept),
                 ("tokens", f"{output:,}", text(lang, "html.figure.tokens.more", prompt=prompt)),
             )
             if is_recorded(manifest, "requests")
             else (("requests", "?", untold), ("tokens", "?", untold))
         ),
-        ("steps", f"{len(steps):,}", text(lang, "html.figure.steps.more", time=duration(spent)) if steps else "")
+        (
+            "steps",
+            f"{len(steps):,}",
+            kept or (text(lang, "html.figure.steps.more", time=duration(spent)) if steps else ""),
+        )
         if is_recorded(manifest, "steps")
         else ("steps", "?", untold),
         ("time", duration(float(seconds)) if isinstance(seconds, int | float) else "?", ""),

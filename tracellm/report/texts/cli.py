@@ -15,7 +15,7 @@ All that follows SCRIPT (or -m MODULE) belongs to it. What tracellm says goes to
 Examples:
   tracellm run --explain examples/hello.py
   tracellm run --explain --lang zh --out my-run examples/chat_batch.py
-  tracellm run --explain --focus Scheduler --skip 'Msgpack*' -m my_package.job --its-option
+  tracellm run --explain --focus Scheduler -m my_package.job --its-option
   tracellm run --explain --detail step --ring 100000 long.py""",
     "cli.help.show.short": "Print a run's diagram, call tree or steps again.",
     "cli.help.show": "Print a part of an earlier run again: its sequence diagram (Mermaid), call tree or steps.",
@@ -91,7 +91,7 @@ SCRIPT（或 -m MODULE）之后的一切都归脚本所有。tracellm 自己的�
 例如：
   tracellm run --explain examples/hello.py
   tracellm run --explain --lang zh --out my-run examples/chat_batch.py
-  tracellm run --explain --focus Scheduler --skip 'Msgpack*' -m my_package.job --its-option
+  tracellm run --explain --focus Scheduler -m my_package.job --its-option
   tracellm run --explain --detail step --ring 100000 long.py""",
     "cli.help.show.short": "再次打印一次运行的时序图、调用树或各个步。",
     "cli.help.show": "再次打印一次运行的时序图（Mermaid）、调用树或各个步。",

@@ -18,6 +18,7 @@ EN = {
     "recorded.subject.messages": "messages between processes",
     "recorded.untold": "Of {subject} nothing is recorded: that takes {functions}, which {options} leaves out.",
     "recorded.not": "not recorded",
+    "recorded.kept": "of those kept",
     "recorded.let_go": "Only the last {ring:span|spans} of each process were kept (--ring): {n:earlier one was|earlier "
     "ones were} let go.",
     "recorded.unheard": "{n:span of another process was|spans of other processes were} let go before this log could "
@@ -47,6 +48,7 @@ ZH = {
     "recorded.subject.messages": "进程之间的消息",
     "recorded.untold": "没有记录{subject}：这需要 {functions}，而 {options} 把它排除了。",
     "recorded.not": "没有记录",
+    "recorded.kept": "保留下来的",
     "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
     "recorded.unheard": "其他进程的 {n:,} 个 span 在这份日志读到之前就已放弃：日志和其中的计数都缺少它们。",
     "recorded.cost": "记录的开销：{calls:,} 次调用，探针用时 {time}，写出用时 {writing}，占运行时间的 {share}；"
