@@ -127,6 +127,22 @@ def test_a_recording_begins_in_one_span_and_ends_in_another(tracer: trace.Tracer
     assert tree(read(tmp_path / "b", again)) == ["script.py", "  leaf", "  leaf"]
 
 
+@pytest.mark.usefixtures("own_context")
+def test_a_span_of_an_earlier_recording_says_nothing(tracer: trace.Tracer, tmp_path: Path):
+    """What follows a recording that ended within a span, and another after it, does not belong to that span."""
+    recording = start(tmp_path / "a")
+    token = context.attach(trace.set_span_in_context(tracer.start_span("span")))
+    recording.stop()
+    context.detach(token)
+    again = start(tmp_path / "b")
+    trace.get_current_span().set_attribute("seen", 1)
+    leaf()
+    again.stop()
+    recorded = read(tmp_path / "b", again)
+    assert tree(recorded) == ["script.py", "  leaf"]
+    assert recorded.roots[0].attributes["seen"] == 1
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_coroutine_goes_on_from_one_recording_into_the_next(waits: bool, tracer: trace.Tracer, tmp_path: Path):
     """What a coroutine had attached in a recording that is over says nothing in the next one."""
@@ -208,6 +224,26 @@ def test_an_http_request_in_a_span(header: str, tracer: trace.Tracer, tmp_path: 
     server = one(recorded, "server")
     assert http.parent_span_id == (f"{0xDEF:016x}" if header else server.span_id)
     assert {span.trace_id for _, span in recorded.walk(http)} == {f"{0xABC:032x}" if header else server.trace_id}
+
+
+def test_a_request_that_is_not_sampled(tracer: trace.Tracer, tmp_path: Path):
+    """Spans in a request whose caller did not want them sampled are not, as without a recording; calls are recorded."""
+
+    async def use(app: Any) -> None:
+        @app.get("/")  # type: ignore[untyped-decorator]  # the application may be any
+        async def answer() -> int:
+            with tracer.start_as_current_span("inside"):
+                leaf()
+            return 1
+
+        with tracer.start_as_current_span("server"):
+            await ask(app, "/", {"traceparent": PARENT + "-00"})
+            await ask(app, "/", {"traceparent": PARENT + "-01"})
+
+    recorded = serve(tmp_path, use)
+    dropped, kept = of_http(recorded)
+    assert [span.name for _, span in recorded.walk(dropped)] == ["GET /", "leaf"]
+    assert [span.name for _, span in recorded.walk(kept)] == ["GET /", "inside", "leaf"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

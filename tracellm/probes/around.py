@@ -13,7 +13,7 @@ from typing import Any
 
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import PLACE, Begun, here, later_place, return_to, spot_here, spot_in, state
-from tracellm.probes.traceparent import parse
+from tracellm.probes.traceparent import is_sampled, parse
 
 __all__ = ["around"]
 
@@ -56,7 +56,7 @@ def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function
     async def outer(app: Any, scope: Any, receive: Any, send: Any) -> Any:
         spot = spot_here()
         place = spot[PLACE]
-        around = place.begun
+        around = place.whose
         if state.append is None or probe.begins_trace is None or (around is not None and around.request):
             return await wrapper(app, scope, receive, send)
         try:
@@ -71,7 +71,8 @@ def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function
             begun = around._replace(request=True)  # a user's span, in which the request is being handled
         else:
             trace_id, parent = given or (state.ids.trace(), None)
-            begun = Begun(trace_id, parent, state.first, request=True)
+            sampled = given is None or is_sampled(header)
+            begun = Begun(trace_id, parent, state.first, request=True, sampled=sampled)
         try:
             here.set(spot_in(later_place(place, begun)))
             return await wrapper(app, scope, receive, send)

@@ -91,6 +91,7 @@ class Begun(NamedTuple):
         recording: the first call of the recording it belongs to.
         request: it is all for one HTTP request.
         outside: the parent is not in the recording.
+        sampled: users' spans in it are to be sampled, as far as who began it is concerned.
     """
 
     trace_id: str
@@ -98,6 +99,7 @@ class Begun(NamedTuple):
     recording: int
     request: bool = False
     outside: bool = False
+    sampled: bool = True
 
 
 class _State:
@@ -137,6 +139,11 @@ class Place:
         self.thread_name = thread_name
         self.begun = begun
         self.since = since
+
+    @property
+    def whose(self) -> Begun | None:
+        """`begun`, unless that was in a recording that is over."""
+        return self.begun if self.begun is not None and self.begun.recording == state.first else None
 
 
 Spot = list[Any]

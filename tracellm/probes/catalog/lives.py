@@ -27,8 +27,9 @@ def give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     headers = request.trace_headers or {}
     given, (around, place) = parse(headers.get(HEADER)), call_and_place()
     call, trace_id, parent = 0, "", None
-    if place.begun is not None and (given is None or given[0] == place.begun.trace_id):
-        call, trace_id, parent = around, place.begun.trace_id, place.begun.parent
+    begun = place.whose
+    if begun is not None and (given is None or given[0] == begun.trace_id):
+        call, trace_id, parent = around, begun.trace_id, begun.parent
     elif given is not None:
         trace_id, parent = given
     else:

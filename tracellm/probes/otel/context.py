@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context.context import Context
 
+from tracellm.probes.otel.attached import Attached, holds, is_innermost, of_this_recording
 from tracellm.probes.state import (
     CALL,
     PLACE,
@@ -46,27 +47,6 @@ _DEEPEST = 1000
 """So many contexts attached within one another are told apart; a program that never detaches must not keep them all."""
 
 
-class Attached(Context):
-    """A context that was attached while something was recorded.
-
-    Attributes:
-        number: from the counter of calls: calls with a greater one began in it.
-        recording: the first call of the recording.
-        below: what it was attached on top of; None where that was nothing of the same recording.
-        depth: how many are below it.
-        within: the innermost of it and those below it that has a spot of its own; None for none.
-        call, begun: the call, and the trace, that are current at that spot when no other call is under way.
-    """
-
-    number = 0
-    recording = 0
-    depth = 0
-    below: "Attached | None" = None
-    within: "Attached | None" = None
-    call = 0
-    begun: Begun | None = None
-
-
 class Contexts:
     """What takes the place of `ContextVarsRuntimeContext`'s methods while a recording goes on.
 
@@ -90,7 +70,7 @@ class Contexts:
             if state.append is None or self.spans is None:
                 return raw
             spot = spot_here()
-            return raw if _is_innermost(raw, spot) else self._with_call(self.spans, raw, spot)
+            return raw if is_innermost(raw, spot) else self._with_call(self.spans, raw, spot)
 
         return get_current
 
@@ -129,9 +109,9 @@ class Contexts:
         spot = here.get()
         if spot is None or spot[THREAD] != get_ident():
             return
-        top = _of_this_recording(self._read(self._runtime))
+        top = of_this_recording(self._read(self._runtime))
         fitting = spot
-        while _is_of_this_recording(fitting) and not _holds(top, fitting[ATTACHED]):
+        while _is_of_this_recording(fitting) and not holds(top, fitting[ATTACHED]):
             fitting = fitting[BACK]
         within = None if top is None else top.within
         if within is not None and within.number > fitting[CALL]:
@@ -154,11 +134,11 @@ class Contexts:
     def _attached(self, spans: "Spans", context: Context, before: Context, spot: Spot) -> Attached:
         attached = Attached(context)
         attached.number, attached.recording = next_call(), state.first
-        below = _of_this_recording(before)
+        below = of_this_recording(before)
         if below is not None and below.depth < _DEEPEST:
             attached.below, attached.within, attached.depth = below, below.within, below.depth + 1
         place: Place = spot[PLACE]
-        goes = spans.leads_to(context, place.begun)
+        goes = spans.leads_to(context, place.whose)
         if goes is not None and goes != self._current(spans, before, spot):
             attached.call, attached.begun = goes
             attached.within = attached
@@ -166,35 +146,17 @@ class Contexts:
 
     def _current(self, spans: "Spans", before: Context, spot: Spot) -> tuple[int, Begun | None] | None:
         """The call and the trace that what is called now belongs to; None if a span that is not recorded is current."""
-        begun = spot[PLACE].begun
-        return spans.leads_to(before, begun) if _is_innermost(before, spot) else (spot[CALL], begun)
+        begun = spot[PLACE].whose
+        return spans.leads_to(before, begun) if is_innermost(before, spot) else (spot[CALL], begun)
 
 
 def _nothing(runtime: Any) -> Context:
     return Context()
 
 
-def _of_this_recording(context: Context | None) -> Attached | None:
-    return context if isinstance(context, Attached) and context.recording == state.first else None
-
-
 def _is_of_this_recording(spot: Spot) -> bool:
     """Did `attach` move on to this spot, in this recording?"""
     return len(spot) > ATTACHED and spot[ATTACHED].recording == state.first
-
-
-def _is_innermost(context: Context, spot: Spot) -> bool:
-    """Was this context attached within the call that is under way, or is it the call that is within the context?"""
-    if context.__class__ is not Attached or context.recording != state.first:
-        return False
-    return context.number > spot[CALL] and context.number >= spot[PLACE].since
-
-
-def _holds(top: Attached | None, attached: Attached) -> bool:
-    """Is this one of the contexts that are attached?"""
-    while top is not None and top.number > attached.number:
-        top = top.below
-    return top is attached
 
 
 def _spot_within(attached: Attached, back: Spot) -> Spot:

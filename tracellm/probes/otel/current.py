@@ -12,6 +12,7 @@ from opentelemetry import trace
 from opentelemetry.context.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, SpanContext, TraceFlags
 
+from tracellm.probes.otel.attached import was_attached_in
 from tracellm.probes.otel.told import event_of_exception
 from tracellm.probes.state import Begun, Place, Told, state
 
@@ -117,7 +118,11 @@ class Spans:
         told = around.get_span_context()
         if (told.trace_id, told.span_id) == ids:
             return raw
-        sampled = told.trace_flags.sampled if told.is_valid else self._sampled
+        begun = place.whose
+        if told.is_valid and (begun is None or was_attached_in(raw, place)):
+            sampled = told.trace_flags.sampled
+        else:
+            sampled = self._sampled if begun is None else begun.sampled
         context = SpanContext(
             *ids,
             is_remote=False,
@@ -125,7 +130,7 @@ class Spans:
             trace_state=told.trace_state if told.trace_id == ids[0] else None,
         )
         under = around.under if isinstance(around, CurrentCall) else around
-        return trace.set_span_in_context(CurrentCall(context, call, place.begun, under), raw)
+        return trace.set_span_in_context(CurrentCall(context, call, begun, under), raw)
 
     def leads_to(self, context: Context, around: Begun | None) -> tuple[int, Begun | None] | None:
         """The call, and the trace, that what is called in this context belongs to; None where that is not recorded.
