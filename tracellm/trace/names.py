@@ -78,7 +78,6 @@ def _define(name: str, type: str, says: str, *, private: bool = False, on: tuple
 _group: str
 _on: tuple[str, ...]
 
-_on: tuple[str, ...]
 _group, _on = "Any call: what it is", ()
 CODE_FUNCTION = _define("code.function.name", "str", "the called function, with its module and class")
 CODE_FILE = _define("code.file.path", "str", "the file that defines it, from the folder its package lies in")
