@@ -152,3 +152,23 @@ def test_a_file_is_made_piece_by_piece(format: str):
 
     folder = folder_of(many(5_000))
     assert largest(export(folder, format)) < sum(map(len, export(folder, format))) / 4
+
+
+ODD = {"a list": ["x", "y"], "nothing": [], "a truth": True, "a large number": 2**70, "no number": float("nan"),
+       "half a character": "\ud800", "a text": "x", "a negative number": -(2**70)}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "mermaid"])
+def test_attributes_of_any_value_are_exported(format: str, value: Any):
+    """A recording that was damaged, or that another program made, may hold anything anywhere; it is exported all the
+    same."""
+    trace = run_of_two()
+    for span in trace.spans:
+        span.attributes = dict.fromkeys(span.attributes, value) | {"other": value}
+        span.error = value if isinstance(value, str) else None
+    data = written(trace, format)
+    if FORMATS[format].endswith(".json"):
+        assert isinstance(json.loads(data), dict)
+    if format == "perfetto":
+        assert len(packets(data)) > len(trace.spans)

@@ -53,18 +53,16 @@ class _Frames:
 
     def __init__(self) -> None:
         self.known: list[dict[str, Any]] = []
-        self._numbers: dict[tuple[str, Any, Any], int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
 
     def number(self, span: Span) -> int:
         file, line = span.attributes.get(names.CODE_FILE), span.attributes.get(names.CODE_LINE)
-        key = span.name, file, line
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.known)
-            frame: dict[str, Any] = {"name": span.name}
-            if isinstance(file, str):
-                frame["file"] = file
-            if isinstance(line, int):
-                frame["line"] = line
+        frame: dict[str, Any] = {"name": span.name}
+        if isinstance(file, str):
+            frame["file"] = file
+        if isinstance(line, int) and not isinstance(line, bool):
+            frame["line"] = line
+        number = self._numbers.setdefault(tuple(frame.values()), len(self.known))
+        if number == len(self.known):
             self.known.append(frame)
         return number

@@ -20,7 +20,7 @@ __all__ = ["MAIN_THREAD", "ProcessTracks", "Track", "tracks"]
 
 MAIN_THREAD = "MainThread"
 
-_SUSPENDED = frozenset({"coroutine", "async_generator"})
+_SUSPENDED = ("coroutine", "async_generator")
 """Kinds of calls that a plain caller does not wait for: an event loop runs them."""
 
 _Thread = tuple[str, int, str]

@@ -8,12 +8,17 @@ from tracellm.trace.model import Span
 
 __all__ = ["as_json", "clean", "details", "own_details"]
 
+_INT64 = range(-(2**63), 2**63)
+
 
 def as_json(value: Any) -> str:
-    """A value as JSON that every reader takes; half a surrogate pair, which no text file can hold, becomes `?`."""
+    """A value as JSON that every reader takes.
+
+    Half a surrogate pair, which no text file can hold, becomes `?`; a number of more than 64 bits becomes a text.
+    """
     try:
         return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         return msgspec.json.encode(_clean(value)).decode()
 
 
@@ -27,7 +32,9 @@ def _clean(value: Any) -> Any:
         return clean(value)
     if isinstance(value, dict):
         return {_clean(key): _clean(one) for key, one in value.items()}
-    return [_clean(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_clean(one) for one in value]
+    return str(value) if isinstance(value, int) and value not in _INT64 else value
 
 
 def own_details(span: Span) -> dict[str, Any]:
