@@ -1,6 +1,7 @@
-"""Functions of the standard library that are replaced while something is being recorded, and put back afterwards.
+"""Functions of libraries that are replaced while something is being recorded, and put back afterwards.
 
-They are no calls of the engine and so no spans: they only carry along who starts a thread or a process.
+They are no calls of the engine and so no spans. Those of the standard library carry along who starts a thread or a
+process; those of OpenTelemetry know of probed calls, and tell of spans (otel/opentelemetry.py).
 """
 
 import functools
