@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import tracellm.engine
 from tracellm.probes.catalog import CATALOG
+from tracellm.probes.catalog.subjects import SUBJECTS
 from tracellm.probes.choices import choices, chosen_targets, mistaken
 from tracellm.probes.install import Installation
 from tracellm.probes.selection import Function, Selection, file_of
@@ -133,6 +134,14 @@ def test_names_that_do_nothing():
     assert (too_deep.why, too_deep.pattern) == ("left_out", "Qwen2MLP")
     [skipped] = mistaken(Selection(only=("Scheduler.schedule",), skip=("Scheduler",)), CATALOG)
     assert (skipped.why, skipped.pattern) == ("left_out", "Scheduler.schedule")
+
+
+def test_subjects_are_of_the_catalog():
+    """What reports take is in the catalog, by the names there; and requests are told at every level."""
+    known = {entry.target for entry in CATALOG}
+    assert {target for targets in SUBJECTS.values() for target in targets} <= known
+    assert chosen_targets(Selection("request"), CATALOG) >= set(SUBJECTS["requests"])
+    assert Installation(CATALOG, Selection("step"), []).left_out == {}
 
 
 def test_what_cannot_be_read_is_believed():

@@ -8,7 +8,7 @@ from tracellm.cli.folders import find_run
 from tracellm.cli.render import tell
 from tracellm.cli.show import print_out
 from tracellm.report.problems import problem_text
-from tracellm.report.recorded import asked_for
+from tracellm.report.recorded import notes
 from tracellm.report.texts import Language
 from tracellm.trace.run_folder import RunFolder, RunFolderError
 
@@ -29,10 +29,9 @@ def diff(names: Sequence[str], lang: Language, *, markdown: bool = False) -> int
     if len(names) != 2:
         raise CommandError("diff_two")
     a, b = (_open(name, lang) for name in names)
-    if asked_for(a.manifest) != asked_for(b.manifest):
-        for run in (a, b):
-            asked = asked_for(run.manifest)
-            tell(lang, "diff_recorded" if asked else "diff_recorded_all", run=run.path, options=asked)
+    for run in (a, b):
+        for note in notes(run.manifest, lang):
+            tell(lang, "note_of", run=run.path, note=note)
     if markdown:
         print_out(diff_markdown(a, b, lang=lang))
     else:

@@ -29,8 +29,7 @@ EN = {
     "recorded.sent": "Sent to {endpoint}: {n:span|spans}.",
     "cli.error.note": "{note}",
     "cli.error.not_so_deep": "this run was recorded down to the level {recorded}: deeper calls are not in it",
-    "cli.error.diff_recorded": "{run} was recorded with {options}: what that leaves out is no difference",
-    "cli.error.diff_recorded_all": "{run} was recorded whole: what the other leaves out is no difference",
+    "cli.error.note_of": "{run}: {note}",
 }
 
 ZH = {
@@ -57,6 +56,5 @@ ZH = {
     "recorded.sent": "已发送到 {endpoint}：{n:,} 个 span。",
     "cli.error.note": "{note}",
     "cli.error.not_so_deep": "这次运行只记录到 {recorded} 层：更深的调用不在其中",
-    "cli.error.diff_recorded": "{run} 以 {options} 记录：它略去的部分不算差异",
-    "cli.error.diff_recorded_all": "{run} 是完整记录的：另一次略去的部分不算差异",
+    "cli.error.note_of": "{run}：{note}",
 }
