@@ -29,7 +29,7 @@ PROBES: dict[str, Any] = {
 
 def manifest(probes: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     """A run.json of so much."""
-    whole = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
+    whole: dict[str, Any] = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
     return {"options": whole | options, "probes": PROBES | (probes or {})}
 
 
