@@ -8,7 +8,8 @@ who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, w
 import json
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain
 from typing import Any
 
 from tracellm.probes.catalog.helpers import argument, inherited, plain
@@ -191,16 +192,15 @@ def _candidates(sampled: dict[str, Any], decode: Callable[[int], str] | None) ->
     """Of each row the likeliest tokens as JSON, `[[token id, text, probability], ...]`."""
     rows = []
     for ids, probabilities in zip(sampled["top_ids"], sampled["top_probabilities"], strict=True):
-        row = [
-            f"[{token},{_as_json(decode(token) if decode else '')},{_as_number(probability)}]"
-            for token, probability in zip(ids, probabilities, strict=True)
-        ]
-        rows.append(f"[{','.join(row)}]")
+        texts = [_as_json(decode(token)) for token in ids] if decode else ['""'] * len(ids)
+        row = _form_of_candidates(len(ids)) % (*chain.from_iterable(zip(ids, texts, probabilities, strict=True)),)
+        rows.append(row if math.isfinite(sum(probabilities)) else row.replace("nan]", "NaN]"))
     return rows
 
 
-def _as_number(probability: float) -> str:
-    return f"{round(probability, 6)}" if math.isfinite(probability) else "NaN"
+@cache
+def _form_of_candidates(count: int) -> str:
+    return f"[{','.join(['[%d,%s,%.6f]'] * count)}]"
 
 
 @lru_cache(maxsize=32_768)
