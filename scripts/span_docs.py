@@ -12,6 +12,7 @@ import tracellm.engine
 from tracellm.probes import catalog
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.install import Installation
+from tracellm.probes.selection import Selection
 from tracellm.probes.spec import Entry, Probe
 from tracellm.trace import names
 
@@ -27,7 +28,7 @@ class _Found(Installation):
     """An installation that notes what it would wrap, and under which name a call of it is recorded."""
 
     def __init__(self) -> None:
-        super().__init__(CATALOG, "kernel", [])
+        super().__init__(CATALOG, Selection(), [])
         self.spans: dict[Entry, dict[str, None]] = {}
 
     def _probe(self, entry: Entry, owner: Any, name: str, function: FunctionType) -> Probe:
