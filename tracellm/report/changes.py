@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tracellm.report.quantities import clip
 from tracellm.report.texts import text, texts
-from tracellm.report.visible import shorten, visible
+from tracellm.report.visible import beginning, visible
 from tracellm.trace.steps import Step
 
 __all__ = [
@@ -102,7 +102,7 @@ def endings(step: Step, lang: str) -> list[str]:
         for reason, ids in ended.items()
     ]
     if step.span.error is not None:
-        said.append(text(lang, "step.failed", error=shorten(visible(step.span.error), _LONGEST_ERROR)))
+        said.append(text(lang, "step.failed", error=beginning(step.span.error, _LONGEST_ERROR)))
     return said
 
 

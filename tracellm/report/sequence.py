@@ -15,6 +15,7 @@ from tracellm.report.passes.layout import lay_out
 from tracellm.report.passes.select import down_to, hide, lifelines, on_focus
 from tracellm.report.passes.story import Story, is_story, tell
 from tracellm.report.texts import text
+from tracellm.report.titles import script_of
 from tracellm.trace.account import through
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
@@ -107,6 +108,8 @@ def sequence_diagram(
 
 def _draw(story: Story, roots: list[Node], choice: Choice, remark: str, lang: str) -> Diagram:
     said = text(lang, remark, count=choice.left_out) if choice.left_out else ""
+    if any(root.kind == "call" and id(root) not in choice.calls and not script_of(root.span) for root in roots):
+        roots = [Node("repeat", ("repeat", ()), children=roots)]  # calls that nobody made may be left out, too
     chosen = through(
         "choice",
         lambda nodes: hide(nodes, lambda node: id(node) in choice.calls),

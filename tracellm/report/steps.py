@@ -14,7 +14,7 @@ from tracellm.report.changes import alike, changes
 from tracellm.report.quantities import clip
 from tracellm.report.texts import text
 from tracellm.report.titles import step_kind, time
-from tracellm.report.visible import shorten, visible
+from tracellm.report.visible import beginning, visible
 from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Sampled, ScheduledRequest, Step, steps
@@ -175,7 +175,7 @@ def _request(one: RequestInSteps, lang: str) -> str:
     if how := drawn_from(one.processors, one.tokens_left, lang):
         said.append(how)
     line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(said)}"
-    return line if one.sampled is None else f'{line} → "{shorten(visible(one.sampled), _LONGEST_TEXT)}"'
+    return line if one.sampled is None else f'{line} → "{beginning(one.sampled, _LONGEST_TEXT)}"'
 
 
 def _range(numbers: Iterable[int | None]) -> tuple[int, int] | None:

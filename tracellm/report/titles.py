@@ -9,7 +9,7 @@ from tracellm.report.changes import changes
 from tracellm.report.diagram import Message as Arrow
 from tracellm.report.quantities import byte_size, clip, duration
 from tracellm.report.texts import text, texts
-from tracellm.report.visible import shorten, visible
+from tracellm.report.visible import beginning, visible
 from tracellm.trace import names
 from tracellm.trace.model import Message, Span
 from tracellm.trace.ranges import format_ranges
@@ -39,7 +39,7 @@ __all__ = [
 
 _MOST_RANGES = 3
 _MOST_MESSAGES = 3
-_LONGEST_ID = 28  # characters
+_LONGEST_ID, _LONGEST_LINE = 28, 300  # characters
 
 
 def time(nanoseconds: int) -> str:
@@ -50,7 +50,7 @@ def time(nanoseconds: int) -> str:
 def arguments(span: Span, most: int) -> str:
     """What was passed, `name=value, Class, name=value`, at most `most` characters."""
     passed = span.attributes.get(names.ARGUMENTS)
-    return shorten(visible(", ".join(map(_argument, passed))), most) if isinstance(passed, list) else ""
+    return beginning(", ".join(map(_argument, passed)), most) if isinstance(passed, list) else ""
 
 
 def call_title(span: Span, longest_name: int, longest_values: int) -> str:
@@ -60,9 +60,9 @@ def call_title(span: Span, longest_name: int, longest_values: int) -> str:
     """
     if names.HTTP_METHOD in span.attributes:
         status = span.attributes.get(names.HTTP_STATUS)
-        name = shorten(visible(span.name), longest_name)
+        name = beginning(span.name, longest_name)
         return f"{name} → {status}" if status is not None else name
-    name = shorten(visible(span.method), longest_name)
+    name = beginning(span.method, longest_name)
     return name if names.SCOPE in span.attributes else f"{name}({arguments(span, longest_values)})"
 
 
@@ -75,13 +75,13 @@ def _argument(passed: object) -> str:
 def result(span: Span, most: int) -> str:
     """What came back, at most `most` characters; empty when that was nothing, or None."""
     value = span.attributes.get(names.RESULT)
-    return "" if value is None or value == "None" else shorten(visible(str(value)), most)
+    return "" if value is None or value == "None" else beginning(str(value), most)
 
 
 def error(span: Span, most: int) -> str:
     """The exception that left the call, its class without the module, at most `most` characters; empty for none."""
     kind, colon, message = (span.error or "").partition(":")
-    return shorten(visible(kind.rpartition(".")[2] + colon + message), most)
+    return beginning(kind.rpartition(".")[2] + colon + message, most)
 
 
 def error_class(span: Span) -> str:
@@ -108,7 +108,7 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
             what = text(lang, "diagram.requests_range", fewest=min(numbers), most=max(numbers))
     elif kind in ("ADD", "ABORT"):
         ids = [str(one.send.attributes.get(names.MESSAGE_ID)).partition(" ")[2] for one, _ in sent]
-        shown, more = clip([shorten(visible(id), _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
+        shown, more = clip([beginning(id, _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
         what = text(lang, "step.comma").join([*shown, "…"] if more else shown)
     sizes = [size for one, _ in sent if isinstance(size := one.send.attributes.get(names.MESSAGE_BYTES), int)]
     said = f"{kind} {what}".rstrip()
@@ -168,7 +168,7 @@ def caller_line(node: Node) -> str:
     """The user's line over a `line` node's calls: `hello.py:12  outputs = llm.generate(prompts)`."""
     attributes = node.children[0].span.attributes
     place = f"{PurePath(str(attributes.get(names.CALLER_FILE))).name}:{attributes.get(names.CALLER_LINE)}"
-    return visible(f"{place}  {str(attributes.get(names.CALLER_TEXT, '')).strip()}".rstrip())
+    return beginning(f"{place}  {str(attributes.get(names.CALLER_TEXT, '')).strip()}".rstrip(), _LONGEST_LINE)
 
 
 def times(count: int, of: int, lang: str) -> str:

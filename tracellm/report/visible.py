@@ -6,7 +6,7 @@ is another matter: each renderer escapes its own.
 
 import unicodedata
 
-__all__ = ["shorten", "visible"]
+__all__ = ["beginning", "shorten", "visible"]
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 _UNSEEN = {"Cc", "Cs", "Zl", "Zp", "Cn"}
@@ -33,3 +33,8 @@ def visible(text: str, *, keep: str = "") -> str:
 def shorten(text: str, most: int) -> str:
     """`text` if it has at most `most` characters, else its beginning and an ellipsis, `most` in all."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def beginning(text: str, most: int) -> str:
+    """`visible(text)`, shortened to `most` characters; no more of the text is looked at than can be shown."""
+    return shorten(visible(text[: most + 1]), most)

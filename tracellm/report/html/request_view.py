@@ -9,7 +9,7 @@ from tracellm.report.facts import RequestFacts, RequestTimes, request_times, req
 from tracellm.report.quantities import clip, duration
 from tracellm.report.texts import text
 from tracellm.report.titles import call_title
-from tracellm.report.visible import shorten, visible
+from tracellm.report.visible import beginning, visible
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 
@@ -71,8 +71,8 @@ def _request(
         "facts": facts,
         "prompt": said.shown(first.prompt),
         "outputs": list(_outputs(family, times, said, lang)),
-        "errors": [shorten(visible(one.error), _LONGEST_ERROR) for one in family if one.error],
-        "params": [(name, shorten(visible(value), _LONGEST_VALUE)) for name, value in first.params],
+        "errors": [beginning(one.error, _LONGEST_ERROR) for one in family if one.error],
+        "params": [(name, beginning(value, _LONGEST_VALUE)) for name, value in first.params],
     }
 
 

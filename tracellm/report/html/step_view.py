@@ -8,7 +8,7 @@ from tracellm.report.quantities import clip, duration, percent
 from tracellm.report.steps import StepRow, blocks_of, drawn_from, step_rows
 from tracellm.report.texts import text
 from tracellm.report.titles import step_kind
-from tracellm.report.visible import shorten, visible
+from tracellm.report.visible import beginning, shorten, visible
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Sampled, Step
 
@@ -85,7 +85,7 @@ def _each(row: StepRow, lang: str) -> str:
 
 def _names(ids: Sequence[str], lang: str) -> str:
     shown, more = clip(ids, MOST_REQUESTS)
-    names = text(lang, "step.comma").join(shorten(visible(id), LONGEST_ID) for id in shown)
+    names = text(lang, "step.comma").join(beginning(id, LONGEST_ID) for id in shown)
     return text(lang, "html.steps.ids_more", ids=names, n=more) if more else names
 
 

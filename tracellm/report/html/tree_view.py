@@ -47,7 +47,7 @@ class _TreeView:
         self._lang = lang
         self._shown = _nearest(roots)
         self._written: list[tuple[str, set[Hashable], int]] = []  # groups of steps so far: kind, calls, first step
-        self.rows = [self._row(root, 1, 0, root.total_ns, None) for root in roots]
+        self.rows = [self._row(root, 1, 0, root.total_ns, None) for root in roots if id(root) in self._shown]
 
     def _row(self, node: Node, of: int, depth: int, whole: int, caller: Span | None) -> _View:
         """The row of a node that was reached by `of` calls of `caller`, and the rows below it.

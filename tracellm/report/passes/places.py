@@ -13,7 +13,7 @@ from tracellm.report.passes.step_groups import step_head
 from tracellm.report.passes.story import Story
 from tracellm.report.texts import text
 from tracellm.report.titles import script_of
-from tracellm.report.visible import shorten, visible
+from tracellm.report.visible import beginning
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
 from tracellm.trace.tree import Node, walk
@@ -153,7 +153,7 @@ _CLIENTS = {"SyncMPClient", "AsyncMPClient"}
 
 
 def _shown(name: str) -> str:
-    return shorten(visible(name), LONGEST_NAME)
+    return beginning(name, LONGEST_NAME)
 
 
 def _pid(span: Span) -> int:
