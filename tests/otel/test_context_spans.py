@@ -1,5 +1,6 @@
 """What users tell through OpenTelemetry is recorded, and what their program exports stays as it is."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from tests.otel.users import Program, bare_tracer, leaf, make_program, one, prog
 from tests.probes.tracing import record, times
 from tracellm import probe
 from tracellm.trace import names
-from tracellm.trace.run_folder import MANIFEST, RunFolder
+from tracellm.trace.run_folder import MANIFEST, RunFolder, write_manifest
 
 __all__ = ["program"]
 
@@ -248,6 +249,38 @@ def test_a_script_without_the_sdk(tmp_path: Path):
     assert done.stdout.splitlines()[0] == f"{span.span_id} False"
     assert span.attributes[names.SCOPE] == "shop"
     assert tree(recorded) == ["script.py", "  orders", "    order"]
+
+
+KILLED = """
+import os, signal, sys, threading
+from pathlib import Path
+from opentelemetry import trace
+from tracellm import probe
+from tracellm.probes.session import Recording
+
+@probe
+def leaf(): ...
+
+folder = Path(sys.argv[1])
+with Recording(folder, catalog=()):
+    with trace.get_tracer("shop").start_as_current_span("order"):
+        leaf()
+        while not all(name in text() for name in ('"order"', '"leaf"')):
+            threading.Event().wait(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_span_of_a_killed_program(tmp_path: Path):
+    """Of a program that is killed within a span there is that span, open, and below it what was called in it."""
+    text = "text = lambda: ''.join(file.read_text() for file in folder.rglob('*.jsonl'))"
+    code = KILLED.replace("with Recording", f"{text}\nwith Recording", 1)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    write_manifest(tmp_path, {"schema": 1})
+    recorded = RunFolder.open(tmp_path).trace
+    assert tree(recorded)[1:] == ["  order", "    leaf"]
+    assert one(recorded, "order").open
 
 
 def test_nothing_is_imported_for_who_does_not_use_it(tmp_path: Path):

@@ -105,6 +105,7 @@ class Builder:
             yield from map(self._publish, self.ledger.take_ended())
             return
         if isinstance(record, Made):
+            self.told_open.discard(record.number)
             yield self._publish(record.make(self))
             return
         if isinstance(record, Told):

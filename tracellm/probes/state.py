@@ -61,9 +61,13 @@ class Note(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A span that was made elsewhere, as by the user with OpenTelemetry: `make(builder)`, when its turn has come."""
+    """A span that was made elsewhere, as by the user with OpenTelemetry: `make(builder)`, when its turn has come.
+
+    `number` is that under which it stood among what is under way.
+    """
 
     make: Callable[["Builder"], "Span"]
+    number: int = 0
 
 
 class Told(NamedTuple):

@@ -113,7 +113,7 @@ class UserSpans:
         if started is None or append is None or started.recording != state.first:
             return
         if state.open.pop(started.number, None) is not None:
-            append(Made(partial(self._span, span, started, (clock,))))
+            append(Made(partial(self._span, span, started, (clock,)), started.number))
 
     def _span(self, span: Any, started: Started, ended: tuple[int | None] | None, builder: Any) -> Span:
         """The recording's span of a user's; `ended` is None while it is under way. Runs in the writer's thread."""
