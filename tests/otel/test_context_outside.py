@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
 
-from tests.otel.users import Program, bare_tracer, current, leaf, make_program, one, program, tree
+from tests.otel.users import Program, current, leaf, make_program, one, program, tracer, tree
 from tests.probes.test_traces import ask, of_http, serve
 from tests.probes.tracing import record
 from tracellm import probe
@@ -21,15 +21,9 @@ from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder, write_manifest
 
-__all__ = ["program"]
+__all__ = ["program", "tracer"]
 
 PARENT = f"00-{0xABC:032x}-{0xDEF:016x}"
-
-
-@pytest.fixture(params=["sdk", "bare"])
-def tracer(request: pytest.FixtureRequest, program: Program) -> trace.Tracer:
-    """The SDK's tracer, and that of the API alone."""
-    return program.tracer if request.param == "sdk" else bare_tracer()
 
 
 @pytest.mark.parametrize("flags", ["01", "00"])

@@ -12,21 +12,15 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from tests.otel.users import Program, bare_tracer, leaf, make_program, one, program, tree
+from tests.otel.users import Program, bare_tracer, leaf, make_program, one, program, tracer, tree
 from tests.probes.tracing import record, times
 from tracellm import probe
 from tracellm.trace import names
 from tracellm.trace.run_folder import MANIFEST, RunFolder, write_manifest
 
-__all__ = ["program"]
+__all__ = ["program", "tracer"]
 
 OTHER = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(1))
-
-
-@pytest.fixture(params=["sdk", "bare"])
-def tracer(request: pytest.FixtureRequest, program: Program) -> trace.Tracer:
-    """The SDK's tracer, and that of the API alone."""
-    return program.tracer if request.param == "sdk" else bare_tracer()
 
 
 def buys(tracer: trace.Tracer) -> None:

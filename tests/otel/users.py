@@ -12,7 +12,18 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
 from tracellm import probe
 from tracellm.trace.model import Span, Trace
 
-__all__ = ["Program", "bare_tracer", "current", "leaf", "make_program", "one", "program", "tree"]
+__all__ = [
+    "Program",
+    "bare_tracer",
+    "current",
+    "current_id",
+    "leaf",
+    "make_program",
+    "one",
+    "program",
+    "tracer",
+    "tree",
+]
 
 
 @dataclass
@@ -47,6 +58,12 @@ def bare_tracer() -> trace.Tracer:
     return trace.NoOpTracerProvider().get_tracer("shop", "1.2")
 
 
+@pytest.fixture(params=["sdk", "bare"])
+def tracer(request: pytest.FixtureRequest, program: Program) -> trace.Tracer:
+    """The SDK's tracer, and that of the API alone."""
+    return program.tracer if request.param == "sdk" else bare_tracer()
+
+
 def current() -> tuple[str, str]:
     """Trace id and span id of the current span, as a recording writes them."""
     ids = trace.get_current_span().get_span_context()
@@ -68,3 +85,8 @@ def one(recorded: Trace, name: str) -> Span:
 def tree(recorded: Trace) -> list[str]:
     """Each span's name, indented by depth."""
     return ["  " * depth + span.name for root in recorded.roots for depth, span in recorded.walk(root)]
+
+
+def current_id(span: trace.Span) -> str:
+    """The span's id as it is recorded."""
+    return f"{span.get_span_context().span_id:016x}"
