@@ -1,5 +1,6 @@
 """The short way from a call to its text and the long one, by a span, end in the same."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from tracellm.probes.brief import arguments_and_result
 from tracellm.probes.build import Builder
+from tracellm.probes.catalog.step import _candidates
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import remember
 from tracellm.probes.listeners import Listeners
@@ -150,3 +152,12 @@ def test_memory_of_a_scribe_is_bounded():
     assert len(plan.told) <= 20_000
     assert plan.in_words is not None
     assert max(len(values) for values in plan.in_words._parameters) <= 2_000
+
+
+def test_candidates_of_rows_without_a_number_are_told():
+    """Where the logits held no number, and where a token is half a character, the likeliest tokens are JSON as well."""
+    sampled = {"top_ids": [[5, 6], [7]], "top_probabilities": [[0.12345678, float("nan")], [1.0]]}
+    first, second = _candidates(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
+    assert json.loads(first)[0] == [5, "a", 0.12345678]
+    assert json.loads(second) == [[7, "\ud800", 1.0]]
+    assert _candidates({"top_ids": [[5]], "top_probabilities": [[0.12345678]]}, None) == ['[[5,"",0.123457]]']

@@ -62,17 +62,21 @@ def learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) 
         ledger.model, tokenizer = facts
         # One token at a time: decoding holds the interpreter's lock from end to end, so the engine's own use of the
         # tokenizer, in its thread, never meets this one.
-        ledger.decode = None if tokenizer is None else _remembering(tokenizer)
+        ledger.decode = None if tokenizer is None else _Texts(tokenizer).__getitem__
 
 
-def _remembering(tokenizer: Any) -> Callable[[int], str]:
-    """The text of one token; of those that a step tells of most came before."""
+class _Texts(dict[int, str]):
+    """The text of one token at a time; of those that a step tells of most came before."""
 
-    @lru_cache(maxsize=_MOST_TOKENS)
-    def decode(token_id: int) -> str:
-        return str(tokenizer.decode([token_id]))
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
 
-    return decode
+    def __missing__(self, token_id: int) -> str:
+        text = str(self._tokenizer.decode([token_id]))
+        if len(self) < _MOST_TOKENS:
+            self[token_id] = text
+        return text
 
 
 def learn_tokenizer(ledger: Ledger, folder: str) -> None:

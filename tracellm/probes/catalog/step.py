@@ -6,11 +6,10 @@ who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, w
 """
 
 import json
-import math
 from collections.abc import Callable
-from functools import cache, lru_cache
-from itertools import chain
 from typing import Any
+
+import msgspec
 
 from tracellm.probes.catalog.helpers import argument, inherited, plain
 from tracellm.probes.catalog.runner import sampled_attributes
@@ -192,20 +191,13 @@ def _candidates(sampled: dict[str, Any], decode: Callable[[int], str] | None) ->
     """Of each row the likeliest tokens as JSON, `[[token id, text, probability], ...]`."""
     rows = []
     for ids, probabilities in zip(sampled["top_ids"], sampled["top_probabilities"], strict=True):
-        texts = [_as_json(decode(token)) for token in ids] if decode else ['""'] * len(ids)
-        row = _form_of_candidates(len(ids)) % (*chain.from_iterable(zip(ids, texts, probabilities, strict=True)),)
-        rows.append(row if math.isfinite(sum(probabilities)) else row.replace("nan]", "NaN]"))
+        texts = [decode(token) for token in ids] if decode else [""] * len(ids)
+        try:  # int() is a third of round()
+            millionths = [int(probability * 1e6 + 0.5) / 1e6 for probability in probabilities]
+            rows.append(msgspec.json.encode([*zip(ids, texts, millionths, strict=True)]).decode())
+        except ValueError:  # no number: the logits held none
+            rows.append(json.dumps([*zip(ids, texts, probabilities, strict=True)]))
     return rows
-
-
-@cache
-def _form_of_candidates(count: int) -> str:
-    return f"[{','.join(['[%d,%s,%.6f]'] * count)}]"
-
-
-@lru_cache(maxsize=32_768)
-def _as_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 _SCHEDULER = "tracellm.engine.sched.scheduler:Scheduler"
