@@ -57,6 +57,7 @@ class Explanation:
         )
         options = {"lang": lang, **selection.as_dict(), "ring": ring}
         self._manifest = new_manifest(script=script, argv=argv, options=options, text=keep_text)
+        self._manifest["probes"] = {"left_out": self._recording.left_out}  # of a run that is killed this is all
         self._started = 0
 
     def start(self) -> None:

@@ -18,8 +18,8 @@ _MOST_RUNS = 10
 """How many runs a message lists."""
 
 _WRITTEN = (
-    "run.json", "sequence.mmd", "calltree.txt", "report.html", "trace/*.jsonl", "trace/*.process", "trace/.over",
-    "export.*",
+    "run.json", "sequence.mmd", "calltree.txt", "report.html", "export.*",
+    "trace/*.jsonl", "trace/*.part", "trace/*.process", "trace/.over", "trace/.measured-*",
 )  # fmt: skip
 """What tracellm writes into a run folder, and removes when the folder is used again."""
 

@@ -207,6 +207,11 @@ class Recording:
             self._status.end(self._stats)
 
     @property
+    def left_out(self) -> dict[str, list[str]]:
+        """What cannot be told of this run, as run.json says under `probes`; known before it starts."""
+        return self._installation.left_out
+
+    @property
     def processes(self) -> list[dict[str, Any]]:
         """Every process that has recorded, `pid` and `name`, this one first."""
         return recorded_processes(self._file, self._earlier_files)

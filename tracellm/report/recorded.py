@@ -55,9 +55,11 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
     if asked:
         lacks = _lacks(manifest, lang)
         told.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
+    ring = _mapping(manifest, "options").get("ring")
     if gone := let_go(manifest):
-        ring = _mapping(manifest, "options").get("ring")
         told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
+    elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # it was killed, or goes on
+        told.append(text(lang, "recorded.ring", ring=ring))
     return told
 
 

@@ -21,6 +21,8 @@ EN = {
     "recorded.kept": "of those kept",
     "recorded.let_go": "Only the last {ring:span|spans} of each process were kept (--ring): {n:earlier one was|earlier "
     "ones were} let go.",
+    "recorded.ring": "Only the last {ring:span|spans} of each process, or a few more, were kept (--ring): what was "
+    "before them was let go.",
     "recorded.unheard": "{n:span of another process was|spans of other processes were} let go before this log could "
     "read them: the log and its counts lack what they tell.",
     "recorded.cost": "Recording: {calls:call|calls}, {time} in probes, {writing} to write them, {share} of the run; "
@@ -49,6 +51,7 @@ ZH = {
     "recorded.not": "没有记录",
     "recorded.kept": "保留下来的",
     "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
+    "recorded.ring": "每个进程只保留了最后 {ring:,} 个或略多的 span（--ring）：更早的已放弃。",
     "recorded.unheard": "其他进程的 {n:,} 个 span 在这份日志读到之前就已放弃：日志和其中的计数都缺少它们。",
     "recorded.cost": "记录的开销：{calls:,} 次调用，探针用时 {time}，写出用时 {writing}，占运行时间的 {share}；"
     "最长停顿 {pause}。",
