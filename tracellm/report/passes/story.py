@@ -13,12 +13,16 @@ from tracellm.report.passes.lanes import Lane, Lanes
 from tracellm.report.passes.moments import moments
 from tracellm.report.passes.telling import Teller
 from tracellm.report.titles import script_of
+from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Message, Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, steps
 from tracellm.trace.tree import Node, walk
 
 __all__ = ["Sent", "Story", "is_story", "tell"]
+
+_BESIDE = frozenset({names.THREAD_NAME, names.CALL_KIND})
+"""What a call tells that may have run beside another; where none does, nobody need look for lanes."""
 
 AROUND = "LLMEngine.step"
 """The call by which the script makes a step happen, also where it is another process that makes it."""
@@ -93,7 +97,11 @@ class Story:
 
 def is_story(trace: Trace) -> bool:
     """Whether several processes, threads or tasks have to be told as one."""
-    return bool(trace.messages) or lanes_of(trace).several
+    if trace.messages:
+        return True
+    processes = {id(span.process) for span in trace.spans}
+    alone = len(processes) < 2 and all(_BESIDE.isdisjoint(span.attributes) for span in trace.spans)
+    return not alone and lanes_of(trace).several
 
 
 lanes_of = per_trace(Lanes)
