@@ -1,185 +1,215 @@
-"""What a probed call costs, beside a bare call, an append of a tuple, and a span of the OpenTelemetry SDK.
+"""What a probed call costs, beside a bare call, an append of a tuple, wrapt, VizTracer and the OpenTelemetry SDK.
 
-    python benchmarks/probe_cost.py [--repeats 60] [--calls 2000]
+    python benchmarks/probe_cost.py [--repeats 40] [--calls 2000] [--write]
 
-Everything is measured in turn, many times over, in CPU time of this thread, so that other work on the machine matters
-little; told are medians, the spread (the quartiles), and the ratio to the append of a `(name, start, end)` tuple. The
-garbage collector runs as it does in a program. The aim: at most 2.5 times the tuple, attributes included.
+Everything is measured in turn, many times over, in processor time of this thread, so that other work on the machine
+matters little. Ratios are to the append of a `(name, start, end)` tuple in the same round, once with the garbage
+collector on as in any program, once with it off. Then what waits until later: what the writer's thread takes for a
+span, and the longest time that it kept the program from running. `--write` puts it all into docs/probe-cost.md and its
+translation. The aim: at most 2.5 times the tuple with arguments and result, coroutines too; 3 microseconds of writing.
 """
 
 # ruff: noqa: T201  (it prints a table)
 import argparse
-import asyncio
-import contextlib
+import gc
 import json
+import logging
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+
+from benchmarks.pages import COST_PAGES, machine, table, write_pages
+from benchmarks.probe_cost_candidates import Candidate, Layer, candidates, exporting
+from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, LATER, MADE_BY, NAMES, TUPLE
 from tracellm.probes.brief import arguments_and_result
-from tracellm.probes.build import Builder
-from tracellm.probes.clock import Clock, Ids
+from tracellm.probes.session import Recording
 from tracellm.probes.spec import Probe, code_constants
-from tracellm.probes.state import next_call, state
 from tracellm.probes.wrap import wrap
-from tracellm.probes.writer import Writer
-from tracellm.trace.model import Process
 
-__all__ = ["main"]
+__all__ = ["cost_tables", "main", "measured"]
 
-Function = Callable[..., Any]
-_clock = time.perf_counter_ns
-
-
-def work(x: int, y: int) -> int:
-    """What is called: nothing that takes time."""
-    return x
+Figures = dict[str, Any]
+_PACKAGES = ("opentelemetry-sdk", "viztracer", "wrapt")
+_COMMAND = "python benchmarks/probe_cost.py --write"
 
 
-async def waits(x: int, y: int) -> int:
-    """The same as a coroutine."""
-    return x
-
-
-def tuple_append(function: Function, records: list[Any]) -> Function:
-    """The yardstick: two readings of the clock and a tuple in a list."""
-    append = records.append
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        start = _clock()
-        result = function(*args, **kwargs)
-        append(("work", start, _clock()))
-        return result
-
-    return wrapper
-
-
-def tuple_append_async(function: Function, records: list[Any]) -> Function:
-    """The yardstick for coroutines."""
-    append = records.append
-
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        start = _clock()
-        result = await function(*args, **kwargs)
-        append(("work", start, _clock()))
-        return result
-
-    return wrapper
-
-
-def probed(function: Function, attributes: bool) -> Function:
-    """One of our probes; with `attributes` it keeps arguments and result, else name, parent and times."""
-    capture = arguments_and_result(function, "")[0] if attributes else None
-    return wrap(function, Probe(method="work", level="request", span_name="work", capture=capture))
-
-
-def sdk_span(function: Function) -> Function | None:
-    """A span of the OpenTelemetry SDK with two attributes, exported to nowhere; None when it is not installed."""
-    with contextlib.suppress(ImportError):
-        from opentelemetry.sdk.trace import TracerProvider
-
-        tracer = TracerProvider().get_tracer("benchmark")
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with tracer.start_as_current_span("work") as span:
-                result = function(*args, **kwargs)
-                span.set_attribute("x", args[0])
-                span.set_attribute("result", result)
-                return result
-
-        return wrapper
-    return None
-
-
-def measure(candidates: dict[str, Function], records: list[Any], calls: int, repeats: int) -> dict[str, list[float]]:
-    """Nanoseconds of CPU time a call, for each candidate and repeat; the candidates take turns."""
-    times: dict[str, list[float]] = {name: [] for name in candidates}
+def take_turns(
+    group: dict[str, Candidate], records: list[Any], calls: int, repeats: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Nanoseconds a call, and ratios to the tuple that was measured right before, for each candidate and round."""
+    times: dict[str, list[float]] = {name: [] for name in group}
+    ratios: dict[str, list[float]] = {name: [] for name in group}
     for _ in range(repeats):
-        for name, function in candidates.items():
-            records.clear()
-            start = time.thread_time_ns()
-            function(calls)
-            times[name].append((time.thread_time_ns() - start) / calls)
-    return times
+        for name, one in group.items():
+            unit, spent = (_ns_a_call(each, records, calls) for each in (group[TUPLE], one))
+            times[name].append(spent)
+            ratios[name].append(spent / unit)
+    return times, ratios
 
 
-def repeated(function: Function) -> Function:
-    """A loop of calls."""
+def _ns_a_call(one: Candidate, records: list[Any], calls: int) -> float:
+    records.clear()
+    one.before()
+    start = time.thread_time_ns()
+    one.loop(calls)
+    spent = time.thread_time_ns() - start
+    one.after()
+    return spent / calls
+
+
+def bytes_held(one: Candidate, records: list[Any], calls: int) -> float:
+    """What stays in memory of a call until it is written; of many calls, as Python reuses a few thousand tuples."""
+    one.before()
+    one.loop(10)
+    records.clear()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    one.loop(calls)
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    one.after()
+    records.clear()
+    return held / calls
+
+
+def bytes_of_a_span(calls: int) -> float:
+    """The same of a span of the SDK that has ended and waits to be exported."""
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+    spans: list[Any] = []
+
+    class Keeping(SpanProcessor):
+        def on_end(self, span: Any) -> None:
+            spans.append(span)
+
+    provider = TracerProvider()
+    provider.add_span_processor(Keeping())
+    tracer = provider.get_tracer("benchmark")
 
     def loop(calls: int) -> None:
-        for _ in range(calls):
-            function(1, 2)
-
-    return loop
-
-
-def repeated_async(function: Function) -> Function:
-    """A loop of awaited calls in one task."""
-
-    async def awaits(calls: int) -> None:
-        for _ in range(calls):
-            await function(1, 2)
-
-    return lambda calls: asyncio.run(awaits(calls))
-
-
-def deferred(calls: int) -> float:
-    """Nanoseconds of CPU time to build, encode and write one span of a call with arguments and a result."""
-    capture, attributes = arguments_and_result(work, "")
-    probe = Probe("work", "kernel", "work", "", "work", "work", code_constants(work), capture, attributes)
-    root = next_call()
-    with tempfile.TemporaryDirectory() as folder:
-        writer = Writer(
-            Path(folder) / "t.jsonl", Process(1, "main"), Builder(Clock.real(), Ids(), root, True), [], ""
-        )
         for i in range(calls):
-            facts = capture((i % 7, 2), {}, i % 5)
-            writer.buffer.append((probe, next_call(), root, None, None, i, i + 1, i + 1, facts, None))
-        start = time.thread_time_ns()
-        writer._write(writer._withheld.release(writer._drain(pause=False)))
-        return (time.thread_time_ns() - start) / calls
+            with tracer.start_as_current_span("work") as span:
+                span.set_attribute("x", i)
+                span.set_attribute("y", 2)
+                span.set_attribute("result", i)
+
+    return bytes_held(Candidate(loop), spans, calls)
+
+
+def lost_in_a_burst(count: int, file: Path | None) -> int:
+    """How many of so many spans in a row the SDK's batch processor drops."""
+    provider, came = exporting(file)
+    tracer = provider.get_tracer("benchmark")
+    for i in range(count):
+        with tracer.start_as_current_span("work") as span:
+            span.set_attribute("x", i)
+    provider.shutdown()
+    return count - came[0]
+
+
+def deferred(calls: int, folder: Path) -> Figures:
+    """What a recording of so many calls, as fast as they go, says of its own writing; `bytes`: on disk, a span."""
+    made = Probe("forward", "layer", "", "self", constants=code_constants(Layer.forward))
+    made.capture, made.attributes = arguments_and_result(Layer.forward, "self")
+    forward, layer = wrap(Layer.forward, made), Layer()
+    with Recording(folder, catalog=()) as recording:
+        start = time.perf_counter()
+        for i in range(calls):
+            forward(layer, i % 7, i % 5)
+        seconds = time.perf_counter() - start
+    size = sum(file.stat().st_size for file in (folder / "trace").glob("*.jsonl"))
+    writer = recording.stats["writer"]
+    return {**writer, "bytes": size / writer["spans"], "calls_seconds": seconds}
+
+
+def measured(calls: int, repeats: int, later: int, held: int, burst: int) -> Figures:
+    """All figures: of every candidate, of what waits, of what the SDK drops."""
+    records: list[Any] = []
+    rows: dict[str, Figures] = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        groups = candidates(records, folder)
+        for name, group in groups.items():
+            gc.collect()
+            gc.enable()
+            times, ratios = take_turns(group, records, calls, repeats)
+            gc.disable()
+            uncollected = take_turns(group, records, calls, repeats)[1]
+            gc.enable()
+            for one in group:
+                low, middle, high = _quartiles(ratios[one])
+                rows[f"{name}/{one}"] = {
+                    "ns": statistics.median(times[one]),
+                    "ratio": middle,
+                    "low": low,
+                    "high": high,
+                    "uncollected": statistics.median(uncollected[one]),
+                    "bytes": bytes_held(group[one], records, held) if group[one].keeps else None,
+                }
+        of_a_span = bytes_of_a_span(held)
+        for one in ("function/null", "function/file", "coroutine/null"):
+            rows[one]["bytes"] = of_a_span
+        lost = {
+            "burst": burst,
+            "nowhere": lost_in_a_burst(burst, None),
+            "file": lost_in_a_burst(burst, folder / "burst.jsonl"),
+        }
+        return {"rows": rows, "later": deferred(later, folder / "run"), "lost": lost}
+
+
+def _quartiles(values: Sequence[float]) -> list[float]:
+    return statistics.quantiles(values, n=4) if len(values) > 1 else [*values] * 3
+
+
+def cost_tables(figures: Figures, lang: str) -> str:
+    """The tables in Markdown, with what was measured on."""
+    column = LANGUAGES.index(lang)
+    rows = []
+    for group, names in NAMES.items():
+        rows.append([f"*{GROUPS[group][column]}*", *[""] * (len(COST_HEADS) - 1)])
+        rows += [[texts[column], *_row(figures["rows"][f"{group}/{name}"])] for name, texts in names.items()]
+    return "\n".join(
+        [
+            table([texts[column] for texts in COST_HEADS.values()], rows),
+            LATER[column].format(**figures["later"], **figures["lost"]),
+            MADE_BY[column].format(command=_COMMAND, machine=machine(_PACKAGES)),
+        ]
+    )
+
+
+def _row(row: Figures) -> list[str]:
+    spread = f"{row['ratio']:.2f} ({row['low']:.2f} – {row['high']:.2f})"
+    return [
+        f"{row['ns']:,.0f}",
+        spread,
+        f"{row['uncollected']:.2f}",
+        f"{row['bytes']:,.0f}" if row["bytes"] is not None else "",
+    ]
 
 
 def main() -> None:
-    """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=2000)
-    parser.add_argument("--repeats", type=int, default=60)
-    parser.add_argument("--json", action="store_true", help="print the medians as JSON")
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=2000, help="calls a round")
+    parser.add_argument("--repeats", type=int, default=40, help="rounds")
+    parser.add_argument("--later", type=int, default=100_000, help="calls of the recording that is written")
+    parser.add_argument("--held", type=int, default=20_000, help="calls whose memory is counted")
+    parser.add_argument("--burst", type=int, default=30_000, help="spans in a row for the SDK to export")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--write", action="store_true", help="put the tables into the documentation")
     options = parser.parse_args()
-    records: list[Any] = []
-    state.clock, state.append = _clock, records.append
-    candidates = {
-        "bare call": repeated(work),
-        "tuple append": repeated(tuple_append(work, records)),
-        "probe": repeated(probed(work, attributes=False)),
-        "probe, arguments and result": repeated(probed(work, attributes=True)),
-    }
-    if (span := sdk_span(work)) is not None:
-        candidates["OpenTelemetry SDK span"] = repeated(span)
-    coroutines = {
-        "bare coroutine": repeated_async(waits),
-        "tuple append, coroutine": repeated_async(tuple_append_async(waits, records)),
-        "probe, coroutine, arguments and result": repeated_async(probed(waits, attributes=True)),
-    }
-    results = {}
-    for group, yardstick in ((candidates, "tuple append"), (coroutines, "tuple append, coroutine")):
-        times = measure(group, records, options.calls, options.repeats)
-        unit = statistics.median(times[yardstick])
-        for name, values in times.items():
-            low, middle, high = statistics.quantiles(values, n=4)
-            results[name] = {"ns": round(middle), "ratio": round(middle / unit, 2)}
-            if not options.json:
-                print(f"{name:40} {middle:8.0f} ns  ({low:.0f} to {high:.0f})  {middle / unit:6.2f} times the tuple")
-    state.append = None
-    built = statistics.median(deferred(5000) for _ in range(5))
-    if options.json:
-        print(json.dumps({**results, "build, encode, write": {"ns": round(built)}}))
-    else:
-        print(f"{'build, encode, write (not in the call)':40} {built:8.0f} ns a span")
+    logging.disable(logging.WARNING)  # what the SDK drops is counted here
+    figures = measured(options.calls, options.repeats, options.later, options.held, options.burst)
+    print(json.dumps(figures) if options.json else cost_tables(figures, "en"))
+    if options.write:
+        write_pages(COST_PAGES, "probe-cost", {lang: cost_tables(figures, lang) for lang in LANGUAGES})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""Writes what a benchmark measured into the documentation, with the machine, the date and the command.
+
+Between `<!-- made: NAME -->` and `<!-- end -->` a page holds what a benchmark wrote; all else is written by hand.
+"""
+
+import platform
+import re
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+__all__ = ["COST_PAGES", "machine", "table", "write_pages"]
+
+_ROOT = Path(__file__).parents[1]
+COST_PAGES = {"en": _ROOT / "docs" / "probe-cost.md", "zh": _ROOT / "docs" / "zh" / "probe-cost.md"}
+
+
+def write_pages(pages: Mapping[str, Path], name: str, made: Mapping[str, str]) -> None:
+    """Put what was made in each language where the page of that language has it.
+
+    Raises:
+        ValueError: a page has no such place.
+    """
+    place = re.compile(rf"(<!-- made: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    for lang, page in pages.items():
+        text, content = page.read_text(encoding="utf-8"), made[lang]
+        if place.search(text) is None:
+            raise ValueError(f"{page} has no place for {name}: put `<!-- made: {name} -->` and `<!-- end -->` into it")
+        page.write_text(place.sub(lambda found, content=content: found[1] + content + found[2], text), encoding="utf-8")  # type: ignore[misc]
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, numbers to the right."""
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def machine(packages: Sequence[str] = ()) -> str:
+    """What was measured on: date, processor, Python, versions of packages."""
+    versions = [f"{package} {version(package)}" for package in packages]
+    return ", ".join([time.strftime("%Y-%m-%d"), _processor(), f"Python {platform.python_version()}", *versions])
+
+
+def _processor() -> str:
+    model = platform.machine()
+    with_names = Path("/proc/cpuinfo")
+    text = with_names.read_text(encoding="utf-8", errors="replace") if with_names.exists() else ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    count = len(re.findall(r"^processor\s*:", text, re.MULTILINE))
+    return f"{found[1].strip() if found else model}, {count} CPU"

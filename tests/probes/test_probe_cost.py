@@ -1,0 +1,85 @@
+"""The benchmarks of probes and what the documentation shows of them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.overhead import overhead_table
+from benchmarks.pages import COST_PAGES, table, write_pages
+from benchmarks.probe_cost import cost_tables
+from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, NAMES, OVERHEAD_MODELS
+from tracellm.trace.names import LEVELS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def figures() -> Any:
+    """What the benchmark measures in one short round."""
+    short = ["--calls", "5", "--repeats", "1", "--later", "50", "--held", "20", "--burst", "100"]
+    done = subprocess.run(
+        [sys.executable, "benchmarks/probe_cost.py", "--json", *short],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return json.loads(done.stdout)
+
+
+def structure(text: str) -> list[str]:
+    """The first cell of every row of its tables."""
+    return re.findall(r"^\| ?(.*?) \|", text, re.MULTILINE)
+
+
+def test_every_row_is_measured(figures: Any):
+    """The benchmark has a figure for each row of the table, bytes for whatever is held, and what comes later."""
+    assert set(figures["rows"]) == {f"{group}/{name}" for group, names in NAMES.items() for name in names}
+    assert all(row["ns"] > 0 and row["low"] <= row["ratio"] <= row["high"] for row in figures["rows"].values())
+    held = {name for name, row in figures["rows"].items() if row["bytes"] is not None}
+    assert {"function/tuple", "function/probe", "function/null", "coroutine/probe"} <= held
+    assert figures["later"]["spans"] == 51  # the calls, and the script itself
+    assert figures["lost"] == {"burst": 100, "nowhere": 0, "file": 0}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_has_the_benchmarks_rows(figures: Any, lang: str):
+    """What the page shows has the rows, and the columns, that the benchmark writes now."""
+    page = COST_PAGES[lang].read_text(encoding="utf-8")
+    shown = re.search(r"<!-- made: probe-cost -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    assert shown is not None
+    made = cost_tables(figures, lang)
+    assert structure(shown[1]) == structure(made)
+    assert shown[1].splitlines()[0] == made.splitlines()[0]
+    assert len(structure(made)) == 2 + len(GROUPS) + sum(map(len, NAMES.values()))
+    assert made.splitlines()[0].count("|") == len(COST_HEADS) + 1
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_tells_of_both_models(lang: str):
+    """The table of whole runs has the rows that benchmarks/overhead.py writes: each detail, and both models."""
+    page = COST_PAGES[lang].read_text(encoding="utf-8")
+    shown = re.search(r"<!-- made: overhead -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    assert shown is not None
+    row = {"speed": 1.0, "slower": 1.0, "low": 1.0, "high": 1.0, "calls": 1, "us_per_span": 1.0, "worst_pause_ms": 1.0}
+    ways = {"tiny": ["bare", *LEVELS], "qwen2": ["bare", LEVELS[-1]]}
+    assert list(ways) == list(OVERHEAD_MODELS)
+    made = overhead_table({model: dict.fromkeys(of, row) for model, of in ways.items()}, lang)
+    assert structure(shown[1]) == structure(made)
+
+
+def test_a_page_without_a_place(tmp_path: Path):
+    """Figures are put where the page wants them, and are not lost where it does not."""
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- made: x -->\nold\n<!-- end -->\nafter\n")
+    write_pages({"en": page}, "x", {"en": table(["a", "b"], [["1", "2"]])})
+    assert page.read_text() == "before\n<!-- made: x -->\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n<!-- end -->\nafter\n"
+    with pytest.raises(ValueError, match="no place for y"):
+        write_pages({"en": page}, "y", {"en": ""})
