@@ -69,12 +69,12 @@ class Folder:
         todo = [node]
         while todo:
             one = todo[-1]
-            unknown = [child for child in one.children if child.shape is None]
-            if unknown:
-                todo += unknown
+            below = tuple([child.shape for child in one.children if child.shape])
+            if len(below) < len(one.children):
+                todo += [child for child in one.children if child.shape is None]
             else:
                 todo.pop()
-                one.shape = self._digest(one, tuple([child.shape for child in one.children if child.shape]))
+                one.shape = self._digest(one, below)
         assert node.shape is not None
         return node.shape
 
@@ -101,13 +101,16 @@ class Folder:
 
     def change(self, siblings: Sequence[Node]) -> Sequence[Node]:
         """Siblings prepared and folded: what `bottom_up` needs."""
-        if self._prepare is not None and self._is_wanted(self._shapes_of(siblings)):
-            siblings = self._prepare(siblings)
-        return self.fold(siblings)
+        shapes = self._shapes_of(siblings)
+        if self._prepare is not None and self._is_wanted(shapes):
+            return self.fold(self._prepare(siblings))
+        return self._folded(siblings, shapes)
 
     def fold(self, siblings: Sequence[Node]) -> Sequence[Node]:
         """Siblings with what repeats among them drawn together; what is below them is folded already."""
-        shapes = self._shapes_of(siblings)
+        return self._folded(siblings, self._shapes_of(siblings))
+
+    def _folded(self, siblings: Sequence[Node], shapes: tuple[Shape, ...]) -> Sequence[Node]:
         if len(shapes) < 2:
             return siblings
         try:
