@@ -1,0 +1,78 @@
+"""Off is zero: what is not recorded is the very object that it was."""
+
+import concurrent.futures.thread
+import importlib
+import multiprocessing.process
+import pkgutil
+import subprocess
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracellm.engine
+from tracellm.probes.catalog import CATALOG
+from tracellm.probes.install import Installation
+from tracellm.probes.selection import Selection
+from tracellm.probes.session import Recording
+from tracellm.probes.spec import Entry
+from tracellm.trace.names import LEVELS, Level
+
+Place = tuple[Any, str]
+"""A module or a class, and what one of its names is."""
+
+LIBRARIES = [
+    threading.Thread,
+    concurrent.futures.thread.ThreadPoolExecutor,
+    multiprocessing.process.BaseProcess,
+    subprocess.Popen,
+]
+"""Classes in which a recording may replace functions that start threads and processes."""
+
+
+@pytest.fixture(scope="module")
+def originals() -> dict[Place, Any]:
+    """Whatever the engine's modules and classes hold, and those of libraries."""
+    owners: list[Any] = [*LIBRARIES, importlib.import_module("fastapi.applications").FastAPI]
+    for found in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine."):
+        module = importlib.import_module(found.name)
+        owners += [module, *(one for one in vars(module).values() if isinstance(one, type))]
+    return {(owner, name): value for owner in owners for name, value in vars(owner).items()}
+
+
+def changed(originals: dict[Place, Any]) -> set[Place]:
+    """The places that hold another object now."""
+    return {(owner, name) for (owner, name), value in originals.items() if vars(owner).get(name) is not value}
+
+
+def places_of(entries: Iterable[Entry], originals: dict[Place, Any]) -> set[Place]:
+    """What a recording of these entries would wrap."""
+    installation = Installation(entries, Selection(), [])
+    installation.start()
+    places = changed(originals)
+    installation.stop()
+    return places
+
+
+@pytest.mark.parametrize("detail", LEVELS)
+def test_what_is_not_recorded_is_the_original(tmp_path: Path, originals: dict[Place, Any], detail: Level):
+    """During a recording all that lies deeper is the object of its source, and after it everything, entry by entry."""
+    assert changed(originals) == set()
+    shallow = [entry for entry in CATALOG if LEVELS.index(entry.level) <= LEVELS.index(detail)]
+    deep = [entry for entry in CATALOG if entry not in shallow]
+    wanted, unwanted = places_of(shallow, originals), places_of(deep, originals)
+    with Recording(tmp_path, selection=Selection(detail)):
+        during = changed(originals)
+    assert wanted <= during
+    assert during & (unwanted - wanted) == set()
+    assert {owner for owner, _ in during - wanted} <= set(LIBRARIES)
+    assert changed(originals) == set()
+
+
+def test_every_entry_is_put_back(originals: dict[Place, Any]):
+    """Each entry of the catalog alone wraps something of the engine, and leaves nothing of itself behind."""
+    for entry in CATALOG:
+        assert places_of([entry], originals), entry.target
+        assert changed(originals) == set(), entry.target
