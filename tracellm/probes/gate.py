@@ -53,7 +53,7 @@ class Gate:
             return
         start = time.perf_counter_ns()
         try:
-            while not self._open.wait(_LONGEST_WAIT) and self._writer.is_alive():
+            while self._writer.is_alive() and not self._open.wait(_LONGEST_WAIT):
                 pass
         finally:
             with self._counting:
