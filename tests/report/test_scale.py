@@ -132,8 +132,8 @@ def _large() -> Trace:
     calls = Calls()
     ids = [str(i) for i in range(8)]
     with calls("s.py", lifeline="s.py"), calls("LLM.generate", line=(3, HOSTILE)):
-        for i in range(1500):
-            facts = step_facts(i + 1, ids) | ({names.STEP_NEW: ids} if i % 10 == 0 else {})
+        for i in range(1700):
+            facts = step_facts(i + 1, ids) | ({names.STEP_NEW: ids} if i % 8 == 0 else {})
             listed = ", ".join(f'[{k}, "{"<x>" * 20}", 0.1]' for k in range(5))
             facts |= {names.STEP_CANDIDATES: [f"[{listed}]"] * 8, names.STEP_SAMPLED_TEXTS: ["<" * 90] * 8}
             facts |= {names.STEP_HELD: [f"h{k}" for k in range(30)], names.STEP_HELD_REASONS: ["why"] * 30}
