@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from tracellm.probes.gate import Gate
 from tracellm.probes.session import Recording
 from tracellm.probes.state import state
 from tracellm.trace.run_folder import RunFolder
+
+CALL: Any = "a record"
 
 
 @probe
@@ -49,7 +52,7 @@ def test_the_buffer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_gate_that_is_open_costs_nothing():
     """Only while it is closed a call appends by way of the gate."""
-    buffer: list[int] = []
+    buffer: list[Any] = []
     gate = Gate(buffer, threading.current_thread())
     state.append = buffer.append
     try:
@@ -57,31 +60,31 @@ def test_a_gate_that_is_open_costs_nothing():
         assert state.append == buffer.append
         gate.close()
         assert state.append == gate.append
-        state.append(1)  # type: ignore[arg-type]  # in the writer's own thread: it cannot wait for itself
+        state.append(CALL)  # in the writer's own thread: it cannot wait for itself
         gate.open()
         assert state.append == buffer.append
-        gate.append(2)  # a call that began while it was closed
+        gate.append(CALL)  # a call that began while it was closed
     finally:
         state.append = None
-    assert buffer == [1, 2]
+    assert buffer == [CALL, CALL]
     assert gate.held_up_ns == 0
 
 
 def test_nobody_waits_for_a_writer_that_is_gone():
     """As in a process that was forked while the gate was closed."""
-    buffer: list[int] = []
+    buffer: list[Any] = []
     gone = threading.Thread(target=lambda: None)
     gone.start()
     gone.join()
     gate = Gate(buffer, gone)
     gate.close()
-    gate.append(1)
-    assert buffer == [1]
+    gate.append(CALL)
+    assert buffer == [CALL]
 
 
 def test_a_recording_that_is_over_stays_over():
     """Closing and opening the gate late does not make a recording go on that has ended."""
-    buffer: list[int] = []
+    buffer: list[Any] = []
     gate = Gate(buffer, threading.current_thread())
     assert state.append is None
     gate.close()

@@ -79,8 +79,9 @@ PLACES = [
 def records(draw: st.DrawFn) -> list[Any]:
     """Calls of all kinds, whose facts repeat."""
     kinds = probes()
-    facts = [kind.capture((draw(VALUES), draw(VALUES)), {}, draw(VALUES)) for kind in (kinds[0], kinds[1])]
-    told = []
+    captures = [kind.capture for kind in kinds[:2] if kind.capture is not None]
+    facts = [capture((draw(VALUES), draw(VALUES)), {}, draw(VALUES)) for capture in captures]
+    told: list[Any] = []
     for call in range(ROOT + 1, ROOT + 1 + draw(st.integers(1, 12))):
         probe = draw(st.sampled_from(kinds))
         fact = None if draw(st.booleans()) else facts[probe.method == "some"]

@@ -79,7 +79,8 @@ class Withheld:
         waits_for = {call: call for call in missing}
         staying: dict[int, list[str]] = {call: [] for call in missing}
         going: list[str] = []
-        for call, parent, text in zip(*map(reversed, (written.calls, written.parents, written.texts)), strict=True):
+        backwards = zip(written.calls[::-1], written.parents[::-1], written.texts[::-1], strict=True)
+        for call, parent, text in backwards:
             if (other := waits_for.get(parent)) is None:  # a parent comes after its children: here before them
                 going.append(text)
             else:
