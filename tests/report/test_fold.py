@@ -1,6 +1,6 @@
 """Folding: repetition is drawn once, and nothing is lost by it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ def trace_of(*trees: Tree, script: bool = True) -> Trace:
     return calls.trace()
 
 
-def shape(nodes: list[Node]) -> list[object]:
+def shape(nodes: Sequence[Node]) -> list[object]:
     """What is drawn, for comparing: name and count, or the kind of what is no call, with what is below."""
     return [
         (
