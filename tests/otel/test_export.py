@@ -136,3 +136,4 @@ def test_a_ring_is_sent_as_it_turns(tmp_path: Path, collector: Collecting):
     assert len(sent) == len(set(sent)) == recording.stats["export"]["sent"]
     assert kept <= set(sent)
     assert len(kept) == 100
+    assert len(sent) + recording.stats["export"]["lost"] <= 1001

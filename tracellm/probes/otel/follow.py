@@ -32,7 +32,7 @@ class Files:
     `ring` is how many spans of each process are kept, where not all are.
 
     Attributes:
-        let_go: spans that were in a file which was removed before they were read.
+        let_go: spans that were in a file which was removed before they were read, and that are in no other.
     """
 
     def __init__(self, traces: Path, earlier: Collection[str] = (), ring: int | None = None) -> None:
@@ -42,7 +42,8 @@ class Files:
         self._ring = ring
         self._tails: dict[tuple[int, int], _Tail] = {}
         self._open: dict[str, Span] = {}
-        self._given: dict[str, _Given] = {}
+        self._given: dict[str, _Known] = {}
+        self._unread: dict[str, _Known] = {}
 
     def new(self, limit: int) -> list[Span]:
         """Spans that have ended and were not given before: `limit` or a few more of them, fewer if there are no more.
@@ -90,10 +91,17 @@ class Files:
                 found[tail.file] = tail
         for file, tail in self._tails.items():
             if file not in found:
-                self.let_go += tail.count_rest()
+                self._let_go(tail)
                 tail.close()
         self._tails = found
         return list(found.values())
+
+    def _let_go(self, tail: "_Tail") -> None:
+        """Count what was not read of a file that was removed; where files are made one, some of that comes again."""
+        unread = self._unread.setdefault(tail.process, _Known(2 * (self._ring or 0)))
+        while lines := tail.piece():
+            for line in lines.splitlines():
+                self.let_go += sum(unread.add(span.span_id) for span in self._ended(line))
 
     def _ended(self, line: bytes) -> Iterator[Span]:
         try:
@@ -110,9 +118,13 @@ class Files:
 
     def _first_time(self, process: str, spans: Iterator[Span]) -> Iterator[Span]:
         if self._ring is None:
-            return spans
-        given = self._given.setdefault(process, _Given(self._ring))
-        return (span for span in spans if given.is_new(span.span_id))
+            yield from spans
+            return
+        given, unread = self._given.setdefault(process, _Known(self._ring)), self._unread.get(process, ())
+        for span in spans:
+            if given.add(span.span_id):
+                self.let_go -= span.span_id in unread
+                yield span
 
 
 class _Tail:
@@ -160,17 +172,20 @@ class _Tail:
         self._stream.close()
 
 
-class _Given:
-    """The last spans of a process that were given, `most` or more: where files are made one, they come again."""
+class _Known:
+    """The last spans of a process that were given, or were not, by their ids; `most` or more of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._before: set[str] = set()
         self._now: set[str] = set()
 
-    def is_new(self, span_id: str) -> bool:
-        """Was it not given yet? It is now."""
-        if span_id in self._now or span_id in self._before:
+    def __contains__(self, span_id: object) -> bool:
+        return span_id in self._now or span_id in self._before
+
+    def add(self, span_id: str) -> bool:
+        """Know this one from now on. Was it not known yet?"""
+        if span_id in self:
             return False
         if len(self._now) >= self._most:
             self._before, self._now = self._now, set()
