@@ -32,6 +32,7 @@ BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
             None,
         ),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://me:key@host/v1?key=1"}, "https://host/v1", None),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "me:key@host:4317"}, "host:4317", None),
     ],
 )
 def test_where_spans_and_metrics_go(told: dict[str, str], traces: str | None, metrics: str | None):
@@ -64,6 +65,21 @@ def test_variables_that_cannot_be_are_told():
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json: http/protobuf and grpc are known",
         "OTEL_BSP_MAX_QUEUE_SIZE=many is no number above 0: 2048 is used",
     )
+
+
+def test_an_address_that_is_none_is_told():
+    """What cannot be an address costs a line, not the run."""
+    wanted = settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"})
+    assert wanted is not None
+    assert (wanted.traces, wanted.metrics) == (None, None)
+    assert wanted.problems == ("OTEL_EXPORTER_OTLP_ENDPOINT is no address: Invalid IPv6 URL",)
+
+
+def test_at_least_one_span_is_sent_at_a_time():
+    """A fraction of a span is a number above 0, and still no batch that spans could be sent in."""
+    wanted = settings({**BASE, "OTEL_BSP_MAX_QUEUE_SIZE": "0.3", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "0.2"})
+    assert wanted is not None
+    assert (wanted.queue, wanted.batch) == (1, 1)
 
 
 @pytest.mark.parametrize(("protocol", "extra"), [("http/protobuf", "otel"), ("grpc", "otel-grpc")])

@@ -57,13 +57,13 @@ def settings(environment: Mapping[str, str]) -> Settings | None:
     metrics, metrics_protocol = _destination(told, "METRICS", "v1/metrics", problems)
     if traces is None and metrics is None and not problems:
         return None
-    queue = round(_number(told, "OTEL_BSP_MAX_QUEUE_SIZE", 2048, problems))
+    queue = _count(told, "OTEL_BSP_MAX_QUEUE_SIZE", 2048, problems)
     return Settings(
         traces=traces,
         traces_protocol=traces_protocol,
         metrics=metrics,
         metrics_protocol=metrics_protocol,
-        batch=min(queue, round(_number(told, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, problems))),
+        batch=min(queue, _count(told, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, problems)),
         queue=queue,
         delay_s=_number(told, "OTEL_BSP_SCHEDULE_DELAY", 1000, problems) / 1000,
         patience_s=_number(told, "OTEL_BSP_EXPORT_TIMEOUT", 30_000, problems) / 1000,
@@ -88,7 +88,13 @@ def _destination(told: Mapping[str, str], signal: str, path: str, problems: list
         return None, protocol
     base = base or f"http://localhost:{_PORTS[protocol]}"
     address = own or (base if protocol == GRPC else f"{base.removesuffix('/')}/{path}")
-    return _shown(address), protocol
+    try:
+        return _shown(address), protocol
+    except ValueError as error:
+        variable = f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" if own else "OTEL_EXPORTER_OTLP_ENDPOINT"
+        if (problem := f"{variable} is no address: {error}") not in problems:  # it may be that of both
+            problems.append(problem)
+        return None, protocol
 
 
 def _first(told: Mapping[str, str], name: str, signal: str = "TRACES") -> str:
@@ -112,9 +118,18 @@ def _number(told: Mapping[str, str], variable: str, usual: float, problems: list
     return number
 
 
+def _count(told: Mapping[str, str], variable: str, usual: int, problems: list[str]) -> int:
+    """A variable that is to be a whole number above 0."""
+    return max(1, round(_number(told, variable, usual, problems)))
+
+
 def _shown(address: str) -> str:
-    """The address without what may be secret in it: a user's name and password, a query."""
+    """The address without what may be secret in it: a user's name and password, a query.
+
+    Raises:
+        ValueError: it is none.
+    """
     parts = urlsplit(address)
     if not parts.netloc:
-        return address
+        return address.rpartition("@")[2].partition("?")[0]
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
