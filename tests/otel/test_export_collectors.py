@@ -1,14 +1,18 @@
 """Collectors with moods: busy, back again, unwilling, down, silent. Each span is sent once, or counted as lost."""
 
+import logging
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.otel.collecting import Collecting
 from tests.otel.sending import send, spans, write
 from tracellm.probes import probe
+from tracellm.probes.otel.collector import Answers, listen_to_logs
+from tracellm.probes.otel.convert import Converter
 from tracellm.probes.otel.follow import PIECE
 from tracellm.probes.otel.sender import Sender
 from tracellm.probes.otel.settings import settings
@@ -50,7 +54,7 @@ def test_spans_that_are_not_wanted_are_counted(tmp_path: Path, collector: Collec
 def test_spans_that_are_thrown_away_are_counted(tmp_path: Path, collector: Collecting):
     """A collector that takes a request and rejects some of its spans says so, and so do we."""
     collector.rejects = 2
-    assert send(write(tmp_path, spans(5))) == (3, 2, ["it took a request and rejected spans of it: not these"])
+    assert send(write(tmp_path, spans(5))) == (3, 2, ["it took a request and rejected some of it: not these"])
 
 
 def test_a_collector_that_is_down_costs_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -105,3 +109,36 @@ def test_memory_is_bounded(tmp_path: Path, collector: Collecting, monkeypatch: p
     one.run()
     assert sum(held) == 200 * 64
     assert max(held) < 100 + 64 + PIECE / ((tmp_path / "main-1.jsonl").stat().st_size / (200 * 64))
+
+
+def test_what_has_gone_well_since_is_not_told():
+    """A collector that was busy once and has taken everything since is no reason for anything."""
+    answers = Answers()
+    answers.status(503, b"")
+    assert answers.reason == "it answered 503 Service Unavailable"
+    answers.status(200, b"")
+    assert answers.reason == ""
+
+
+def test_spans_and_metrics_are_told_apart_by_grpc(monkeypatch: pytest.MonkeyPatch):
+    """The gRPC exporters have one log: that metrics are not wanted is no reason to give up spans, nor the reverse."""
+    log = logging.getLogger("opentelemetry.exporter.otlp.proto.grpc")
+    monkeypatch.setattr(log, "handlers", [])
+    traces, metrics = Answers(), Answers()
+    listen_to_logs("traces", traces)
+    listen_to_logs("metrics", metrics)
+    log.error("Failed to export %s to %s, error code: %s", "metrics", "here:4317", "StatusCode.UNIMPLEMENTED")
+    assert (traces.tried, metrics.tried, metrics.again) == (0, 1, False)
+    transient = "Transient error %s encountered while exporting %s to %s, retrying in 1s."
+    log.warning(transient, "StatusCode.UNAVAILABLE", "traces", "here:4317")
+    assert (traces.tried, traces.again, metrics.tried) == (1, True, 1)
+
+
+def test_a_fault_of_ours_is_told(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
+    """Where sending itself fails, the reason is told as it is, and every span is counted."""
+
+    def _fail(self: Converter, span: Any) -> Any:
+        raise TypeError("no such span")
+
+    monkeypatch.setattr(Converter, "__call__", _fail)
+    assert send(write(tmp_path, spans(5))) == (0, 5, ["TypeError: no such span"])

@@ -53,6 +53,7 @@ def test_spans_of_the_programs_own(tmp_path: Path, collector: Collecting):
     lines = [
         Span("own", TRACE, "1" * 16, None, 1, 2, own),
         Span("sent", TRACE, "2" * 16, None, 1, 2, {"tracellm.sent": True}),
+        Span("going on", TRACE, "3" * 16, None, 1, 2, {"tracellm.sent": True, "tracellm.open": True}),
     ]
     assert send(write(tmp_path, lines)) == (1, 0, [])
     [span] = collector.spans

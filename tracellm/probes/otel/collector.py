@@ -44,14 +44,15 @@ class Answers:
         tried: requests since `begin`.
         again: whether the last answer, or there being none, is a reason to send the same once more.
         refused: the connection itself was refused: nobody is there.
-        reason: the last thing that went wrong, in a few words; empty when all is well.
+        reason: why the last request was not taken, in a few words; empty when it was.
         heard: whether anything was ever answered, or refused.
-        rejected: spans that the collector took a request with, and threw away.
+        rejected: spans, or measurements, that the collector took a request with, and threw away.
+        rejection: why.
     """
 
     def __init__(self) -> None:
         self.begin()
-        self.reason = ""
+        self.reason = self.rejection = ""
         self.heard = False
         self.rejected = 0
 
@@ -71,6 +72,7 @@ class Answers:
             phrase = {one.value: one.phrase for one in HTTPStatus}.get(code, "")
             self.reason = f"it answered {code} {phrase}".rstrip()
         else:
+            self.reason = ""
             self._look_into(body)
 
     def failed(self, error: BaseException) -> None:
@@ -85,7 +87,7 @@ class Answers:
         self.reason = told or ("it did not answer in time" if late else type(error).__name__)
 
     def logged(self, message: str) -> None:
-        """What a gRPC exporter says of its last attempt: there is no other way to hear of it."""
+        """What a gRPC exporter says of an attempt that failed: there is no other way to hear of it."""
         code = re.search(r"StatusCode\.([A-Z_]+)(?:.*?[Dd]etails: ([^:\n]*))?", message)
         if code is not None:
             self.tried += 1
@@ -100,10 +102,11 @@ class Answers:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
         with suppress(Exception):  # what a collector says besides is its own business
+            # Of metrics the answer has another name, and the same form.
             told = ExportTraceServiceResponse.FromString(body).partial_success
             if told.rejected_spans > 0:
                 self.rejected += told.rejected_spans
-                self.reason = f"it took a request and rejected spans of it: {told.error_message[:200]}"
+                self.rejection = f"it took a request and rejected some of it: {told.error_message[:200]}"
 
 
 class Collector:
@@ -119,7 +122,7 @@ class Collector:
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
             self._exporter: Any = GrpcExporter()
-            listen_to_logs("opentelemetry.exporter.otlp.proto.grpc", self.answers)
+            listen_to_logs("traces", self.answers)
         else:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
@@ -133,6 +136,7 @@ class Collector:
         reason = "they cannot be sent in one request"  # too large, or impossible to encode
         try:
             if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+                self.answers.reason = ""
                 return Outcome.TAKEN
         except Exception as error:  # older exporters raise where nobody answers
             reason = f"{type(error).__name__}: {error}"
@@ -151,21 +155,23 @@ def metric_exporter(protocol: str, answers: Answers) -> "MetricExporter":
     if protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 
-        listen_to_logs("opentelemetry.exporter.otlp.proto.grpc", answers)
+        listen_to_logs("metrics", answers)
         return GrpcExporter()
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
     return OTLPMetricExporter(session=_watched(answers))
 
 
-def listen_to_logs(logger: str, answers: Answers) -> None:
-    """Tell `answers` what this logger says."""
+def listen_to_logs(signal: str, answers: Answers) -> None:
+    """Tell `answers` what the gRPC exporter of `traces` or `metrics` says in its log, which is one for both."""
 
     class _Hears(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            answers.logged(record.getMessage())
+            message = record.getMessage()
+            if re.search(rf"\bexport(ing)? {signal}\b", message):
+                answers.logged(message)
 
-    logging.getLogger(logger).addHandler(_Hears())
+    logging.getLogger("opentelemetry.exporter.otlp.proto.grpc").addHandler(_Hears())
 
 
 def _watched(answers: Answers) -> "Session":

@@ -41,16 +41,25 @@ class Sender:
         self.reasons: list[str] = []
         self.ended = threading.Event()
         self.done = threading.Event()
+        self._counting = threading.Lock()  # what is read, sent or lost changes as one
         self._files = files
         self._wanted = wanted
         self._collector = Collector(wanted.traces_protocol) if wanted.traces is not None else None
         self._convert = Converter(wanted.texts)
         self._metrics = metrics
         self._held: list[Span] = []
+        self._broken = False
         self._last_taken = self._last_sent = time.monotonic()
 
     def run(self) -> None:
         """Until all is sent; the caller may stop waiting for it before."""
+        try:
+            self._run()
+        except Exception as error:  # a fault of this program: what is left is counted as lost
+            self._broken = True
+            self.reasons.append(f"{type(error).__name__}: {error}")
+
+    def _run(self) -> None:
         while True:
             ended = self.ended.is_set()  # looked at before the files: what was written before the end is read
             found = self._read()
@@ -60,7 +69,7 @@ class Sender:
                 self._send()
             elif not found:
                 self.ended.wait(min(_LOOK_SECONDS, self._wanted.delay_s))
-        self._held = self._files.never_ended() if self._collector is not None else []
+        self._hold(self._files.never_ended())
         while self._held:
             self._send()
         self.done.set()
@@ -81,15 +90,20 @@ class Sender:
     def account(self) -> tuple[int, int, list[str]]:
         """Spans sent, spans lost, and the reasons."""
         if self._collector is None:
-            return 0, 0, []
-        left = 0 if self.done.is_set() else len(self._held) + self._files.count_rest()
-        rejected, let_go = self._collector.answers.rejected, self._files.let_go
-        reasons = list(self.reasons)
-        if let_go:
-            reasons.append("--ring let go of them before they could be sent")
-        if (left or rejected) and self._collector.answers.reason not in reasons:
-            reasons.append(self._collector.answers.reason or _TOO_LATE)
-        return self.sent - rejected, self.refused + rejected + left + let_go, reasons
+            return 0, 0, list(self.reasons)
+        answers = self._collector.answers
+        with self._counting:
+            left = 0 if self.done.is_set() else len(self._held) + self._files.count_rest()
+            rejected, let_go = answers.rejected, self._files.let_go
+            reasons = list(self.reasons)
+            if let_go:
+                reasons.append("--ring let go of them before they could be sent")
+            if rejected:
+                reasons.append(answers.rejection)
+            why = answers.reason or _TOO_LATE
+            if left and not self._broken and why not in reasons:
+                reasons.append(why)
+            return self.sent - rejected, self.refused + rejected + left + let_go, reasons
 
     @property
     def _nobody_there(self) -> bool:
@@ -97,14 +111,19 @@ class Sender:
 
     def _read(self) -> bool:
         room = self._wanted.queue - len(self._held)
-        spans = self._files.new(room) if room > 0 else []
+        with self._counting:
+            spans = self._files.new(room) if room > 0 else []
+            self._hold(spans)
         if self._metrics is not None:
             for span in spans:
                 if not self._files.program_measures(span):
                     self._metrics.measure(span)
+        return bool(spans)
+
+    def _hold(self, spans: list[Span]) -> None:
+        """Have these sent, but for those that the program sends itself."""
         if self._collector is not None:
             self._held += [span for span in spans if names.SENT not in span.attributes]
-        return bool(spans)
 
     def _is_due(self, now: bool) -> bool:
         return bool(self._held) and (now or time.monotonic() - self._last_sent >= self._wanted.delay_s)
@@ -119,11 +138,12 @@ class Sender:
         if outcome is Outcome.AGAIN:
             time.sleep(_LOOK_SECONDS)  # besides what the exporter has waited between its attempts
             return
-        del self._held[: len(batch)]
-        if outcome is Outcome.TAKEN:
-            self.sent += len(batch)
-            self._last_taken = self._last_sent
-        else:
+        with self._counting:
+            del self._held[: len(batch)]
+            if outcome is Outcome.TAKEN:
+                self.sent += len(batch)
+                self._last_taken = self._last_sent
+                return
             self.refused += len(batch)
             if self._collector.answers.reason not in self.reasons:
                 self.reasons.append(self._collector.answers.reason)
@@ -144,7 +164,8 @@ def main() -> None:
         answer = {"sent": 0, "lost": files.count_rest(), "errors": [_why(error, wanted)]}
     files.close()
     answer["errors"] += wanted.problems
-    print(json.dumps(answer), flush=True)  # noqa: T201 - to whoever started this
+    with suppress(OSError):  # whoever started this may have been killed
+        print(json.dumps(answer), flush=True)  # noqa: T201
     os._exit(0)  # a request may still be waiting for its answer
 
 
@@ -173,8 +194,8 @@ def _send_all(files: Files, wanted: Settings) -> dict[str, Any]:
         closing = threading.Thread(target=provider.shutdown, daemon=True)
         closing.start()
         closing.join(max(0.0, min(deadline - time.monotonic(), wanted.timeout_s)))
-        if answers.reason:
-            errors.append(f"metrics for {wanted.metrics}: {answers.reason} (OTEL_METRICS_EXPORTER=none sends none)")
+        if problem := answers.reason or answers.rejection:
+            errors.append(f"metrics for {wanted.metrics}: {problem} (OTEL_METRICS_EXPORTER=none sends none)")
     return {"sent": sent, "lost": lost, "errors": errors}
 
 
