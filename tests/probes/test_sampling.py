@@ -10,7 +10,7 @@ import pytest
 from tracellm import LLM, SamplingParams
 from tracellm.engine.outputs import RequestOutput
 from tracellm.engine.sampling_params import StructuredOutputsParams
-from tracellm.probes.catalog.sampling import changed_parameters, processors_of
+from tracellm.probes.catalog.sampling import changed_parameters, likeliest, processors_of
 from tracellm.probes.session import Recording
 from tracellm.report.facts import request_times, requests
 from tracellm.trace import names
@@ -177,3 +177,20 @@ def test_no_text_leaves_no_candidate(tmp_path: Path):
     assert first.tokens_left == 1 or first.tokens_left
     assert first.drawn_candidates == []
     assert b"Xylo" not in b"".join(file.read_bytes() for file in (tmp_path / "trace").iterdir())
+
+
+@pytest.mark.parametrize("vocabulary", [3, 64, 319, 320, 448, 4096, 5000])
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_the_likeliest_tokens(vocabulary: int, rows: int):
+    """The likeliest tokens and their probabilities are those of `topk`, whatever the vocabulary's size."""
+    import torch
+
+    generator = torch.Generator().manual_seed(vocabulary)
+    for probabilities in (
+        torch.rand(rows, vocabulary, generator=generator),
+        -torch.arange(vocabulary).expand(rows, -1),
+    ):
+        values, ids = likeliest(probabilities)
+        expected = probabilities.topk(min(5, vocabulary), dim=-1)
+        assert torch.equal(values, expected.values)
+        assert torch.equal(ids, expected.indices)

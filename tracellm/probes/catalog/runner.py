@@ -9,7 +9,7 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
-from tracellm.probes.catalog.sampling import CANDIDATES, processors_of
+from tracellm.probes.catalog.sampling import likeliest, processors_of
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -36,8 +36,9 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     """The sampled tokens and the likeliest five, with probabilities; the sampler leaves the logits unchanged."""
     runner, logits, rows = args[0], argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_rows")
     tokens = result.sampled_token_ids[rows].clamp(min=0)  # int64 [rows, 1]
-    probabilities = logits[rows].float().softmax(dim=-1)  # float32 [rows, vocabulary]
-    top = probabilities.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+    drawn_from = logits if len(rows) == logits.shape[0] else logits[rows]  # all of them, or a copy of some
+    probabilities = drawn_from.float().softmax(dim=-1)  # float32 [rows, vocabulary]
+    top_probabilities, top_ids = likeliest(probabilities)
     requests = [runner.requests[runner.input_batch.req_ids[row]] for row in rows]
     return {
         "logits": brief(logits),
@@ -46,8 +47,8 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         "processors": [processors_of(one.sampling_params, len(one.output_token_ids)) for one in requests],
         "tokens": tokens[:, 0].tolist(),
         "probabilities": probabilities.gather(1, tokens)[:, 0].tolist(),
-        "top_ids": top.indices.tolist(),
-        "top_probabilities": top.values.tolist(),
+        "top_ids": top_ids.tolist(),
+        "top_probabilities": top_probabilities.tolist(),
     }
 
 

@@ -14,11 +14,12 @@ from tracellm.probes.catalog.helpers import argument, plain
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
-__all__ = ["CANDIDATES", "ENTRIES", "changed_parameters", "processors_of"]
+__all__ = ["CANDIDATES", "ENTRIES", "changed_parameters", "likeliest", "processors_of"]
 
 CANDIDATES = 5
 """How many of the likeliest tokens are told."""
 
+_NEIGHBOURS = 64
 _LONGEST_VALUE = 300
 _TEXTS = ("stop", "bad_words", "structured_outputs", "extra_args")
 """Parameters whose values are a user's texts."""
@@ -104,17 +105,43 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     sampled, kept = result  # int64 [N], float32 [N, vocabulary]
     if metadata.temperature is not None and not metadata.all_random:
         kept = logits.where((metadata.temperature == 0)[:, None], kept)
-    drawn = {"logits": brief(logits), "left": (kept > -float("inf")).sum(dim=-1).tolist()}
+    drawn = {"logits": brief(logits), "left": _left(kept)}
     if metadata.temperature is None and not _changes_logits(metadata):
         return drawn  # from the model's own, which the runner's `_sample` tells
     probabilities = kept.softmax(dim=-1)
-    top = probabilities.topk(min(CANDIDATES, kept.shape[-1]), dim=-1)
+    top_probabilities, top_ids = likeliest(probabilities)
     return {
         **drawn,
         "probabilities": probabilities.gather(1, sampled[:, None])[:, 0].tolist(),
-        "top_ids": top.indices.tolist(),
-        "top_probabilities": top.values.tolist(),
+        "top_ids": top_ids.tolist(),
+        "top_probabilities": top_probabilities.tolist(),
     }
+
+
+def _left(kept: Any) -> list[int]:
+    """How many of each row are not minus infinity; to see that none is takes a fraction of the time to count."""
+    if (kept.amin(dim=-1) > -float("inf")).all():
+        return [kept.shape[-1]] * int(kept.shape[0])
+    counts: list[int] = (kept > -float("inf")).sum(dim=-1).tolist()
+    return counts
+
+
+def likeliest(probabilities: Any) -> tuple[Any, Any]:
+    """The greatest five of each row and where they are: both [rows, 5].
+
+    Those of all the greatest of 64 neighbours are found first, as these are found fast; among the five best groups of
+    neighbours are the five best. That takes a third of the time of `topk` over a large vocabulary.
+    """
+    rows, vocabulary = probabilities.shape
+    count = min(CANDIDATES, vocabulary)
+    if vocabulary % _NEIGHBOURS or vocabulary < _NEIGHBOURS * count:
+        found = probabilities.topk(count, dim=-1)
+        return found.values, found.indices
+    groups = probabilities.reshape(rows, vocabulary // _NEIGHBOURS, _NEIGHBOURS)  # [rows, groups, 64]
+    best = groups.amax(dim=-1).topk(count, dim=-1).indices  # [rows, 5]
+    among = groups.gather(1, best[:, :, None].expand(-1, -1, _NEIGHBOURS)).flatten(1)  # [rows, 5 * 64]
+    found = among.topk(count, dim=-1)
+    return found.values, best.gather(1, found.indices // _NEIGHBOURS) * _NEIGHBOURS + found.indices % _NEIGHBOURS
 
 
 def _changes_logits(metadata: Any) -> bool:
