@@ -34,7 +34,9 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("TRACELLM_CHECK_PASSES", "1")  # all that a pass over a call tree must keep, after each of them
     monkeypatch.setenv("LANG", "C.UTF-8")
-    for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+    of_shells = ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
+    of_callers = ("TRACEPARENT", "TRACESTATE")  # a shell that is itself a span of somebody's trace
+    for name in (*of_shells, *of_callers):
         monkeypatch.delenv(name, raising=False)
 
 
