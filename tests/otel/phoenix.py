@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,24 +76,18 @@ def phoenix(folder: Path) -> Iterator[Phoenix]:
         "PHOENIX_ENABLE_MCP_SERVER": "false",
         "PYTHONUNBUFFERED": "1",
     }
-    log = folder / "phoenix.log"
-    server = subprocess.Popen(
-        [python, "-c", _SERVE], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert server.stdout is not None
+    log = folder / "phoenix.log"  # no pipe: it tells of every request, and would wait for a reader
+    with log.open("wb") as output:
+        server = subprocess.Popen([python, "-c", _SERVE], env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        said = []
-        for line in server.stdout:
-            said.append(line)
-            if "Uvicorn running" in line:
-                break
-        else:
-            pytest.fail("Phoenix did not start:\n" + "".join(said[-30:]))
-        log.write_text("".join(said))
+        while b"Uvicorn running" not in log.read_bytes():
+            if server.poll() is not None:
+                pytest.fail("Phoenix did not start:\n" + log.read_text(errors="replace")[-3000:])
+            time.sleep(0.1)
         yield Phoenix(http, grpc)
     finally:
         server.terminate()
-        server.communicate()
+        server.wait()
 
 
 def _free_ports() -> list[int]:
