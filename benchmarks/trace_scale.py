@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.big_traces import big_trace, played, write_run
+from benchmarks.big_traces import write_run
 
-__all__ = ["COLUMNS", "PAGES", "SIZES", "big_trace", "main", "played", "table", "write_run"]
+__all__ = ["COLUMNS", "PAGES", "SIZES", "main", "table"]
 
 SIZES = [(1_000, 1), (10_000, 1), (100_000, 1), (1_000_000, 1), (1_000_000, 2)]
 """Spans and processes of each row."""

@@ -168,8 +168,9 @@ def call_tree(trace: Trace) -> list[Node]:
     of the trace, by their starts.
     """
     with collector_held():
-        roots, several = _link(*_nodes(trace))
-        _settle(roots, several)
+        nodes, lives, several_threads = _nodes(trace)
+        roots = _link(nodes, lives)
+        _settle(roots, several_threads)
     return roots
 
 
@@ -187,7 +188,7 @@ def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
     return nodes, lives, keys.several
 
 
-def _link(nodes: list[Node], lives: dict[str, str | None], several: bool) -> tuple[list[Node], bool]:
+def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
     """Give each node its children; the roots are left."""
     by_id = {node.spans[0].span_id: node for node in nodes}
     roots: list[Node] = []
@@ -202,7 +203,7 @@ def _link(nodes: list[Node], lives: dict[str, str | None], several: bool) -> tup
             above.children.append(node)
         else:
             above.children = [node]
-    return roots, several
+    return roots
 
 
 def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
@@ -218,13 +219,13 @@ def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
     return id
 
 
-def _settle(roots: Sequence[Node], several: bool) -> None:
+def _settle(roots: Sequence[Node], several_threads: bool) -> None:
     """Find the own time of each node, and count what is nested too deeply into the nodes above it."""
     level = roots
     for _ in range(DEEPEST):
         parents = [node for node in level if node.children]
         for node in parents:
-            node.own_ns -= _covered_ns(node, _in_its_thread(node) if several else node.children)
+            node.own_ns -= _covered_ns(node, _in_its_thread(node) if several_threads else node.children)
         level = [child for node in parents for child in node.children]
     for node in level:
         if node.children:  # drawn nowhere, so that all of the time is the node's own
