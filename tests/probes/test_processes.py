@@ -52,6 +52,17 @@ def test_a_spawned_process_joins(tmp_path: Path):
     assert sorted(file.suffix for file in (tmp_path / "trace").iterdir()) == [".jsonl", ".jsonl"]
 
 
+def test_a_process_of_any_name(tmp_path: Path):
+    """A name that no file can have is the process's all the same, and its recording is where all others are."""
+    name = "/tmp/a/b\\" + "c" * 300
+    with Recording(tmp_path, catalog=()) as recording:
+        process = launches(name, loads)
+        process.join()
+    trace = RunFolder.open(tmp_path).trace
+    assert {(one.pid, one.name) for one in trace.processes} == {(os.getpid(), "main"), (process.pid, name)}
+    assert [len(told["name"]) for told in recording.processes] == [4, 60]
+
+
 def test_a_process_that_lives_on(tmp_path: Path):
     """When the recording ends it ends in all processes, and what they did so far is there; they go on unrecorded."""
     worked, go_on = SPAWN.Event(), SPAWN.Event()

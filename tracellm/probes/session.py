@@ -41,6 +41,7 @@ from tracellm.probes.spawned import (
     Status,
     Together,
     earlier_engines,
+    file_stem,
     invitation,
     name_of_fork,
     process_patches,
@@ -228,7 +229,7 @@ class Recording:
 
     def _begin_writing(self) -> None:
         process = this_process(self._name, self._clock, self._parent_pid)
-        self._file = self._traces / f"{self._name}-{process.pid}.jsonl"
+        self._file = self._traces / f"{file_stem(self._name, process.pid)}.jsonl"
         self._earlier_files = {file.name for file in self._traces.glob("*.jsonl")}
         listeners: list[Listener] = []
         if self._listener is not None:

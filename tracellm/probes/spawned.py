@@ -11,6 +11,7 @@ not forever, until no status file is locked.
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ __all__ = [
     "Status",
     "Together",
     "earlier_engines",
+    "file_stem",
     "invitation",
     "invited",
     "join",
@@ -41,6 +43,7 @@ VARIABLE = "TRACELLM_RECORDING"
 LONGEST_WAIT_SECONDS = 10.0
 """How long the main process waits for the others to write what they have."""
 
+_LONGEST_NAME = 60  # characters, of up to four bytes each; a file's name may have 255 bytes
 _STATUS = ".process"
 _OVER = ".over"
 
@@ -168,7 +171,8 @@ class Status:
         self._over = traces / _OVER
         self._ending = False
         self._told = {"pid": os.getpid(), "name": process}
-        self._file = os.open(traces / f"{process}-{os.getpid()}{_STATUS}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = traces / f"{file_stem(process, os.getpid())}{_STATUS}"
+        self._file = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         _lock(self._file)
         self._write({})
 
@@ -238,6 +242,12 @@ class Together:
         for file in (self._over, *self._traces.glob(f"*{_STATUS}")):
             with suppress(OSError):
                 file.unlink()
+
+
+def file_stem(process: str, pid: int) -> str:
+    """What a process's files are called: multiprocessing lets it have any name, and a file not."""
+    allowed = re.sub(r"[/\\\0]", "_", process)
+    return f"{allowed[:_LONGEST_NAME]}-{pid}"
 
 
 def recorded_processes(own: Path, earlier: Collection[str]) -> list[dict[str, Any]]:
