@@ -66,6 +66,19 @@ def test_deep_chains_take_linear_time():
     assert [span.parent_span_id for span in chosen.spans()] == [None, "0" * 16]
 
 
+def test_calls_at_one_moment_take_linear_time():
+    """Three hundred thousand calls that began and ended at the same nanosecond, each after its caller all the same."""
+    count = 300_000
+    spans = [
+        Span("f", "1" * 32, f"{n:016x}", f"{n + 1:016x}" if n % 3 else None, 5, 5, {names.LEVEL: "kernel"})
+        for n in range(count)
+    ]
+    calls = Chosen(Trace(spans)).calls
+    position = {span.span_id: number for number, span in enumerate(calls)}
+    assert len(calls) == len(position) == count
+    assert all(position.get(str(span.parent_span_id), -1) < position[span.span_id] for span in calls)
+
+
 def test_arrows_of_two_processes():
     """Each message, each start of a thread or a process, and each request's way through its steps."""
     trace = run_of_two(prompts=2, tokens=3)

@@ -73,6 +73,18 @@ def test_lines_are_documents_that_a_collector_takes():
     )
 
 
+def test_long_texts_are_spread_over_lines():
+    """Prompts of any length fit as long as each fits by itself; a longer one has a line for itself; none is lost."""
+    trace = run_of_two()
+    for span in trace.spans:
+        span.attributes = span.attributes | {"text": "x" * 300_000}
+    trace.spans[7].attributes["text"] *= 4
+    lines = written(trace, "x.jsonl").splitlines(keepends=True)
+    ids = [[one[4] for one in told(line)] for line in lines if len(line) > 2**20]
+    assert ids == [[trace.spans[7].span_id]]
+    assert sorted(one[4] for line in lines for one in told(line)) == sorted(trace.by_id)
+
+
 def test_protocol_buffers_say_the_same():
     """The binary form is the JSON document, as OpenTelemetry's own classes read both."""
     trace = recorded()
@@ -102,7 +114,7 @@ def test_what_is_left_out_leaves_no_hole():
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
 def test_an_export_is_a_recording_again(name: str, tmp_path: Path):
-    """Put into a run folder, either JSON form is read as the run that it came from."""
+    """Put into a run folder, either JSON form is read as the run that it came from; a document once on one line."""
     trace = run_of_two()
     (tmp_path / "trace").mkdir()
     write_manifest(tmp_path, {"schema": 1, "tracellm": "0"})

@@ -154,6 +154,20 @@ def test_a_file_is_made_piece_by_piece(format: str):
     assert largest(export(folder, format)) < sum(map(len, export(folder, format))) / 4
 
 
+@pytest.mark.parametrize("format", ["chrome", "perfetto"])
+def test_a_moment_before_everything_is_at_the_beginning(format: str):
+    """In a damaged recording an event may have no time; the timeline still begins where the first call does."""
+    trace = run_of_two()
+    trace.named("EngineCore.step_fn")[0].events[0].time_ns = 0
+    data = written(trace, format)
+    if format == "chrome":
+        [time] = [event["ts"] for event in json.loads(data)["traceEvents"] if event["ph"] == "i"]
+    else:
+        instant = perfetto_trace_pb2.TrackEvent.TYPE_INSTANT
+        [time] = [packet.timestamp for packet in packets(data) if packet.track_event.type == instant]
+    assert time == 0
+
+
 ODD = {"a list": ["x", "y"], "nothing": [], "a truth": True, "a large number": 2**70, "no number": float("nan"),
        "half a character": "\ud800", "a text": "x", "a negative number": -(2**70)}  # fmt: skip
 

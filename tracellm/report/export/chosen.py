@@ -22,12 +22,14 @@ class Chosen:
         trace: all of the recording.
         calls: the chosen calls in the order in which they began, each after its caller.
         lives: the lives of all requests, in the order of their submission.
+        begin_ns: when the first span of the recording began, in nanoseconds since 1970.
 
     Takes time and memory in proportion to the spans.
     """
 
     def __init__(self, trace: Trace, *, detail: Level | None = None, focus: Collection[str] = ()) -> None:
         self.trace = trace
+        self.begin_ns = trace.spans[0].start_ns if trace.spans else 0
         self.lives = [span for span in trace.spans if span.name == names.REQUEST_SPAN]
         self._all = detail is None and not focus
         self._lives = {life.span_id for life in self.lives}
@@ -121,9 +123,9 @@ def _callers_first(calls: list[Span]) -> list[Span]:
 def _by_depth(alike: list[Span]) -> list[Span]:
     waiting = {span.span_id: span for span in alike}
     ordered = []
-    while waiting:
-        chain = [next(iter(waiting.values()))]
-        while chain[-1].parent_span_id in waiting:
+    for innermost in alike:
+        chain = [innermost] if innermost.span_id in waiting else []
+        while chain and chain[-1].parent_span_id in waiting:
             chain.append(waiting[chain[-1].parent_span_id])
         for span in reversed(chain):
             del waiting[span.span_id]

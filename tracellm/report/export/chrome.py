@@ -24,10 +24,9 @@ __all__ = ["chrome"]
 
 def chrome(chosen: Chosen) -> Iterator[bytes]:
     """The file, piece by piece."""
-    begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
-    told = {"version": f"tracellm {__version__}", "start_unix_ns": str(begin)}
+    told = {"version": f"tracellm {__version__}", "start_unix_ns": str(chosen.begin_ns)}
     yield f'{{"displayTimeUnit":"ns","otherData":{_json(told)},"traceEvents":[\n'.encode()
-    writer = _Writer(begin, flows(chosen))
+    writer = _Writer(chosen.begin_ns, flows(chosen))
     processes = tracks(chosen)
     separator = ""
     for line in writer.lines(processes, lives(chosen.trace)):
@@ -98,7 +97,7 @@ class _Writer:
         yield event("e", life.name, life.span.end_ns)
 
     def _at(self, time_ns: int) -> str:
-        return _microseconds(time_ns - self._begin)
+        return _microseconds(max(0, time_ns - self._begin))  # a damaged moment may lie before it all
 
 
 def _json(value: Any) -> str:

@@ -19,6 +19,7 @@ from tracellm.trace.model import Process, Span
 __all__ = ["as_document", "as_lines", "as_protobuf"]
 
 _SPANS = 256  # so many in a piece: some 250 kB as JSON
+_LONGEST_LINE = 2**20  # bytes: what the collector's receiver reads of one
 _KIND_INTERNAL = 1
 _STATUS_ERROR = 2
 _HEAD, _TAIL = b'{"resourceSpans":[', b"]}\n"
@@ -35,9 +36,19 @@ def as_document(chosen: Chosen) -> Iterator[bytes]:
 
 
 def as_lines(chosen: Chosen) -> Iterator[bytes]:
-    """JSON documents, one a line."""
+    """JSON documents, one a line, none longer than the collector takes, unless a single span is."""
     for process, spans in _pieces(chosen.spans()):
-        yield on_disk.encode(process, spans, __version__)
+        yield from _lines(process, spans)
+
+
+def _lines(process: Process, spans: list[Span]) -> Iterator[bytes]:
+    line = on_disk.encode(process, spans, __version__)
+    if len(line) <= _LONGEST_LINE or len(spans) == 1:
+        yield line
+    else:  # prompts may be long
+        half = len(spans) // 2
+        yield from _lines(process, spans[:half])
+        yield from _lines(process, spans[half:])
 
 
 def as_protobuf(chosen: Chosen) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """Perfetto's own form, protocol buffers: what ui.perfetto.dev and `trace_processor` are made for.
 
-Beside Trace Event JSON (`tracellm.report.export.chrome`) it is half the size, names and attribute names being written
-once, has real dates, and binds arrows to the bars themselves, so that those of a request begin at its life. It needs
-the package `perfetto`, which brings the message classes. The form is
+Beside Trace Event JSON (`tracellm.report.export.chrome`) it is two thirds of the size, names and attribute names being
+written once, has real dates, and binds arrows to the bars themselves, so that those of a request go through its life.
+It needs the package `perfetto`, which brings the message classes. The form is
 https://perfetto.dev/docs/reference/synthetic-track-event.
 """
 
@@ -46,7 +46,7 @@ class _Writer:
     def __init__(self, messages: Any, chosen: Chosen) -> None:
         self._pb = messages
         self._event = messages.TrackEvent
-        self._begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
+        self._begin = chosen.begin_ns
         self._names = _Interned(lambda data: data.event_names)
         self._categories = _Interned(lambda data: data.event_categories)
         self._keys = _Interned(lambda data: data.debug_annotation_names)
@@ -121,7 +121,8 @@ class _Writer:
         return packet
 
     def _moment(self, uuid: int, moment: Event) -> Any:
-        packet = self._begins(uuid, moment.time_ns, moment.name, "event")
+        time_ns = max(self._begin, moment.time_ns)  # a damaged one may lie before it all
+        packet = self._begins(uuid, time_ns, moment.name, "event")
         packet.track_event.type = self._event.TYPE_INSTANT
         self._annotate(packet, packet.track_event, moment.attributes)
         return packet

@@ -22,7 +22,6 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 def speedscope(chosen: Chosen, name: str = "") -> Iterator[bytes]:
     """The file, piece by piece; `name` is what the viewer calls it."""
-    begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
     frames = _Frames()
     told = {"$schema": _SCHEMA, "exporter": f"tracellm@{__version__}", "name": name}
     yield f'{as_json(told)[:-1]},"profiles":['.encode()
@@ -30,7 +29,7 @@ def speedscope(chosen: Chosen, name: str = "") -> Iterator[bytes]:
     for process in tracks(chosen):
         for track in process.tracks:
             yield separator.encode()
-            yield from _profile(process, track, begin, frames)
+            yield from _profile(process, track, chosen.begin_ns, frames)
             separator = ",\n"
     yield f'],"shared":{{"frames":{as_json(frames.known)}}}}}\n'.encode()
 

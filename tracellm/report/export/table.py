@@ -39,12 +39,11 @@ _ROWS = 1000  # so many at a time
 
 def table(chosen: Chosen) -> Iterator[bytes]:
     """The file, piece by piece; lines end as RFC 4180 has it, in CR LF."""
-    begin = chosen.trace.spans[0].start_ns if chosen.trace.spans else 0
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for number, span in enumerate(chosen.spans(), start=1):
-        writer.writerow(_row(span, begin))
+        writer.writerow(_row(span, chosen.begin_ns))
         if number % _ROWS == 0:
             yield _taken(text)
     yield _taken(text)
