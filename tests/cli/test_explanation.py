@@ -100,7 +100,9 @@ def test_a_class_of_ones_own_can_be_in_focus(tmp_path: Path, capsys: pytest.Capt
         greet("you")
     said = capsys.readouterr().err
     assert said.startswith("tracellm: --focus: the engine has no class 'test_explanation.py'.")
-    assert run.folder.exists()
+    assert "greet" in run.sequence(focus="test_explanation.py")
+    with pytest.raises(CommandError, match="no level 'deep'"):
+        run.sequence(detail="deep")  # type: ignore[arg-type]
 
 
 def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
@@ -112,12 +114,17 @@ def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
 
 
 def test_deeper_than_was_recorded(tmp_path: Path, command: Command) -> None:
-    """To draw deeper than was recorded is told to be in vain."""
+    """To show deeper than was recorded is told to be in vain, unless a class was recorded at every level."""
     with tracellm.explain(tmp_path / "run", lang="en", detail="step"):
         greet("you")
-    shown = command("show", "--lang", "en", "--detail", "kernel", str(tmp_path / "run"), "sequence")
-    assert shown.err == "tracellm: this run was recorded down to the level step: deeper calls are not in it\n"
-    assert command("show", "--lang", "en", "--detail", "step", str(tmp_path / "run"), "sequence").err == ""
+    with tracellm.explain(tmp_path / "focused", lang="en", focus="Scheduler"):
+        greet("you")
+    told = "tracellm: this run was recorded down to the level step: deeper calls are not in it\n"
+    run = str(tmp_path / "run")
+    for words in (("show", run, "sequence"), ("report", run), ("export", run, "--to", "csv")):
+        assert command(*words, "--lang", "en", "--detail", "kernel").err == told
+        assert command(*words, "--lang", "en", "--detail", "step").err == ""
+    assert command("show", str(tmp_path / "focused"), "sequence", "--detail", "kernel").err == ""
 
 
 def test_runs_that_were_not_recorded_alike(tmp_path: Path, command: Command) -> None:

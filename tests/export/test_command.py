@@ -49,12 +49,14 @@ def test_a_file_in_the_run_folder(format: str, run: Path, command: Command):
 
 
 def test_a_run_folder_can_be_used_again(run: Path):
-    """What an export left does not make a folder somebody else's, and goes with the run that it was made of."""
+    """What an export left does not make a folder somebody else's, and goes with the run that it was made of; what only
+    has a name like it stays."""
     from tracellm.cli.folders import new_run_folder
 
-    (run / "export.chrome.json").write_text("{}")
+    for name in ("export.chrome.json", "export.csv.gz", "export.dot.part", "export.sh", "export.d"):
+        (run / name).write_text("{}")
     new_run_folder("x", run)
-    assert not (run / "export.chrome.json").exists()
+    assert {entry.name for entry in run.iterdir()} == {"trace", "export.sh", "export.d"}
 
 
 def test_another_file(run: Path, command: Command):
@@ -66,6 +68,13 @@ def test_another_file(run: Path, command: Command):
     assert Path("spans.pb").read_bytes()[:1] == b"\x0a"
     assert command("export", str(run), "--to", "otlp", "--out", "spans.jsonl.gz").status == 0
     assert gzip.decompress(Path("spans.jsonl.gz").read_bytes()) == Path("spans.jsonl").read_bytes()
+
+
+def test_what_is_said_can_be_typed(run: Path, command: Command):
+    """A path with blanks and quotes is one word of the command that is shown, or one text of Python."""
+    name = "it's mine.dot"
+    assert "dot -Tsvg 'it'\"'\"'s mine.dot' >" in command("export", str(run), "--to", "dot", "--out", name).out
+    assert 'pandas.read_csv("it\'s mine.dot")' in command("export", str(run), "--to", "csv", "--out", name).out
 
 
 def test_to_stdout(run: Path):

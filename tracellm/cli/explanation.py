@@ -113,9 +113,14 @@ class Explanation:
         """The call tree, from your line down to the kernels. After the `with` block, as are the two below."""
         return calltree_text(RunFolder.open(self.folder), self.lang)
 
-    def sequence(self, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
-        """The sequence diagram, as Mermaid; `focus` names the classes to show, with their callers and callees."""
-        return sequence_text(RunFolder.open(self.folder), self.lang, detail=detail, focus=focus)
+    def sequence(self, *, detail: Level | None = None, focus: str | Sequence[str] = ()) -> str:
+        """The sequence diagram, as Mermaid; `focus` names the classes to show, with their callers and callees.
+
+        Raises:
+            CommandError: there is no level `detail`, or no call of the run is one of a class in `focus`.
+        """
+        run = RunFolder.open(self.folder)
+        return sequence_text(run, self.lang, detail=level_of(detail), focus=_texts(focus))
 
     def steps(self) -> str:
         """The engine's steps as a table."""
@@ -151,8 +156,8 @@ def explain(
         quiet: False shows the console log, on stderr, as `tracellm run --explain` does.
 
     Raises:
-        CommandError: the run folder cannot be written, `lang` is no language there are texts in, `only` or `skip`
-            names nothing that can be recorded, or `ring` is less than one.
+        CommandError: the run folder cannot be written, `lang` is no language there are texts in, there is no level
+            `detail`, `only` or `skip` names nothing that can be recorded, or `ring` is less than one.
     """
     language = choose_language(lang)
     detail = level_of(detail)

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from tracellm.cli.errors import CommandError
-from tracellm.cli.render import check_focus
+from tracellm.cli.render import check_focus, tell_depth
 from tracellm.cli.show import open_run, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
@@ -46,6 +47,7 @@ def export(
         raise CommandError("export_format", value=to, known=known)
     run = open_run(name, lang)
     check_focus(run, focus)
+    tell_depth(run, detail, lang)
     path = Path(out) if out is not None else run.path / file_name(to)
     uncompressed = path.with_suffix("") if path.suffix == ".gz" else path
     try:
@@ -65,7 +67,8 @@ def export(
         raise CommandError("export_unwritable", path=path, reason=error.strerror or error) from None
     said = [text(lang, "export.written", path=path, size=byte_size(path.stat().st_size))]
     if uncompressed is path:
-        said.append(text(lang, _how(to, path), path=str(path)))
+        word = str(path) if to == "csv" else shlex.quote(str(path))  # in Python, or in a shell
+        said.append(text(lang, _how(to, path), path=word))
     print_out("\n".join(said) + "\n")
     return 1 if run.problems else 0
 

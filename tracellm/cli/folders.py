@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tracellm.cli.errors import CommandError
+from tracellm.report.export import FORMATS, file_name
 from tracellm.report.quantities import clip
 
 __all__ = ["DEFAULT_PARENT", "find_run", "new_run_folder"]
@@ -18,7 +19,8 @@ _MOST_RUNS = 10
 """How many runs a message lists."""
 
 _WRITTEN = (
-    "run.json", "sequence.mmd", "calltree.txt", "report.html", "export.*",
+    "run.json", "sequence.mmd", "calltree.txt", "report.html",
+    *(f"{file_name(format)}{end}" for format in FORMATS for end in ("", ".gz", ".part", ".gz.part")),
     "trace/*.jsonl", "trace/*.part", "trace/*.process", "trace/.over", "trace/.measured-*",
 )  # fmt: skip
 """What tracellm writes into a run folder, and removes when the folder is used again."""

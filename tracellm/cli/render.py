@@ -12,7 +12,7 @@ from typing import Any
 
 from tracellm.cli.errors import CommandError
 from tracellm.report.problems import problem_text, recording_problems
-from tracellm.report.recorded import notes, why_untold
+from tracellm.report.recorded import deeper_than_recorded, notes, why_untold
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
@@ -24,6 +24,7 @@ __all__ = [
     "sequence_text",
     "steps_text",
     "tell",
+    "tell_depth",
     "tell_problems",
     "write_reports",
 ]
@@ -40,6 +41,12 @@ def tell_problems(run: RunFolder, lang: Language) -> None:
         tell(lang, "problem", problem=problem_text(problem, lang))
     for met in recording_problems(run.manifest, lang):
         tell(lang, "recording", problem=met)
+
+
+def tell_depth(run: RunFolder, detail: Level | None, lang: Language) -> None:
+    """Say that a run holds nothing as deep as is asked for, on stderr."""
+    if recorded := deeper_than_recorded(run.manifest, detail):
+        tell(lang, "not_so_deep", recorded=recorded)
 
 
 def check_focus(run: RunFolder, focus: Sequence[str]) -> None:

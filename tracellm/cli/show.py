@@ -13,11 +13,11 @@ from tracellm.cli.render import (
     sequence_text,
     steps_text,
     tell,
+    tell_depth,
     tell_problems,
     write_reports,
 )
 from tracellm.report.problems import problem_text
-from tracellm.report.recorded import deeper_than_recorded
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
@@ -45,8 +45,7 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
     run = open_run(name[0] if name else None, lang)
     match part:
         case "sequence":
-            if recorded := deeper_than_recorded(run.manifest, detail):
-                tell(lang, "not_so_deep", recorded=recorded)
+            tell_depth(run, detail, lang)
             output = sequence_text(run, lang, detail=detail, focus=focus)
         case "tree":
             output = calltree_text(run, lang)
@@ -70,6 +69,7 @@ def report(
         CommandError: no such run, or a folder that is none.
     """
     run = open_run(name, lang)
+    tell_depth(run, detail, lang)
     missing = write_reports(run, lang, detail=detail, focus=focus)
     if "report.html" not in missing:
         print(text(lang, "cli.report", path=run.path / "report.html"))

@@ -41,9 +41,12 @@ def is_recorded(manifest: Manifest, subject: str) -> bool:
 
 
 def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | None:
-    """The level down to which was recorded, where that is not as deep as `detail`."""
-    recorded = _mapping(manifest, "options").get("detail")
+    """The level down to which was recorded, where that is not as deep as `detail`, and no class has all its levels."""
+    options = _mapping(manifest, "options")
+    recorded = options.get("detail")
     if detail is None or recorded not in LEVELS or LEVELS.index(recorded) >= LEVELS.index(detail):
+        return None
+    if _list(options, "focus"):
         return None
     return recorded
 
