@@ -134,6 +134,17 @@ def test_spans_and_metrics_are_told_apart_by_grpc(monkeypatch: pytest.MonkeyPatc
     assert (traces.tried, traces.again, metrics.tried) == (1, True, 1)
 
 
+def test_each_attempt_by_grpc_is_heard(monkeypatch: pytest.MonkeyPatch):
+    """The exporter's log keeps back what it says twice running; a second failure is one to try again after, too."""
+    monkeypatch.setattr(logging.getLogger("opentelemetry.exporter.otlp.proto.grpc"), "handlers", [])
+    log = logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter")
+    monkeypatch.setattr(log, "filters", [lambda record: False])
+    answers = Answers()
+    listen_to_logs("traces", answers)
+    log.error("Failed to export %s to %s, error code: %s", "traces", "here:4317", "StatusCode.UNAVAILABLE")
+    assert (answers.tried, answers.again) == (1, True)
+
+
 def test_a_fault_of_ours_is_told(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
     """Where sending itself fails, the reason is told as it is, and every span is counted."""
 

@@ -29,6 +29,9 @@ _AGAIN_GRPC = frozenset(
 )
 
 
+_GRPC_LOG = "opentelemetry.exporter.otlp.proto.grpc"
+
+
 class Outcome(Enum):
     """What became of spans."""
 
@@ -171,7 +174,10 @@ def listen_to_logs(signal: str, answers: Answers) -> None:
             if re.search(rf"\bexport(ing)? {signal}\b", message):
                 answers.logged(message)
 
-    logging.getLogger("opentelemetry.exporter.otlp.proto.grpc").addHandler(_Hears())
+    logging.getLogger(_GRPC_LOG).addHandler(_Hears())
+    logging.getLogger(
+        f"{_GRPC_LOG}.exporter"
+    ).filters.clear()  # it keeps back what it has just said: each attempt counts
 
 
 def _watched(answers: Answers) -> "Session":
