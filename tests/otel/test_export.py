@@ -126,6 +126,30 @@ def test_ctrl_c_and_forks_leave_it_alone(tmp_path: Path, collector: Collecting):
     assert sorted(span.name for span in collector.spans) == ["<lambda>", "len", "script.py"]
 
 
+def test_whoever_does_not_want_to_wait_need_not(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C while the last spans are sent ends the sending, which is told; no process and no pipe is left behind."""
+    made: list[subprocess.Popen[str]] = []
+
+    def _interrupted(process: subprocess.Popen[str], *args: object, **options: object) -> None:
+        made.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", _interrupted)
+    collector.gate.clear()
+    with Recording(tmp_path) as recording:
+        _work(1)
+    assert recording.stats["export"] == {
+        "endpoint": f"{collector.endpoint}/v1/traces",
+        "sent": None,
+        "lost": None,
+        "errors": ["it was interrupted while it sent the last spans"],
+    }
+    [process] = made
+    assert process.returncode is not None
+    assert process.stdout is not None
+    assert process.stdout.closed
+
+
 def test_a_ring_is_sent_as_it_turns(tmp_path: Path, collector: Collecting):
     """With a ring, files are renamed, removed and made one; each span that is kept is sent, and none twice."""
     with Recording(tmp_path, script="script.py", ring=100) as recording:

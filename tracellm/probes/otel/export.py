@@ -92,8 +92,8 @@ class Export:
                 answer = self._answer(self._wanted.patience_s + _GRACE_SECONDS)
             except KeyboardInterrupt:  # whoever does not want to wait need not
                 self._problem = "it was interrupted while it sent the last spans"
-                self._process.kill()
-                self._process.wait()
+                with self._process as ended:
+                    ended.kill()
         with suppress(OSError):
             self._measured.unlink(missing_ok=True)
         errors = [*answer.get("errors", ()), *([self._problem] if self._problem is not None else ())]
