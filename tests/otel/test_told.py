@@ -57,6 +57,11 @@ def export(**told: Any) -> dict[str, Any]:
             ["sending to http://there: metrics: no"],
             ["发送到 http://there：metrics: no"],
         ),
+        (
+            export(endpoint=None, errors=["no address"]),
+            ["nothing is sent to a collector: no address"],
+            ["没有向任何 collector 发送：no address"],
+        ),
         ({"probes": {"export": "damaged"}}, [], []),
     ],
 )

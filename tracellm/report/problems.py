@@ -31,7 +31,9 @@ def _unsent(export: Mapping[str, Any], lang: str) -> list[str]:
     lost, errors = export.get("lost"), export.get("errors")
     if not isinstance(errors, list) or not errors:
         return []
-    key = "unknown" if not isinstance(lost, int) else "lost" if lost else "other"
     reasons = text(lang, "collector.and").join(visible(str(error)) for error in errors)
-    endpoint = visible(str(export.get("endpoint")))
+    if export.get("endpoint") is None:
+        return [text(lang, "collector.nowhere", reasons=reasons)]
+    key = "unknown" if not isinstance(lost, int) else "lost" if lost else "other"
+    endpoint = visible(str(export["endpoint"]))
     return [text(lang, f"collector.{key}", lost=lost, endpoint=endpoint, reasons=reasons)]
