@@ -108,7 +108,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def options_table(lang: Language) -> str:
     """Every option of `tracellm serve`, as its help has them: those of the server, then those of the engine."""
-    command = serve_command(lang, lambda _: None)
+    command = serve_command(lang)
     of_the_engine = [option for option in engine_options() if not option.hidden]
     names = {option.name for option in of_the_engine}
     context = click.Context(command)
