@@ -95,12 +95,13 @@ def test_what_cannot_be_chosen(options: dict[str, Any], message: str, tmp_path: 
 
 
 def test_a_class_of_ones_own_can_be_in_focus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The engine does not have it, which is told, with what is most like it; it is drawn all the same."""
-    with tracellm.explain(tmp_path / "run", lang="en", focus="test_explanation.py") as run:
+    """The engine does not have it, which is told in one line; it is drawn all the same."""
+    with tracellm.explain(tmp_path / "run", lang="en", focus=__name__) as run:
         greet("you")
-    said = capsys.readouterr().err
-    assert said.startswith("tracellm: --focus: the engine has no class 'test_explanation.py'.")
-    assert "greet" in run.sequence(focus="test_explanation.py")
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"tracellm: --focus: the engine has no class {__name__!r}.")
+    assert "greet" in (run.folder / "sequence.mmd").read_text()
+    assert "greet" in run.sequence(focus=__name__)
     with pytest.raises(CommandError, match="no level 'deep'"):
         run.sequence(detail="deep")  # type: ignore[arg-type]
 
