@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.probes.spawned_work import lives_on, loads, multiplies, waits_to_be_k
 from tests.probes.tracing import outline
 from tracellm import probe
 from tracellm.probes.session import Recording
-from tracellm.probes.spawned import VARIABLE, Together, invited
+from tracellm.probes.spawned import VARIABLE, Status, Together, invited
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -84,6 +85,25 @@ def test_a_process_that_lives_on(tmp_path: Path):
     )
     assert later.processes == [{"pid": os.getpid(), "name": "main"}]
     assert len(RunFolder.open(tmp_path / "a").trace.spans) == len(trace.spans)
+
+
+def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
+    """What ends it is called once, in a thread that Python waits for, though the writer that looks is no such one."""
+    met: list[threading.Thread] = []
+    status = Status(tmp_path, "Worker_0")
+    for is_over in (False, True, True):
+        if is_over:
+            (tmp_path / ".over").touch()
+        writer = threading.Thread(
+            target=status.look, args=[lambda: met.append(threading.current_thread())], daemon=True
+        )
+        writer.start()
+        writer.join()
+    for thread in threading.enumerate():
+        if thread.name == "tracellm-end":
+            thread.join()
+    status.end({})
+    assert [thread.daemon for thread in met] == [False]
 
 
 def test_a_process_that_is_killed(tmp_path: Path):

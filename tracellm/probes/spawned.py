@@ -181,7 +181,8 @@ class Status:
         if not self._ending and self._over.exists():
             self._ending = True
             with suppress(RuntimeError):  # this process is ending already, and so will stop by itself
-                threading.Thread(target=stop, name="tracellm-end").start()
+                # Python ends without waiting for the writer's thread, and a thread that it starts would be like it.
+                threading.Thread(target=stop, name="tracellm-end", daemon=False).start()
 
     def end(self, stats: dict[str, Any]) -> None:
         """Everything is written; `stats` is what the probes cost here."""
