@@ -2,12 +2,13 @@
 
 import base64
 import hashlib
+import re
 from functools import cache, partial
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
@@ -94,13 +95,20 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("tracellm.report.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["with_code"] = _with_code
+    return environment
+
+
+def _with_code(sentence: str) -> Markup:
+    """A sentence in which a command stands in backticks, with that as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 @cache
