@@ -98,6 +98,7 @@ def test_not_so_deep():
     assert deeper_than_recorded(manifest(detail="step"), "step") is None
     assert deeper_than_recorded(manifest(), "kernel") is None
     assert deeper_than_recorded({}, "kernel") is None
+    assert deeper_than_recorded(manifest(detail="step", focus=["Scheduler"]), "kernel") is None, "some of it is there"
 
 
 anything = st.recursive(
@@ -112,7 +113,12 @@ anything = st.recursive(
 )
 
 
-@given(anything, anything, st.sampled_from(LANGUAGES))
+numbers = st.integers() | st.floats() | st.just(10**400)
+writers = st.fixed_dictionaries({key: numbers for key in PROBES["writer"]})
+figures = st.fixed_dictionaries({"calls": numbers, "seconds": numbers, "share": numbers, "writer": writers})
+
+
+@given(anything, anything | figures, st.sampled_from(LANGUAGES))
 def test_any_run_json_will_do(options: Any, probes: Any, lang: str):
     """A manifest of another version, or a damaged one, tells what it can, and is no error."""
     run = {"options": options, "probes": probes}

@@ -18,6 +18,9 @@ Manifest = Mapping[str, Any]
 _MOST_FUNCTIONS = 3
 """How many functions a sentence names."""
 
+_TOO_MUCH = 1e18
+"""No count and no time is as large; of a damaged run.json, infinity is, and what is no number is not less."""
+
 _IMPLIED = {"steps": ("schedules", "endings", "samples")}
 """What goes without saying where its subject is not recorded."""
 
@@ -144,6 +147,7 @@ def _list(holder: Manifest, key: str) -> list[Any]:
 
 
 def _numbers(holder: Manifest, *keys: str) -> dict[str, float]:
-    """These entries, if each is a number; else nothing."""
-    found = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
+    """These entries, if each is a number that can be meant; else nothing."""
+    told = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
+    found = {key: value for key, value in told.items() if abs(value) < _TOO_MUCH}
     return found if len(found) == len(keys) else {}
