@@ -95,13 +95,15 @@ def test_what_cannot_be_chosen(options: dict[str, Any], message: str, tmp_path: 
 
 
 def test_a_class_of_ones_own_can_be_in_focus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The engine does not have it, which is told in one line; it is drawn all the same."""
+    """The engine does not have it, which is told in one line; it is drawn all the same, also where a pattern names
+    it."""
     with tracellm.explain(tmp_path / "run", lang="en", focus=__name__) as run:
         greet("you")
     [said] = capsys.readouterr().err.splitlines()
     assert said.startswith(f"tracellm: --focus: the engine has no class {__name__!r}.")
     assert "greet" in (run.folder / "sequence.mmd").read_text()
     assert "greet" in run.sequence(focus=__name__)
+    assert run.sequence(focus=f"{__name__[:-3]}*") == run.sequence(focus=__name__)
     with pytest.raises(CommandError, match="no level 'deep'"):
         run.sequence(detail="deep")  # type: ignore[arg-type]
 

@@ -93,11 +93,23 @@ def test_to_stdout(run: Path):
 def test_only_a_part(run: Path, command: Command):
     """--detail and --focus choose what is exported."""
     sizes = []
-    for more in ((), ("--detail", "request"), ("--focus", "Scheduler")):
+    for more in ((), ("--detail", "request"), ("--focus", "Scheduler"), ("--focus", "Schedul*")):
         command("export", str(run), "--to", "csv", *more)
         sizes.append(len((run / "export.csv").read_text().splitlines()))
     assert sizes[1] < sizes[0]
     assert sizes[2] < sizes[0]
+    assert sizes[3] == sizes[2]
+
+
+def test_what_only_passes_messages_on_has_no_lifeline(run: Path, command: Command):
+    """It can be in focus of a timeline; a diagram, which draws messages as arrows, refuses it in one line, and has what
+    else a pattern names."""
+    assert command("export", str(run), "--to", "csv", "--focus", "MsgpackDecoder").status == 0
+    for words in (("export", str(run), "--to", "mermaid"), ("show", str(run), "sequence")):
+        said = command(*words, "--focus", "MsgpackDecoder")
+        assert (said.status, said.out, len(said.err.splitlines())) == (2, "", 1)
+        assert "no class 'MsgpackDecoder' in this run" in said.err
+        assert command(*words, "--focus", "*").status == 0
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from tracellm.cli.errors import CommandError
-from tracellm.cli.render import check_focus, tell_depth
+from tracellm.cli.render import classes_in_focus, tell_depth
 from tracellm.cli.show import open_run, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
@@ -46,12 +46,12 @@ def export(
     if to not in FORMATS:
         raise CommandError("export_format", value=to, known=known)
     run = open_run(name, lang)
-    check_focus(run, focus)
+    classes = classes_in_focus(run, focus, drawn=to == "mermaid")
     tell_depth(run, detail, lang)
     path = Path(out) if out is not None else run.path / file_name(to)
     uncompressed = path.with_suffix("") if path.suffix == ".gz" else path
     try:
-        pieces = pieces_of(run, to, name=uncompressed.name, detail=detail, focus=focus, lang=lang)
+        pieces = pieces_of(run, to, name=uncompressed.name, detail=detail, focus=classes, lang=lang)
         if out == _STDOUT:
             _to_stdout(pieces)
             return 1 if run.problems else 0

@@ -7,6 +7,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tracellm.trace.run_folder import RunFolder
 
 __all__ = [
     "calltree_text",
-    "check_focus",
+    "classes_in_focus",
     "open_in_browser",
     "sequence_text",
     "steps_text",
@@ -49,28 +50,37 @@ def tell_depth(run: RunFolder, detail: Level | None, lang: Language) -> None:
         tell(lang, "not_so_deep", recorded=recorded)
 
 
-def check_focus(run: RunFolder, focus: Sequence[str]) -> None:
-    """Refuse to look for a class that a run knows nothing of.
+def classes_in_focus(run: RunFolder, focus: Sequence[str], *, drawn: bool) -> tuple[str, ...]:
+    """The classes of a run that `focus` names, each by its name or a pattern, as when it was recorded; those that a
+    sequence diagram has, if it is to be `drawn`.
 
     Raises:
-        CommandError: no call of the run is one of the class that `focus` names.
+        CommandError: no call of the run is one of a class that `focus` names.
     """
-    lifelines = {span.lifeline for span in run.trace.spans} if focus else set()
+    if not focus:
+        return ()
+    from tracellm.report.sequence import drawn_lifelines
+
+    known = sorted(drawn_lifelines(run.trace) if drawn else {span.lifeline for span in run.trace.spans})
+    found: dict[str, None] = {}
     for name in focus:
-        if name not in lifelines:
-            raise CommandError("focus", value=name, known=", ".join(sorted(lifelines)))
+        meant = [name] if name in known else [one for one in known if fnmatchcase(one, name)]
+        if not meant:
+            raise CommandError("focus", value=name, known=", ".join(known))
+        found |= dict.fromkeys(meant)
+    return tuple(found)
 
 
 def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
     """The sequence diagram, as Mermaid.
 
     Raises:
-        CommandError: no call of the run is one of the class that `focus` names.
+        CommandError: no call of the run is one of a class that `focus` names.
     """
     from tracellm.report.sequence import sequence_diagram
 
-    check_focus(run, focus)
-    diagram = sequence_diagram(run.trace, detail=detail, focus=tuple(focus), lang=lang)
+    classes = classes_in_focus(run, focus, drawn=True)
+    diagram = sequence_diagram(run.trace, detail=detail, focus=classes, lang=lang)
     return _with_notes(diagram, run, lang, mark="%% ")
 
 

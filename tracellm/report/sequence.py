@@ -22,7 +22,7 @@ from tracellm.trace.model import Trace
 from tracellm.trace.names import LEVELS, Level
 from tracellm.trace.tree import Node, call_tree
 
-__all__ = ["LIMIT", "sequence", "sequence_diagram"]
+__all__ = ["LIMIT", "drawn_lifelines", "sequence", "sequence_diagram"]
 
 LIMIT = 60
 """How many arrows, returns among them, a diagram has unless more is asked for."""
@@ -50,6 +50,12 @@ def sequence(
         ValueError: `detail` is not a level, or `focus` names a lifeline that the trace does not have.
     """
     return _sequence(trace, detail, tuple(focus), limit, lang)
+
+
+@per_trace
+def drawn_lifelines(trace: Trace) -> list[str]:
+    """What `focus` may name, in order of the first calls: all but what only passes messages on, which are arrows."""
+    return lifelines(_story(trace).roots)
 
 
 @per_trace
