@@ -194,7 +194,7 @@ def test_a_ledger_without_requests():
         ledger.request(request, 0, step)
         ledger.adopt(request, 0, f"{request}-0")
         ledger.computed_here(request, "3" * 32, "4" * 16)
-        ledger.took_part(request, step)
+        ledger.took_part([request], step)
         ledger.generated(request, "text", 1, 2)
         assert not ledger.is_open(request)
         assert ledger.request_of(request, 0) == request
@@ -210,7 +210,7 @@ def test_requests_of_another_process_are_not_kept_where_no_step_is_told():
         ledger = Ledger(Ids.counting(), untold=untold)
         ledger.computed_here("a", "3" * 32, "4" * 16)
         before = len(step.links)
-        ledger.took_part("a", step)
+        ledger.took_part(["a"], step)
         assert [link.span_id for link in step.links[before:]].count("4" * 16) == links
 
 

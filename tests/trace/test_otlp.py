@@ -15,6 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from tracellm.trace import otlp
 from tracellm.trace.model import Event, Link, Process, Span
 from tracellm.trace.otlp import decoding
+from tracellm.trace.otlp.encoding import attributes_text
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 texts = st.text(max_size=20)  # any Unicode text but halves of surrogate pairs
@@ -105,6 +106,16 @@ def test_numbers_that_json_lacks():
     assert read.attributes["b"] == -math.inf
     assert math.isnan(read.attributes["c"])
     assert read.attributes["d"] == str(2**70)
+
+
+def test_lists_that_are_almost_those_of_the_span_before():
+    """What is written of a list does not depend on what was written under its name before."""
+    long = "x" * 70
+    lists: list[list[Any]] = [[1, 0], [True, False], [1, False], [1.0, 0.0], [1.0, -0.0], [1, 0], [], [1], [long, "a"]]
+    lists += [[long, "a\0b"], [long, "\\u0000"], [f"{long}\\", "u0000"], [long, "a\0b"], [long], [1e308, 1e308]]
+    for i, values in enumerate(lists):
+        for text in (attributes_text({"key": values}), attributes_text({"key": values})):
+            assert text == attributes_text({f"first {i}": values}).replace(f"first {i}", "key")
 
 
 def test_half_a_surrogate_pair():

@@ -4,7 +4,7 @@ Probes of the catalog tell the ledger what they see (`Entry.observe`); the ledge
 knows, above all a request's life from its submission to its last token. It runs off the hot path only.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ _TELLING_STEPS = frozenset(("requests", "steps", "schedules", "endings"))
 @dataclass(slots=True)
 class _Life:
     span: Span
+    link: Link  # to it, of each step that serves it
     in_pieces: bool = False
     steps: int = 0
     text: str = ""
@@ -63,7 +64,7 @@ class Ledger:
     untold: Collection[str] = ()
     _children: dict[tuple[str, int], str] = field(default_factory=dict)
     _lives: dict[str, _Life] = field(default_factory=dict)
-    _elsewhere: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _elsewhere: dict[str, Link] = field(default_factory=dict)
     _ended: list[Span] = field(default_factory=list)
 
     @property
@@ -77,9 +78,7 @@ class Ledger:
 
         `in_pieces`: its outputs bring what is new, not all so far.
         """
-        life = self._lives.get(request_id)
-        if life is None:
-            life = self._begin(request_id, self.ids.trace(), self.ids.request_span(), None, start_ns)
+        life = self._lives.get(request_id) or self._begin_unknown(request_id, start_ns)
         if submitted_by is not None:
             life.in_pieces = in_pieces
             life.span.start_ns = start_ns
@@ -101,11 +100,14 @@ class Ledger:
     def computed_here(self, request_id: str, trace_id: str, span_id: str) -> None:
         """A request came to this process to be computed; its life may belong to another."""
         if request_id not in self._lives and _TELLING_STEPS.isdisjoint(self.untold):
-            self._elsewhere[request_id] = trace_id, span_id
+            self._elsewhere[request_id] = _link(request_id, trace_id, span_id)
 
     def computed(self, request_id: str) -> None:
         """This process is done with a request of another."""
         self._elsewhere.pop(request_id, None)
+
+    def _begin_unknown(self, request_id: str, start_ns: int) -> _Life:
+        return self._begin(request_id, self.ids.trace(), self.ids.request_span(), None, start_ns)
 
     def _begin(self, request_id: str, trace_id: str, span_id: str, parent: str | None, start_ns: int) -> _Life:
         span = Span(names.REQUEST_SPAN, trace_id, span_id, parent, start_ns, start_ns)
@@ -113,20 +115,21 @@ class Ledger:
         span.attributes[names.GEN_AI_RESPONSE_ID] = request_id
         if self.model is not None:
             span.attributes[names.GEN_AI_MODEL] = self.model
-        life = _Life(span)
+        life = _Life(span, _link(request_id, trace_id, span_id))
         if self._tells_lives:
             self._lives[request_id] = life
         return life
 
-    def took_part(self, request_id: str, step: Span) -> None:
-        """A request was scheduled in `step`: link them, and count."""
+    def took_part(self, request_ids: Iterable[str], step: Span) -> None:
+        """Requests were scheduled in `step`: link it to them, and count."""
         if not self._tells_lives:
             return
-        if (elsewhere := self._elsewhere.get(request_id)) is None:
-            span = self.request(request_id, step.start_ns)
-            self._lives[request_id].steps += 1
-            elsewhere = span.trace_id, span.span_id
-        step.links.append(Link(*elsewhere, {names.REQUEST_ID: request_id}))
+        for request_id in request_ids:
+            if (link := self._elsewhere.get(request_id)) is None:
+                life = self._lives.get(request_id) or self._begin_unknown(request_id, step.start_ns)
+                life.steps += 1
+                link = life.link
+            step.links.append(link)
 
     def adopt(self, parent_id: str, index: int, child_id: str) -> None:
         """Request `parent_id` has several outputs, and `child_id` makes the one at `index`."""
@@ -150,8 +153,7 @@ class Ledger:
         """A request's caller was given an output."""
         if not self._tells_lives:
             return
-        self.request(request_id, at_ns)
-        life = self._lives[request_id]
+        life = self._lives.get(request_id) or self._begin_unknown(request_id, at_ns)
         life.text = life.text + text if life.in_pieces else text
         life.num_tokens = life.num_tokens + num_tokens if life.in_pieces else num_tokens
 
@@ -199,6 +201,10 @@ class Ledger:
         """The recording is over: so is, as far as it knows, every life."""
         for request_id in list(self._lives):
             self.ended(request_id, end_ns, None)
+
+
+def _link(request_id: str, trace_id: str, span_id: str) -> Link:
+    return Link(trace_id, span_id, {names.REQUEST_ID: request_id})
 
 
 def _so_far(life: _Life, end_ns: int) -> Span:

@@ -7,6 +7,7 @@ takes the line's pieces instead: `opening`, `form` and `line`.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import is_
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,6 +36,10 @@ _INT64 = range(-(2**63), 2**63)
 
 _MEMORY_LIMIT = 20_000
 _LONGEST_REMEMBERED = 400
+_MOST_LISTS = 256
+_LONGEST_LIST = 4096
+_ALIKE_IF_EQUAL = {str, int, bool}  # 0.0 and -0.0 are equal
+_ESCAPED_ZERO = "\\u0000"
 _SHORT = 60  # characters of a text in a list, such as `num_tokens=17`
 _remembered: dict[tuple[str, type, Any], str] = {}
 """JSON of attributes that came before: the same few hundred are written again and again."""
@@ -95,7 +100,7 @@ def span_text(span: Span) -> str:
     if span.events:
         rest += f',"events":[{",".join(map(_event, span.events))}]'
     if span.links:
-        rest += f',"links":[{",".join(map(_link, span.links))}]'
+        rest += f',"links":[{_links(span.links)}]'
     if span.error is not None:
         rest += f',"status":{{"message":{_string(span.error)},"code":{_STATUS_ERROR}}}'
     return f"{text}{rest}}}"
@@ -104,6 +109,19 @@ def span_text(span: Span) -> str:
 def _event(event: Event) -> str:
     name, attributes = _string(event.name), attributes_text(event.attributes)
     return f'{{"timeUnixNano":"{event.time_ns}","name":{name},"attributes":[{attributes}]}}'
+
+
+_last_links: tuple[list[Link], str] = [], ""
+
+
+def _links(links: list[Link]) -> str:
+    """Links as they stand in a span; those of a step are often the very ones of the step before."""
+    global _last_links
+    last, text = _last_links
+    if len(last) != len(links) or not all(map(is_, last, links)):
+        text = ",".join(map(_link, links))
+        _last_links = links.copy(), text
+    return text
 
 
 def _link(link: Link) -> str:
@@ -127,7 +145,7 @@ def attributes_text(attributes: Mapping[str, AttributeValue]) -> str:
 
 def _attribute(name: str, value: AttributeValue) -> str:
     if value.__class__ is list:
-        return f'{{"key":{_name(name)},"value":{value_text(value)}}}'
+        return _list(name, value)
     key = (name, value.__class__, value)  # 1 and True are equal, so the type belongs to it
     text = _remembered.get(key)
     if text is None:
@@ -136,6 +154,23 @@ def _attribute(name: str, value: AttributeValue) -> str:
             _remembered.clear()
         if len(text) <= _LONGEST_REMEMBERED and value.__class__ is not float:  # 0.0 and -0.0 are equal
             _remembered[key] = text
+    return text
+
+
+_lists: dict[tuple[str, *tuple[type, ...]], tuple[list[Any], str]] = {}
+"""Of each name, and type of values, the last list and its JSON: much of an engine step is as in the one before."""
+
+
+def _list(name: str, values: list[Any]) -> str:
+    kinds = set(map(type, values))
+    if len(kinds) > 1 or not kinds <= _ALIKE_IF_EQUAL or len(values) > _LONGEST_LIST:
+        return f'{{"key":{_name(name)},"value":{value_text(values)}}}'
+    last, text = _lists.get((name, *kinds)) or ((), "")
+    if last != values:
+        text = f'{{"key":{_name(name)},"value":{value_text(values)}}}'
+        if len(_lists) >= _MOST_LISTS:
+            _lists.clear()
+        _lists[name, *kinds] = values.copy(), text
     return text
 
 
@@ -158,13 +193,22 @@ def _values(values: Sequence[Any]) -> str:
     """The values of an array; those of an engine step are long, so what usually is in them is written in one go."""
     kinds = set(map(type, values))
     if kinds == {str}:
-        texts = [_short(text) if len(text) <= _SHORT else _string(text) for text in values]
-        return '{"stringValue":' + '},{"stringValue":'.join(texts) + "}"
+        return '{"stringValue":' + _strings(values, '},{"stringValue":') + "}"
     if kinds == {int} and min(values) in _INT64 and max(values) in _INT64:
         return '{"intValue":"' + '"},{"intValue":"'.join(map(str, values)) + '"}'
     if kinds == {float}:
-        return '{"doubleValue":' + '},{"doubleValue":'.join(map(_number, values)) + "}"
+        number = repr if math.isfinite(sum(values)) else _number  # a sum of finite ones that is too great is not
+        return '{"doubleValue":' + '},{"doubleValue":'.join(map(number, values)) + "}"
     return ",".join(map(value_text, values))
+
+
+def _strings(values: Sequence[str], between: str) -> str:
+    """JSON of texts, with this between them; many are written at once, with a character between them that none has."""
+    if max(map(len, values)) > _SHORT:
+        text = "\0".join(values)
+        if text.count("\0") == len(values) - 1 and _ESCAPED_ZERO not in text:
+            return _string(text).replace(_ESCAPED_ZERO, f'"{between}"')
+    return between.join(map(_short, values))
 
 
 def _number(value: float) -> str:
@@ -178,8 +222,12 @@ def _name(text: str) -> str:
     return _string(text)
 
 
-@lru_cache(maxsize=16_384)
 def _short(text: str) -> str:
+    return _short_string(text) if len(text) <= _SHORT else _string(text)
+
+
+@lru_cache(maxsize=16_384)
+def _short_string(text: str) -> str:
     return _string(text)
 
 
