@@ -12,7 +12,7 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.values import clean
+from tracellm.report.export.values import INT64, clean
 from tracellm.trace import otlp as on_disk
 from tracellm.trace.model import Process, Span
 
@@ -23,7 +23,6 @@ _LONGEST_LINE = 2**20  # bytes: what the collector's receiver reads of one
 _KIND_INTERNAL = 1
 _STATUS_ERROR = 2
 _HEAD, _TAIL = b'{"resourceSpans":[', b"]}\n"
-_INT64 = range(-(2**63), 2**63)
 
 
 def as_document(chosen: Chosen) -> Iterator[bytes]:
@@ -107,7 +106,7 @@ def _set(message: Any, value: Any) -> None:
             _set(message.array_value.values.add(), one)
     elif isinstance(value, bool):
         message.bool_value = value
-    elif isinstance(value, int) and value in _INT64:
+    elif isinstance(value, int) and value in INT64:
         message.int_value = value
     elif isinstance(value, float):
         message.double_value = value

@@ -13,7 +13,7 @@ from tracellm.report.export.chosen import Chosen
 from tracellm.report.export.flows import Flow, flows
 from tracellm.report.export.lives import Life, lives
 from tracellm.report.export.tracks import ProcessTracks, tracks
-from tracellm.report.export.values import clean, own_details
+from tracellm.report.export.values import INT64, clean, own_details
 from tracellm.trace.model import Event, Span
 
 __all__ = ["perfetto"]
@@ -22,7 +22,6 @@ _SEQUENCE = 1  # all packets are of one sequence, whose names are interned once
 _BOOTTIME, _REALTIME = 6, 1  # clocks: what timestamps are counted in, and what they are on the wall
 _PACKET_FIELD = b"\x0a"  # `Trace.packet`, field 1, with its length before it
 _REMEMBERED = 20_000  # pieces of packets that are kept
-_INT64 = range(-(2**63), 2**63)
 
 
 def perfetto(chosen: Chosen) -> Iterator[bytes]:
@@ -182,7 +181,7 @@ class _Interned:
 def _set(annotation: Any, value: Any) -> None:
     if isinstance(value, bool):
         annotation.bool_value = value
-    elif isinstance(value, int) and value in _INT64:
+    elif isinstance(value, int) and value in INT64:
         annotation.int_value = value
     elif isinstance(value, float):
         annotation.double_value = value

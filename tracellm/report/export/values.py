@@ -6,9 +6,10 @@ import msgspec
 
 from tracellm.trace.model import Span
 
-__all__ = ["as_json", "clean", "details", "own_details"]
+__all__ = ["INT64", "as_json", "clean", "details", "own_details"]
 
-_INT64 = range(-(2**63), 2**63)
+INT64 = range(-(2**63), 2**63)
+"""What a number may be where it has 64 bits; a larger one becomes a text."""
 
 
 def as_json(value: Any) -> str:
@@ -34,7 +35,7 @@ def _clean(value: Any) -> Any:
         return {_clean(key): _clean(one) for key, one in value.items()}
     if isinstance(value, list):
         return [_clean(one) for one in value]
-    return str(value) if isinstance(value, int) and value not in _INT64 else value
+    return str(value) if isinstance(value, int) and value not in INT64 else value
 
 
 def own_details(span: Span) -> dict[str, Any]:
