@@ -82,6 +82,21 @@ def test_everything_is_put_back(module: Any, tmp_path: Path):
     assert during["Thing"]["static"].__func__ is not before["Thing"]["static"].__func__
 
 
+def test_an_import_that_outlasts_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A module that is being imported when the recording ends is left as its source has it."""
+    (tmp_path / "lasting.py").write_text(
+        "import sys\nsys.modules['lasting_recording'].stop()\ndef helper(): return 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recording = Recording(tmp_path / "run", catalog=[Entry("lasting:helper", "request")])
+    monkeypatch.setitem(sys.modules, "lasting_recording", recording)
+    with recording:
+        lasting = importlib.import_module("lasting")
+    del sys.modules["lasting"]
+    assert not hasattr(lasting.helper, "__wrapped__")
+    assert recording.stats["installed"] == 0
+
+
 def test_only_the_chosen_detail_is_wrapped(module: Any, tmp_path: Path):
     """What is deeper than the detail stays the object it was."""
     before = snapshot(module)

@@ -53,7 +53,8 @@ class ImportHook:
         def exec_module(module: ModuleType) -> None:
             del spec.loader.exec_module  # type: ignore[union-attr]
             execute(module)
-            self._then(module)
+            if self in sys.meta_path:  # it may have been stopped meanwhile
+                self._then(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[union-attr,method-assign]
         return spec

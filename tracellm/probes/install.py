@@ -73,7 +73,7 @@ class Installation:
     def stop(self) -> None:
         """Put every original back where it was."""
         self._hook.stop()
-        for (owner, name), original in reversed(self._originals.items()):
+        for (owner, name), original in reversed(list(self._originals.items())):  # a thread may just be adding to it
             setattr(owner, name, original)
 
     def _wanted(self, module_name: str) -> bool:
