@@ -62,7 +62,11 @@ def learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) 
         ledger.model, tokenizer = facts
         # One token at a time: decoding holds the interpreter's lock from end to end, so the engine's own use of the
         # tokenizer, in its thread, never meets this one.
-        ledger.decode = None if tokenizer is None else _Texts(tokenizer).__getitem__
+        texts = getattr(ledger.decode, "__self__", None)
+        if tokenizer is None:
+            ledger.decode = None
+        elif not isinstance(texts, _Texts) or texts.tokenizer is not tokenizer:  # each request tells of it
+            ledger.decode = _Texts(tokenizer).__getitem__
 
 
 class _Texts(dict[int, str]):
@@ -70,10 +74,13 @@ class _Texts(dict[int, str]):
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
+        # Asked directly, where that comes to the same, the fast tokenizer behind it takes a tenth of the time.
+        behind = None if getattr(tokenizer, "clean_up_tokenization_spaces", True) else tokenizer
+        self._decode = getattr(behind, "backend_tokenizer", tokenizer).decode
 
     def __missing__(self, token_id: int) -> str:
-        text = str(self._tokenizer.decode([token_id]))
+        text = str(self._decode([token_id], skip_special_tokens=False))
         if len(self) < _MOST_TOKENS:
             self[token_id] = text
         return text
