@@ -9,7 +9,7 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
-from tracellm.probes.catalog.sampling import likeliest, processors_of
+from tracellm.probes.catalog.sampling import likeliest
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -35,20 +35,23 @@ def _tensors(facts: Any) -> dict[str, Any]:
 def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """The sampled tokens and the likeliest five, with probabilities; the sampler leaves the logits unchanged."""
     runner, logits, rows = args[0], argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_rows")
-    tokens = result.sampled_token_ids[rows].clamp(min=0)  # int64 [rows, 1]
-    drawn_from = logits if len(rows) == logits.shape[0] else logits[rows]  # all of them, or a copy of some
+    tokens, drawn_from = result.sampled_token_ids, logits  # int64 [requests, 1], [requests, vocabulary]
+    if len(rows) < logits.shape[0]:
+        tokens, drawn_from = tokens[rows], logits[rows]
+    sampled = [token for [token] in tokens.tolist()]
+    if sampled and min(sampled) < 0:  # every token was forbidden
+        tokens = tokens.clamp(min=0)
+        sampled = [max(token, 0) for token in sampled]
     probabilities = drawn_from.float().softmax(dim=-1)  # float32 [rows, vocabulary]
-    top_probabilities, top_ids = likeliest(probabilities)
     requests = [runner.requests[runner.input_batch.req_ids[row]] for row in rows]
     return {
         "logits": brief(logits),
         "rows": rows.copy(),
         "requests": [request.req_id for request in requests],
-        "processors": [processors_of(one.sampling_params, len(one.output_token_ids)) for one in requests],
-        "tokens": tokens[:, 0].tolist(),
-        "probabilities": probabilities.gather(1, tokens)[:, 0].tolist(),
-        "top_ids": top_ids.tolist(),
-        "top_probabilities": top_probabilities.tolist(),
+        "asked": [(request.sampling_params, len(request.output_token_ids)) for request in requests],
+        "tokens": sampled,
+        "probabilities": [probability for [probability] in probabilities.gather(1, tokens).tolist()],
+        "likeliest": likeliest(probabilities),
     }
 
 

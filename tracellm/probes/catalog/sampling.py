@@ -6,15 +6,16 @@ logits is read off its request's parameters, and what that did is counted in the
 
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from math import inf
+from typing import Any, NamedTuple
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
-__all__ = ["CANDIDATES", "ENTRIES", "changed_parameters", "likeliest", "processors_of"]
+__all__ = ["CANDIDATES", "ENTRIES", "Likeliest", "changed_parameters", "likeliest", "processors_of"]
 
 CANDIDATES = 5
 """How many of the likeliest tokens are told."""
@@ -109,39 +110,69 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     if metadata.temperature is None and not _changes_logits(metadata):
         return drawn  # from the model's own, which the runner's `_sample` tells
     probabilities = kept.softmax(dim=-1)
-    top_probabilities, top_ids = likeliest(probabilities)
     return {
         **drawn,
-        "probabilities": probabilities.gather(1, sampled[:, None])[:, 0].tolist(),
-        "top_ids": top_ids.tolist(),
-        "top_probabilities": top_probabilities.tolist(),
+        "probabilities": [probability for [probability] in probabilities.gather(1, sampled[:, None]).tolist()],
+        "likeliest": likeliest(probabilities),
     }
 
 
 def _left(kept: Any) -> list[int]:
     """How many of each row are not minus infinity; to see that none is takes a fraction of the time to count."""
-    if (kept.amin(dim=-1) > -float("inf")).all():
+    if kept.numel() and kept.amin().item() > -inf:
         return [kept.shape[-1]] * int(kept.shape[0])
-    counts: list[int] = (kept > -float("inf")).sum(dim=-1).tolist()
+    counts: list[int] = (kept > -inf).sum(dim=-1).tolist()
     return counts
 
 
-def likeliest(probabilities: Any) -> tuple[Any, Any]:
-    """The greatest five of each row and where they are: both [rows, 5].
+class Likeliest(NamedTuple):
+    """The greatest five of each row.
+
+    Attributes:
+        probabilities: the greatest first.
+        groups: the groups of neighbours with the greatest; None where `places` are the tokens' ids.
+        places: where each stands among the neighbours of `groups`, one group after the other.
+    """
+
+    probabilities: list[list[float]]
+    groups: list[list[int]] | None
+    places: list[list[int]]
+
+    def ids(self) -> list[list[int]]:
+        """The tokens that are so likely; for after the call."""
+        if self.groups is None:
+            return self.places
+        return [
+            [groups[place // _NEIGHBOURS] * _NEIGHBOURS + place % _NEIGHBOURS for place in places]
+            for groups, places in zip(self.groups, self.places, strict=True)
+        ]
+
+
+def likeliest(probabilities: Any) -> Likeliest:
+    """The greatest five of each row of [rows, vocabulary].
 
     Those of all the greatest of 64 neighbours are found first, as these are found fast; among the five best groups of
-    neighbours are the five best. That takes a third of the time of `topk` over a large vocabulary.
+    neighbours are the five best. That takes a third of the time of `topk` over a large vocabulary. The sampler waits,
+    so there are as few operations as can be.
     """
     rows, vocabulary = probabilities.shape
     count = min(CANDIDATES, vocabulary)
     if vocabulary % _NEIGHBOURS or vocabulary < _NEIGHBOURS * count:
-        found = probabilities.topk(count, dim=-1)
-        return found.values, found.indices
+        values, ids = probabilities.topk(count, dim=-1)
+        return Likeliest(values.tolist(), None, ids.tolist())
     groups = probabilities.reshape(rows, vocabulary // _NEIGHBOURS, _NEIGHBOURS)  # [rows, groups, 64]
     best = groups.amax(dim=-1).topk(count, dim=-1).indices  # [rows, 5]
-    among = groups.gather(1, best[:, :, None].expand(-1, -1, _NEIGHBOURS)).flatten(1)  # [rows, 5 * 64]
-    found = among.topk(count, dim=-1)
-    return found.values, best.gather(1, found.indices // _NEIGHBOURS) * _NEIGHBOURS + found.indices % _NEIGHBOURS
+    among = groups[_numbers(rows, best.device), best].flatten(1)  # [rows, 5 * 64]
+    values, places = among.topk(count, dim=-1)
+    return Likeliest(values.tolist(), best.tolist(), places.tolist())
+
+
+@lru_cache(maxsize=256)
+def _numbers(rows: int, device: Any) -> Any:
+    """0, 1, 2, ... as int64 [rows, 1]."""
+    import torch
+
+    return torch.arange(rows, device=device)[:, None]
 
 
 def _changes_logits(metadata: Any) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from tracellm.probes.catalog.helpers import argument, inherited, plain
 from tracellm.probes.catalog.runner import sampled_attributes
+from tracellm.probes.catalog.sampling import Likeliest, processors_of
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -121,7 +122,7 @@ def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, A
             ledger.queued.discard(request_id)
     if "sampled" in given:
         told.update(sampled_attributes(given["sampled"], ledger.decode))
-        told[names.STEP_CANDIDATES] = _candidates(given["sampled"], ledger.decode)
+        told[names.STEP_CANDIDATES] = _candidates(given["sampled"]["likeliest"], ledger.decode)
         _tell_drawn(told, given["sampled"], given.get("drawn"), ledger)
 
 
@@ -178,21 +179,26 @@ def _blocks(groups: list[list[int]], num_cached: int) -> tuple[str, str]:
 
 def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledger: Ledger) -> None:
     """What acted on the logits before the tokens were drawn, and what that left; nothing where nothing acted."""
-    if not any(sampled["processors"]):
+    processors = [processors_of(params, num_output_tokens) for params, num_output_tokens in sampled["asked"]]
+    if not any(processors):
         return
-    told[names.STEP_PROCESSORS] = [" ".join(processors) for processors in sampled["processors"]]
-    if drawn is not None:
-        of_rows = {key: [values[row] for row in sampled["rows"]] for key, values in drawn.items() if key != "logits"}
-        told[names.STEP_LEFT] = of_rows["left"]
-        chances = of_rows if "probabilities" in of_rows else sampled  # the model's own were not changed
-        told[names.STEP_DRAWN_PROBS] = [round(probability, 6) for probability in chances["probabilities"]]
-        told[names.STEP_DRAWN_CANDIDATES] = _candidates(chances, ledger.decode)
+    told[names.STEP_PROCESSORS] = [" ".join(of_row) for of_row in processors]
+    if drawn is None:
+        return
+    rows, chances, candidates = sampled["rows"], sampled["probabilities"], told[names.STEP_CANDIDATES]
+    told[names.STEP_LEFT] = [drawn["left"][row] for row in rows]
+    if "probabilities" in drawn:  # else the model's own were not changed
+        chances = [drawn["probabilities"][row] for row in rows]
+        of_all = _candidates(drawn["likeliest"], ledger.decode)
+        candidates = [of_all[row] for row in rows]
+    told[names.STEP_DRAWN_PROBS] = [round(probability, 6) for probability in chances]
+    told[names.STEP_DRAWN_CANDIDATES] = candidates
 
 
-def _candidates(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> list[str]:
+def _candidates(likeliest: Likeliest, decode: Callable[[int], str] | None) -> list[str]:
     """Of each row the likeliest tokens as JSON, `[[token id, text, probability], ...]`."""
     rows = []
-    for ids, probabilities in zip(sampled["top_ids"], sampled["top_probabilities"], strict=True):
+    for ids, probabilities in zip(likeliest.ids(), likeliest.probabilities, strict=True):
         texts = map(decode, ids) if decode else [""] * len(ids)
         rows.append([*zip(ids, texts, probabilities, strict=True)])
     try:  # all at once takes a third of the time
