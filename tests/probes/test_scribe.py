@@ -145,15 +145,16 @@ def test_most_calls_have_no_span():
 def test_memory_of_a_scribe_is_bounded():
     """Of facts that never come again only so many are remembered."""
     scribe = Scribe(made(), Listeners([], told), told)
-    kind = probes()[0]
-    calls = range(ROOT + 1, ROOT + 25_000)
-    scribe.write([(kind, call, ROOT, None, None, 1, 2, 2, (call, -call, call), None) for call in calls], Written())
+    known, unknown = probes()[:2]
+    for call in range(ROOT + 1, ROOT + 25_000):
+        for kind, facts in ((known, (call, -call, call)), (unknown, ((call,), (), call))):
+            scribe.write([(kind, call, ROOT, None, None, 1, 2, 2, facts, None)], Written())
     [plans] = scribe._plans.values()
-    [plan] = plans.values()
-    assert plan.told is not None
-    assert len(plan.told) <= 20_000
-    assert plan.in_words is not None
-    assert max(len(values) for values in plan.in_words._parameters) <= 2_000
+    assert 0 < len(plans[unknown][None].told) <= 20_000
+    in_words = plans[known][None].in_words
+    assert in_words is not None
+    assert max(len(values) for values in in_words._parameters) <= 2_000
+    assert len(scribe._ids) < 70_000
 
 
 def test_candidates_of_rows_without_a_number_are_told():

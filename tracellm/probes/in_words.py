@@ -5,6 +5,7 @@ the text that they become.
 """
 
 from collections.abc import Sequence
+from operator import getitem
 from typing import Any
 
 from tracellm.probes.brief import write
@@ -26,19 +27,18 @@ class InWords:
 
     def __call__(self, facts: Any) -> str:
         """The text of these facts, each attribute with a comma before it."""
-        *given, result = facts
-        arguments = [text for texts, value in zip(self._parameters, given, strict=True) if (text := texts[value])]
-        told = f"{_BEFORE}{','.join(arguments)}{_AFTER}" if arguments else ""
-        return told + self._results[result]
+        result = self._results[facts[-1]]
+        given = "".join(map(getitem, self._parameters, facts))  # there is no parameter for the result
+        return f"{_BEFORE}{given[1:]}{_AFTER}{result}" if given else result
 
 
 class _Remembered(dict[Any, str]):
-    """Makes the text of a value that it has not met."""
+    """Makes the text of a value that it has not met, with a comma before it; nothing of what is not worth telling."""
 
     def __missing__(self, value: Any) -> str:
-        text = self._text(value)
-        if len(self) < _MOST_VALUES:
-            self[value] = text
+        if len(self) >= _MOST_VALUES:
+            self.clear()
+        text = self[value] = self._text(value)
         return text
 
     def _text(self, value: Any) -> str:
@@ -51,7 +51,7 @@ class _Arguments(_Remembered):
         self._parameter = parameter
 
     def _text(self, value: Any) -> str:
-        return "" if value is ABSENT else value_text(f"{self._parameter}={write(value)}")
+        return "" if value is ABSENT else f",{value_text(f'{self._parameter}={write(value)}')}"
 
 
 class _Results(_Remembered):

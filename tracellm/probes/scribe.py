@@ -2,7 +2,7 @@
 
 Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. They have nothing to tell but
 arguments and a result in short, and these are the same again and again. So what is alike in all calls of a function is
-made once (a `_Plan`), what is alike in all calls with the same facts is remembered there, and a call's text is put
+made once (a `_Plan`), what calls with the same facts say of them is remembered there, and a call's text is put
 together of these, two ids and two times. Whatever is more than that goes the long way: build.py makes a span of it.
 
 Both ways end in the same text; a test compares them.
@@ -27,6 +27,7 @@ __all__ = ["Scribe", "Written"]
 _MEMORY = 20_000  # facts, of half a kilobyte each
 _MOST_PLANS = 10_000
 _MOST_PLACES = 1_000
+_MOST_IDS = 65_536
 
 
 @dataclass(slots=True)
@@ -47,23 +48,59 @@ class _Plan:
     Attributes:
         name, attributes: of their Form.
         alike: these attributes as they are.
-        told: the text of what facts tell besides, where they came before; None: each call goes the long way.
-        in_words: that text, for any facts; None: it is made of attributes.
+        latest, rest: the facts of the last call, and all that its text has after its times: calls are like the one
+            before more often than not, and that is seen in half the time that it takes to look them up.
+        in_words: the text of any facts; None: it is made of attributes.
+        told: in that case, the text of those that came before.
     """
 
-    __slots__ = ("alike", "attributes", "in_words", "name", "told")
+    __slots__ = ("alike", "attributes", "in_words", "latest", "name", "rest", "told")
 
     def __init__(self, alike: dict[str, Any], form: Form, in_words: InWords | None) -> None:
         self.alike = alike
         self.name, self.attributes = form
-        self.told: dict[Any, str] | None = {}
         self.in_words = in_words
+        self.latest: Any = _NOTHING
+        self.rest = ""
+        self.told: dict[Any, str] = {}
 
 
+class _Nothing:
+    """What no facts are equal to, whatever these are."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_NOTHING = _Nothing()
 _LONG_WAY = _Plan({}, Form("", ""), None)
-_LONG_WAY.told = None
 
-Plans = dict[tuple[Probe, type | None], _Plan]
+Plans = dict[Probe, dict[type | None, _Plan]]
+
+
+class _Ids(dict[int, str]):
+    """Span ids by the number of the call: each is wanted again for the calls within.
+
+    Their texts are made many at a time, which is a fifth of the work: numbers that follow each other differ in the last
+    two digits.
+    """
+
+    def __init__(self, offset: int) -> None:
+        super().__init__()
+        self._offset = offset
+
+    def __missing__(self, call: int) -> str:
+        if len(self) > _MOST_IDS:
+            self.clear()
+        span = call + self._offset
+        begin, first = f"{span >> 8:014x}", call - (span & 0xFF)
+        self.update(enumerate([begin + last for last in _LAST_DIGITS], first))
+        return self[call]
+
+
+_LAST_DIGITS = [f"{number:02x}" for number in range(256)]
 
 
 class Scribe:
@@ -75,17 +112,19 @@ class Scribe:
         self._tell = tell
         self._plans: dict[str | None, Plans] = {}  # by the thread's name
         self._outer: dict[tuple[str, str | None], tuple[str, str]] = {}
-        self._remembered = 0
+        self._remembered = self._planned = 0
+        self._offset, self._ids = 0, _Ids(0)
 
     def write(self, records: Iterable[Record | Note | Made | Told], written: Written) -> list[Span]:
         """Add the texts of what these records tell to what is `written`; the spans that listeners may want to hear."""
         builder = self._builder
         (first, offset), root, shift = builder.origin, builder.root, builder.shift_ns
-        given, users = builder.given, builder.told
+        if offset != self._offset:
+            self._offset, self._ids = offset, _Ids(offset)
+        ids, given, users = self._ids, builder.given, builder.told
+        texts, calls, parents = written.texts, written.calls, written.parents
         spans: list[Span] = []
-        add_text, add_call, add_parent = written.texts.append, written.calls.append, written.parents.append
         before: Place | str | None = "none yet"
-        short_way = 0
         for record in records:
             try:  # what is no call has fewer fields, and is rare: Note, Made, Told
                 probe, call, parent, place, owner, start, end, _, facts, error = record  # type: ignore[misc]
@@ -96,29 +135,25 @@ class Scribe:
                 before = place
                 plans, trace, outermost = self._where(place)
                 is_outside = builder.is_outside(place)
-            plan = plans.get((probe, owner)) or self._plan(plans, probe, owner, place)
-            told = plan.told
+            try:
+                plan = plans[probe][owner]
+            except KeyError:
+                plan = self._plan(plans, probe, owner, place)
             of_other = parent < first and (parent >= root or call < first or is_outside)
-            if told is None or error is not None or of_other or (users and call in users):
+            if plan is _LONG_WAY or error is not None or of_other or (users and call in users):
+                rest = None
+            else:
+                rest = plan.rest if plan.latest == facts else self._rest(plan, probe, facts)
+            if rest is None:
                 spans += self._write_long(record, written)
                 continue
-            try:
-                more: str | None = told[facts]
-            except (KeyError, TypeError):
-                if (more := self._more(plan, probe, facts)) is None:
-                    spans += self._write_long(record, written)
-                    continue
-            if given and (gifts := given.pop(call, None)):
-                builder.pass_on(probe, parent, gifts)
-            above = f"{PARENT}{'%016x' % (parent + offset)}" if parent >= first else outermost
-            add_text(
-                f"{trace}{'%016x' % (call + offset)}{above}{plan.name}{start + shift}{ENDED}{end + shift}"
-                f"{plan.attributes}{more}"
-            )
-            add_call(call)
-            add_parent(parent)
-            short_way += 1
-        builder.calls += short_way
+            if given and call in given:
+                builder.pass_on(probe, parent, given.pop(call))
+            above = f"{PARENT}{ids[parent]}" if parent >= first else outermost
+            texts.append(f"{trace}{ids[call]}{above}{plan.name}{start + shift}{ENDED}{end + shift}{rest}")
+            calls.append(call)
+            parents.append(parent)
+            builder.calls += 1
         return spans
 
     def write_spans(self, spans: Iterable[Span], written: Written) -> list[Span]:
@@ -164,35 +199,41 @@ class Scribe:
             in_words = _in_words(probe)
             with suppress(Exception):  # of which write_spans will tell
                 plan = _Plan(alike, form(name, self._builder.public(alike)), in_words)
-        if sum(map(len, self._plans.values())) >= _MOST_PLANS:
+        if self._planned >= _MOST_PLANS:
+            self._planned = 0
             for one in self._plans.values():
                 one.clear()
-        plans[probe, owner] = plan
+        plans.setdefault(probe, {})[owner] = plan
+        self._planned += 1
         return plan
 
-    def _more(self, plan: _Plan, probe: Probe, facts: Any) -> str | None:
-        """The text of what these facts tell besides what is alike; None where it cannot be told in short."""
-        if plan.told is None:
-            return None
+    def _rest(self, plan: _Plan, probe: Probe, facts: Any) -> str | None:
+        """What the text of a call with these facts ends in; None where they cannot be told in short."""
         if plan.in_words is not None and facts is not None:
-            text = plan.in_words(facts) + LAST
-        elif (more := self._builder.more(probe, facts, plan.alike)) is None:
+            plan.rest = f"{plan.attributes}{plan.in_words(facts)}{LAST}"
+            plan.latest = facts
+            return plan.rest
+        try:
+            return plan.told[facts]
+        except (KeyError, TypeError):  # or it has no hash
+            return self._learn(plan, probe, facts)
+
+    def _learn(self, plan: _Plan, probe: Probe, facts: Any) -> str | None:
+        more = self._builder.more(probe, facts, plan.alike)
+        if more is None:
             return None
-        else:
-            text = f",{attributes_text(more)}{LAST}" if more else LAST
+        rest = f"{plan.attributes},{attributes_text(more)}{LAST}" if more else plan.attributes + LAST
         if self._remembered >= _MEMORY:
             self._forget()
-        try:
-            plan.told[facts] = text
+        with suppress(TypeError):
+            plan.told[facts] = rest
             self._remembered += 1
-        except TypeError:  # it has no hash
-            pass
-        return text
+        return rest
 
     def _forget(self) -> None:
         for plans in self._plans.values():
-            for plan in plans.values():
-                if plan.told is not None:
+            for of_probe in plans.values():
+                for plan in of_probe.values():
                     plan.told.clear()
         self._remembered = 0
 
