@@ -160,19 +160,21 @@ def likeliest(probabilities: Any) -> Likeliest:
     if vocabulary % _NEIGHBOURS or vocabulary < _NEIGHBOURS * count:
         values, ids = probabilities.topk(count, dim=-1)
         return Likeliest(values.tolist(), None, ids.tolist())
-    groups = probabilities.reshape(rows, vocabulary // _NEIGHBOURS, _NEIGHBOURS)  # [rows, groups, 64]
-    best = groups.amax(dim=-1).topk(count, dim=-1).indices  # [rows, 5]
-    among = groups[_numbers(rows, best.device), best].flatten(1)  # [rows, 5 * 64]
+    groups = probabilities.reshape(-1, _NEIGHBOURS)  # [rows * groups of a row, 64]
+    num_groups = vocabulary // _NEIGHBOURS
+    best = groups.amax(dim=-1).view(rows, num_groups).topk(count, dim=-1).indices  # [rows, 5]
+    of_rows = (best + _first_groups(rows, num_groups, best.device)).flatten()  # [rows * 5]
+    among = groups.index_select(0, of_rows).view(rows, count * _NEIGHBOURS)
     values, places = among.topk(count, dim=-1)
     return Likeliest(values.tolist(), best.tolist(), places.tolist())
 
 
 @lru_cache(maxsize=256)
-def _numbers(rows: int, device: Any) -> Any:
-    """0, 1, 2, ... as int64 [rows, 1]."""
+def _first_groups(rows: int, num_groups: int, device: Any) -> Any:
+    """The number of each row's first group, int64 [rows, 1]."""
     import torch
 
-    return torch.arange(rows, device=device)[:, None]
+    return (torch.arange(rows, device=device) * num_groups)[:, None]
 
 
 def _changes_logits(metadata: Any) -> bool:
