@@ -72,14 +72,16 @@ def _complete_sample(ledger: Ledger, span: Span, facts: Any, given: dict[str, An
 
 
 def sampled_attributes(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> dict[str, Any]:
-    """Who got which token, as attributes."""
-    told = {
-        names.STEP_SAMPLED: sampled["requests"],
-        names.STEP_SAMPLED_IDS: sampled["tokens"],
-        names.STEP_SAMPLED_PROBS: [round(probability, 6) for probability in sampled["probabilities"]],
-    }
-    if decode is not None:
-        told[names.STEP_SAMPLED_TEXTS] = [decode(token) for token in sampled["tokens"]]
+    """Who got which token, as attributes; they are made once for the two spans that have them."""
+    if "told" not in sampled:
+        sampled["told"] = {
+            names.STEP_SAMPLED: sampled["requests"],
+            names.STEP_SAMPLED_IDS: sampled["tokens"],
+            names.STEP_SAMPLED_PROBS: [round(probability, 6) for probability in sampled["probabilities"]],
+        }
+        if decode is not None:
+            sampled["told"][names.STEP_SAMPLED_TEXTS] = [*map(decode, sampled["tokens"])]
+    told: dict[str, Any] = sampled["told"]
     return told
 
 
