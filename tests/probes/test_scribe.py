@@ -50,6 +50,7 @@ def probes() -> list[Probe]:
         Probe("some", "kernel", span_name="some", capture=any_capture, attributes=any_attributes),
         Probe("method", receiver="self", **shared),
         Probe("giver", span_name="giver", gives=lambda facts: {"gave": 1}, gives_to=("Taker.take",), **shared),
+        Probe("timed", span_name="timed", timed=True, level="step", attributes=lambda facts: {"list": [*facts]}),
         Probe("take", defined="Taker.take", span_name="take", observe=_observe, **shared),
         Probe(
             "own", span_name="own", users_attributes=lambda facts: {"k": "text", "n": 2, names.RESULT: "x"}, **shared
@@ -86,13 +87,14 @@ def records(draw: st.DrawFn) -> list[Any]:
     for call in range(ROOT + 1, ROOT + 1 + draw(st.integers(1, 12))):
         probe = draw(st.sampled_from(kinds))
         fact = None if draw(st.booleans()) else facts[probe.method == "some"]
+        if probe.method == "timed" and fact is not None:
+            fact = draw(st.lists(st.integers(0, 3)))  # which has no hash
         error = remember(ValueError("said")) if draw(st.integers(0, 5)) == 0 else None
         owner = draw(st.sampled_from([None, int, Span]))
         parent = draw(st.integers(0, call))
         start = draw(st.integers(0, 10**12))
-        told.append(
-            (probe, call, parent, draw(st.sampled_from(PLACES)), owner, start, start + 5, start + 6, fact, error)
-        )
+        place, captured = draw(st.sampled_from(PLACES)), start + 6 if probe.timed else start + 5
+        told.append((probe, call, parent, place, owner, start, start + 5, captured, fact, error))
     if draw(st.booleans()):
         told.append(Note(lambda ledger, facts: ledger.ended("0", 5, facts), "stop"))
     return told
@@ -128,7 +130,7 @@ def test_both_ways_end_in_the_same_text(calls: list[Any], text: bool, listens: b
         assert written.texts == expected
         assert len(written.calls) == len(written.parents) == len(expected)
         assert len(spans) == len(expected) or not listens
-    assert (short.calls, short.given) == (long.calls, long.given)
+    assert (short.calls, short.given, short.capture_ns) == (long.calls, long.given, long.capture_ns)
 
 
 def test_most_calls_have_no_span():

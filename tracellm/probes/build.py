@@ -135,6 +135,15 @@ class Builder:
         yield self._publish(span)
         yield from map(self._publish, self.ledger.take_ended())
 
+    def count(self, record: Record) -> None:
+        """Of a call that has no span: how long it took to capture what is told of it, and what it gives."""
+        probe, call, parent, _, _, _, end, captured, facts, _ = record
+        self.capture_ns += captured - end
+        if given := self.given.pop(call, None):  # what it passes on comes before what it gives
+            self.pass_on(probe, parent, given)
+        if facts is not None and probe.gives is not None:
+            self._give(probe, parent, facts)
+
     def unfinished(self, calls: Mapping[int, Open | Made]) -> Iterator[Span]:
         """Spans without an end of these calls, once each, and of the requests under way."""
         for call, one in calls.items():

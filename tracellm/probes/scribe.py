@@ -52,14 +52,18 @@ class _Plan:
             before more often than not, and that is seen in half the time that it takes to look them up.
         in_words: the text of any facts; None: it is made of attributes.
         told: in that case, the text of those that came before.
+        is_counted: each call has something for others as well (Builder.count).
     """
 
-    __slots__ = ("alike", "attributes", "in_words", "latest", "name", "rest", "told")
+    __slots__ = ("alike", "attributes", "in_words", "is_counted", "latest", "name", "rest", "told")
 
-    def __init__(self, alike: dict[str, Any], form: Form, in_words: InWords | None) -> None:
+    def __init__(
+        self, alike: dict[str, Any], form: Form, in_words: InWords | None = None, is_counted: bool = False
+    ) -> None:
         self.alike = alike
         self.name, self.attributes = form
         self.in_words = in_words
+        self.is_counted = is_counted
         self.latest: Any = _NOTHING
         self.rest = ""
         self.told: dict[Any, str] = {}
@@ -75,7 +79,7 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
-_LONG_WAY = _Plan({}, Form("", ""), None)
+_LONG_WAY = _Plan({}, Form("", ""))
 
 Plans = dict[Probe, dict[type | None, _Plan]]
 
@@ -143,7 +147,7 @@ class Scribe:
             if plan is _LONG_WAY or error is not None or of_other or (users and call in users):
                 rest = None
             else:
-                rest = plan.rest if plan.latest == facts else self._rest(plan, probe, facts)
+                rest = plan.rest if plan.latest == facts else self._rest(plan, record)  # type: ignore[arg-type]
             if rest is None:
                 spans += self._write_long(record, written)
                 continue
@@ -194,11 +198,11 @@ class Scribe:
     def _plan(self, plans: Plans, probe: Probe, owner: type | None, place: Place | None) -> _Plan:
         plan = _LONG_WAY
         name, alike = self._builder.alike(probe, owner, None if place is None else place.thread_name)
-        tells_more = probe.timed or probe.observe is not None or probe.gives is not None
-        if not tells_more and not self._listeners.want(name):
-            in_words = _in_words(probe)
+        if probe.observe is None and not self._listeners.want(name):
+            is_counted = probe.timed or probe.gives is not None
+            in_words = None if is_counted else _in_words(probe)
             with suppress(Exception):  # of which write_spans will tell
-                plan = _Plan(alike, form(name, self._builder.public(alike)), in_words)
+                plan = _Plan(alike, form(name, self._builder.public(alike)), in_words, is_counted)
         if self._planned >= _MOST_PLANS:
             self._planned = 0
             for one in self._plans.values():
@@ -207,22 +211,29 @@ class Scribe:
         self._planned += 1
         return plan
 
-    def _rest(self, plan: _Plan, probe: Probe, facts: Any) -> str | None:
-        """What the text of a call with these facts ends in; None where they cannot be told in short."""
+    def _rest(self, plan: _Plan, record: Record) -> str | None:
+        """What this call's text ends in; None where that cannot be told in short."""
+        probe, facts = record[0], record[8]
         if plan.in_words is not None and facts is not None:
             plan.rest = f"{plan.attributes}{plan.in_words(facts)}{LAST}"
             plan.latest = facts
             return plan.rest
         try:
-            return plan.told[facts]
+            rest: str | None = plan.told[facts]
         except (KeyError, TypeError):  # or it has no hash
-            return self._learn(plan, probe, facts)
+            rest = self._learn(plan, probe, facts)
+        if plan.is_counted and rest is not None:
+            self._builder.count(record)
+        return rest
 
     def _learn(self, plan: _Plan, probe: Probe, facts: Any) -> str | None:
         more = self._builder.more(probe, facts, plan.alike)
         if more is None:
             return None
-        rest = f"{plan.attributes},{attributes_text(more)}{LAST}" if more else plan.attributes + LAST
+        try:
+            rest = f"{plan.attributes},{attributes_text(more)}{LAST}" if more else plan.attributes + LAST
+        except Exception:  # of which write_spans will tell
+            return None
         if self._remembered >= _MEMORY:
             self._forget()
         with suppress(TypeError):
