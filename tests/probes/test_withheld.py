@@ -1,5 +1,8 @@
 """What waits for the call around it before it is written."""
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tracellm.probes.scribe import Written
 from tracellm.probes.withheld import Withheld
 
@@ -54,3 +57,25 @@ def test_what_has_ended_is_no_longer_told_of_as_being_under_way():
     told_open = {2, 3}
     assert Withheld(1, told_open).release(written(("ended", 3, 2))) == ["ended"]
     assert told_open == {2}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=100, max_size=300), st.integers(1, 150))
+def test_whatever_is_written_has_its_parent(depths: list[int], size: int):
+    """However the calls lie within each other, and in parts of whatever size they come, none is there before another
+    that it is within, and in the end all are there, once."""
+    stack: list[int] = []
+    calls: list[tuple[str, int, int]] = []
+    for call, depth in enumerate([*depths, 0], 1):
+        while len(stack) > depth:  # these end
+            number = stack.pop()
+            calls.append((str(number), number, stack[-1] if stack else 0))
+        stack.append(call)
+    parents = {text: str(parent) for text, _, parent in calls}
+    withheld = Withheld(1, set())
+    there: list[str] = []
+    for begin in range(0, len(calls), size):
+        there += withheld.release(written(*calls[begin : begin + size]))
+        assert {parents[text] for text in there} - {"0"} <= set(there)
+    assert len(withheld) == 0
+    assert sorted(there) == sorted(parents)

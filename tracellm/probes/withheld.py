@@ -15,6 +15,8 @@ __all__ = ["Withheld"]
 _LOOKS = 2
 """After so many looks a call is told of as being under way, or has ended before."""
 _MOST_LATE = 10_000
+_BLOCK = 32
+"""So many calls are looked at in one go."""
 
 
 class Withheld:
@@ -38,8 +40,8 @@ class Withheld:
     def release(self, written: Written) -> list[str]:
         """Of these and of those that wait, the texts to write now, in the order they ended."""
         ended = set(written.calls)
-        self._told_open -= ended
-        self._late -= ended
+        self._told_open -= self._told_open & ended  # few of many
+        self._late -= self._late & ended
         missing = [call for call in set(written.parents) - ended if self._is_waited_for(call)]
         come = [call for call in self._waiting if call in ended or not self._is_waited_for(call)]
         if not missing and not come:
@@ -78,8 +80,9 @@ class Withheld:
         """What may go, and for which call each of the others has to wait, and now does."""
         waits_for = {call: call for call in missing}
         staying: dict[int, list[str]] = {call: [] for call in missing}
+        begin = _begin_within(min(missing), written.parents)
         going: list[str] = []
-        backwards = zip(written.calls[::-1], written.parents[::-1], written.texts[::-1], strict=True)
+        backwards = zip(*(reversed(of[begin:]) for of in (written.calls, written.parents, written.texts)), strict=True)
         for call, parent, text in backwards:
             if (other := waits_for.get(parent)) is None:  # a parent comes after its children: here before them
                 going.append(text)
@@ -88,4 +91,12 @@ class Withheld:
                 staying[other].append(text)
         for call, texts in staying.items():
             self._waiting.setdefault(call, []).extend(reversed(texts))
-        return going[::-1], waits_for
+        return written.texts[:begin] + going[::-1], waits_for
+
+
+def _begin_within(call: int, parents: list[int]) -> int:
+    """Up to where none is within this call: all have parents that began before. To a block, for that is quicker."""
+    begin = 0
+    while begin < len(parents) and max(parents[begin : begin + _BLOCK]) < call:
+        begin += _BLOCK
+    return begin
