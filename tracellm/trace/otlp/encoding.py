@@ -195,10 +195,11 @@ def _values(values: Sequence[Any]) -> str:
     if kinds == {str}:
         return '{"stringValue":' + _strings(values, '},{"stringValue":') + "}"
     if kinds == {int} and min(values) in _INT64 and max(values) in _INT64:
-        return '{"intValue":"' + '"},{"intValue":"'.join(map(str, values)) + '"}'
+        return '{"intValue":"' + _numbers(values).replace(",", '"},{"intValue":"') + '"}'
     if kinds == {float}:
-        number = repr if math.isfinite(sum(values)) else _number  # a sum of finite ones that is too great is not
-        return '{"doubleValue":' + '},{"doubleValue":'.join(map(number, values)) + "}"
+        # If the sum is finite so are all; and if it is not, although they are, they are written one by one.
+        numbers = _numbers(values) if math.isfinite(sum(values)) else ",".join(map(_number, values))
+        return '{"doubleValue":' + numbers.replace(",", '},{"doubleValue":') + "}"
     return ",".join(map(value_text, values))
 
 
@@ -209,6 +210,10 @@ def _strings(values: Sequence[str], between: str) -> str:
         if text.count("\0") == len(values) - 1 and _ESCAPED_ZERO not in text:
             return _string(text).replace(_ESCAPED_ZERO, f'"{between}"')
     return between.join(map(_short, values))
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return msgspec.json.encode(values).decode()[1:-1]
 
 
 def _number(value: float) -> str:
