@@ -45,7 +45,7 @@ def _found() -> dict[Entry, list[str]]:
     installation = _Found()
     installation.start()
     installation.stop()
-    return {entry: list(found) for entry, found in installation.spans.items()}
+    return {entry: sorted(found) for entry, found in installation.spans.items()}  # in whatever order they were imported
 
 
 def known_spans() -> dict[str, Entry]:
