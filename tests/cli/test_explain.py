@@ -66,7 +66,7 @@ def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, expl
     assert re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", told["started_at"])
     assert {"python", "torch", "transformers"} <= told["versions"].keys()
     assert told["host"]["cpus"] == os.cpu_count()
-    recorded = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
+    recorded: dict[str, object] = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
     assert told["options"] == {"text": True, "lang": "en", **recorded}
     assert told["probes"]["installed"] > 50
     assert told["probes"]["missing"] == []
