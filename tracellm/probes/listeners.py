@@ -18,8 +18,9 @@ class Listener(Protocol):
 
     Attributes:
         names: the names of the spans that it wants to hear; None: all. Besides these it is told of each span that has
-            more to tell than a call's arguments and result, such as a request's life, a step, or an error; it picks out
-            what it needs. The fewer spans somebody wants to hear, the less a recording costs.
+            more to tell than a call's arguments and result, such as a request's life, a step, an error, or what the
+            catalog has attributes for, except what is told again by a step; it picks out what it needs. The fewer spans
+            somebody wants to hear, the less a recording costs.
         title: what it is called when it has failed: `the live log`.
     """
 
@@ -43,9 +44,9 @@ class Listeners:
         self._listeners = list(listeners)
         self._tell = tell
 
-    def want(self, name: str) -> bool:
-        """Does one of them want each span of this name?"""
-        return any(one.names is None or name in one.names for one in self._listeners)
+    def want(self, name: str, tells_more: bool = False) -> bool:
+        """Does one of them want each span of this name, which may tell more than arguments and result?"""
+        return any(tells_more or one.names is None or name in one.names for one in self._listeners)
 
     def hear(self, spans: Sequence[Span]) -> None:
         """These have ended."""

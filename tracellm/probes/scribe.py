@@ -198,7 +198,7 @@ class Scribe:
     def _plan(self, plans: Plans, probe: Probe, owner: type | None, place: Place | None) -> _Plan:
         plan = _LONG_WAY
         name, alike = self._builder.alike(probe, owner, None if place is None else place.thread_name)
-        if probe.observe is None and not self._listeners.want(name):
+        if probe.observe is None and not self._listeners.want(name, probe.timed and probe.gives is None):
             is_counted = probe.timed or probe.gives is not None
             in_words = None if is_counted else _in_words(probe)
             with suppress(Exception):  # of which write_spans will tell
