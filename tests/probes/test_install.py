@@ -12,6 +12,7 @@ from tests.probes.tracing import outline, record
 from tracellm.probes.selection import Selection, file_of
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Entry
+from tracellm.trace.run_folder import RunFolder
 
 SOURCE = """
 class Base:
@@ -250,3 +251,20 @@ def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
 
     record(tmp_path / "run", run, catalog)
     assert seen == [{"x": 1}, {"x": 1}]
+
+
+def test_a_function_may_have_another_name_in_another_version(module: Any, tmp_path: Path):
+    """Of an entry's names the first that is there is wrapped; it is missing when none of them is, and only then."""
+    entries = [
+        entry("Thing.renamed", other_targets=("thing.parts:Other.overridden", "thing.parts:Base.overridden")),
+        entry("gone", other_targets=("thing.nowhere:gone", "thing.parts:Gone.gone")),
+        Entry("thing.nowhere:helper", "request", other_targets=("thing.parts:helper",)),
+    ]
+    recording = Recording(tmp_path / "run", catalog=entries)
+    with recording:
+        module.Other().overridden()
+        module.Base().overridden()
+        module.helper(1)
+    trace = RunFolder.open(tmp_path / "run").trace
+    assert outline(trace) == "python\n  Other.overridden\n  helper"
+    assert recording.stats["missing"] == ["thing.parts:gone"]

@@ -27,7 +27,6 @@ class Installation:
 
     Attributes:
         installed: how many functions are wrapped.
-        missing: targets that were looked for and not found.
     """
 
     def __init__(self, entries: Iterable[Entry], selection: Selection, problems: list[Mistake]) -> None:
@@ -35,17 +34,19 @@ class Installation:
         self._by_module: dict[str, list[Entry]] = {}
         entries = list(entries)
         chosen = chosen_targets(selection, entries)
-        self._chosen = {path_of(target) for target in chosen}
+        self._chosen = {path_of(target) for entry in entries if entry.target in chosen for target in entry.targets}
         self._unchosen = {entry.target for entry in entries} - chosen
         for entry in entries:
             if selection.reaches(entry.level):
-                self._by_module.setdefault(entry.target.partition(":")[0], []).append(entry)
+                for module in dict.fromkeys(target.partition(":")[0] for target in entry.targets):
+                    self._by_module.setdefault(module, []).append(entry)
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
         self._problems = problems
         self._originals: dict[tuple[Any, str], Any] = {}
         self._left_out: dict[tuple[Any, str], Entry] = {}
         self._hook = ImportHook(self._wanted, self._install_module)
-        self.missing: list[str] = []
+        self._found: set[str] = set()
+        self._lacking: dict[str, None] = {}
 
     @property
     def installed(self) -> int:
@@ -80,21 +81,32 @@ class Installation:
         return module_name in self._by_module or any(fnmatchcase(module_name, one) for one in self._patterns)
 
     def _install_module(self, module: ModuleType) -> None:
-        for entry in self._by_module.get(module.__name__, ()):
-            self._install_entry(entry, module)
-        for pattern in self._patterns:
-            if fnmatchcase(module.__name__, pattern):
-                for entry in self._by_module[pattern]:
-                    self._install_entry(entry, module)
+        for name in (module.__name__, *self._patterns):
+            if fnmatchcase(module.__name__, name):
+                for entry in self._by_module.get(name, ()):
+                    self._install_entry(entry, name, module)
         for place, entry in list(self._left_out.items()):  # the module may have a class that inherits it, and is chosen
             self._install_at(place, entry)
 
-    def _install_entry(self, entry: Entry, module: ModuleType) -> None:
-        found = "*" in entry.target.partition(":")[0]  # such an entry is about whichever modules have it
-        for place in _places(module, path_of(entry.target)):
-            found = self._install_at(place, entry)
-        if not found and entry.target not in self.missing and self._chooses(entry, module):
-            self.missing.append(entry.target)
+    def _install_entry(self, entry: Entry, name: str, module: ModuleType) -> None:
+        """Wrap what the entry is about in a module that it calls `name`, under the first of its names that is there."""
+        found = "*" in name  # such an entry is about whichever modules have it
+        for target in (one for one in entry.targets if one.partition(":")[0] == name):
+            here = False
+            for place in _places(module, path_of(target)):
+                here = self._install_at(place, entry)
+            if here:
+                found = True
+                break
+        if found:
+            self._found.add(entry.target)
+        elif self._chooses(entry, module):
+            self._lacking.setdefault(entry.target)
+
+    @property
+    def missing(self) -> list[str]:
+        """Targets that were looked for and not found, under no name that they may have."""
+        return [target for target in self._lacking if target not in self._found]
 
     def _install_at(self, place: tuple[Any, str], entry: Entry) -> bool:
         """Wrap the function at this place if it is chosen and is not wrapped already; False for what is no function."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.probes.build import Builder
-from tracellm.probes.catalog import CATALOG
+from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.cost import spent, together
 from tracellm.probes.decorator import own_problems
@@ -75,7 +75,7 @@ class Recording:
         listener: called with each span when it has ended, in the order in which they end, in the writer's thread.
         script: the name of the script, which its span has.
         process: what this process is in the engine.
-        catalog: what to probe; by default the engine's own catalog.
+        catalog: what to probe; by default this engine and vLLM.
         joins: the recording of another process that this one is part of.
     """
 
@@ -105,7 +105,7 @@ class Recording:
         self._ring = ring
         self._joins = joins
         self._mistakes: list[Mistake] = []
-        self._installation = Installation(CATALOG if catalog is None else catalog, self._selection, self._mistakes)
+        self._installation = Installation(EVERY_ENGINE if catalog is None else catalog, self._selection, self._mistakes)
         self._otel = OpenTelemetry(self._clock, text, lambda: self._builder, self._mistakes)
         self._patches = Patches({**THREAD_PATCHES, **process_patches(self._invitation), **self._otel.patches})
         self._parent = parse(joins["traceparent"]) if joins is not None else None

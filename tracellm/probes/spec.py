@@ -79,6 +79,8 @@ class Entry:
     Attributes:
         target: `module:Class.method` or `module:function`. `*` stands for any module below a package, or any class that
             the module defines.
+        other_targets: what the same function is called in other versions of its engine. One that is found is enough;
+            of several in one module the first is taken.
         level: how deep in the engine it sits; it is wrapped when the recording goes that deep.
         capture: what of a call is kept; by default the arguments and the result in short, tensors as shapes.
         attributes: what is made of it; goes with `capture`.
@@ -109,6 +111,12 @@ class Entry:
     loop: bool = False
     span_name: str | None = None
     also: str | None = None
+    other_targets: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All the names that its function may have."""
+        return (self.target, *self.other_targets)
 
 
 def path_of(target: str) -> str:

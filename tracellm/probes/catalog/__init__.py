@@ -10,7 +10,8 @@ knows nothing of this; where an entry and the engine disagree, a test fails.
 - `step.py`: one engine step, its scheduling and its outputs;
 - `runner.py`: the model runner; `sampling.py`: the sampler, and what it is asked for;
 - `model.py`: models and layers;
-- `kernels.py`: the operations.
+- `kernels.py`: the operations;
+- `vllm/`: the same of a real vLLM, in files of the same names.
 """
 
 from tracellm.probes.catalog import (
@@ -26,8 +27,9 @@ from tracellm.probes.catalog import (
     startup,
     step,
 )
+from tracellm.probes.catalog.vllm import CATALOG as VLLM
 
-__all__ = ["CATALOG"]
+__all__ = ["CATALOG", "EVERY_ENGINE"]
 
 CATALOG = (
     *startup.ENTRIES,
@@ -42,4 +44,8 @@ CATALOG = (
     *model.ENTRIES,
     *kernels.ENTRIES,
 )
-"""Every entry. Where two match the same function, the first counts."""
+"""Every entry for the engine of this project. Where two match the same function, the first counts."""
+
+EVERY_ENGINE = (*CATALOG, *VLLM)
+"""What a recording looks for by default, as it cannot know which engine a script will use; what is never imported costs
+nothing."""

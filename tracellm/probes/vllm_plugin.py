@@ -1,0 +1,16 @@
+"""What a vLLM calls in each of its processes: its plugin mechanism loads the entry point `vllm.general_plugins`.
+
+A process that belongs to a recording joins it here at the latest; everywhere else this does nothing, and at once.
+"""
+
+import os
+
+__all__ = ["join_recording"]
+
+
+def join_recording() -> None:
+    """Take part in the recording that this process was started in, if it does not do so already."""
+    if "TRACELLM_RECORDING" in os.environ:
+        from tracellm.probes.spawned import join
+
+        join()
