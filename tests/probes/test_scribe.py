@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tracellm.probes.brief import arguments_and_result
 from tracellm.probes.build import Builder
-from tracellm.probes.catalog.sampling import Likeliest
 from tracellm.probes.catalog.step import _candidates
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import remember
@@ -136,7 +135,7 @@ def test_both_ways_end_in_the_same_text(calls: list[Any], text: bool, listens: b
 def test_most_calls_have_no_span():
     """A call with nothing to tell but arguments and result goes the short way, unless somebody wants to hear of it."""
     kind = probes()[0]
-    call = (kind, ROOT + 1, ROOT, None, None, 1, 2, 2, (("tensor", "float32", (7, 256)), 1, None), None)
+    call = (kind, ROOT + 1, ROOT, None, None, 1, 2, 2, (("tensor", "float32", 7, 256), 1, None), None)
     for names_heard, spans in ((frozenset({"else"}), 0), (frozenset({'a "name"'}), 1), (None, 1)):
         listener = _All()
         listener.names = names_heard
@@ -161,10 +160,10 @@ def test_memory_of_a_scribe_is_bounded():
 
 def test_candidates_of_rows_without_a_number_are_told():
     """Where the logits held no number, and where a token is half a character, the likeliest tokens are JSON as well."""
-    sampled = Likeliest([[0.12345678, float("nan")], [1.0]], None, [[5, 6], [7]])
+    sampled = ([[0.12345678, float("nan")], [1.0]], None, [[5, 6], [7]])
     first, second = _candidates(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
     assert json.loads(first)[0] == [5, "a", 0.12345678]
     assert json.loads(second) == [[7, "\ud800", 1.0]]
-    sampled = Likeliest([[0.5], [0.25]], None, [[5], [6]])
+    sampled = ([[0.5], [0.25]], None, [[5], [6]])
     assert _candidates(sampled, {5: "]],[[", 6: "b"}.__getitem__) == ['[[5,"]],[[",0.5]]', '[[6,"b",0.25]]']
-    assert _candidates(Likeliest([[0.12345678]], None, [[5]]), None) == ['[[5,"",0.123457]]']
+    assert _candidates(([[0.12345678]], None, [[5]]), None) == ['[[5,"",0.123457]]']

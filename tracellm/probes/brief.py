@@ -6,18 +6,33 @@ text its length, anything else its class. `write` makes words of that later.
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracellm.probes.signature import ABSENT, Absent, Signature, signature_of
 from tracellm.probes.spec import Attributes, Capture
 from tracellm.trace import names
 
-__all__ = ["Also", "InShort", "arguments_and_result", "brief", "receiver_of", "write", "written"]
+__all__ = [
+    "NOT_GIVEN",
+    "Also",
+    "InShort",
+    "OfAny",
+    "OfNames",
+    "arguments_and_result",
+    "brief",
+    "receiver_of",
+    "write",
+    "written",
+]
 
 Brief = Any
-"""A hashable value: None, a number, or a tuple that begins with a mark."""
+"""Plain data that has a hash: None, a number, or a tuple that begins with a mark; an empty one is no value at all. Of
+classes that are not Python's own there is only a tensor's dtype, which is dearer to name than to pass on."""
 
 _TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = "tensor", "text", "sized", "object", "group", "word"
+NOT_GIVEN: Brief = ()
+"""Stands for an argument that a call did not give."""
 _SMALL_GROUP = 4
 _TOLD = frozenset(("request_id",))
 """Parameters whose text is the engine's own, and is told as it is."""
@@ -33,7 +48,7 @@ def _itself(value: Any) -> Brief:
 
 
 def _tensor(value: Any) -> Brief:
-    return (_TENSOR, value.dtype, value.shape)
+    return (_TENSOR, value.dtype, *value.shape)
 
 
 def _group(value: Any) -> Brief:
@@ -61,7 +76,7 @@ _HOW: dict[type, Callable[[Any], Brief]] = {
     dict: _sized,
     set: _sized,
     frozenset: _sized,
-    Absent: _itself,
+    Absent: lambda value: NOT_GIVEN,
 }
 
 
@@ -90,8 +105,8 @@ def write(copy: Brief) -> str:
         return str(copy)
     mark, *rest = copy
     if mark == _TENSOR:
-        dtype, shape = rest
-        return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+        dtype, *shape = rest
+        return f"{str(dtype).removeprefix('torch.')}{shape}"
     if mark == _TEXT:
         return f"str of {rest[0]}"
     if mark == _SIZED:
@@ -141,10 +156,34 @@ class InShort:
             facts = (*[_copy(name, given.get(name, ABSENT)) for name in self.names], brief(result))
         return facts if self.also is None else (self.also.call(), facts)
 
-    def pairs(self, facts: Any) -> tuple[list[tuple[str, Brief]], Brief]:
-        """The arguments that were given by their names, and the result, of what was kept (without `also`)."""
+
+@dataclass(frozen=True, slots=True)
+class OfNames:
+    """The attributes of what `InShort` kept (without `also`); each argument has the name that stands here.
+
+    It is plain data, as what `OfAny` is: who makes words of a call need not have the function at hand.
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, facts: Any) -> dict[str, Any]:
+        """The arguments that were given, by their names, and the result."""
         *given, result = facts
-        return [(name, value) for name, value in zip(self.names, given, strict=True) if value is not ABSENT], result
+        told = [(name, value) for name, value in zip(self.names, given, strict=True) if value != NOT_GIVEN]
+        return written(told, result)
+
+
+@dataclass(frozen=True, slots=True)
+class OfAny:
+    """The same for a function that takes any number of arguments or hides its own; `names` are of those by position."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, facts: Any) -> dict[str, Any]:
+        """Arguments beyond the names are `*0`, `*1`, ..."""
+        given, keywords, result = facts
+        more = [f"*{i}" for i in range(len(given) - len(self.names))]
+        return written([*zip([*self.names, *more], given, strict=False), *keywords], result)
 
 
 def arguments_and_result(
@@ -154,26 +193,27 @@ def arguments_and_result(
 
     With `also`, the capture is a pair of what that returns and of the facts that `attributes` is about.
     """
+    skip = 1 if receiver else 0
     signature = signature_of(function)
     if signature is not None:
-        in_short = InShort(signature, 1 if receiver else 0, also)
-        return in_short, lambda facts: written(*in_short.pairs(facts))
-    capture, pairs = _of_any(function, 1 if receiver else 0)
-    return capture if also is None else lambda *call: (also.call(), capture(*call)), lambda facts: written(
-        *pairs(facts)
-    )
+        in_short = InShort(signature, skip, also)
+        return in_short, OfNames(in_short.names)
+    names = _positional(function)[skip:]
+    capture = _of_any(names, skip)
+    return capture if also is None else lambda *call: (also.call(), capture(*call)), OfAny(names)
 
 
-def _of_any(
-    function: Callable[..., Any], skip: int
-) -> tuple[Capture, Callable[[Any], tuple[list[tuple[str, Brief]], Brief]]]:
-    """Capture, and the names to what it kept, for a function that takes any number of arguments or hides its own."""
+def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a builtin that does not tell its signature
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][skip:]
-    told_ones = [i for i, name in enumerate(positional) if name in _TOLD]
+        return ()
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+
+def _of_any(names: Sequence[str], skip: int) -> Capture:
+    """Capture for a function that takes any number of arguments or hides its own."""
+    told_ones = [i for i, name in enumerate(names) if name in _TOLD]
 
     def capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         given = tuple(map(brief, args[skip:] if skip else args))
@@ -183,12 +223,7 @@ def _of_any(
         keywords = tuple([(name, _copy(name, value)) for name, value in kwargs.items()]) if kwargs else ()
         return given, keywords, brief(result)
 
-    def pairs(facts: Any) -> tuple[list[tuple[str, Brief]], Brief]:
-        given, keywords, result = facts
-        more = [f"*{i}" for i in range(len(given) - len(positional))]
-        return [*zip(positional + more, given, strict=False), *keywords], result
-
-    return capture, pairs
+    return capture
 
 
 def _copy(parameter: str, value: Any) -> Brief:

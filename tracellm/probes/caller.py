@@ -33,16 +33,11 @@ def _belongs_to(file: str) -> str:
     packaged = "site-packages" in file or "dist-packages" in file
     if packaged or file.startswith((*_LIBRARIES, "<frozen")):
         return "library"
-    _user_files.add(file)
     return "user"
 
 
-_user_files: set[str] = set()
-
-
-Where = tuple[CodeType, int]
-"""A call in the code: the code that made it, and how many bytes into it. Its line is worked out later: in a long script
-that takes several microseconds."""
+Where = tuple[str, int, str]
+"""A line of the user's: its file from the folder of the start if it lies there, its number, its text."""
 
 
 def caller() -> Where | None:
@@ -55,46 +50,45 @@ def caller() -> Where | None:
         code = frame.f_code
         owner = _belongs_to(code.co_filename)
         if owner == "user":
-            return code, frame.f_lasti
+            return _known.get((id(code), frame.f_lasti)) or _learn(code, frame.f_lasti, frame.f_lineno)
         if owner == "tracellm":
             return None
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
 
+_known: dict[tuple[int, int], Where] = {}
+"""By the code's id and how many bytes into it the call is. To work out the line takes several microseconds in a long
+script, and its text is in a file; so each is done once."""
+_codes: list[CodeType] = []
+"""The codes, so that no other comes to have the id of one."""
+_MOST_KNOWN = 10_000
+
 CALLER = Also(
     caller,
-    "((_code, _frame.f_lasti) if (_code := (_frame := _getframe(1)).f_code).co_filename in _user_files else _also())",
-    {"_getframe": sys._getframe, "_user_files": _user_files},
+    "_known_calls.get((_id((_frame := _getframe(1)).f_code), _frame.f_lasti)) or _also()",
+    {"_getframe": sys._getframe, "_id": id, "_known_calls": _known},
 )
 """For the probe of a user's function (brief.py), which is mostly called by the user: that is seen without a call."""
 
 
-def caller_attributes(where: Where | None) -> dict[str, Any]:
-    """The user's line as attributes, not to be changed; the file from the folder of the start, if it lies there."""
-    if where is None:
-        return {}
-    code, position = where
-    known = _known.get((id(code), position))
-    if known is None:
-        known = code, _line_attributes(code.co_filename, _line_of(code, position))
-        if len(_known) < 10_000:
-            _known[id(code), position] = known  # with the code, so that no other comes to have its id
-    return known[1]
-
-
-_known: dict[tuple[int, int], tuple[CodeType, dict[str, Any]]] = {}
-
-
-def _line_of(code: CodeType, position: int) -> int:
-    lines = (line for start, end, line in code.co_lines() if start <= position < end and line is not None)
-    return next(lines, code.co_firstlineno)
-
-
-def _line_attributes(file: str, line: int) -> dict[str, Any]:
+def _learn(code: CodeType, position: int, line: int) -> Where:
+    file = code.co_filename
     below = _START and Path(file).is_relative_to(_START)
     short = Path(file).relative_to(_START).as_posix() if below else file
-    attributes: dict[str, Any] = {names.CALLER_FILE: short, names.CALLER_LINE: line}
-    if text := linecache.getline(file, line).strip():
+    where = short, line, linecache.getline(file, line).strip()
+    if len(_known) < _MOST_KNOWN:
+        _codes.append(code)
+        _known[id(code), position] = where
+    return where
+
+
+def caller_attributes(where: Where | None) -> dict[str, Any]:
+    """The user's line as attributes."""
+    if where is None:
+        return {}
+    file, line, text = where
+    attributes: dict[str, Any] = {names.CALLER_FILE: file, names.CALLER_LINE: line}
+    if text:
         attributes[names.CALLER_TEXT] = text
     return attributes

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
-from tracellm.probes.brief import write
-from tracellm.probes.signature import ABSENT
+from tracellm.probes.brief import NOT_GIVEN, write
 from tracellm.trace import names
 from tracellm.trace.otlp.encoding import attributes_text, value_text
 
@@ -51,7 +50,7 @@ class _Arguments(_Remembered):
         self._parameter = parameter
 
     def _text(self, value: Any) -> str:
-        return "" if value is ABSENT else f",{value_text(f'{self._parameter}={write(value)}')}"
+        return "" if value == NOT_GIVEN else f",{value_text(f'{self._parameter}={write(value)}')}"
 
 
 class _Results(_Remembered):

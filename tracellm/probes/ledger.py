@@ -46,6 +46,7 @@ class Ledger:
         span_id: the span id of a call of this recording.
         text: are texts to be recorded?
         decode: the text of one token id; None until a tokenizer was seen, or when text is not to be recorded.
+        tokenizers: the same for every tokenizer that was told of, by its number (catalog/token_texts.py).
         model: the model's name as the user wrote it.
         steps: engine steps so far.
         queued: the requests that were in the scheduler's queues after its last step.
@@ -58,6 +59,7 @@ class Ledger:
     span_id: Callable[[int], str] = "{:016x}".format
     text: bool = True
     decode: Callable[[int], str] | None = None
+    tokenizers: dict[int, Callable[[int], str]] = field(default_factory=dict)
     model: str | None = None
     steps: int = 0
     queued: set[str] = field(default_factory=set)

@@ -4,6 +4,7 @@ Worth telling: who called with what, and each request's life: its prompt, its pa
 (`llm_request`), which the ledger puts together; outputs.py tells what was generated, and why it ended.
 """
 
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -14,7 +15,7 @@ from tracellm.probes.catalog.lives import ADDED, ARRIVES, give_place
 from tracellm.probes.catalog.outputs import outputs_of
 from tracellm.probes.catalog.sampling import changed_parameters
 from tracellm.probes.ledger import Ledger
-from tracellm.probes.spec import Capture, Entry
+from tracellm.probes.spec import Entry
 from tracellm.probes.traceparent import HEADER, parse
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -26,16 +27,12 @@ _LONGEST_PROMPT = 512  # token ids of a prompt that are kept
 # -- generate and chat ------------------------------------------------------------------------------------------------
 
 
-def _capture_call(first: str) -> Capture:
+def _capture_call(first: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """What is told of `generate` and `chat`; `first` is the name of what is generated from."""
-
-    def capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        params = argument(args, kwargs, 2, "sampling_params")
-        passed = [(first, brief(argument(args, kwargs, 1, first)))]
-        passed += [("sampling_params", brief(params))] if params is not None else []
-        return caller(), passed, brief(result), outputs_of(result or ())
-
-    return capture
+    params = argument(args, kwargs, 2, "sampling_params")
+    passed = [(first, brief(argument(args, kwargs, 1, first)))]
+    passed += [("sampling_params", brief(params))] if params is not None else []
+    return caller(), passed, brief(result), outputs_of(result or ())
 
 
 def _generate(facts: Any) -> dict[str, Any]:
@@ -162,7 +159,7 @@ ENTRIES = (
         Entry(
             f"{_LLM}.{method}",
             "request",
-            _capture_call(first),
+            partial(_capture_call, first),
             _generate,
             observe=_note_generated,
             phase="generation",

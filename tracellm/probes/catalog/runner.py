@@ -9,7 +9,7 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
-from tracellm.probes.catalog.sampling import likeliest
+from tracellm.probes.catalog.sampling import asked_of, likeliest
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -48,7 +48,7 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         "logits": brief(logits),
         "rows": rows.copy(),
         "requests": [request.req_id for request in requests],
-        "asked": [(request.sampling_params, len(request.output_token_ids)) for request in requests],
+        "asked": [(asked_of(request.sampling_params), len(request.output_token_ids)) for request in requests],
         "tokens": sampled,
         "probabilities": [probability for [probability] in probabilities.gather(1, tokens).tolist()],
         "likeliest": likeliest(probabilities),

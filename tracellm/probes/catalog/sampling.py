@@ -8,14 +8,24 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import cache, lru_cache
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
-__all__ = ["CANDIDATES", "ENTRIES", "Likeliest", "changed_parameters", "likeliest", "processors_of"]
+__all__ = [
+    "CANDIDATES",
+    "ENTRIES",
+    "Asked",
+    "Likeliest",
+    "asked_of",
+    "changed_parameters",
+    "likeliest",
+    "processors_of",
+    "token_ids",
+]
 
 CANDIDATES = 5
 """How many of the likeliest tokens are told."""
@@ -66,38 +76,57 @@ def _structure(params: Any) -> str:
 # -- what acts on the logits ------------------------------------------------------------------------------------------
 
 
-def processors_of(params: Any, num_output_tokens: int) -> list[str]:
-    """What acts on the logits of a request that has generated so many tokens, in the sampler's order, by the names of
-    the parameters that ask for it; a temperature of 1 changes nothing, and greedy rows end before those that cannot
-    change which token is the likeliest.
-    """
-    found = []
-    if params.structured_outputs is not None:
-        found.append("structured_outputs")
-    if params.allowed_token_ids is not None:
-        found.append("allowed_token_ids")
-    if params.bad_words:
-        found.append("bad_words")
-    if num_output_tokens < params.min_tokens:
-        found.append("min_tokens")
-    if params.logit_bias:
-        found.append("logit_bias")
-    if params.repetition_penalty != 1:
-        found.append("repetition_penalty")
-    if params.frequency_penalty:
-        found.append("frequency_penalty")
-    if params.presence_penalty:
-        found.append("presence_penalty")
+Asked = tuple[tuple[str, ...], int, tuple[str, ...]]
+"""What a request's parameters want to act on its logits, in the sampler's order, by the names of the parameters:
+before `min_tokens`, the number of these, and after."""
+
+
+def asked_of(params: Any) -> Asked:
+    """What is asked for by these parameters; a temperature of 1 changes nothing, and greedy rows end before those that
+    cannot change which token is the likeliest."""
+    known = _asked.get(id(params))
+    if known is not None and known[0] is params:
+        return known[1]
+    if len(_asked) >= _MOST_ASKED:
+        _asked.clear()
+    asked = _names(params, _BEFORE_MIN_TOKENS), params.min_tokens, _names(params, _AFTER_MIN_TOKENS)
     if params.temperature:
-        if params.temperature != 1:
-            found.append("temperature")
-        if params.min_p:
-            found.append("min_p")
-        if params.top_k > 0:
-            found.append("top_k")
-        if params.top_p < 1:
-            found.append("top_p")
-    return found
+        asked = (*asked[:2], asked[2] + _names(params, _OF_RANDOM_ROWS))
+    _asked[id(params)] = params, asked
+    return asked
+
+
+_asked: dict[int, tuple[Any, Asked]] = {}
+"""By the parameters' id, with them, so that no others come to have it: parameters do not change, and steps are many."""
+_MOST_ASKED = 1024
+
+_BEFORE_MIN_TOKENS: dict[str, Callable[[Any], bool]] = {
+    "structured_outputs": lambda params: params.structured_outputs is not None,
+    "allowed_token_ids": lambda params: params.allowed_token_ids is not None,
+    "bad_words": lambda params: bool(params.bad_words),
+}
+_AFTER_MIN_TOKENS: dict[str, Callable[[Any], bool]] = {
+    "logit_bias": lambda params: bool(params.logit_bias),
+    "repetition_penalty": lambda params: params.repetition_penalty != 1,
+    "frequency_penalty": lambda params: bool(params.frequency_penalty),
+    "presence_penalty": lambda params: bool(params.presence_penalty),
+}
+_OF_RANDOM_ROWS: dict[str, Callable[[Any], bool]] = {
+    "temperature": lambda params: params.temperature != 1,
+    "min_p": lambda params: bool(params.min_p),
+    "top_k": lambda params: params.top_k > 0,
+    "top_p": lambda params: params.top_p < 1,
+}
+
+
+def _names(params: Any, questions: dict[str, Callable[[Any], bool]]) -> tuple[str, ...]:
+    return tuple(name for name, asks in questions.items() if asks(params))
+
+
+def processors_of(asked: Asked, num_output_tokens: int) -> tuple[str, ...]:
+    """What acts on the logits of a request that asked for this and has generated so many tokens."""
+    before, min_tokens, after = asked
+    return (*before, "min_tokens", *after) if num_output_tokens < min_tokens else before + after
 
 
 def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -125,27 +154,24 @@ def _left(kept: Any) -> list[int]:
     return counts
 
 
-class Likeliest(NamedTuple):
-    """The greatest five of each row.
+Likeliest = tuple[list[list[float]], list[list[int]] | None, list[list[int]]]
+"""The greatest five of each row.
 
-    Attributes:
-        probabilities: the greatest first.
-        groups: the groups of neighbours with the greatest; None where `places` are the tokens' ids.
-        places: where each stands among the neighbours of `groups`, one group after the other.
-    """
+1. Their probabilities, the greatest first.
+2. The groups of neighbours with the greatest; None where what follows are the tokens' ids.
+3. Where each stands among the neighbours of these groups, one group after the other.
+"""
 
-    probabilities: list[list[float]]
-    groups: list[list[int]] | None
-    places: list[list[int]]
 
-    def ids(self) -> list[list[int]]:
-        """The tokens that are so likely; for after the call."""
-        if self.groups is None:
-            return self.places
-        return [
-            [groups[place // _NEIGHBOURS] * _NEIGHBOURS + place % _NEIGHBOURS for place in places]
-            for groups, places in zip(self.groups, self.places, strict=True)
-        ]
+def token_ids(of: Likeliest) -> list[list[int]]:
+    """The tokens that are so likely; for after the call."""
+    _, of_rows, places_of_rows = of
+    if of_rows is None:
+        return places_of_rows
+    return [
+        [groups[place // _NEIGHBOURS] * _NEIGHBOURS + place % _NEIGHBOURS for place in places]
+        for groups, places in zip(of_rows, places_of_rows, strict=True)
+    ]
 
 
 def likeliest(probabilities: Any) -> Likeliest:
@@ -159,14 +185,14 @@ def likeliest(probabilities: Any) -> Likeliest:
     count = min(CANDIDATES, vocabulary)
     if vocabulary % _NEIGHBOURS or vocabulary < _NEIGHBOURS * count:
         values, ids = probabilities.topk(count, dim=-1)
-        return Likeliest(values.tolist(), None, ids.tolist())
+        return values.tolist(), None, ids.tolist()
     groups = probabilities.reshape(-1, _NEIGHBOURS)  # [rows * groups of a row, 64]
     num_groups = vocabulary // _NEIGHBOURS
     best = groups.amax(dim=-1).view(rows, num_groups).topk(count, dim=-1).indices  # [rows, 5]
     of_rows = (best + _first_groups(rows, num_groups, best.device)).flatten()  # [rows * 5]
     among = groups.index_select(0, of_rows).view(rows, count * _NEIGHBOURS)
     values, places = among.topk(count, dim=-1)
-    return Likeliest(values.tolist(), best.tolist(), places.tolist())
+    return values.tolist(), best.tolist(), places.tolist()
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,8 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.caller import caller, caller_attributes
-from tracellm.probes.catalog.helpers import argument, capture_engine, learn_engine, learn_tokenizer, plain
+from tracellm.probes.catalog.helpers import argument, capture_engine, learn_engine, plain
+from tracellm.probes.catalog.token_texts import learn_tokenizer_in
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -72,7 +73,7 @@ def _learn_core(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -
     if facts is not None:
         _, ledger.model, tokenizer = facts
         if tokenizer is not None:
-            learn_tokenizer(ledger, tokenizer)
+            learn_tokenizer_in(ledger, tokenizer)
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import msgspec
 
 from tracellm.probes.catalog.helpers import argument, inherited, plain
 from tracellm.probes.catalog.runner import sampled_attributes
-from tracellm.probes.catalog.sampling import Likeliest, processors_of
+from tracellm.probes.catalog.sampling import Likeliest, processors_of, token_ids
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -47,7 +47,9 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
             for i, request_id in enumerate(cached.req_ids)
         ],
         "resumed": list(cached.resumed_req_ids),
-        "held": [(request_id, reason.code.value, reason) for request_id, reason in output.not_scheduled.items()],
+        "held": [
+            (request_id, reason.code.value, reason.numbers) for request_id, reason in output.not_scheduled.items()
+        ],
         "released": sorted(output.finished_req_ids),
         "running": [request.request_id for request in scheduler.running],
         "waiting": [request.request_id for request in scheduler.waiting],
@@ -152,10 +154,15 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     told[names.STEP_WAITING] = facts["waiting"]
     told[names.STEP_HELD] = [request_id for request_id, _, _ in facts["held"]]
     told[names.STEP_HELD_REASONS] = [code for _, code, _ in facts["held"]]
-    told[names.STEP_HELD_DETAILS] = [reason.details() for _, _, reason in facts["held"]]
+    told[names.STEP_HELD_DETAILS] = [_details(numbers) for _, _, numbers in facts["held"]]
     told[names.STEP_BUDGET] = facts["budget"]
     told[names.STEP_BLOCKS_FREE] = facts["free"]
     told[names.STEP_BLOCKS_TOTAL] = facts["total"]
+
+
+def _details(numbers: dict[str, int | str]) -> str:
+    """As `HeldReason.details` has it."""
+    return " ".join(f"{name}={value}" for name, value in numbers.items())
 
 
 def _tell_released(told: dict[str, Any], ledger: Ledger) -> None:
@@ -179,7 +186,7 @@ def _blocks(groups: list[list[int]], num_cached: int) -> tuple[str, str]:
 
 def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledger: Ledger) -> None:
     """What acted on the logits before the tokens were drawn, and what that left; nothing where nothing acted."""
-    processors = [processors_of(params, num_output_tokens) for params, num_output_tokens in sampled["asked"]]
+    processors = [processors_of(*one) for one in sampled["asked"]]
     if not any(processors):
         return
     told[names.STEP_PROCESSORS] = [" ".join(of_row) for of_row in processors]
@@ -198,7 +205,7 @@ def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledge
 def _candidates(likeliest: Likeliest, decode: Callable[[int], str] | None) -> list[str]:
     """Of each row the likeliest tokens as JSON, `[[token id, text, probability], ...]`."""
     rows = []
-    for ids, probabilities in zip(likeliest.ids(), likeliest.probabilities, strict=True):
+    for ids, probabilities in zip(token_ids(likeliest), likeliest[0], strict=True):
         texts = map(decode, ids) if decode else [""] * len(ids)
         rows.append([*zip(ids, texts, probabilities, strict=True)])
     try:  # all at once takes a third of the time

@@ -165,7 +165,7 @@ def _described(span: Any, started: Started) -> dict[str, Any]:
     """Whose span it is, and where it was opened."""
     scope = span.instrumentation_scope
     name, version = (scope.name or "", scope.version or "") if scope is not None else ("", "")
-    file = os.path.basename(started.user[0].co_filename) if started.user is not None else ""
+    file = os.path.basename(started.user[0]) if started.user is not None else ""
     lifeline = file if name in ("", "__main__") and file else name or "opentelemetry"
     told: dict[str, Any] = {names.LIFELINE: lifeline, names.LEVEL: "request", names.SCOPE: name}
     if version:

@@ -1,0 +1,111 @@
+"""The text of a token id, made where there is no tokenizer: what is taken of one in the recorded program, and what
+becomes of that where spans are built.
+
+Of a tokenizer its tokenizer.json is taken, as bytes, once in a recording; each request after that only tells its
+number. Who decodes need not share a process with the engine, nor find the file still there.
+"""
+
+import os
+import pickle
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.state import state
+
+__all__ = ["learn_tokenizer", "learn_tokenizer_in", "tokenizer_facts"]
+
+_MOST_TOKENS = 32_768
+_CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
+            (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
+"""What `clean_up_tokenization_spaces` of transformers means."""
+
+Known = tuple[bytes, bytes | None, list[str], bool]
+"""A tokenizer: its tokenizer.json, its decoder pickled (None: it has none), the tokens that were added to it, in the
+order of their ids, and whether its texts are cleaned up."""
+
+_told: WeakKeyDictionary[Any, tuple[int, tuple[int, int]]] = WeakKeyDictionary()
+"""Each tokenizer's number, and the recording and process in which the rest of it was told last."""
+_numbers = count(1)
+
+
+def tokenizer_facts(tokenizer: Any) -> tuple[int, Known | None] | None:
+    """A tokenizer of transformers as plain data: its number, and what it is if this recording has not been told yet.
+
+    None for one that is written in Python, or if there is none.
+    """
+    behind = getattr(tokenizer, "backend_tokenizer", None)
+    if behind is None:
+        return None
+    moment = state.first, os.getpid()  # a fork's own recording begins anew
+    number, told_at = _told.get(tokenizer) or (next(_numbers), None)
+    if told_at == moment:
+        return number, None
+    file = Path(str(tokenizer.name_or_path), "tokenizer.json")
+    added = sorted(behind.get_added_tokens_decoder().items())
+    known = (
+        file.read_bytes() if file.is_file() else behind.to_str().encode(),  # which takes longer by far
+        None if behind.decoder is None else pickle.dumps(behind.decoder),  # transformers may have put in another
+        [token.content for _, token in added],
+        bool(getattr(tokenizer, "clean_up_tokenization_spaces", False)),
+    )
+    _told[tokenizer] = number, moment
+    return number, known
+
+
+def learn_tokenizer(ledger: Ledger, facts: tuple[int, Known | None] | None) -> None:
+    """From now on token ids mean what they do to this tokenizer."""
+    if facts is None or not ledger.text:
+        ledger.decode = None
+        return
+    number, known = facts
+    if known is not None and number not in ledger.tokenizers:
+        ledger.tokenizers[number] = _Texts(lambda: _decoder(known)).__getitem__
+    ledger.decode = ledger.tokenizers.get(number)
+
+
+def learn_tokenizer_in(ledger: Ledger, folder: str) -> None:
+    """Where only token ids are known, texts are made with the tokenizer in this folder, read when the first is needed;
+    with none if it is not there."""
+    file = Path(folder) / "tokenizer.json"
+    if ledger.text and ledger.decode is None and file.is_file():
+        ledger.decode = _Texts(lambda: _decoder((file.read_bytes(), None, [], False))).__getitem__
+
+
+class _Texts(dict[int, str]):
+    """The text of one token at a time; of those that a step tells of most came before."""
+
+    def __init__(self, decoder: Callable[[], Callable[[int], str]]) -> None:
+        super().__init__()
+        self._make: Callable[[], Callable[[int], str]] | None = decoder
+        self._decode: Callable[[int], str] = str
+
+    def __missing__(self, token_id: int) -> str:
+        if self._make is not None:
+            self._decode, self._make = self._make(), None
+        text = self._decode(token_id)
+        if len(self) < _MOST_TOKENS:
+            self[token_id] = text
+        return text
+
+
+def _decoder(known: Known) -> Callable[[int], str]:
+    from tokenizers import Tokenizer
+
+    content, decoder, added, is_cleaned = known
+    tokenizer = Tokenizer.from_buffer(content)
+    if decoder is not None:
+        tokenizer.decoder = pickle.loads(decoder)
+    tokenizer.add_tokens([token for token in added if tokenizer.token_to_id(token) is None])
+
+    def decode(token_id: int) -> str:
+        text = str(tokenizer.decode([token_id], skip_special_tokens=False))
+        if is_cleaned:
+            for before, after in _CLEANED:
+                text = text.replace(before, after)
+        return text
+
+    return decode
