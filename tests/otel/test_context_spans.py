@@ -13,7 +13,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from tests.otel.users import Program, bare_tracer, leaf, make_program, one, program, tracer, tree
-from tests.probes.tracing import record, times
+from tests.probes.tracing import outline, record, times
 from tracellm import probe
 from tracellm.trace import names
 from tracellm.trace.run_folder import MANIFEST, RunFolder, write_manifest
@@ -50,6 +50,21 @@ def test_all_that_a_span_was_told(get_tracer: Callable[[], trace.Tracer], tmp_pa
     [event], [link] = span.events, span.links
     assert (event.name, event.attributes) == ("packed", {"boxes": 2})
     assert (link.trace_id, link.span_id, link.attributes) == (f"{0xABC:032x}", f"{0xDEF:016x}", {"why": "retry"})
+
+
+def test_an_engines_own_spans_are_left_out(tmp_path: Path):
+    """vLLM traces itself, by tracers called as its modules: those spans are not recorded, what is called in them is."""
+    provider = trace.NoOpTracerProvider()
+
+    def main() -> None:
+        engines = provider.get_tracer("vllm.v1.engine.core")
+        with provider.get_tracer("shop").start_as_current_span("outer"):
+            with engines.start_as_current_span("EngineCore init"):
+                leaf()
+                provider.get_tracer("vllmore").start_span("inner").end()
+            engines.start_span("Load weights").end()
+
+    assert outline(record(tmp_path, main)) == "script.py\n  outer\n    leaf\n    inner"
 
 
 def test_names_that_mean_more_here(tracer: trace.Tracer, tmp_path: Path):

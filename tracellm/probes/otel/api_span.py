@@ -2,6 +2,9 @@
 
 The API's `NoOpTracer` hands out its caller's span again. Ours has ids, keeps what it is told, and is recorded when it
 ends. Nothing of it goes anywhere else: whoever wants that installs the SDK.
+
+vLLM traces itself, too, as soon as the API can be imported. Unless its user has asked for that, and so the SDK is
+there, those spans stay what they are, nothing: they would tell of calls that have probes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +33,14 @@ class Scope(NamedTuple):
 
     name: str = ""
     version: str = ""
+
+
+_ENGINE = "vllm"
+"""What vLLM's tracers are called, with a module's name after it."""
+
+
+def _is_an_engines(scope: Scope) -> bool:
+    return scope.name.partition(".")[0] == _ENGINE
 
 
 class _Event(NamedTuple):
@@ -155,9 +166,11 @@ class ApiSpans:
             set_status_on_exception: bool = True,
         ) -> Span:
             around = trace.get_current_span(context).get_span_context()
-            if state.append is None or (around.is_valid and not around.trace_flags.sampled):
+            scope = getattr(tracer, _SCOPE, Scope())
+            unsampled = around.is_valid and not around.trace_flags.sampled
+            if state.append is None or unsampled or _is_an_engines(scope):
                 return old(tracer, name, context)
-            span = self._new(name, around if around.is_valid else None, kind, getattr(tracer, _SCOPE, Scope()))
+            span = self._new(name, around if around.is_valid else None, kind, scope)
             span.records_exception, span.exception_is_error = record_exception, set_status_on_exception
             span.set_attributes(attributes or {})
             for link in links or ():
@@ -189,6 +202,9 @@ class ApiSpans:
             if state.append is None:
                 with old(tracer, *told, end_on_exit) as span:
                     yield span
+                return
+            if _is_an_engines(getattr(tracer, _SCOPE, Scope())):
+                yield trace.get_current_span(context)
                 return
             with trace.use_span(
                 tracer.start_span(*told), end_on_exit, record_exception, set_status_on_exception
