@@ -1,5 +1,5 @@
 """The text of a token id, made where there is no tokenizer: what is taken of one in the recorded program, and what
-becomes of that where spans are built.
+becomes of that where spans are built. It is the text that the engine's detokenizer makes of it.
 
 Of a tokenizer its tokenizer.json is taken, as bytes, once in a recording; each request after that only tells its
 number. Who decodes need not share a process with the engine, nor find the file still there.
@@ -19,13 +19,10 @@ from tracellm.probes.state import state
 __all__ = ["learn_tokenizer", "learn_tokenizer_in", "tokenizer_facts"]
 
 _MOST_TOKENS = 32_768
-_CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
-            (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
-"""What `clean_up_tokenization_spaces` of transformers means."""
 
-Known = tuple[bytes, bytes | None, list[str], bool]
-"""A tokenizer: its tokenizer.json, its decoder pickled (None: it has none), the tokens that were added to it, in the
-order of their ids, and whether its texts are cleaned up."""
+Known = tuple[bytes, bytes | None, list[str]]
+"""A tokenizer: its tokenizer.json, its decoder pickled (None: it has none), and the tokens that were added to it, in
+the order of their ids."""
 
 _told: WeakKeyDictionary[Any, tuple[int, tuple[int, int]]] = WeakKeyDictionary()
 """Each tokenizer's number, and the recording and process in which the rest of it was told last."""
@@ -50,7 +47,6 @@ def tokenizer_facts(tokenizer: Any) -> tuple[int, Known | None] | None:
         file.read_bytes() if file.is_file() else behind.to_str().encode(),  # which takes longer by far
         None if behind.decoder is None else pickle.dumps(behind.decoder),  # transformers may have put in another
         [token.content for _, token in added],
-        bool(getattr(tokenizer, "clean_up_tokenization_spaces", False)),
     )
     _told[tokenizer] = number, moment
     return number, known
@@ -72,7 +68,7 @@ def learn_tokenizer_in(ledger: Ledger, folder: str) -> None:
     with none if it is not there."""
     file = Path(folder) / "tokenizer.json"
     if ledger.text and ledger.decode is None and file.is_file():
-        ledger.decode = _Texts(lambda: _decoder((file.read_bytes(), None, [], False))).__getitem__
+        ledger.decode = _Texts(lambda: _decoder((file.read_bytes(), None, []))).__getitem__
 
 
 class _Texts(dict[int, str]):
@@ -95,17 +91,10 @@ class _Texts(dict[int, str]):
 def _decoder(known: Known) -> Callable[[int], str]:
     from tokenizers import Tokenizer
 
-    content, decoder, added, is_cleaned = known
+    content, decoder, added = known
     tokenizer = Tokenizer.from_buffer(content)
     if decoder is not None:
         tokenizer.decoder = pickle.loads(decoder)
     tokenizer.add_tokens([token for token in added if tokenizer.token_to_id(token) is None])
 
-    def decode(token_id: int) -> str:
-        text = str(tokenizer.decode([token_id], skip_special_tokens=False))
-        if is_cleaned:
-            for before, after in _CLEANED:
-                text = text.replace(before, after)
-        return text
-
-    return decode
+    return lambda token_id: str(tokenizer.decode([token_id], skip_special_tokens=False))

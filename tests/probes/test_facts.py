@@ -1,0 +1,111 @@
+"""What captures keep of a run is plain data: it holds no object of the engine, and can go to another process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracellm
+from tests.checkpoints import make_checkpoint
+from tests.probes.tracing import record
+from tracellm import LLM, SamplingParams, probe
+from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.probes.catalog import CATALOG
+from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
+from tracellm.probes.clock import Ids
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.scribe import Scribe
+from tracellm.probes.state import Note
+from tracellm.trace import names
+from tracellm.trace.steps import steps
+
+PLAIN = {type(None), bool, int, float, str, bytes}
+
+
+@probe
+def ask(llm: Any, params: list[SamplingParams], prompt: str = "The sky is") -> Any:
+    """A function of the user's."""
+    return llm.generate([prompt] * len(params), params, use_tqdm=False)
+
+
+def not_plain(value: Any) -> list[str]:
+    """The classes of what is not plain in there; a dtype may stand for its name."""
+    kind = type(value)
+    if kind in (tuple, list):
+        return [one for inner in value for one in not_plain(inner)]
+    if kind is dict:
+        return [one for pair in value.items() for one in not_plain(pair)]
+    is_dtype = kind.__module__ == "torch" and kind.__name__ == "dtype"
+    return [] if kind in PLAIN or is_dtype else [kind.__qualname__]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Which of the facts that are written are not plain, by the function they are of."""
+    found: dict[str, Any] = {}
+    write = Scribe.write
+
+    def look(scribe: Any, records: Any, written: Any) -> Any:
+        for one in records:
+            function, facts = ("Note", one.facts) if isinstance(one, Note) else (one[0].defined, one[8])
+            if others := not_plain(facts):
+                found[function] = others
+        return write(scribe, records, written)
+
+    monkeypatch.setattr(Scribe, "write", look)
+    return found
+
+
+def test_facts_are_plain_data(kept: dict[str, Any], tmp_path: Path):
+    """All that is kept of a run in which requests are held, preempted, constrained, sampled and refused is plain."""
+    asked = [
+        SamplingParams(temperature=0.7, top_k=3, seed=1, max_tokens=4, stop=["z"]),
+        SamplingParams(temperature=0, structured_outputs=StructuredOutputsParams(choice=["yes", "no"]), max_tokens=4),
+        SamplingParams(n=2, top_p=0.5, seed=3, min_tokens=2, max_tokens=12, ignore_eos=True),
+    ]
+
+    def run() -> None:
+        llm = LLM(max_model_len=32, num_gpu_blocks_override=4, block_size=8, max_num_seqs=3)
+        ask(llm, asked)
+        with pytest.raises(ValueError, match="max_model_len"):
+            ask(llm, asked[:1], "a b c d e f g h i j k l m n o p q r s t u v w x y z" * 9)
+
+    trace = record(tmp_path, run, CATALOG)
+    assert kept == {}
+    [script] = [span for span in trace.spans if span.name == "script.py"]
+    assert script.error is None
+    assert any(step.preempted for step in steps(trace))
+
+
+def test_tokens_have_their_texts_without_the_tokenizers_file(tmp_path: Path):
+    """Texts are made with what was taken of the tokenizer: its files may be gone."""
+    folder = make_checkpoint(tmp_path / "model", "qwen2")
+    llm = LLM(str(folder), dtype="float32", num_gpu_blocks_override=32)
+    for file in folder.glob("*token*"):
+        file.unlink()
+    tokenizer = llm.get_tokenizer()
+    params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+    for name in ("once", "again"):  # what was told in one recording is told in the next as well
+        trace = record(tmp_path / name, lambda: llm.generate("Hi", params, use_tqdm=False), CATALOG)
+        told = [span.attributes for span in trace.named("EngineCore.step_fn")]
+        assert [one[names.STEP_SAMPLED_TEXTS] for one in told] == [
+            [tokenizer.decode(one[names.STEP_SAMPLED_IDS])] for one in told
+        ]
+
+
+def test_every_token_has_the_text_that_its_tokenizer_makes():
+    """Also one that was added to the tokenizer, with a decoder that is not its file's; nothing without a tokenizer."""
+    from tokenizers.decoders import Fuse
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(Path(tracellm.__file__).with_name("tiny"))
+    tokenizer.add_tokens(["<added>"])
+    tokenizer.backend_tokenizer.decoder = Fuse()
+    ledger = Ledger(Ids.counting())
+    learn_tokenizer(ledger, tokenizer_facts(tokenizer))
+    assert ledger.decode is not None
+    told = [ledger.decode(token) for token in range(len(tokenizer))]
+    assert told == [tokenizer.decode([token]) for token in range(len(tokenizer))]
+    assert told[-1] == "<added>"
+    learn_tokenizer(ledger, tokenizer_facts(None))
+    assert ledger.decode is None
