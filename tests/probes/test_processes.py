@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.probes.spawned_work import lives_on, loads, multiplies, waits_to_be_killed
 from tests.probes.tracing import outline
+from tests.probes.unknowing_work import works
 from tracellm import probe
 from tracellm.probes.session import Recording
 from tracellm.probes.spawned import VARIABLE, Status, Together, invited
@@ -51,6 +52,18 @@ def test_a_spawned_process_joins(tmp_path: Path):
     assert recording.stats["calls"] == len(trace.spans)
     assert recording.stats["problems"] == []
     assert sorted(file.suffix for file in (tmp_path / "trace").iterdir()) == [".jsonl", ".jsonl"]
+
+
+def test_a_process_that_knows_nothing_of_it_joins(tmp_path: Path):
+    """A spawned process joins before it has what it is to do, though nothing of that imports tracellm."""
+    with Recording(tmp_path, catalog=(), script="script.py") as recording:
+        process = SPAWN.Process(target=works, name="Worker_0")
+        process.start()
+        assert "_tracellm" not in vars(process)
+        process.join()
+    assert process.exitcode == 0
+    assert outline(RunFolder.open(tmp_path).trace) == "script.py\n  works"
+    assert recording.processes == [{"pid": os.getpid(), "name": "main"}, {"pid": process.pid, "name": "Worker_0"}]
 
 
 def test_a_process_of_any_name(tmp_path: Path):

@@ -99,9 +99,11 @@ def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callab
                 before = os.environ.get(VARIABLE)
                 os.environ[VARIABLE] = json.dumps(told)
                 _starts = self.name
+                vars(self).update({"_tracellm": _Joining(), **_taken_out(vars(self))})  # the first to be unpickled
                 try:
                     return start(self)
                 finally:
+                    del self._tracellm
                     _starts = None
                     if before is None:
                         os.environ.pop(VARIABLE, None)
@@ -111,6 +113,21 @@ def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callab
         return outer
 
     return {"multiprocessing.process:BaseProcess.start": _start}
+
+
+class _Joining:
+    """Stands before all else in the process object that `spawn` sends to a new process, and has it join the recording
+    when it is unpickled: before anything is that the process is to do, so that it finds functions with probes."""
+
+    def __reduce__(self) -> tuple[Function, tuple[str]]:
+        return exec, ("try: import tracellm\nexcept ImportError: pass",)
+
+
+def _taken_out(attributes: dict[str, Any]) -> dict[str, Any]:
+    """These attributes, which the object has no more."""
+    taken = dict(attributes)
+    attributes.clear()
+    return taken
 
 
 def name_of_fork() -> str:
