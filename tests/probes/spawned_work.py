@@ -1,5 +1,6 @@
 """What the processes of test_processes.py do; a spawned process imports it."""
 
+import atexit
 import os
 import signal
 import sys
@@ -9,7 +10,15 @@ from typing import Any
 
 from tracellm import probe
 
-__all__ = ["chosen", "lives_on", "loads", "multiplies", "multiplies_often", "waits_to_be_killed"]
+__all__ = [
+    "chosen",
+    "is_killed_at_its_end",
+    "lives_on",
+    "loads",
+    "multiplies",
+    "multiplies_often",
+    "waits_to_be_killed",
+]
 
 
 @probe
@@ -53,6 +62,12 @@ def lives_on(worked: Any, go_on: Any) -> None:
     worked.set()
     go_on.wait()
     multiplies(2)
+
+
+def is_killed_at_its_end() -> None:
+    """Works, and is killed while Python tidies up."""
+    multiplies(1)
+    atexit.register(os.kill, os.getpid(), signal.SIGKILL)
 
 
 @probe

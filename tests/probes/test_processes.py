@@ -3,13 +3,14 @@
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-from tests.probes.spawned_work import lives_on, loads, multiplies, waits_to_be_killed
+from tests.probes.spawned_work import is_killed_at_its_end, lives_on, loads, multiplies, waits_to_be_killed
 from tests.probes.tracing import outline
 from tests.probes.unknowing_work import works
 from tracellm import probe
@@ -117,6 +118,16 @@ def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
             thread.join()
     status.end({})
     assert [thread.daemon for thread in met] == [False]
+
+
+def test_a_process_that_is_killed_when_its_work_is_done(tmp_path: Path):
+    """Its recording has ended before Python tidies up, which some do not wait for: nothing is missing."""
+    with Recording(tmp_path, catalog=(), script="script.py") as recording:
+        process = launches("Worker_0", is_killed_at_its_end)
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert outline(RunFolder.open(tmp_path).trace) == "script.py\n  launches\n    multiplies"
+    assert recording.stats["problems"] == []
 
 
 def test_a_process_that_is_killed(tmp_path: Path):

@@ -107,7 +107,9 @@ class Recording:
         self._mistakes: list[Mistake] = []
         self._installation = Installation(EVERY_ENGINE if catalog is None else catalog, self._selection, self._mistakes)
         self._otel = OpenTelemetry(self._clock, text, lambda: self._builder, self._mistakes)
-        self._patches = Patches({**THREAD_PATCHES, **process_patches(self._invitation), **self._otel.patches})
+        self._patches = Patches(
+            {**THREAD_PATCHES, **process_patches(self._invitation, self._ran), **self._otel.patches}
+        )
         self._parent = parse(joins["traceparent"]) if joins is not None else None
         self._parent_pid: int | None = None if joins is None else joins["pid"]
         self._status: Status | None = None
@@ -257,6 +259,11 @@ class Recording:
         trace_id, span_id = self._builder.place_of(call, place)
         parent = write(trace_id, span_id) if span_id is not None else ""
         return invitation(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
+
+    def _ran(self) -> None:
+        """A process that was started by a recorded one has done its work."""
+        if self._joins is not None or self._is_fork:
+            self.stop()
 
     def _last_spans(self, ended: int, error: Remembered | None) -> Iterator[Span]:
         yield from self._builder.close(ended)

@@ -86,8 +86,11 @@ _starting = threading.RLock()  # of one thread at a time; a fork of it may start
 _starts: str | None = None  # the name of the process that is being started
 
 
-def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callable[[Function], Function]]:
-    """While a process is being started, the variable says which call does it."""
+def process_patches(
+    invite: Callable[[], Invitation | None], ran: Callable[[], None]
+) -> dict[str, Callable[[Function], Function]]:
+    """While a process is being started, the variable says which call does it. A process that has done what it was
+    started for, as have its threads, calls `ran`: Python still tidies up then, and who is impatient may kill it."""
 
     def _start(start: Function) -> Function:
         def outer(self: Any) -> Any:
@@ -112,7 +115,23 @@ def process_patches(invite: Callable[[], Invitation | None]) -> dict[str, Callab
 
         return outer
 
-    return {"multiprocessing.process:BaseProcess.start": _start}
+    def _run(run: Function) -> Function:
+        def outer(self: Any) -> Any:
+            try:
+                return run(self)
+            finally:
+                if self is sys.modules["multiprocessing.process"].current_process() and not _other_threads():
+                    ran()
+
+        return outer
+
+    return {"multiprocessing.process:BaseProcess.start": _start, "multiprocessing.process:BaseProcess.run": _run}
+
+
+def _other_threads() -> bool:
+    """Are there threads that Python will wait for before this process ends?"""
+    own = threading.current_thread()
+    return any(one is not own and not one.daemon for one in threading.enumerate())
 
 
 class _Joining:
