@@ -25,6 +25,7 @@ class _Life:
     span: Span
     link: Link  # to it, of each step that serves it
     in_pieces: bool = False
+    known_as: tuple[str, int] | None = None  # what its output is called by the caller, where that is not its own name
     steps: int = 0
     text: str = ""
     num_tokens: int = 0
@@ -134,8 +135,9 @@ class Ledger:
             step.links.append(link)
 
     def adopt(self, parent_id: str, index: int, child_id: str) -> None:
-        """Request `parent_id` has several outputs, and `child_id` makes the one at `index`."""
-        if self._tells_lives:
+        """To its caller the request is `parent_id`, and `child_id`, which has begun, makes the output at `index`."""
+        if (life := self._lives.get(child_id)) is not None:
+            life.known_as = parent_id, index
             self._children[parent_id, index] = child_id
 
     def request_of(self, request_id: str, index: int) -> str:
@@ -172,8 +174,8 @@ class Ledger:
         life = self._lives.pop(request_id)
         end_ns, reason = life.engine_end or (end_ns, reason)
         span = _so_far(life, end_ns)
-        if (parent := span.attributes.get(names.REQUEST_PARENT)) is not None:
-            self._children.pop((parent, span.attributes[names.REQUEST_INDEX]), None)
+        if life.known_as is not None and self._children.get(life.known_as) == request_id:
+            del self._children[life.known_as]
         if reason is not None:
             span.attributes[names.GEN_AI_FINISH_REASONS] = [reason]
         self._ended.append(span)

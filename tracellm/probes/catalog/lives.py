@@ -17,8 +17,8 @@ from tracellm.trace.model import Span
 __all__ = ["ADDED", "ARRIVES", "give_place"]
 
 
-def give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Settle trace and span of the request's life, and let the request carry them where it goes.
+def give_place(args: tuple[Any, ...], kwargs: dict[str, Any], header: str = HEADER) -> None:
+    """Settle trace and span of the request's life, and let the request carry them, as `header`, where it goes.
 
     It has the trace of the HTTP request, or user's span, in which it is submitted, or of the headers that came with it,
     and there is its parent; else one of its own.
@@ -35,7 +35,7 @@ def give_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     else:
         trace_id = state.ids.trace()
     span_id = state.ids.request_span()
-    request.trace_headers = {**headers, HEADER: write(trace_id, span_id)}
+    request.trace_headers = {**headers, header: write(trace_id, span_id)}
     if state.append is not None:
         state.append(Note(_begin_life, (request.request_id, trace_id, span_id, parent, call, state.clock())))
 

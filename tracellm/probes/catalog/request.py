@@ -54,31 +54,47 @@ def _note_generated(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any
 
 def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     request, prompt = argument(args, kwargs, 1, "request"), argument(args, kwargs, 2, "prompt")
-    parent, params = argument(args, kwargs, 3, "parent_req"), request.sampling_params
-    is_chat = called_by(_is_chat)
-    return {
+    parent = argument(args, kwargs, 3, "parent_req")
+    known_by = None if parent is None else (parent.request_id, argument(args, kwargs, 4, "request_index"), parent.n)
+    return submission(request, prompt, known_by)
+
+
+def submission(request: Any, prompt: Any, parent: tuple[str, int, int] | None) -> dict[str, Any]:
+    """What is told of a request; of one of several outputs its `parent`'s name, the output's number, how many are.
+
+    A request to a model that only embeds has no sampling parameters, and one that brings embeddings no tokens.
+    """
+    params, tokens = request.sampling_params, request.prompt_token_ids
+    told = {
         "request_id": request.request_id,
         "prompt": prompt,
-        "prompt_tokens": request.prompt_token_ids[:_LONGEST_PROMPT],
-        "num_prompt_tokens": len(request.prompt_token_ids),
+        "prompt_tokens": list(tokens[:_LONGEST_PROMPT]) if tokens is not None else [],
+        "num_prompt_tokens": len(tokens) if tokens is not None else 0,
+        "priority": request.priority,
+        "parent": parent,
+        "delta": False,
+        "operation": "chat" if called_by(_is_chat) else "text_completion" if params is not None else "embeddings",
+    }
+    if params is None:
+        return told
+    return told | {
         "max_tokens": params.max_tokens,
         "temperature": float(params.temperature),
         "top_p": float(params.top_p),
         "top_k": params.top_k,
         "seed": params.seed,
-        "stop": list(params.stop or ()),
-        "priority": request.priority,
-        "parent": None if parent is None else (parent.request_id, argument(args, kwargs, 4, "request_index"), parent.n),
+        "stop": [params.stop] if isinstance(params.stop, str) else list(params.stop or ()),
         "delta": params.output_kind.name == "DELTA",
-        "operation": "chat" if is_chat else "text_completion",
     }
 
 
 def _is_chat(code: CodeType) -> bool:
-    return code.co_filename.endswith(("llm.py", "serving_chat.py")) and code.co_name in _CHATS
+    return code.co_filename.endswith(_CHAT_FILES) and code.co_name in _CHATS
 
 
 _CHATS = ("chat", "chat_completion_full_generator", "chat_completion_stream_generator", "create_chat_completion")
+_CHAT_FILES = ("llm.py", "serving_chat.py", "chat_completion/serving.py")
+"""Ours, which are vLLM 0.11.1's, and later ones of vLLM's."""
 
 
 def _submitted(facts: Any) -> dict[str, Any]:
@@ -110,8 +126,12 @@ def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
     if told is None or span.error is not None:
         ledger.refused(request_id, life)
         return
-    if not ledger.is_open(request_id):  # ended before its submission had
-        return
+    if ledger.is_open(request_id):  # else it ended before its submission had
+        begin_life(ledger, span, told, parameters)
+
+
+def begin_life(ledger: Ledger, span: Span, told: dict[str, Any], parameters: tuple[list[str], list[str]]) -> None:
+    """Tell of a request what its submission, `span`, knows, as `capture_submitted` told it."""
     span.attributes.update(_submitted(told))
     request = ledger.request(told["request_id"], span.start_ns, submitted_by=span, in_pieces=told["delta"])
     request.attributes |= {
@@ -135,7 +155,7 @@ def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]
         (names.GEN_AI_SEED, "seed"),
         (names.GEN_AI_STOP, "stop"),
     ):
-        if told[key] not in (None, []):
+        if told.get(key) not in (None, []):
             request.attributes[name] = told[key]
 
 

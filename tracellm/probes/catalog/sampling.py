@@ -5,10 +5,12 @@ logits is read off its request's parameters, and what that did is counted in the
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from math import inf
 from typing import Any
+
+import msgspec
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
@@ -34,7 +36,7 @@ _NEIGHBOURS = 64
 _LONGEST_VALUE = 300
 _TEXTS = ("stop", "bad_words", "structured_outputs", "extra_args")
 """Parameters whose values are a user's texts."""
-_SAID_ELSEWHERE = ("n", "output_kind", "guided_decoding", "output_text_buffer_length")
+_SAID_ELSEWHERE = ("n", "output_kind", "guided_decoding", "output_text_buffer_length", "skip_clone")
 
 # -- what was asked for -----------------------------------------------------------------------------------------------
 
@@ -60,9 +62,14 @@ def changed_parameters(params: Any, own_stops: frozenset[int] = frozenset()) -> 
 
 @cache
 def _defaults(kind: Callable[[], Any]) -> dict[str, Any]:
-    default = kind()
-    told = (one.name for one in fields(default) if not one.name.startswith("_") and one.name not in _SAID_ELSEWHERE)
-    return {name: getattr(default, name) for name in told}
+    """What is in a set of parameters in which nothing was set, by name; of vLLM's, which are msgspec's, as of ours."""
+    known = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)  # type: ignore[arg-type]
+    told = [one for one in known if not one.name.startswith("_") and one.name not in _SAID_ELSEWHERE]
+    try:
+        usual = kind()
+    except ValueError:  # some may not be empty
+        return {one.name: one.default for one in told}
+    return {one.name: getattr(usual, one.name) for one in told}
 
 
 def _structure(params: Any) -> str:
