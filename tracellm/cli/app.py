@@ -115,6 +115,8 @@ def _build(lang: Language) -> click.Group:
     @click.argument("script", nargs=-1, type=click.UNPROCESSED)
     @click.option("-m", "module", metavar="MODULE", help=say("module"))
     @click.option("--explain", is_flag=True, help=say("explain"))
+    @click.option("--engine", metavar="NAME", help=say("engine"))
+    @click.option("--model", "models", multiple=True, metavar="NAME=PATH", help=say("model"))
     @lang_option
     @click.option("--out", type=Path, metavar="DIR", help=say("out"))
     @_all(record_options)
@@ -126,6 +128,8 @@ def _build(lang: Language) -> click.Group:
         script: tuple[str, ...],
         module: str | None,
         explain: bool,
+        engine: str | None,
+        models: tuple[str, ...],
         language: str | None,
         out: Path | None,
         no_text: bool,
@@ -138,22 +142,24 @@ def _build(lang: Language) -> click.Group:
         def job() -> int:
             from tracellm.cli.run import run
             from tracellm.cli.script import Script
+            from tracellm.cli.substitutes import substitutes_of
 
             if module is None and not script:
                 raise CommandError("no_script")
             target = Script(script[0], False, script[1:]) if module is None else Script(module, True, script)
             lang = choose_language(language)
+            substitutes = substitutes_of(engine, models)
             if explain:
                 from tracellm.cli.selection import options_of
 
                 options = options_of(
                     lang, out=out, keep_text=not no_text, quiet=quiet, open_report=open_report, **asked
                 )
-                return run(target, options)
+                return run(target, options, substitutes)
             for option, value in given.items():
                 if value:
                     raise CommandError("only_explain", option=f"--{option}")
-            return run(target, None)
+            return run(target, None, substitutes)
 
         return job
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tracellm.cli.failure import print_mistake
 from tracellm.cli.script import Script, run_script
+from tracellm.cli.substitutes import Substitutes
 from tracellm.report.texts import text
 
 if TYPE_CHECKING:
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
-def run(script: Script, options: "Options | None") -> int:
-    """Run `script`; with `options`, explain it.
+def run(script: Script, options: "Options | None", substitutes: Substitutes) -> int:
+    """Run `script`, with `substitutes` for what it names; with `options`, explain it.
 
     Raises:
         CommandError: the script cannot be run, or the run folder cannot be written.
         BaseException: whatever leaves the script, on its way to the interpreter.
     """
+    script = substitutes.script(script)
     script.check()
+    substitutes.take_effect()
     ended = _explain(script, options) if options else _ignore
     run_script(script, ended=ended, print_error=print_mistake)
     return 0

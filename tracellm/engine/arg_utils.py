@@ -21,7 +21,7 @@ from tracellm.engine.validation import NUMBER, Rule, anything, verify
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["EngineArgs"]
+__all__ = ["AsyncEngineArgs", "EngineArgs"]
 
 _NONE_IS_THE_DEFAULT = (
     *("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill"),
@@ -258,6 +258,14 @@ class EngineArgs:
         if serves:
             return (8192, 1024) if large else (2048, 256)
         return (16384, 1024) if large else (8192, 256)
+
+
+@dataclass(kw_only=True)
+class AsyncEngineArgs(EngineArgs):
+    """The arguments of `AsyncLLM.from_engine_args`, which keeps statistics unless it is told otherwise."""
+
+    disable_log_stats: bool = False
+    enable_log_requests: bool = False
 
 
 def _device() -> torch.device:

@@ -27,7 +27,7 @@ from copy import copy
 from typing import Any
 
 from tracellm.engine import output_handling
-from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.arg_utils import AsyncEngineArgs, EngineArgs
 from tracellm.engine.async_settings import settle
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.core_client import EngineCoreClient
@@ -148,6 +148,7 @@ class AsyncLLM(EngineClient):
         return cls.from_vllm_config(
             engine_args.create_engine_config("ENGINE_CONTEXT"),
             stat_loggers=stat_loggers,
+            enable_log_requests=isinstance(engine_args, AsyncEngineArgs) and engine_args.enable_log_requests,
             disable_log_stats=engine_args.disable_log_stats,
         )
 

@@ -1,13 +1,18 @@
 """The environment variables that the engine reads, each a function so that it is read when it is needed.
 
 vLLM: vllm/envs.py, which has some two hundred; its `VLLM_ENABLE_V1_MULTIPROCESSING` is the one that both honour.
+`TRACELLM_MODELS` is what `tracellm run --model` sets, for the processes too that a script starts.
 """
 
+import json
 import os
 
 from tracellm.engine.errors import EngineError
 
-__all__ = ["enable_v1_multiprocessing"]
+__all__ = ["MODELS", "enable_v1_multiprocessing", "models"]
+
+MODELS = "TRACELLM_MODELS"
+"""The name of the variable."""
 
 
 def enable_v1_multiprocessing() -> bool:
@@ -22,3 +27,22 @@ def enable_v1_multiprocessing() -> bool:
     if value not in ("0", "1"):
         raise EngineError(f"The environment variable VLLM_ENABLE_V1_MULTIPROCESSING must be 0 or 1, it is {value!r}.")
     return value == "1"
+
+
+def models() -> dict[str, str]:
+    """`TRACELLM_MODELS`: for names of models the directories to take instead; none by default.
+
+    Raises:
+        EngineError: the variable does not hold a JSON object of texts.
+    """
+    value = os.environ.get(MODELS, "{}")
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(path, str) and path for path in found.values()):
+        raise EngineError(
+            f'The environment variable {MODELS} must be a JSON object, {{"name of a model": "its directory"}}, '
+            f"it is {value!r}."
+        )
+    return found

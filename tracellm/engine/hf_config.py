@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tracellm.engine import envs
 from tracellm.engine.errors import EngineError, ModelLoadError, first_line
 from tracellm.engine.hub import local_folder
 from tracellm.engine.rope_config import get_rope_parameters
@@ -43,11 +44,14 @@ _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32
 def resolve_model(name: str | PathLike[str]) -> str:
     """Where the model's files are: a directory's path, or a hub id as it is.
 
-    `tiny` is always the embedded model; a directory of that name is `./tiny`.
+    `tiny` is always the embedded model; a directory of that name is `./tiny`. TRACELLM_MODELS may name a directory to
+    take instead.
 
     Raises:
         ModelLoadError: no such directory, and it cannot be a hub id either.
+        EngineError: TRACELLM_MODELS cannot be read.
     """
+    name = envs.models().get(str(name), name)
     if str(name) == EMBEDDED_MODEL:
         return str(Path(__file__).parent.parent / EMBEDDED_MODEL)
     path = Path(name).expanduser()

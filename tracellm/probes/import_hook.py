@@ -28,7 +28,7 @@ class ImportHook:
         sys.meta_path.insert(0, self)
         for name, module in list(sys.modules.items()):
             if self._wanted(name) and module is not None:
-                self._then(module)
+                self._handle(module)
 
     def stop(self) -> None:
         """Leave imports alone again."""
@@ -54,10 +54,15 @@ class ImportHook:
             del spec.loader.exec_module  # type: ignore[union-attr]
             execute(module)
             if self in sys.meta_path:  # it may have been stopped meanwhile
-                self._then(module)
+                self._handle(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[union-attr,method-assign]
         return spec
+
+    def _handle(self, module: ModuleType) -> None:
+        """Call back, unless the module stands in for others (as_vllm/stand_in.py), which are handled themselves."""
+        if not getattr(type(module), "__stand_in__", False):
+            self._then(module)
 
     def _find(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         for finder in sys.meta_path:

@@ -1,0 +1,231 @@
+"""Which module of vLLM 0.11.1 each of tracellm's classes and functions is found in, under `--engine tracellm`.
+
+For every module of vLLM: tracellm's modules (below `tracellm.`), each with the names that are taken from it. A name
+that is another one here is written `theirs=ours`. To offer more is to add a line; tests hold each against tracellm and
+against a real vLLM.
+
+`AsyncLLM` among the names of `vllm` itself is the documents': a real vLLM has it in `vllm.v1.engine.async_llm` only.
+"""
+
+__all__ = ["HOMES", "MISSING_AREAS", "PACKAGES", "VALUES", "VERSION"]
+
+VERSION = "0.11.1"
+"""Whose names these are."""
+
+_TABLE: dict[str, dict[str, str]] = {
+    "vllm": {
+        "engine.entrypoints.llm": "LLM",
+        "engine.sampling_params": "SamplingParams",
+        "engine.outputs": "RequestOutput CompletionOutput",
+        "engine.async_llm": "AsyncLLM AsyncLLMEngine=AsyncLLM",
+        "engine.llm_engine": "LLMEngine",
+        "engine.preprocess": "PromptType",
+        "as_vllm.arguments": "EngineArgs AsyncEngineArgs",
+        "as_vllm.prompts": "TextPrompt TokensPrompt",
+    },
+    "vllm.version": {},
+    "vllm.envs": {"as_vllm.envs": "VLLM_ENABLE_V1_MULTIPROCESSING"},
+    "vllm.sampling_params": {
+        "engine.sampling_params": "SamplingParams RequestOutputKind SamplingType StructuredOutputsParams "
+        "GuidedDecodingParams",
+    },
+    "vllm.outputs": {"engine.outputs": "RequestOutput CompletionOutput"},
+    "vllm.logprobs": {"engine.logprobs": "Logprob LogprobsOnePosition PromptLogprobs SampleLogprobs"},
+    "vllm.inputs": {
+        "engine.preprocess": "PromptType TokenInputs",
+        "as_vllm.prompts": "TextPrompt TokensPrompt",
+    },
+    "vllm.inputs.data": {
+        "engine.preprocess": "PromptType TokenInputs",
+        "as_vllm.prompts": "TextPrompt TokensPrompt",
+    },
+    "vllm.inputs.preprocess": {"engine.preprocess": "InputPreprocessor"},
+    "vllm.config": {"engine.config": "VllmConfig ModelConfig CacheConfig SchedulerConfig DeviceConfig"},
+    "vllm.config.vllm": {"engine.config": "VllmConfig"},
+    "vllm.config.model": {"engine.config": "ModelConfig"},
+    "vllm.config.cache": {"engine.config": "CacheConfig"},
+    "vllm.config.scheduler": {"engine.config": "SchedulerConfig"},
+    "vllm.config.device": {"engine.config": "DeviceConfig"},
+    "vllm.utils": {"engine.entrypoints.openai.protocol.base": "random_uuid"},
+    # entry points
+    "vllm.entrypoints.llm": {"engine.entrypoints.llm": "LLM"},
+    "vllm.entrypoints.cli.main": {},
+    "vllm.entrypoints.openai.api_server": {
+        "engine.entrypoints.openai.api_server": "build_app build_async_engine_client "
+        "build_async_engine_client_from_engine_args init_app_state run_server run_server_worker",
+    },
+    "vllm.entrypoints.openai.protocol": {
+        "engine.entrypoints.openai.protocol": "ChatCompletionRequest ChatCompletionResponse "
+        "ChatCompletionStreamResponse ChatMessage CompletionRequest CompletionResponse CompletionStreamResponse "
+        "DeltaMessage DetokenizeRequest DetokenizeResponse ErrorResponse ModelCard ModelList TokenizeRequest "
+        "TokenizeResponse UsageInfo",
+    },
+    "vllm.entrypoints.openai.serving_chat": {"engine.entrypoints.openai.serving_chat": "OpenAIServingChat"},
+    "vllm.entrypoints.openai.serving_completion": {
+        "engine.entrypoints.openai.serving_completion": "OpenAIServingCompletion",
+    },
+    "vllm.entrypoints.openai.serving_engine": {"engine.entrypoints.openai.serving_engine": "OpenAIServing"},
+    "vllm.entrypoints.openai.serving_models": {
+        "engine.entrypoints.openai.serving_models": "OpenAIServingModels BaseModelPath",
+    },
+    "vllm.entrypoints.openai.serving_tokenization": {
+        "engine.entrypoints.openai.serving_tokenization": "OpenAIServingTokenization",
+    },
+    # the engine, front half
+    "vllm.engine.arg_utils": {"as_vllm.arguments": "EngineArgs AsyncEngineArgs"},
+    "vllm.engine.llm_engine": {"engine.llm_engine": "LLMEngine"},
+    "vllm.engine.async_llm_engine": {"engine.async_llm": "AsyncLLMEngine=AsyncLLM"},
+    "vllm.engine.protocol": {"engine.protocol": "EngineClient"},
+    "vllm.v1.engine": {
+        "engine.messages": "EngineCoreRequest EngineCoreRequestType EngineCoreOutput EngineCoreOutputs EngineCoreEvent "
+        "EngineCoreEventType FinishReason UtilityOutput",
+    },
+    "vllm.v1.engine.async_llm": {"engine.async_llm": "AsyncLLM"},
+    "vllm.v1.engine.llm_engine": {"engine.llm_engine": "LLMEngine"},
+    "vllm.v1.engine.processor": {"engine.processor": "Processor"},
+    "vllm.v1.engine.core_client": {
+        "engine.core_client": "EngineCoreClient InprocClient",
+        "engine.mp_client": "MPClient SyncMPClient AsyncMPClient",
+        "engine.mp_resources": "BackgroundResources",
+    },
+    "vllm.v1.engine.core": {"engine.core": "EngineCore", "engine.core_proc": "EngineCoreProc"},
+    "vllm.v1.engine.utils": {"engine.core_launch": "CoreEngineProcManager"},
+    "vllm.v1.engine.output_processor": {
+        "engine.output_processor": "OutputProcessor OutputProcessorOutput RequestOutputCollector RequestState",
+    },
+    "vllm.v1.engine.detokenizer": {"engine.detokenizer": "FastIncrementalDetokenizer IncrementalDetokenizer"},
+    "vllm.v1.engine.logprobs": {"engine.logprobs": "LogprobsProcessor"},
+    "vllm.v1.engine.parallel_sampling": {"engine.parallel_sampling": "ParentRequest"},
+    "vllm.v1.engine.exceptions": {"engine.exceptions": "EngineDeadError EngineGenerateError"},
+    "vllm.v1.serial_utils": {"engine.serial_utils": "MsgpackEncoder MsgpackDecoder"},
+    "vllm.v1.metrics.loggers": {
+        "engine.metrics.loggers": "StatLoggerBase LoggingStatLogger StatLoggerManager StatLoggerFactory",
+        "engine.metrics.prometheus": "PrometheusStatLogger",
+    },
+    "vllm.v1.metrics.stats": {
+        "engine.metrics.stats": "IterationStats RequestStateStats FinishedRequestStats",
+        "engine.metrics.scheduler_stats": "SchedulerStats PrefixCacheStats CachingMetrics",
+    },
+    # the engine, back half
+    "vllm.v1.request": {"engine.request": "Request RequestStatus"},
+    "vllm.v1.outputs": {
+        "engine.model_runner_output": "ModelRunnerOutput SamplerOutput LogprobsLists LogprobsTensors "
+        "EMPTY_MODEL_RUNNER_OUTPUT",
+    },
+    "vllm.v1.core.sched.scheduler": {"engine.sched.scheduler": "Scheduler"},
+    "vllm.v1.core.sched.output": {
+        "engine.sched.output": "SchedulerOutput NewRequestData CachedRequestData GrammarOutput",
+    },
+    "vllm.v1.core.sched.request_queue": {
+        "engine.sched.request_queue": "RequestQueue FCFSRequestQueue PriorityRequestQueue SchedulingPolicy "
+        "create_request_queue",
+    },
+    "vllm.v1.core.block_pool": {"engine.kv_cache.block_pool": "BlockPool BlockHashToBlockMap"},
+    "vllm.v1.core.kv_cache_manager": {"engine.kv_cache.kv_cache_manager": "KVCacheManager KVCacheBlocks"},
+    "vllm.v1.core.kv_cache_coordinator": {
+        "engine.kv_cache.kv_cache_coordinator": "KVCacheCoordinator KVCacheCoordinatorNoPrefixCache "
+        "UnitaryKVCacheCoordinator HybridKVCacheCoordinator",
+    },
+    "vllm.v1.core.kv_cache_utils": {
+        "engine.kv_cache.kv_cache_block": "BlockHash KVCacheBlock FreeKVCacheBlockQueue",
+        "engine.kv_cache.kv_cache_utils": "hash_block_tokens",
+    },
+    "vllm.v1.core.single_type_kv_cache_manager": {
+        "engine.kv_cache.single_type_kv_cache_manager": "SingleTypeKVCacheManager FullAttentionManager "
+        "SlidingWindowManager",
+    },
+    "vllm.v1.kv_cache_interface": {
+        "engine.kv_cache.kv_cache_interface": "AttentionSpec FullAttentionSpec SlidingWindowSpec KVCacheConfig "
+        "KVCacheGroupSpec KVCacheTensor",
+    },
+    "vllm.v1.structured_output": {"engine.structured_output.manager": "StructuredOutputManager"},
+    "vllm.v1.executor.abstract": {
+        "engine.executor.abstract": "Executor",
+        "engine.executor.uniproc_executor": "UniProcExecutor",
+    },
+    "vllm.v1.executor.uniproc_executor": {"engine.executor.uniproc_executor": "UniProcExecutor"},
+    "vllm.v1.worker.worker_base": {"engine.worker.worker_base": "WorkerWrapperBase"},
+    "vllm.v1.worker.gpu_worker": {"engine.worker.gpu_worker": "Worker"},
+    "vllm.v1.worker.gpu_model_runner": {"engine.worker.gpu_model_runner": "GPUModelRunner"},
+    "vllm.v1.worker.gpu_input_batch": {"engine.worker.gpu_input_batch": "InputBatch CachedRequestState"},
+    "vllm.v1.worker.block_table": {"engine.worker.block_table": "BlockTable MultiGroupBlockTable"},
+    "vllm.v1.sample.sampler": {"engine.sample.sampler": "Sampler"},
+    "vllm.v1.sample.metadata": {"engine.sample.metadata": "SamplingMetadata"},
+    # the model
+    "vllm.attention.layer": {"engine.layers.attention": "Attention"},
+    "vllm.model_executor.layers.activation": {"engine.layers.activation": "SiluAndMul GeluAndMul"},
+    "vllm.model_executor.layers.layernorm": {"engine.layers.layernorm": "RMSNorm GemmaRMSNorm"},
+    "vllm.model_executor.layers.linear": {
+        "engine.layers.linear": "MergedColumnParallelLinear QKVParallelLinear ReplicatedLinear",
+    },
+    "vllm.model_executor.layers.rotary_embedding": {"engine.layers.rotary_embedding": "RotaryEmbedding get_rope"},
+    "vllm.model_executor.layers.vocab_parallel_embedding": {
+        "engine.layers.vocab_embedding": "VocabParallelEmbedding ParallelLMHead",
+    },
+    "vllm.model_executor.models.gemma2": {"engine.models.gemma2": "Gemma2ForCausalLM Gemma2Model"},
+    "vllm.model_executor.models.gemma3": {"engine.models.gemma3": "Gemma3ForCausalLM Gemma3Model"},
+    "vllm.model_executor.models.gpt2": {"engine.models.gpt2": "GPT2LMHeadModel GPT2Model"},
+    "vllm.model_executor.models.llama": {"engine.models.llama": "LlamaForCausalLM LlamaModel"},
+    "vllm.model_executor.models.opt": {"engine.models.opt": "OPTForCausalLM OPTModel"},
+    "vllm.model_executor.models.phi3": {"engine.models.phi3": "Phi3ForCausalLM"},
+    "vllm.model_executor.models.qwen2": {"engine.models.qwen2": "Qwen2ForCausalLM Qwen2Model"},
+    "vllm.model_executor.models.qwen3": {"engine.models.qwen3": "Qwen3ForCausalLM Qwen3Model"},
+}
+
+
+def _homes(row: dict[str, str]) -> dict[str, tuple[str, str]]:
+    found = {}
+    for module, names in row.items():
+        for name in names.split():
+            theirs, _, ours = name.partition("=")
+            found[theirs] = (f"tracellm.{module}", ours or theirs)
+    return found
+
+
+def _packages(modules: list[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        while "." in module:
+            package, _, name = module.rpartition(".")
+            if name not in found.setdefault(package, []):
+                found[package].append(name)
+            module = package
+    return found
+
+
+HOMES: dict[str, dict[str, tuple[str, str]]] = {module: _homes(row) for module, row in _TABLE.items()}
+"""Of each module of vLLM its names, each with the module of tracellm that has it and what it is called there."""
+
+PACKAGES: dict[str, list[str]] = _packages(list(_TABLE))
+"""Each package of vLLM with the modules in it that are here; some are packages only."""
+
+_OWN = f"{VERSION}+tracellm"
+VALUES: dict[str, dict[str, object]] = {
+    module: {"__version__": _OWN, "__version_tuple__": (*map(int, VERSION.split(".")), "tracellm")}
+    for module in ("vllm", "vllm.version")
+}
+"""What is no class or function of tracellm's."""
+
+MISSING_AREAS: dict[str, str] = {
+    "vllm.ModelRegistry": "only the models that `tracellm.engine.models` lists",
+    "vllm.PoolingParams": "no pooling: embeddings, scores, classification",
+    "vllm.assets": "no images, audio or video",
+    "vllm.attention": "one way to compute attention and no choice of backends",
+    "vllm.benchmarks": "none of vLLM's benchmarks",
+    "vllm.compilation": "no compilation and no CUDA graphs",
+    "vllm.distributed": "one process to compute in, and no parallelism",
+    "vllm.engine.multiprocessing": "no engine of V0",
+    "vllm.entrypoints.openai": "chat, completions and tokenization, and nothing else of the server",
+    "vllm.lora": "no LoRA adapters",
+    "vllm.model_executor.layers.quantization": "no quantization",
+    "vllm.model_executor.models": "only the models that `tracellm.engine.models` lists",
+    "vllm.multimodal": "no images, audio or video",
+    "vllm.platforms": "the CPU and CUDA by PyTorch alone",
+    "vllm.plugins": "no plugins",
+    "vllm.pooling_params": "no pooling: embeddings, scores, classification",
+    "vllm.reasoning": "no reasoning parsers",
+    "vllm.sampling_params.BeamSearchParams": "no beam search",
+    "vllm.v1.attention": "one way to compute attention and no choice of backends",
+    "vllm.v1.spec_decode": "no speculative decoding",
+}
+"""What tracellm has instead of such a module or class, or in place of anything below it."""
