@@ -24,9 +24,11 @@ __all__ = [
     "Likeliest",
     "asked_of",
     "changed_parameters",
+    "changes_logits",
     "likeliest",
     "processors_of",
     "token_ids",
+    "tokens_left",
 ]
 
 CANDIDATES = 5
@@ -142,8 +144,8 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     sampled, kept = result  # int64 [N], float32 [N, vocabulary]
     if metadata.temperature is not None and not metadata.all_random:
         kept = logits.where((metadata.temperature == 0)[:, None], kept)
-    drawn = {"logits": brief(logits), "left": _left(kept)}
-    if metadata.temperature is None and not _changes_logits(metadata):
+    drawn = {"logits": brief(logits), "left": tokens_left(kept)}
+    if metadata.temperature is None and not changes_logits(metadata):
         return drawn  # from the model's own, which the runner's `_sample` tells
     probabilities = kept.softmax(dim=-1)
     return {
@@ -153,7 +155,7 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     }
 
 
-def _left(kept: Any) -> list[int]:
+def tokens_left(kept: Any) -> list[int]:
     """How many of each row are not minus infinity; to see that none is takes a fraction of the time to count."""
     if kept.numel() and kept.amin().item() > -inf:
         return [kept.shape[-1]] * int(kept.shape[0])
@@ -210,7 +212,7 @@ def _first_groups(rows: int, num_groups: int, device: Any) -> Any:
     return (torch.arange(rows, device=device) * num_groups)[:, None]
 
 
-def _changes_logits(metadata: Any) -> bool:
+def changes_logits(metadata: Any) -> bool:
     """As `Sampler.apply_logits_processors` asks."""
     return (
         metadata.allowed_token_ids_mask is not None

@@ -118,10 +118,11 @@ def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, A
     if "ended" in given:
         told[names.STEP_FINISHED] = [request_id for request_id, _ in given["ended"]]
         told[names.STEP_FINISH_REASONS] = [reason for _, reason in given["ended"]]
-        told[names.STEP_LOGITS] = list(given["logits_shape"])
         for request_id in told[names.STEP_FINISHED]:
             ledger.computed(request_id)
             ledger.queued.discard(request_id)
+    if "logits_shape" in given:
+        told[names.STEP_LOGITS] = list(given["logits_shape"])
     if "sampled" in given:
         told.update(sampled_attributes(given["sampled"], ledger.decode))
         told[names.STEP_CANDIDATES] = _candidates(given["sampled"]["likeliest"], ledger.decode)

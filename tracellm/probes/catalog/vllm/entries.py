@@ -15,7 +15,7 @@ from tracellm.probes.caller import Where, caller
 from tracellm.probes.spec import Entry, path_of
 from tracellm.trace.names import Level
 
-__all__ = ["at", "like", "plain", "users_line"]
+__all__ = ["at", "heirs", "like", "plain", "users_line"]
 
 _PROBES = str(Path(__file__).parents[2]) + os.sep
 
@@ -28,6 +28,15 @@ def at(target: str) -> str:
 def plain(level: Level, module: str, *functions: str, **more: Any) -> list[Entry]:
     """Entries for functions of one module of vLLM's whose arguments and results, in short, say enough."""
     return [Entry(at(f"{module}:{function}"), level, **more) for function in functions]
+
+
+def heirs(level: Level, module: str, *functions: str) -> list[Entry]:
+    """The same, for methods whose spans are called alike in all classes that inherit them: a CPUWorker is a Worker."""
+    return [
+        entry
+        for function in functions
+        for entry in plain(level, module, function, span_name=function, lifeline=function.partition(".")[0])
+    ]
 
 
 def like(ours: Iterable[Entry], path: str, target: str, *other_targets: str, **changes: Any) -> Entry:

@@ -1,10 +1,79 @@
-"""A vLLM's sampler, and what it is asked for.
+"""A vLLM's sampler: what acts on the logits, and what is left to draw from.
 
-vLLM: vllm/v1/sample/.
+It changes the logits in place, so that what a token was drawn from is there when `Sampler.sample` has returned. It is
+looked at where it is in the CPU's memory (see runner.py).
+
+vLLM: vllm/v1/sample/sampler.py, vllm/v1/sample/ops/, vllm/v1/worker/gpu/sample/sampler.py.
 """
 
-from tracellm.probes.spec import Entry
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["ENTRIES"]
+from tracellm.probes.brief import brief, write
+from tracellm.probes.catalog import sampling as ours
+from tracellm.probes.catalog.helpers import argument
+from tracellm.probes.catalog.vllm.entries import like, plain
+from tracellm.probes.catalog.vllm.step import STEPS
+from tracellm.trace import names
 
-ENTRIES: tuple[Entry, ...] = ()
+__all__ = ["ENTRIES", "acts_on_logits"]
+
+
+def acts_on_logits(metadata: Any) -> bool:
+    """Whether the sampler changes the logits of any row: not where all are greedy and nothing else is asked for."""
+    return not metadata.all_greedy or ours.changes_logits(metadata)
+
+
+def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Of each row, how many tokens were left to draw from, how probable the drawn one was, and the likeliest."""
+    logits = argument(args, kwargs, 1, "logits")  # float32 [rows, vocabulary], as it is now
+    facts = {"logits": brief(logits)}
+    if logits.device.type != "cpu" or not logits.shape[0]:
+        return facts
+    facts["left"] = ours.tokens_left(logits)
+    if not acts_on_logits(argument(args, kwargs, 2, "sampling_metadata")):
+        return facts  # drawn from the model's own, which the runner's `_sample` tells
+    sampled = result[0].long()  # [rows]
+    probabilities = logits.softmax(dim=-1)
+    return {
+        **facts,
+        "probabilities": [probability for [probability] in probabilities.gather(1, sampled[:, None]).tolist()],
+        "likeliest": ours.likeliest(probabilities),
+    }
+
+
+def _drawn(facts: Any) -> Mapping[str, Any]:
+    if "left" in facts and _OURS.attributes is not None:
+        return _OURS.attributes(facts)
+    return {names.ARGUMENTS: [f"logits={write(facts['logits'])}"]}
+
+
+def _give_drawn(facts: Any) -> dict[str, Any]:
+    return {"drawn": facts} if "left" in facts else {}
+
+
+_SAMPLER, _OPS = "v1.sample.sampler", "v1.sample.ops.topk_topp_sampler"
+_OURS = like(ours.ENTRIES, "Sampler.sample", f"{_SAMPLER}:Sampler.sample")
+
+ENTRIES = (
+    *plain("step", _SAMPLER, "Sampler.forward"),
+    *plain("step", "v1.sample.rejection_sampler", "RejectionSampler.forward"),
+    *plain("step", "v1.worker.gpu_model_runner", "apply_grammar_bitmask"),
+    *plain("step", "v1.worker.gpu.sample.sampler", "Sampler.__call__"),
+    *plain("layer", _SAMPLER, "Sampler.apply_logits_processors", "apply_bad_words", "Sampler.apply_penalties"),
+    *plain("layer", "v1.sample.logits_processor.builtin", "*LogitsProcessor.apply"),
+    like(
+        [_OURS],
+        "Sampler.sample",
+        f"{_SAMPLER}:Sampler.sample",
+        capture=_capture_drawn,
+        attributes=_drawn,
+        gives=_give_drawn,
+        gives_to=STEPS,
+    ),
+    *plain("layer", _SAMPLER, "Sampler.greedy_sample", "Sampler.apply_temperature"),
+    *plain("layer", _SAMPLER, "Sampler.compute_logprobs", "Sampler.gather_logprobs"),
+    *plain("layer", _OPS, "TopKTopPSampler.forward_native", "TopKTopPSampler.forward_cuda"),
+    *plain("layer", _OPS, "TopKTopPSampler.forward_cpu", "apply_top_k_top_p", "random_sample"),
+    *plain("layer", "v1.worker.gpu.sample.sampler", "Sampler.apply_sampling_params", "Sampler.sample"),
+)

@@ -1,0 +1,236 @@
+"""What a vLLM's scheduler decided, read off its own objects after each `Scheduler.schedule`.
+
+vLLM has no reasons. Why a request was held is concluded here from what decides it in the scheduler's loop: the tokens
+and the places left, the blocks that were refused, the state that a request waits in. What cannot be concluded so, as a
+limit on adapters or a transfer of KV blocks, is told by the request's state, or not at all.
+
+vLLM: vllm/v1/core/sched/scheduler.py::Scheduler, vllm/v1/core/kv_cache_manager.py::KVCacheManager.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tracellm.probes.catalog.helpers import argument
+from tracellm.trace import names
+
+__all__ = ["allocation", "capture_allocation", "capture_schedule", "give_schedule"]
+
+_QUEUES = ("kv_holding_waiting", "skipped_waiting", "waiting")
+"""Where requests wait, in the order in which the scheduler looks; which of them there are depends on the version."""
+
+_BLOCKED = {
+    "WAITING_FOR_FSM": "grammar",
+    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": "grammar",
+    "WAITING_FOR_REMOTE_KVS": "remote_kvs",
+    "WAITING_FOR_STREAMING_REQ": "streaming_input",
+}
+"""Why the scheduler passes over a request in this state."""
+
+Held = tuple[str, str, dict[str, int | str]]
+"""A request, why it was held, and the numbers behind that."""
+
+_Refusal = tuple[str, int | None, int]
+"""A request that was refused KV blocks: its id, how many it needed if that can be told, and how many were free."""
+
+_refusals: WeakKeyDictionary[Any, list[_Refusal]] = WeakKeyDictionary()
+"""By KVCacheManager, those of the step that is being scheduled."""
+
+_ran: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+"""By Scheduler, the requests that ran after the last step: who was among them and waits now was preempted. Versions
+before 0.12 or so tell nobody."""
+
+
+# -- blocks for one request -------------------------------------------------------------------------------------------
+
+
+def capture_allocation(args: tuple[Any, ...], kwargs: dict[str, Any], blocks: Any) -> Any:
+    """Of `KVCacheManager.allocate_slots`: for whom, for how many tokens, and how many blocks that took."""
+    request = argument(args, kwargs, 1, "request")
+    if blocks is None:
+        manager = args[0]
+        refusal = request.request_id, _needed(args, kwargs), manager.block_pool.get_num_free_blocks()
+        _refusals.setdefault(manager, []).append(refusal)
+    return (
+        request.request_id,
+        argument(args, kwargs, 2, "num_new_tokens"),
+        None if blocks is None else sum(map(len, blocks.blocks)),
+    )
+
+
+def _needed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """How many free blocks a request lacked; None where its layers share no one table of blocks.
+
+    Cached blocks count among the needed when nobody uses them, since they are free ones too.
+    """
+    manager, request = args[0], argument(args, kwargs, 1, "request")
+    given = inspect.signature(type(manager).allocate_slots).bind(*args, **kwargs).arguments.get
+    if len(manager.coordinator.single_type_managers) != 1:
+        return None
+    (table,) = manager.coordinator.single_type_managers
+    tokens = request.num_computed_tokens + given("num_new_tokens", 0) + given("num_lookahead_tokens", 0)
+    tokens += given("num_new_computed_tokens", 0) + given("num_external_computed_tokens", 0)
+    if given("full_sequence_must_fit", False):
+        tokens = max(tokens, request.num_tokens)
+    own = len(table.req_to_blocks.get(request.request_id, ()))
+    cached = given("new_computed_blocks")
+    shared = sum(block.ref_cnt > 0 for block in cached.blocks[0]) if cached is not None else 0
+    needed = -(-min(tokens, manager.max_model_len) // table.block_size) - own - shared
+    return needed if needed > manager.block_pool.get_num_free_blocks() else None
+
+
+def allocation(facts: Any) -> dict[str, Any]:
+    """That call's arguments and its result, in words."""
+    request_id, num_tokens, num_blocks = facts
+    return {
+        names.ARGUMENTS: [f"request={request_id}", f"num_new_tokens={num_tokens}"],
+        names.RESULT: "None: too few blocks are free" if num_blocks is None else f"{num_blocks} new blocks",
+    }
+
+
+# -- the step ---------------------------------------------------------------------------------------------------------
+
+
+def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    """Who got how many tokens and which blocks, and how things stand after that."""
+    scheduler, cached = args[0], output.scheduled_cached_reqs
+    requests, manager = scheduler.requests, scheduler.kv_cache_manager
+    waiting = [request for name in _QUEUES for request in getattr(scheduler, name, ())]
+    running = [request.request_id for request in scheduler.running]
+    resumed = [new.req_id for new in output.scheduled_new_reqs if requests[new.req_id].num_preemptions > 0]
+    facts = {
+        "tokens": list(output.num_scheduled_tokens.items()),
+        "new": [
+            (new.req_id, new.num_computed_tokens, [group.copy() for group in new.block_ids])
+            for new in output.scheduled_new_reqs
+        ],
+        "cached": [
+            (
+                request_id,
+                cached.num_computed_tokens[i],
+                [group.copy() for group in cached.new_block_ids[i] or ()],
+                cached.num_output_tokens[i] > 0
+                and requests[request_id].num_prompt_tokens + cached.num_output_tokens[i] - cached.num_computed_tokens[i]
+                <= 1,
+            )
+            for i, request_id in enumerate(cached.req_ids)
+        ],
+        "resumed": [*resumed, *cached.resumed_req_ids],  # a later model runner takes those that come back as new
+        "preempted": _preempted(scheduler, output, waiting),
+        "refused": _refusals.pop(manager, []),
+        "short": list(_short(output, requests)),
+        "released": sorted(output.finished_req_ids),
+        "running": running,
+        "waiting": [request.request_id for request in waiting],
+        "blocked": [
+            (request.request_id, status)
+            for request in waiting
+            if (status := request.status.name) not in ("WAITING", "PREEMPTED")
+        ],
+        "next": next(((one.request_id, one.num_tokens) for one in waiting if one.status.name == "WAITING"), None),
+        "limit": scheduler.max_num_running_reqs,
+        "threshold": scheduler.scheduler_config.long_prefill_token_threshold,
+        "budget": scheduler.max_num_scheduled_tokens,
+        "block_size": scheduler.block_size,
+        "free": manager.block_pool.get_num_free_blocks(),
+        "total": manager.block_pool.num_gpu_blocks - 1,
+    }
+    _ran[scheduler] = frozenset(running)
+    return facts
+
+
+def _preempted(scheduler: Any, output: Any, waiting: Iterable[Any]) -> list[str]:
+    """Who lost its blocks in this step, the first first: each was put at the head of the queue."""
+    told = getattr(output, "preempted_req_ids", None)
+    lost = _ran.get(scheduler, frozenset()) if told is None else told
+    return [one.request_id for one in waiting if one.request_id in lost and one.status.name == "PREEMPTED"][::-1]
+
+
+def _short(output: Any, requests: Any) -> Iterator[tuple[str, int]]:
+    """The requests that got fewer tokens than they have left to compute, and how many these are still."""
+    for request_id in output.num_scheduled_tokens:
+        request = requests[request_id]
+        if (left := request.num_tokens - request.num_computed_tokens) > 0:  # both count what was just scheduled
+            yield request_id, left
+
+
+def give_schedule(facts: Any) -> dict[str, Any]:
+    """The facts as those of our engine's scheduler are, which knows the reasons itself."""
+    resumed = set(facts["resumed"])
+    new = [one for one in facts["new"] if one[0] not in resumed]
+    back = [
+        (request_id, computed, blocks, False) for request_id, computed, blocks in facts["new"] if request_id in resumed
+    ]
+    return {"scheduled": {**facts, "new": new, "cached": [*facts["cached"], *back], "held": list(_held(facts))}}
+
+
+# -- why requests were held -------------------------------------------------------------------------------------------
+
+
+def _held(facts: Any) -> Iterator[Held]:
+    """Who was not scheduled, or got less than it wanted, and why, as far as that can be concluded."""
+    scheduled, preempted, blocked = dict(facts["tokens"]), facts["preempted"], dict(facts["blocked"])
+    yield from _cut_short(facts)
+    yield from _why_preempted(preempted, facts["refused"])
+    left = facts["budget"] - sum(scheduled.values())
+    for request_id in facts["running"]:
+        if request_id not in scheduled and not left:
+            yield request_id, "token_budget", {"budget": facts["budget"], "left": 0, "given": 0}
+        elif request_id not in scheduled and preempted:
+            yield request_id, "behind", {"request": preempted[-1], "cause": "preempted"}
+    for request_id, status in blocked.items():
+        yield request_id, _BLOCKED.get(status, status.lower()), {}
+    untold = [one for one in facts["waiting"] if one not in blocked and one not in preempted]
+    if untold:
+        yield from _why_waiting(untold, left, facts)
+
+
+def _cut_short(facts: Any) -> Iterator[Held]:
+    given_to, left_over = dict(facts["tokens"]), facts["budget"]
+    still = dict(facts["short"])
+    for request_id, given in given_to.items():
+        if request_id in still:
+            numbers: dict[str, int | str] = {"wanted": given + still[request_id], "given": given}
+            if given == facts["threshold"]:
+                yield request_id, "chunk_threshold", {"threshold": given, **numbers}
+            elif given == left_over:
+                yield request_id, "token_budget", {"budget": facts["budget"], "left": left_over, **numbers}
+        left_over -= given
+
+
+def _why_preempted(preempted: list[str], refused: list[_Refusal]) -> Iterator[Held]:
+    """Whenever a running request is refused blocks somebody is preempted, perhaps itself, and nobody new begins."""
+    for request_id, refusal in zip(preempted, refused, strict=False) if len(preempted) == len(refused) else ():
+        yield request_id, "preempted", {"by": refusal[0], **_numbers(refusal)}
+    for request_id in preempted if len(preempted) != len(refused) else ():
+        yield request_id, "preempted", {}
+
+
+def _why_waiting(untold: list[str], left: int, facts: Any) -> Iterator[Held]:
+    """The scheduler's loop over the waiting ends where one of these is so, which it asks in this order."""
+    first, *others = untold
+    if facts["preempted"]:
+        cause, first, others = "preempted", facts["preempted"][-1], untold
+    elif not left:
+        cause, numbers = "token_budget", {"budget": facts["budget"], "left": 0, "given": 0}
+        if facts["next"] is not None and facts["next"][0] == first:
+            numbers["wanted"] = facts["next"][1]
+        yield first, cause, {**numbers}
+    elif len(facts["running"]) >= facts["limit"]:
+        for request_id in untold:
+            yield request_id, "max_num_seqs", {"limit": facts["limit"], "running": len(facts["running"])}
+        return
+    elif facts["refused"] and facts["refused"][-1][0] in untold:
+        cause, refusal = "no_free_blocks", facts["refused"][-1]
+        first, others = refusal[0], [one for one in untold if one != refusal[0]]
+        yield first, cause, _numbers(refusal)
+    else:
+        return
+    for request_id in others:
+        yield request_id, "behind", {"request": first, "cause": cause}
+
+
+def _numbers(refusal: _Refusal) -> dict[str, int | str]:
+    _, needed, free = refusal
+    return {"free": free} if needed is None else {"needed": needed, "free": free}
