@@ -6,10 +6,10 @@ In a notebook: `with tracellm.explain() as run: LLM().generate("Hello")`, and th
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tracellm.cli.failure import describe
 from tracellm.cli.folders import new_run_folder
@@ -43,6 +43,7 @@ class Explanation:
         ring: int | None = None,
         keep_text: bool = True,
         quiet: bool = False,
+        substitutes: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder.absolute()  # the script may change the directory
         self.lang = lang
@@ -55,7 +56,7 @@ class Explanation:
         self._recording = Recording(
             self.folder, script=script, text=keep_text, listener=self._console, selection=selection, ring=ring
         )
-        options = {"lang": lang, **selection.as_dict(), "ring": ring}
+        options = {"lang": lang, **selection.as_dict(), "ring": ring, **(substitutes or {})}
         self._manifest = new_manifest(script=script, argv=argv, options=options, text=keep_text)
         self._manifest["probes"] = {"left_out": self._recording.left_out}  # of a run that is killed this is all
         self._started = 0
