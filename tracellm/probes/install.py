@@ -5,7 +5,9 @@ once, in the class that defines it, whichever of the catalog's entries led there
 does not have is listed as missing, and nothing else happens.
 """
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from types import FunctionType, ModuleType
 from typing import Any
@@ -143,6 +145,8 @@ class Installation:
             return None if inner is None else type(original)(inner)
         if not isinstance(original, FunctionType):
             return None
+        if (manager := _manager(original)) is not None:  # its call is over when the `with` block is
+            return manager(wrap(inspect.unwrap(original), self._probe(entry, owner, name, original)))
         return wrap(original, self._probe(entry, owner, name, original))
 
     def _probe(self, entry: Entry, owner: Any, name: str, function: FunctionType) -> Probe:
@@ -181,6 +185,16 @@ class Installation:
             timed=timed,
             problems=self._problems,
         )
+
+
+def _manager(function: FunctionType) -> Callable[[Any], Any] | None:
+    """Which of contextlib's decorators made this of a generator function; None for neither."""
+    if function.__code__.co_filename != contextlib.__file__:
+        return None
+    generator = inspect.unwrap(function)
+    if inspect.isasyncgenfunction(generator):
+        return contextlib.asynccontextmanager
+    return contextlib.contextmanager if inspect.isgeneratorfunction(generator) else None
 
 
 def _heirs(owner: type) -> Iterator[str]:

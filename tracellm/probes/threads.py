@@ -4,6 +4,7 @@ A new thread has no context, so that its outermost calls would hang in the air. 
 threading instrumentation: whoever starts a thread, or gives work to a pool, leaves word of where it was.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,9 +31,26 @@ def _start(start: Function) -> Function:
         if state.append is not None:
             call, place = call_and_place()
             setattr(self, STARTED_IN, (call, place.begun))
+            _name_loop(self)
         return start(self)
 
     return outer
+
+
+def _name_loop(thread: Any) -> None:
+    """A loop of vLLM's that is a function within a function runs within one that has a name and can be recorded."""
+    target = getattr(thread, "_target", None)
+    if getattr(target, "__module__", None) == _LOOP[0] and getattr(target, "__qualname__", None) == _LOOP[1]:
+        from tracellm.probes.catalog.vllm import closures
+
+        thread._target = functools.partial(_run_loop, closures, target)
+
+
+_LOOP = "vllm.v1.engine.core_client", "SyncMPClient.__init__.<locals>.process_outputs_socket"
+
+
+def _run_loop(closures: Any, target: Any) -> None:
+    closures.process_outputs_socket_thread(target)
 
 
 def _submit(submit: Function) -> Function:
