@@ -50,13 +50,18 @@ def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
     known_by = None
     if parent is not None:
         known_by = callers_name(parent), int(argument(args, kwargs, 4, "request_index", 0)), parent.n
-    parameters = ([], []) if params is None else changed_parameters(params, own_stops(processor))
     return (
         submission(request, prompt, known_by),
-        parameters,
+        ([], []) if params is None else _chosen(params, own_stops(processor)),
         callers_name(request),
         tokenizer_facts(processor.tokenizer),
     )
+
+
+def _chosen(params: Any, stops: frozenset[int]) -> tuple[list[str], list[str]]:
+    """The parameters that were chosen: not what vLLM has put in for those that were left open."""
+    values, texts = changed_parameters(params, stops)
+    return [value for value in values if value != "watermarking=False"], texts
 
 
 def _submitted(facts: Any) -> dict[str, Any]:
