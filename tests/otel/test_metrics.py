@@ -142,11 +142,15 @@ def test_a_recording_measures_into_the_programs_provider(
 def test_a_listener_waits_for_a_provider(reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch):
     """Lives that end before the program has a provider are not measured in it; that it has one is told once."""
     told = []
-    listener = UsersMetrics(lambda: told.append("found"))
+    since = life(2).end_ns
+    listener = UsersMetrics(lambda: told.append("found") or since)
+    listener.look()
     listener(life(1))
     provider = MeterProvider([reader])
     monkeypatch.setattr(api, "get_meter_provider", lambda: provider)
     for _ in range(2):
+        listener.look()
+        listener(life(1))
         listener(life(2))
     assert measured(reader)["gen_ai.server.request.duration"] == [(ABOUT, 4, 2)]
     assert told == ["found"]
@@ -166,7 +170,7 @@ def live(ledger, _):
     ledger.submitted("0", "a" * 32, "b" * 16, None, state.clock())
     ledger.generated("0", "text", 3, ledger.wall(state.clock()))
     ledger.ended("0", ledger.wall(state.clock()), "length")
-with Recording(sys.argv[1]) as recording:
+with Recording(sys.argv[1], apart=False) as recording:
     state.append(Note(live, None))
     from tracellm.probes import probe
     probe(lambda: None)()

@@ -156,6 +156,10 @@ class InShort:
             facts = (*[_copy(name, given.get(name, ABSENT)) for name in self.names], brief(result))
         return facts if self.also is None else (self.also.call(), facts)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What it takes to tell of calls, in another process."""
+        return {"names": self.names, "also": None}
+
 
 @dataclass(frozen=True, slots=True)
 class OfNames:

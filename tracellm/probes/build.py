@@ -9,7 +9,7 @@ that they would have.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import Remembered, stack_trace
@@ -71,6 +71,30 @@ class Builder:
         self.told: dict[int, list[Told]] = {}
         self.calls = 0
         self.capture_ns = 0
+
+    def described(self) -> dict[str, Any]:
+        """What `as_described` takes, in plain data: for a process that makes the spans of this one."""
+        return {
+            "clock": [self._clock.wall_ns, self._clock.monotonic_ns],
+            "text": self._text,
+            "root": self._root,
+            "origins": self._origins,
+            "trace_id": self._trace_id,
+            "outermost": self._outermost,
+            "outside": self._outside,
+            "untold": [*self.ledger.untold],
+        }
+
+    @classmethod
+    def as_described(cls, told: Mapping[str, Any]) -> Self:
+        """A builder that makes the same spans; ids of its own making are not those that the other will make."""
+        ids = Ids(first_span=sum(told["origins"][0]))
+        builder = cls(Clock(int, *told["clock"]), ids, told["root"], told["text"])
+        builder._origins = [tuple(one) for one in told["origins"]]
+        builder._trace_id, builder._outermost = told["trace_id"], told["outermost"]
+        builder._outside = told["outside"]
+        builder.ledger.untold = frozenset(told["untold"])
+        return builder
 
     @property
     def origin(self) -> tuple[int, int]:
@@ -236,15 +260,21 @@ class Builder:
         call = int(span_id, 16) - offset & _MASK
         return call if first <= call < first + _MOST_CALLS else 0
 
-    def _tell(self, probe: Probe, facts: Any, attributes: dict[str, Any]) -> None:
-        """Add what a call's facts say."""
+    def evaluate(self, probe: Probe, facts: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What a call's facts say, and what of it is a user's."""
+        told: Mapping[str, Any] = {}
         if probe.attributes is not None:
             try:
-                attributes.update(probe.attributes(facts))
+                told = probe.attributes(facts)
             except Exception as mistake:
                 probe.disable("attributes", mistake)
-        if probe.users_attributes is not None:
-            users = probe.users_attributes(facts)
+        return told, {} if probe.users_attributes is None else probe.users_attributes(facts)
+
+    def _tell(self, probe: Probe, facts: Any, attributes: dict[str, Any]) -> None:
+        """Add what a call's facts say."""
+        told, users = self.evaluate(probe, facts)
+        attributes.update(told)
+        if users:
             for name, value in (users if self._text else _without_texts(users)).items():
                 attributes.setdefault(name, value)
 

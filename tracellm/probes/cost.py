@@ -55,8 +55,8 @@ def spent(calls: int, capture_ns: int) -> dict[str, Any]:
 def together(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
     """The stats of the main process with those of the others: calls and seconds are summed, problems follow each other.
 
-    `share` is what probes and writers took of the run's `seconds` on the clock, so of several busy processes it may be
-    more than any one's own.
+    `share` is what probes, and writers within the recorded processes, took of the run's `seconds` on the clock, so of
+    several busy processes it may be more than any one's own.
     """
     stats = dict(own)
     for other in others:
@@ -67,7 +67,7 @@ def together(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], second
         stats["seconds"] = round(stats["seconds"] + other["seconds"], 6)
         stats["writer"] = _writers(stats["writer"], other["writer"])
         stats["problems"] += [one for one in other["problems"] if one not in stats["problems"]]
-    spent = stats["seconds"] + stats["writer"]["seconds"]
+    spent = stats["seconds"] + stats["writer"]["seconds_within"]
     stats["share"] = round(spent / seconds, 6) if seconds else 0.0
     return stats
 
@@ -79,6 +79,7 @@ def _writers(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, 
         "spans": spans,
         "seconds": round(seconds, 6),
         "us_per_span": round(seconds / spans * 1e6, 3) if spans else 0.0,
+        "seconds_within": round(one["seconds_within"] + other["seconds_within"], 6),
         "worst_pause_ms": max(one["worst_pause_ms"], other["worst_pause_ms"]),
         "held_up_s": round(one["held_up_s"] + other["held_up_s"], 6),
     }

@@ -2,8 +2,9 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 __all__ = ["Effort"]
 
@@ -41,12 +42,14 @@ class Effort:
         """The pause is over."""
         self._since_ns = time.thread_time_ns()
 
-    def told(self, held_up_ns: int) -> dict[str, float]:
-        """As run.json has it; calls have waited for `held_up_ns`."""
+    def told(self, desk: Mapping[str, Any], held_up_ns: int) -> dict[str, float]:
+        """As run.json has it; `desk` is what the desk says of itself, calls have waited for `held_up_ns`."""
+        spans, seconds = desk.get("spans", 0), desk.get("seconds", self.seconds)
         return {
-            "spans": self.spans,
-            "seconds": round(self.seconds, 6),
-            "us_per_span": round(self.seconds / self.spans * 1e6, 3) if self.spans else 0.0,
+            "spans": spans,
+            "seconds": round(seconds, 6),
+            "us_per_span": round(seconds / spans * 1e6, 3) if spans else 0.0,
+            "seconds_within": round(self.seconds, 6),
             "worst_pause_ms": round(self._worst_ns / 1e6, 3),
             "held_up_s": round(held_up_ns / 1e9, 6),
         }

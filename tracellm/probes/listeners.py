@@ -44,6 +44,15 @@ class Listeners:
         self._listeners = list(listeners)
         self._tell = tell
 
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The names of the spans that one of them wants to hear; None: all."""
+        every = [one.names for one in self._listeners]
+        return None if None in every else frozenset().union(*(one for one in every if one is not None))
+
     def want(self, name: str, tells_more: bool = False) -> bool:
         """Does one of them want each span of this name, which may tell more than arguments and result?"""
         return any(tells_more or one.names is None or name in one.names for one in self._listeners)

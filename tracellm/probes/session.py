@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +25,12 @@ from tracellm.probes.build import Builder
 from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.cost import spent, together
+from tracellm.probes.courier import Courier
 from tracellm.probes.decorator import own_problems
+from tracellm.probes.desk import AnyDesk, Desk
 from tracellm.probes.errors import Remembered, is_an_end, remember, without_probes
 from tracellm.probes.install import Installation
-from tracellm.probes.listeners import Listener
+from tracellm.probes.listeners import Listener, Listeners
 from tracellm.probes.live import Follower, Live
 from tracellm.probes.otel.export import Export, begin_export
 from tracellm.probes.otel.metrics import UsersMetrics
@@ -48,7 +50,7 @@ from tracellm.probes.spawned import (
     recorded_processes,
 )
 from tracellm.probes.spec import Entry, Mistake, Probe
-from tracellm.probes.state import call_and_place, next_call, state
+from tracellm.probes.state import Record, call_and_place, next_call, state
 from tracellm.probes.threads import THREAD_PATCHES
 from tracellm.probes.traceparent import parse, write
 from tracellm.probes.writer import Writer
@@ -77,6 +79,8 @@ class Recording:
         process: what this process is in the engine.
         catalog: what to probe; by default this engine and vLLM.
         joins: the recording of another process that this one is part of.
+        apart: whether spans are made and written in a process of their own; not if the clock is a test's. By default
+            they are, if the catalog is the engine's own.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Recording:
         process: str = "main",
         catalog: Iterable[Entry] | None = None,
         joins: Invitation | None = None,
+        apart: bool | None = None,
     ) -> None:
         self._traces = Path(folder) / TRACE_FOLDER
         self._clock = clock or Clock.real()
@@ -103,6 +108,7 @@ class Recording:
         self._name = process
         self._selection = selection or Selection()
         self._ring = ring
+        self._apart = catalog is None if apart is None else apart
         self._joins = joins
         self._mistakes: list[Mistake] = []
         self._installation = Installation(EVERY_ENGINE if catalog is None else catalog, self._selection, self._mistakes)
@@ -159,9 +165,10 @@ class Recording:
             self._not_recorded = earlier_engines()
         else:
             self._status = Status(self._traces, self._name)
-        self._begin_writing()
+        self._prepare_writing()
         if self._joins is None:
             self._export = begin_export(self._traces, self._earlier_files, self._ring, os.environ)
+        self._writer.start()
         _active = self
         atexit.register(self.stop)
         self._installation.start()
@@ -197,7 +204,7 @@ class Recording:
         failed = None if error is None or is_an_end(error) else remember(error)
         state.open.pop(self._root, None)
         told, problems = self._others.end() if self._others is not None else ([], [])
-        self._writer.stop(lambda: self._last_spans(ended, failed))
+        self._writer.stop(ended, self._script_record(ended, failed))
         own = self._cost()
         own["problems"] += [*self._not_recorded, *problems]
         others = [one["stats"] for one in told if "stats" in one]
@@ -229,7 +236,7 @@ class Recording:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _begin_writing(self) -> None:
+    def _prepare_writing(self) -> None:
         process = this_process(self._name, self._clock, self._parent_pid)
         self._file = self._traces / f"{file_stem(self._name, process.pid)}.jsonl"
         self._earlier_files = {file.name for file in self._traces.glob("*.jsonl")}
@@ -241,12 +248,22 @@ class Recording:
         if self._joins is None and not self._is_fork:
             listeners.append(UsersMetrics(self._program_measures))
         look = None if self._status is None else partial(self._status.look, self.stop)
-        self._writer = Writer(self._file, process, self._builder, listeners, __version__, look, self._ring)
-        self._writer.start()
+        self._problems: list[str] = []
+        heard = Listeners(listeners, self._tell)
+        told = self._file, process, self._builder, heard, __version__, self._ring, self._tell
+        self._desk: AnyDesk = Courier(*told, self._mistakes) if self._is_apart else Desk(*told)
+        self._writer = Writer(self._desk, heard, self._problems, look)
 
-    def _program_measures(self) -> None:
-        if self._export is not None:
-            self._export.users_metrics()
+    @property
+    def _is_apart(self) -> bool:
+        return self._apart and os.name == "posix" and self._clock.readings is not None
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
+
+    def _program_measures(self) -> int:
+        return self._export.users_metrics() if self._export is not None else 0
 
     def _has_others(self) -> bool:
         return (self._others is not None and self._others.any()) or len(self.processes) > 1
@@ -265,23 +282,21 @@ class Recording:
         if self._joins is not None or self._is_fork:
             self.stop()
 
-    def _last_spans(self, ended: int, error: Remembered | None) -> Iterator[Span]:
-        yield from self._builder.close(ended)
-        if self._parent is None and not self._is_fork:
-            yield from self._builder.build(
-                (self._script_probe, self._root, 0, None, None, self._started, ended, ended, None, error)
-            )
+    def _script_record(self, ended: int, error: Remembered | None) -> Record | None:
+        if self._parent is not None or self._is_fork:
+            return None
+        return self._script_probe, self._root, 0, None, None, self._started, ended, ended, None, error
 
     def _cost(self) -> dict[str, Any]:
-        mistakes = (*self._mistakes, *own_problems)
+        mistakes, told = (*self._mistakes, *own_problems), self._desk.told()
         return {
             "installed": self._installation.installed,
             "missing": list(self._installation.missing),
             "left_out": self._installation.left_out,
-            "let_go": self._writer.let_go,
-            **spent(self._builder.calls, self._builder.capture_ns),
-            "writer": self._writer.stats,
-            "problems": [*(one.told(self._text) for one in mistakes), *self._writer.problems],
+            "let_go": self._desk.let_go,
+            **spent(told.get("calls", 0), told.get("capture_ns", 0)),
+            "writer": self._desk.effort.told(told, self._writer.held_up_ns),
+            "problems": [*(one.told(self._text) for one in mistakes), *self._problems],
         }
 
     def _continue_in_child(self) -> None:
@@ -294,6 +309,8 @@ class Recording:
         self._listener = self._follower = None
         self._parent_pid = os.getppid()
         self._others = None
+        if isinstance(self._desk, Courier):
+            self._desk.forget()
         if self._export is not None:
             self._export.forget()
             self._export = None
@@ -303,7 +320,8 @@ class Recording:
         state.ids = self._builder.continue_in_child(next_call())
         self._builder.ledger.untold = self._installation.left_out.keys()
         state.open = {}
-        self._begin_writing()
+        self._prepare_writing()
+        self._writer.start()
         state.append = self._writer.buffer.append
         if util is not None:  # its children end without running what atexit knows
             util.register_after_fork(self, lambda recording: util.Finalize(None, recording.stop, exitpriority=0))

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -73,10 +74,14 @@ class Export:
         self._tell([own, [one for one in reversed(sys.path) if os.path.isabs(one)]])
         self._tell(files)
 
-    def users_metrics(self) -> None:
-        """From now on the program itself measures the lives of this process."""
+    def users_metrics(self) -> int:
+        """From now on the program itself measures the lives of this process; returns since when."""
+        now = time.time_ns()
         with suppress(OSError):
-            self._measured.touch()
+            half = self._measured.with_suffix(".part")
+            half.write_text(str(now), encoding="ascii")
+            half.replace(self._measured)
+        return now
 
     def end(self) -> dict[str, Any]:
         """Everything is written: have the rest sent, wait for that, but not forever.

@@ -72,7 +72,11 @@ class Files:
         """Is this span one of a process where the program's own MeterProvider was told of it?"""
         if span.name != names.REQUEST_SPAN or span.process is None:
             return False
-        return (self._traces / f"{MEASURED}{span.process.pid}").exists()
+        try:
+            since = int((self._traces / f"{MEASURED}{span.process.pid}").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return span.end_ns >= since
 
     def close(self) -> None:
         """Nothing is read any more."""

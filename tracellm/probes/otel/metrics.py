@@ -86,27 +86,30 @@ class Lives:
 
 
 class UsersMetrics:
-    """A listener of the writer: measures lives where the program has a MeterProvider; `found` is called when it has."""
+    """A listener of the writer: measures lives where the program has a MeterProvider.
+
+    `found` is called when it has one; it returns the time, in nanoseconds since 1970, before whose end lives are
+    measured by somebody else. It is asked before what ended lately is written to where others read it.
+    """
 
     names: frozenset[str] | None = frozenset((names.REQUEST_SPAN,))
     title = "gen_ai metrics"
 
-    def __init__(self, found: Callable[[], None]) -> None:
+    def __init__(self, found: Callable[[], int]) -> None:
         self._found = found
         self._lives: Lives | None = None
+        self._since = 0
 
     def __call__(self, span: Span) -> None:
         """A span has ended."""
-        if span.name != names.REQUEST_SPAN:
-            return
-        if self._lives is None and (provider := users_provider()) is not None:
-            self._lives = Lives(provider)
-            self._found()
-        if self._lives is not None:
+        if span.name == names.REQUEST_SPAN and self._lives is not None and span.end_ns >= self._since:
             self._lives.measure(span)
 
     def look(self) -> None:
-        """Nothing to do."""
+        """Has the program a provider by now?"""
+        if self._lives is None and (provider := users_provider()) is not None:
+            self._lives = Lives(provider)
+            self._since = self._found()
 
     def end(self) -> None:
         """Nothing to do."""

@@ -1,0 +1,201 @@
+"""Stands for a desk that is in another process: packs the records, sends them there, and hears what comes back.
+
+So what is done here for a call is to pack its record, a microsecond's work; spans are made of it beside the program,
+at the lowest priority. That process is one for each that is recorded. It outlives it for as long as it has something to
+write, so a program that is killed loses no more than what it had not packed.
+"""
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tracellm.probes.build import Builder
+from tracellm.probes.desk import AnyDesk, AnyRecord, Desk, Pause
+from tracellm.probes.effort import Effort
+from tracellm.probes.listeners import Listeners
+from tracellm.probes.parcel import Packer
+from tracellm.probes.spool import SpoolWriter
+from tracellm.probes.state import Made, Open, Record
+from tracellm.trace.model import Process
+
+__all__ = ["SIZE", "Courier"]
+
+_CODE = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+from tracellm.probes.desk_process import main
+main(*sys.argv[2:])
+"""
+
+SIZE = struct.Struct("<I")
+"""The size of each answer, which stands before it."""
+
+_SET_PIPE_SIZE, _PIPE_SIZE = 1031, 1 << 20  # of Linux: so many bytes of answers may wait until they are read
+
+
+class Courier:
+    """For a process whose spans go to `file`; the arguments are a Desk's. `mistakes` is told what probes did wrong.
+
+    Raises:
+        OSError: no process can be started.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        process: Process,
+        builder: Builder,
+        listeners: Listeners,
+        version: str,
+        ring: int | None,
+        tell: Callable[[str], None],
+        mistakes: list[Any],
+    ) -> None:
+        self.effort = Effort()
+        self._listeners = listeners
+        self._tell = tell
+        self._mistakes = mistakes
+        self._packer = Packer(builder, tell)
+        self._at_hand = lambda: Desk(file, process, builder, listeners, version, ring, tell)
+        self._own: AnyDesk | None = None  # once the other process is no more
+        self._said: dict[str, Any] = {}
+        self._answers = bytearray()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._spool = SpoolWriter(file.parent, file.stem)
+        ears = (listeners.names,) if listeners else ()
+        told = str(file), process, builder.described(), ears, version, ring
+        self._spool.write(self._packer.pack("begin", *told))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TRACELLM_")}
+        self._process = subprocess.Popen(
+            # Isolated: what is set up to watch the user's program must not watch this one.
+            [sys.executable, "-I", "-c", _CODE, str(Path(__file__).parents[2]), str(file.parent), file.stem],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is meant for the run, which then ends this
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._wakes, self._hears = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._wakes, False)
+        os.set_blocking(self._hears, False)
+        if sys.platform == "linux":
+            import fcntl
+
+            with suppress(OSError):
+                fcntl.fcntl(self._hears, _SET_PIPE_SIZE, _PIPE_SIZE)
+
+    @property
+    def let_go(self) -> int:
+        """How many spans were not kept."""
+        return self._own.let_go if self._own is not None else int(self._said.get("let_go", 0))
+
+    def told(self) -> dict[str, Any]:
+        """What the desk says of itself, as far as it is known."""
+        return {**self._said, **(self._own.told() if self._own is not None else {})}
+
+    def take(self, records: Sequence[AnyRecord], pause: Pause) -> None:
+        """Send these records."""
+        if self._own is not None:
+            self._own.take(records, pause)
+            return
+        first, size = 0, pause()
+        while first < len(records):
+            self._send(self._packer.pack_records(records[first : first + size]))
+            first += size
+            size = pause()
+
+    def look(self, lasting: Mapping[int, Open | Made]) -> None:
+        """Send which calls last, have all of it read, and hear what the desk has to say."""
+        if self._own is not None:
+            self._own.look(lasting)
+            return
+        self._send(self._packer.pack("look", self._packer.sendable_calls(lasting)))
+        with suppress(BlockingIOError, BrokenPipeError):  # it has much to do, and will look; or it is no more
+            os.write(self._wakes, b".")
+        if not self._hear():
+            self._go_on_alone()
+
+    def end(self, ended: int, last: Record | None, under_way: Mapping[int, Open | Made]) -> None:
+        """Send that this is the end, and wait until all is written."""
+        if self._own is None:
+            self._send(self._packer.pack("end", ended, last, self._packer.sendable_calls(under_way)))
+            try:
+                self._wait_for_end()
+            except KeyboardInterrupt:  # whoever does not want to wait need not
+                self._tell("it was interrupted while the last spans were being written: some may be missing here")
+                self.forget()
+                return
+            if self._said.get("ended"):
+                self.forget()
+                return
+            self._go_on_alone()
+        assert self._own is not None
+        self._own.end(ended, last, under_way)
+
+    def forget(self) -> None:
+        """Leave the other process alone; also for a fork of this one, which is not the one to end it."""
+        self._spool.close()
+        self._process.returncode = self._process.poll() or 0  # else its end would be waited for
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def _send(self, message: bytes) -> None:
+        try:
+            self._spool.write(message)
+        except OSError as error:
+            self._tell(f"the recording cannot be written ({error.strerror}): part of this run is not recorded")
+
+    def _hear(self) -> bool:
+        """Read what the desk has said; False when it will say nothing more."""
+        goes_on = True
+        with suppress(BlockingIOError):
+            while part := os.read(self._hears, _PIPE_SIZE):
+                self._answers += part
+            goes_on = False
+        begin = 0
+        while len(self._answers) >= begin + SIZE.size:
+            (size,) = SIZE.unpack_from(self._answers, begin)
+            end = begin + SIZE.size + size
+            if len(self._answers) < end:
+                break
+            self._hear_one(bytes(self._answers[begin + SIZE.size : end]))
+            begin = end
+        del self._answers[:begin]
+        return goes_on
+
+    def _hear_one(self, answer: bytes) -> None:
+        spans, said = pickle.loads(answer)
+        self._listeners.hear(spans)
+        if said is not None:
+            self._said = said
+            self._mistakes += [one for one in said["mistakes"] if one not in self._mistakes]
+            for problem in said["problems"]:
+                self._tell(problem)
+
+    def _wait_for_end(self) -> None:
+        assert self._process.stdin is not None
+        self._spool.close()
+        with suppress(OSError):
+            self._process.stdin.close()
+        os.set_blocking(self._hears, True)
+        self._hear()
+        self._process.wait()
+
+    def _go_on_alone(self) -> None:
+        """The other process was killed, or has failed: what comes now is written by this one."""
+        status = self._process.wait()
+        told = f"the process that wrote this recording ended (exit status {status})"
+        self._tell(f"{told}: what it had not written yet is missing")
+        self.forget()
+        self._own = self._at_hand()
+        self._own.effort = self.effort

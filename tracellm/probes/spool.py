@@ -1,0 +1,94 @@
+"""Messages from one process to another through files: as many as come, in order, whether the other has time or not.
+
+A pipe would do if it were endless: the process that reads has the lowest priority, and whoever records must not wait
+for it. The files are small, follow each other, and each is removed when it has been read. They outlive the process that
+writes them, so what it had written is read also if it was killed.
+"""
+
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["SpoolReader", "SpoolWriter"]
+
+_SIZE = struct.Struct("<I")  # of the message that follows; 0: the next file goes on
+_LARGEST = 16 << 20  # bytes; a longer file is not added to
+
+
+def _file(folder: Path, name: str, number: int) -> Path:
+    return folder / f".{name}.{number}.records"
+
+
+class SpoolWriter:
+    """Writes messages to files in `folder` that are called by `name`.
+
+    Raises:
+        OSError: they cannot be written; so do its methods.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._number = self._written = 0
+        self._descriptor = self._open()
+
+    def write(self, message: bytes) -> None:
+        """Add a message, which is not empty."""
+        if self._written > _LARGEST:
+            self._number += 1
+            following = self._open()  # there before whoever reads is told to look for it
+            self._add(_SIZE.pack(0))
+            os.close(self._descriptor)
+            self._descriptor, self._written = following, 0
+        self._add(_SIZE.pack(len(message)) + message)
+
+    def close(self) -> None:
+        """There will be no other message."""
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+    def _open(self) -> int:
+        file = _file(self._folder, self._name, self._number)
+        return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def _add(self, content: bytes) -> None:
+        self._written += len(content)
+        while content:
+            content = content[os.write(self._descriptor, content) :]
+
+
+class SpoolReader:
+    """Reads what a SpoolWriter writes, and removes each file when it has been read."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._number = 0
+        self._stream = _file(folder, name, 0).open("rb")
+
+    def read(self) -> bytes | None:
+        """The next message; None if there is none yet, or not all of it."""
+        while (content := self._read_one()) == b"":
+            self._remove()
+            self._number += 1
+            self._stream = _file(self._folder, self._name, self._number).open("rb")
+        return content
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._remove()
+
+    def _read_one(self) -> bytes | None:
+        begin = self._stream.tell()
+        size = self._stream.read(_SIZE.size)
+        if len(size) == _SIZE.size:
+            (length,) = _SIZE.unpack(size)
+            content = self._stream.read(length)
+            if len(content) == length:
+                return content
+        self._stream.seek(begin)
+        return None
+
+    def _remove(self) -> None:
+        self._stream.close()
+        with suppress(OSError):
+            _file(self._folder, self._name, self._number).unlink()
