@@ -38,6 +38,16 @@ print(sys.argv, __name__, __file__, __spec__, __package__, __doc__, type(__loade
 print(sys.path, sys.modules["__main__"].__dict__ is globals(), __builtins__)
 """
 
+_TERMINATES_ITS_FORK = """
+import os, signal, time
+child = os.fork()
+if not child:
+    time.sleep(60)
+    os._exit(1)
+os.kill(child, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
 PROGRAMS = [
     # what a script finds
     _program("who am I", '"""Docstring."""' + _WHO_AM_I),
@@ -83,7 +93,9 @@ PROGRAMS = [
         "def f():\n    try:\n        raise SystemExit(9)\n    finally:\n        print('finally')\nf()",
     ),
     _program("os._exit", "import os\nprint('now', flush=True)\nos._exit(5)"),
-    _program("killed by a signal", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", killed=True),
+    _program("killed by a signal", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", killed=True),
+    _program("terminated", "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\nfinally:\n    print(1)"),
+    _program("terminates its fork", _TERMINATES_ITS_FORK),
     _program("interrupted", "import os, signal\ndef f():\n    os.kill(os.getpid(), signal.SIGINT)\nf()"),
     _program("raises KeyboardInterrupt", "print(1)\nraise KeyboardInterrupt"),
     _program("an interrupt of its own", "class Mine(KeyboardInterrupt): ...\nraise Mine('x')"),

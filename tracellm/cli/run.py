@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tracellm.cli.failure import print_mistake
 from tracellm.cli.script import Script, run_script
 from tracellm.cli.substitutes import Substitutes
+from tracellm.cli.termination import finish_when_terminated
 from tracellm.report.texts import text
 
 if TYPE_CHECKING:
@@ -27,10 +28,9 @@ def run(script: Script, options: "Options | None", substitutes: Substitutes) -> 
         CommandError: the script cannot be run, or the run folder cannot be written.
         BaseException: whatever leaves the script, on its way to the interpreter.
     """
-    script = substitutes.script(script)
-    script.check()
+    script = substitutes.script(script).found()
     substitutes.take_effect()
-    ended = _explain(script, options) if options else _ignore
+    ended = _explain(script, options, substitutes) if options else _ignore
     run_script(script, ended=ended, print_error=print_mistake)
     return 0
 
@@ -39,7 +39,7 @@ def _ignore(error: BaseException | None) -> None:
     """Nobody asked."""
 
 
-def _explain(script: Script, options: "Options") -> Callable[[BaseException | None], None]:
+def _explain(script: Script, options: "Options", substitutes: Substitutes) -> Callable[[BaseException | None], None]:
     """Start recording; the explanation is written when the interpreter ends. Returns whom to tell the script's end."""
     from tracellm.cli.explanation import Explanation
     from tracellm.cli.folders import new_run_folder
@@ -56,6 +56,7 @@ def _explain(script: Script, options: "Options") -> Callable[[BaseException | No
         ring=options.ring,
         keep_text=options.keep_text,
         quiet=options.quiet,
+        substitutes=substitutes.as_manifest(),
     )
     process = os.getpid()
     outcome: list[BaseException | None] = [None]
@@ -84,9 +85,14 @@ def _explain(script: Script, options: "Options") -> Callable[[BaseException | No
             finish(operator.index(status))
         exit_at_once(status)
 
+    def finish_and_die(status: int) -> None:
+        if outcome:  # else a second signal, while the first one's explanation is being written
+            finish(status)
+
     os._exit = finish_and_exit
     explanation.start()
     atexit.register(finish)
+    finish_when_terminated(finish_and_die)
     return lambda error: outcome.__setitem__(0, error)
 
 

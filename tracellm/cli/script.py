@@ -12,12 +12,13 @@ import os
 import runpy
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 from zipimport import ZipImportError, zipimporter
 
+from tracellm.cli.commands import command_path
 from tracellm.cli.errors import CommandError
 
 __all__ = ["Script", "run_script"]
@@ -43,14 +44,22 @@ class Script:
         """The name that a run folder starts with."""
         return self.target if self.is_module else Path(self.target).stem
 
-    def check(self) -> None:
-        """Refuse a file that cannot be run, before anything is recorded.
+    def found(self) -> "Script":
+        """This, or the command of this name where there is no such file: `vllm`, say.
 
         Raises:
-            CommandError: it is not there, cannot be read, or is a folder without a `__main__.py`.
+            CommandError: it is neither there nor a command, cannot be read, is a folder without a `__main__.py`, or a
+                command of another environment.
         """
         if self.is_module:
-            return  # only importing its packages can tell, and that is the script's own doing
+            return self  # only importing its packages can tell, and that is the script's own doing
+        if not os.path.lexists(self.target) and (command := command_path(self.target)) is not None:
+            return replace(self, target=str(command))
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        """Refuse a file that cannot be run, before anything is recorded."""
         path = Path(self.target)
         if path.is_dir():
             if not (path / "__main__.py").exists():

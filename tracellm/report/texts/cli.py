@@ -58,6 +58,8 @@ Examples:
     "cli.error": "tracellm: {message}",
     "cli.error.no_script": "nothing to run. Say which: tracellm run [--explain] SCRIPT [ARGS...], or -m MODULE",
     "cli.error.script_missing": "there is no script {path}",
+    "cli.error.command_foreign": "{path} is not run by this Python, {python}, and so cannot be recorded: "
+    "install tracellm where {name} is installed, and use the tracellm there",
     "cli.error.script_unreadable": "cannot read the script {path}: {reason}",
     "cli.error.script_is_folder": "{path} is a folder without a __main__.py, so there is nothing to run in it",
     "cli.error.only_explain": "{option} says how to explain a run, so it needs --explain",
@@ -138,6 +140,8 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.error": "tracellm：{message}",
     "cli.error.no_script": "没有要运行的脚本。用法：tracellm run [--explain] SCRIPT [ARGS...]，或 -m MODULE",
     "cli.error.script_missing": "没有脚本 {path}",
+    "cli.error.command_foreign": "{path} 不是由这个 Python（{python}）运行的，因此无法记录："
+    "请把 tracellm 安装到 {name} 所在的环境，并使用那里的 tracellm",
     "cli.error.script_unreadable": "无法读取脚本 {path}：{reason}",
     "cli.error.script_is_folder": "{path} 是一个没有 __main__.py 的目录，里面没有可运行的内容",
     "cli.error.only_explain": "{option} 决定如何解释一次运行，需要和 --explain 一起使用",
