@@ -6,6 +6,7 @@ threading instrumentation: whoever starts a thread, or gives work to a pool, lea
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tracellm.probes.state import (
@@ -74,8 +75,25 @@ def _carried(call: int, begun: Begun | None, fn: Function, args: tuple[Any, ...]
         return_to(spot)
 
 
+def _ensure_task(ensure: Function) -> Function:
+    """Of a vLLM's `AsyncMPClient`: the loop that it makes a task of, the first time, is recorded as one that it makes
+    a thread of elsewhere."""
+
+    def outer(self: Any) -> Any:
+        if state.append is not None:
+            with suppress(Exception):  # whatever another version has there must not break its run
+                if self.resources.output_queue_task is None:
+                    from tracellm.probes.catalog.vllm import closures
+
+                    closures.stand_in("process_outputs_socket")
+        return ensure(self)
+
+    return outer
+
+
 THREAD_PATCHES = {
     "threading:Thread.start": _start,
+    "vllm.v1.engine.core_client:AsyncMPClient._ensure_output_queue_task": _ensure_task,
     "concurrent.futures.thread:ThreadPoolExecutor.submit": _submit,
 }
 """What to replace, and by what (patches.py)."""

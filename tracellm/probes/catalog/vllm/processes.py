@@ -39,33 +39,6 @@ def _launch(client: Any) -> dict[str, Any]:
     return {} if client is None else {names.LIFELINE: client}
 
 
-# -- loops that vLLM runs as tasks ------------------------------------------------------------------------------------
-
-
-def stand_in_for_outputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Before `AsyncMPClient._ensure_output_queue_task`, which makes a task the first time."""
-    if args[0].resources.output_queue_task is None:
-        _stand_in("process_outputs_socket")
-
-
-def stand_in_for_handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Before `AsyncLLM._run_output_handler`, which makes a task the first time."""
-    if args[0].output_handler is None:
-        _stand_in("output_handler")
-
-
-def _stand_in(name: str) -> None:
-    import asyncio
-
-    from tracellm.probes.catalog.vllm.closures import stand_in
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:  # no loop runs, so that no task will be made
-        return
-    stand_in(name)
-
-
 _CLIENTS = "v1.engine.core_client"
 _CORE = "v1.engine.core"
 _SERIAL = "v1.serial_utils:Msgpack"
@@ -84,7 +57,6 @@ ENTRIES = (
     *plain("step", _CLIENTS, "SyncMPClient.get_output", "AsyncMPClient.get_output_async"),
     *plain("step", _CLIENTS, "SyncMPClient.abort_requests", "AsyncMPClient.abort_requests_async"),
     *plain("request", _CLIENTS, "SyncMPClient.call_utility", "AsyncMPClient.call_utility_async"),
-    *plain("layer", _CLIENTS, "AsyncMPClient._ensure_output_queue_task", before=stand_in_for_outputs),
     *(
         Entry(
             f"{_CLOSURES}:{name}",

@@ -7,12 +7,24 @@ An HTTP request begins a trace of its own, as with our server: both are FastAPI 
 vLLM: vllm/v1/engine/async_llm.py, vllm/entrypoints/openai/, vllm/entrypoints/launchers/api_server/.
 """
 
+from contextlib import suppress
+from typing import Any
+
 from tracellm.probes.catalog.vllm.entries import at, plain
-from tracellm.probes.catalog.vllm.processes import stand_in_for_handler
 from tracellm.probes.spec import Entry
 from tracellm.trace.names import Level
 
 __all__ = ["ENTRIES"]
+
+
+def stand_in_for_handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Before `AsyncLLM._run_output_handler`, which makes a task the first time; not where no event loop runs."""
+    if args[0].output_handler is None:
+        from tracellm.probes.catalog.vllm import closures
+
+        with suppress(RuntimeError):
+            closures.stand_in("output_handler")
+
 
 _ASYNC = "v1.engine.async_llm"
 _OPENAI = "entrypoints.openai"
