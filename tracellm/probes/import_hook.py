@@ -51,7 +51,7 @@ class ImportHook:
             return spec
 
         def exec_module(module: ModuleType) -> None:
-            del spec.loader.exec_module  # type: ignore[union-attr]
+            vars(spec.loader).pop("exec_module", None)  # of several hooks the first one does it for all
             execute(module)
             if self in sys.meta_path:  # it may have been stopped meanwhile
                 self._handle(module)
