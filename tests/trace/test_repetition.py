@@ -122,7 +122,7 @@ def test_lists_that_were_seen_before_fold_the_same(names: list[str]):
     """What is known of a list of digests is what would be found again."""
     folder = Folder()
     first, again, apart = ([Node("call", "top", children=calls(*names))] for _ in range(3))
-    assert drawn(bottom_up(first, folder.change)[0].children) == drawn(bottom_up(again, folder.change)[0].children)
+    assert drawn(folder.fold_all(first)[0].children) == drawn(folder.fold_all(again)[0].children)
     bottom_up(apart, fold)
     assert drawn(apart[0].children) == drawn(first[0].children)
     assert sum(node.count for node in walk(first) if node.kind == "call") == sum(

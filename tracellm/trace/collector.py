@@ -9,10 +9,11 @@ __all__ = ["collector_held"]
 
 @contextmanager
 def collector_held() -> Iterator[None]:
-    """No garbage is looked for meanwhile.
+    """No garbage is looked for meanwhile, and what was made counts as old afterwards.
 
     Who reads a million spans makes millions of objects, none of which is garbage. The collector would look through all
-    of them, again and again: half of the time that reading takes.
+    of them, again and again, and once more when it is let go: half of the time that reading takes. Freezing and
+    unfreezing puts all that is young among the old, which are looked through seldom, without looking at any of it.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -20,4 +21,7 @@ def collector_held() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():  # what somebody else has frozen stays so
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

@@ -14,16 +14,15 @@ merged by going through them side by side.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
+from tracellm.trace.collector import collector_held
 from tracellm.trace.model import Span
 from tracellm.trace.repetition import Part, repetition
-from tracellm.trace.tree import Node, Shape
+from tracellm.trace.tree import Node, Shape, levels
 
 __all__ = ["Folder", "fold", "merge"]
-
-_LONGEST_KNOWN = 256
-"""Of longer lists it is found each time what is to be done: they are few, and hardly any is like another."""
 
 _Place = tuple[Hashable, int]
 """The k-th child with a key."""
@@ -37,6 +36,25 @@ def fold(siblings: Sequence[Node]) -> Sequence[Node]:
 def merge(nodes: Sequence[Node]) -> Node:
     """One node that stands for all of these, which have the same key; what they called is merged, in its order."""
     return Folder().merge(nodes)
+
+
+@dataclass(slots=True)
+class _List:
+    """What is known of siblings by their digests.
+
+    Attributes:
+        shapes: the digests.
+        prepare: whether other siblings may have to be given for them.
+        parts: what becomes of them, None where nothing repeats, or where that was not asked yet.
+        asked: whether it was.
+        above: the digests of the nodes that have such children, by their keys.
+    """
+
+    shapes: tuple[Shape, ...]
+    prepare: bool
+    parts: list[Part] | None = None
+    asked: bool = False
+    above: dict[Hashable, Shape] = field(default_factory=dict)
 
 
 class Folder:
@@ -55,80 +73,73 @@ class Folder:
         self._prepare = prepare
         self._wanted = wanted
         self._leaves: dict[Hashable, Shape] = {}
-        self._shapes: dict[tuple[Hashable, tuple[Shape, ...]], Shape] = {}
-        self._prepared: dict[tuple[Shape, ...], bool] = {}
-        self._parts: dict[tuple[Shape, ...], list[Part] | None] = {}
+        self._lists: dict[tuple[Shape, ...], _List] = {}
+
+    def fold_all(self, roots: Sequence[Node]) -> list[Node]:
+        """Whole trees with every list of siblings prepared and folded; nodes are changed in place."""
+        with collector_held():
+            for nodes in reversed(levels(roots)):
+                for node in nodes:
+                    known = self._list(node.children)
+                    if known.prepare or self._parts(known):
+                        node.replace_children(self._changed(node.children, known))
+                    else:
+                        node.shape = known.above.get(node.key) or _digest(node, known)
+            return list(self._changed(roots, self._list(roots)))
+
+    def fold(self, siblings: Sequence[Node]) -> Sequence[Node]:
+        """Siblings with what repeats among them drawn together; what is below them is folded already."""
+        return self._drawn(siblings, self._list(siblings))
+
+    def _changed(self, siblings: Sequence[Node], known: _List) -> Sequence[Node]:
+        if known.prepare and self._prepare is not None:
+            return self.fold(self._prepare(siblings))
+        return self._drawn(siblings, known)
+
+    def _drawn(self, siblings: Sequence[Node], known: _List) -> Sequence[Node]:
+        parts = self._parts(known)
+        return siblings if parts is None else [self._made_of(part, siblings) for part in parts]
 
     def shape(self, node: Node) -> Shape:
         """The digest of a subtree: the same object for all subtrees that were made alike.
 
         Those of the children are known where these were folded; else they are made first.
         """
-        if node.shape is not None:
-            return node.shape
         todo = [node]
         while todo:
             one = todo[-1]
-            below = tuple([child.shape for child in one.children if child.shape])
-            if len(below) < len(one.children):
-                todo += [child for child in one.children if child.shape is None]
+            if unknown := [child for child in one.children if child.children and child.shape is None]:
+                todo += unknown
             else:
+                one.shape = one.shape or _digest(one, self._list(one.children))
                 todo.pop()
-                one.shape = self._digest(one, below)
         assert node.shape is not None
         return node.shape
 
-    def _digest(self, node: Node, below: tuple[Shape, ...]) -> Shape:
-        known = self._shapes.get((node.key, below))
-        if known is None:
-            made = frozenset([shape.key for shape in below])
-            known = self._shapes[node.key, below] = Shape(node.key, made, below, apart=node.kind == "steps")
-        return known
-
-    def _shapes_of(self, siblings: Sequence[Node]) -> tuple[Shape, ...]:
-        """The digests of siblings."""
-        found = []
+    def _list(self, siblings: Sequence[Node]) -> _List:
+        """What is known of siblings, of which each gets its digest."""
+        leaves, found = self._leaves, []
         for node in siblings:
             shape = node.shape
             if shape is None:
                 if node.children:
                     shape = self.shape(node)
-                elif (shape := self._leaves.get(node.key)) is None:
-                    shape = self._leaves[node.key] = self._digest(node, ())
+                elif (shape := leaves.get(node.key)) is None:
+                    shape = leaves[node.key] = _digest(node, self._list(()))
                 node.shape = shape
             found.append(shape)
-        return tuple(found)
+        shapes = tuple(found)
+        known = self._lists.get(shapes)
+        if known is None:
+            prepare = self._prepare is not None and any(self._wanted(shape.key) for shape in shapes)
+            known = self._lists[shapes] = _List(shapes, prepare)
+        return known
 
-    def change(self, siblings: Sequence[Node]) -> Sequence[Node]:
-        """Siblings prepared and folded: what `bottom_up` needs."""
-        shapes = self._shapes_of(siblings)
-        if self._prepare is not None and self._is_wanted(shapes):
-            return self.fold(self._prepare(siblings))
-        return self._folded(siblings, shapes)
-
-    def fold(self, siblings: Sequence[Node]) -> Sequence[Node]:
-        """Siblings with what repeats among them drawn together; what is below them is folded already."""
-        return self._folded(siblings, self._shapes_of(siblings))
-
-    def _folded(self, siblings: Sequence[Node], shapes: tuple[Shape, ...]) -> Sequence[Node]:
-        if len(shapes) < 2:
-            return siblings
-        try:
-            parts = self._parts[shapes]
-        except KeyError:
-            parts = repetition(shapes)
-            if len(shapes) <= _LONGEST_KNOWN:
-                self._parts[shapes] = parts
-        return siblings if parts is None else [self._made_of(part, siblings) for part in parts]
-
-    def _is_wanted(self, shapes: tuple[Shape, ...]) -> bool:
-        try:
-            return self._prepared[shapes]
-        except KeyError:
-            wanted = any(self._wanted(shape.key) for shape in shapes)
-            if len(shapes) <= _LONGEST_KNOWN:
-                self._prepared[shapes] = wanted
-            return wanted
+    def _parts(self, known: _List) -> list[Part] | None:
+        if not known.asked:
+            known.asked = True
+            known.parts = repetition(known.shapes)
+        return known.parts
 
     def _made_of(self, part: Part, siblings: Sequence[Node]) -> Node:
         if isinstance(part, int):
@@ -140,34 +151,13 @@ class Folder:
         """One node that stands for all of these, which have the same key; what they called is merged, in its order."""
         if len(nodes) == 1:
             return nodes[0]
-        count = total_ns = own_ns = 0
-        hidden: list[Span] = []
-        alike: dict[Shape, list[Sequence[Node]]] = {}  # what was called by those that called the same
+        alike: dict[Shape, list[Node]] = {}
         for node in nodes:
-            count += node.count
-            total_ns += node.total_ns
-            own_ns += node.own_ns
-            if node.hidden:
-                hidden += node.hidden
-            alike.setdefault(node.shape or self.shape(node), []).append(node.children)
-        first = nodes[0]
-        lists = [self._side_by_side(group) if len(group) > 1 else group[0] for group in alike.values()]
-        return Node(
-            first.kind,
-            first.key,
-            count,
-            total_ns,
-            own_ns,
-            spans=_in_order(nodes) if first.spans else (),
-            children=lists[0] if len(lists) == 1 else self._merge_children([one for one in lists if one]),
-            hidden=hidden or (),
-            steps=[step for node in nodes for step in node.steps] if first.steps else (),
-            shape=first.shape if len(alike) == 1 else None,
-        )
-
-    def _side_by_side(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
-        """Lists with the same digests as one."""
-        return [self.merge(group) for group in zip(*lists, strict=True)]
+            alike.setdefault(node.shape or self.shape(node), []).append(node)
+        if len(alike) == 1:
+            return _merge_alike(nodes)
+        lists = [_side_by_side(group) for group in alike.values()]
+        return _one_of(nodes, self._merge_children([one for one in lists if one]), None)
 
     def _merge_children(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
         """The k-th child with a key in each list become one.
@@ -215,17 +205,52 @@ def sequence(nodes: Sequence[Node]) -> Node:
     return Node("repeat", key, count, total_ns=sum([node.total_ns for node in nodes]), children=nodes)
 
 
-def _in_order(nodes: Sequence[Node]) -> list[Span]:
-    """The spans of all of these, by their starts; each node has its own in order."""
+def _digest(node: Node, below: _List) -> Shape:
+    """The digest of a node with these children."""
+    shape = below.above.get(node.key)
+    if shape is None:
+        made = frozenset([one.key for one in below.shapes])
+        shape = below.above[node.key] = Shape(node.key, made, below.shapes, apart=node.kind == "steps")
+    return shape
+
+
+def _merge_alike(nodes: Sequence[Node]) -> Node:
+    """One node that stands for all of these, which have the same digest."""
+    first = nodes[0]
+    if len(nodes) == 1:
+        return first
+    return _one_of(nodes, _side_by_side(nodes) if first.children else (), first.shape)
+
+
+def _side_by_side(nodes: Sequence[Node]) -> Sequence[Node]:
+    """What nodes with the same digest called, as one list."""
+    if len(nodes) == 1:
+        return nodes[0].children
+    return [_merge_alike(group) for group in zip(*[node.children for node in nodes], strict=True)]
+
+
+def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None) -> Node:
+    """One node for all of these, with its spans by their starts; each node has its own in order."""
+    first = nodes[0]
+    count = total_ns = own_ns = latest = 0
     spans: list[Span] = []
+    hidden: list[Span] = []
     in_order = True
     for node in nodes:
-        if spans and node.spans[0].start_ns < spans[-1].start_ns:
-            in_order = False
-        spans += node.spans
+        count += node.count
+        total_ns += node.total_ns
+        own_ns += node.own_ns
+        if node.hidden:
+            hidden += node.hidden
+        if node.spans:
+            if node.spans[0].start_ns < latest:
+                in_order = False
+            spans += node.spans
+            latest = spans[-1].start_ns
     if not in_order:
         spans.sort(key=attrgetter("start_ns"))
-    return spans
+    steps = [step for node in nodes for step in node.steps] if first.steps else ()
+    return Node(first.kind, first.key, count, total_ns, own_ns, spans or (), children, hidden or (), steps, shape)
 
 
 def _with_sequences(lists: Sequence[Sequence[Node]]) -> Sequence[Sequence[Node]]:

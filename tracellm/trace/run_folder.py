@@ -31,6 +31,7 @@ MANIFEST = "run.json"
 TRACE_FOLDER = "trace"
 
 _NAMED_LINES = 20  # so many corrupt lines (or runs of them) are told by number
+_PIECE = 1 << 18  # bytes read at a time: a line of the recorder's has some 50,000
 _LONGEST_LINE = 1 << 28  # bytes: a longer one would fill the memory, and counts as corrupt
 
 
@@ -200,7 +201,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers; of one that is too long, its beginning with a newline."""
     if not file.is_file():  # opening a pipe would wait for somebody to write
         raise OSError("it is no file")
-    with file.open("rb") as stream:
+    with file.open("rb", buffering=_PIECE) as stream:
         number = 0
         while line := stream.readline(_LONGEST_LINE):
             number += 1

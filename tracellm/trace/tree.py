@@ -10,13 +10,26 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from tracellm.trace import names
 from tracellm.trace.collector import collector_held
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.names import Level
 from tracellm.trace.steps import Step
 
-__all__ = ["DEEPEST", "CallKey", "Node", "Shape", "bottom_up", "call_tree", "calls_below", "raised_here", "walk"]
+__all__ = [
+    "DEEPEST",
+    "CallKey",
+    "Node",
+    "Shape",
+    "bottom_up",
+    "call_tree",
+    "calls_below",
+    "levels",
+    "raised_here",
+    "walk",
+]
 
 DEEPEST = 100
 """Calls nested deeper than this, as by a user's recursive function, are counted into the node at this depth."""
@@ -58,8 +71,7 @@ class Shape:
     """Never drawn together with a neighbour: a group of engine steps."""
 
 
-@dataclass(slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, eq=False, gc=False):
     """Calls that are drawn as one. Times are nanoseconds, summed over all of them.
 
     `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine
@@ -147,16 +159,22 @@ def walk(roots: Iterable[Node]) -> Iterator[Node]:
             stack.extend(reversed(node.children))
 
 
+def levels(roots: Iterable[Node]) -> list[list[Node]]:
+    """The nodes that have children: the roots, then those below them, and so on."""
+    found: list[list[Node]] = []
+    level = [node for node in roots if node.children]
+    while level:
+        found.append(level)
+        level = [child for node in level for child in node.children if child.children]
+    return found
+
+
 def bottom_up(nodes: Iterable[Node], change: Callable[[Sequence[Node]], Sequence[Node]]) -> list[Node]:
     """Pass every list of siblings, the deepest first, through `change`; nodes are changed in place."""
     roots = list(nodes)
-    level, parents = roots, list[list[Node]]()
     with collector_held():
-        while level:
-            parents.append([node for node in level if node.children])
-            level = [child for node in parents[-1] for child in node.children]
-        while parents:
-            for node in parents.pop():
+        for level in reversed(levels(roots)):
+            for node in level:
                 node.replace_children(change(node.children))
         return list(change(roots))
 
@@ -176,7 +194,7 @@ def call_tree(trace: Trace) -> list[Node]:
 
 def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
     """A node for each call; the lives, each with its parent, by their ids; whether calls ran in several threads."""
-    keys = _Keys()
+    key_of = _Keys()
     nodes: list[Node] = []
     lives: dict[str, str | None] = {}
     for span in trace.spans:
@@ -184,8 +202,8 @@ def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
             lives[span.span_id] = span.parent_span_id
         else:
             ns = span.end_ns - span.start_ns
-            nodes.append(Node("call", keys.of(span), 1, ns, ns, (span,)))
-    return nodes, lives, keys.several
+            nodes.append(Node("call", key_of(span), 1, ns, ns, (span,)))
+    return nodes, lives, key_of.several
 
 
 def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
@@ -199,8 +217,8 @@ def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
         above = by_id.get(parent) if parent is not None else None
         if above is None:
             roots.append(node)
-        elif isinstance(above.children, list):
-            above.children.append(node)
+        elif above.children:
+            above.children.append(node)  # type: ignore[attr-defined]  # the list that its first child made
         else:
             above.children = [node]
     return roots
@@ -272,6 +290,8 @@ class _Keys:
         self._made: dict[tuple[Hashable, ...], CallKey] = {}
         self._plain: dict[tuple[object, ...], CallKey] = {}
         """The same for calls that nobody's line made and that ended well: nearly all, told apart by what is at hand."""
+        self._same: dict[tuple[object, ...], CallKey] = {}
+        """The same by the attributes themselves: what was read from disk has one object for all that are equal."""
         self._threads: set[tuple[str, int, str]] = set()
 
     @property
@@ -279,10 +299,19 @@ class _Keys:
         """Whether the calls ran in several threads or processes."""
         return len(self._threads) > 1
 
-    def of(self, span: Span) -> CallKey:
-        """The key of a call."""
+    def __call__(self, span: Span) -> CallKey:
+        """The key of a call of the trace; none of these goes away meanwhile, so that ids stay what they are."""
+        if span.error is not None:
+            return self._key(span)
+        same = span.name, id(span.attributes), id(span.process)
+        try:
+            return self._same[same]
+        except KeyError:
+            return self._same.setdefault(same, self._of(span))
+
+    def _of(self, span: Span) -> CallKey:
         told = span.attributes
-        if span.error is not None or not _TELLING.isdisjoint(told):
+        if not _TELLING.isdisjoint(told):
             return self._key(span)
         get = told.get
         try:

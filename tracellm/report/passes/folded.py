@@ -1,7 +1,8 @@
 """The folded call tree, which the call tree's text, the page and the sequence diagram all begin with: made once."""
 
 from collections.abc import Hashable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracellm.report.passes.lines import under_lines
 from tracellm.report.passes.step_groups import AROUND, group_steps
@@ -11,7 +12,7 @@ from tracellm.trace.fold import Folder
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import STEP_SPAN
-from tracellm.trace.tree import CallKey, Node, bottom_up, call_tree
+from tracellm.trace.tree import CallKey, Node, call_tree
 
 __all__ = ["fold_all", "folded"]
 
@@ -29,7 +30,7 @@ def fold_all(trace: Trace, roots: list[Node], story: Story | None = None) -> lis
     folder = Folder(lambda siblings: under_lines(grouped(siblings)), _may_stand_apart)
     units, turns = (story.units, story.steps) if story and told else (None, None)
     grouped = group_steps(trace, units, turns, folder)
-    return through("fold", lambda nodes: bottom_up(nodes, folder.change), roots, ordered=not told)
+    return through("fold", folder.fold_all, roots, ordered=not told)
 
 
 def _may_stand_apart(key: Hashable) -> bool:

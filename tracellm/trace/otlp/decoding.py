@@ -137,15 +137,15 @@ class Decoder:
         """The attributes that this JSON array holds: those of before, where it came before."""
         known = self._remembered.get(text)
         if known is None:
-            known = dict([self._attribute(bytes(one)) for one in _attribute_lists.decode(text)])
+            single = self._single.get
+            texts = [bytes(one) for one in _attribute_lists.decode(text)]
+            known = dict([single(one) or self._attribute(one) for one in texts])
             _remember(self._remembered, text, known)
         return known
 
     def _attribute(self, text: bytes) -> tuple[str, AttributeValue]:
-        known = self._single.get(text)
-        if known is None:
-            known = _read_attribute(_single_attributes.decode(text))
-            _remember(self._single, text, known)
+        known = _read_attribute(_single_attributes.decode(text))
+        _remember(self._single, text, known)
         return known
 
 
@@ -196,10 +196,21 @@ def _read_attribute(record: KeyValue) -> tuple[str, AttributeValue]:
     value = record.value
     if value.array_value is None:
         return intern(record.key), _read_value(value)
-    values = [_read_value(element) for element in value.array_value.values]
-    if len({*map(type, values)}) > 1:  # an attribute's values are of one type
+    return intern(record.key), _read_list(value.array_value.values)
+
+
+def _read_list(elements: list[Element]) -> Any:
+    """An attribute's values are of one type: nearly always they are texts, or integers of 64 bits."""
+    texts = [one.string_value for one in elements]
+    if None not in texts:
+        return texts
+    numbers = [int(one.int_value) for one in elements if one.string_value is None and one.int_value is not None]
+    if len(numbers) == len(elements) and _INT64[0] <= min(numbers) and max(numbers) <= _INT64[-1]:
+        return numbers
+    values = [_read_value(element) for element in elements]
+    if len({*map(type, values)}) > 1:
         values = [str(one) for one in values]
-    return intern(record.key), values
+    return values
 
 
 def _read_value(record: AnyValue | Element) -> Any:
