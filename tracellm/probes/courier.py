@@ -36,6 +36,8 @@ main(*sys.argv[2:])
 SIZE = struct.Struct("<I")
 """The size of each answer, which stands before it."""
 
+_AT_ONCE = 4  # records are packed in the time that it takes to make a span of one
+
 _SET_PIPE_SIZE, _PIPE_SIZE = 1031, 1 << 20  # of Linux: so many bytes of answers may wait until they are read
 
 
@@ -90,7 +92,9 @@ class Courier:
             import fcntl
 
             with suppress(OSError):
-                fcntl.fcntl(self._hears, _SET_PIPE_SIZE, _PIPE_SIZE)
+                fcntl.fcntl(self._hears, _AT_ONCE = 4  # records are packed in the time that it takes to make a span of one
+
+_SET_PIPE_SIZE, _PIPE_SIZE)
 
     @property
     def let_go(self) -> int:
@@ -106,11 +110,11 @@ class Courier:
         if self._own is not None:
             self._own.take(records, pause)
             return
-        first, size = 0, pause()
+        first, size = 0, _AT_ONCE * pause()
         while first < len(records):
             self._send(self._packer.pack_records(records[first : first + size]))
             first += size
-            size = pause()
+            size = _AT_ONCE * pause()
 
     def look(self, lasting: Mapping[int, Open | Made]) -> None:
         """Send which calls last, have all of it read, and hear what the desk has to say."""

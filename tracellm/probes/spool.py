@@ -1,14 +1,15 @@
 """Messages from one process to another through files: as many as come, in order, whether the other has time or not.
 
 A pipe would do if it were endless: the process that reads has the lowest priority, and whoever records must not wait
-for it. The files are small, follow each other, and each is removed when it has been read. They outlive the process that
-writes them, so what it had written is read also if it was killed.
+for it. The files are small, follow each other, and have no name any more once they are being read. They outlive the
+process that writes them, so what it had written is read also if it was killed.
 """
 
 import os
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 __all__ = ["SpoolReader", "SpoolWriter"]
 
@@ -58,37 +59,42 @@ class SpoolWriter:
 
 
 class SpoolReader:
-    """Reads what a SpoolWriter writes, and removes each file when it has been read."""
+    """Reads what a SpoolWriter writes.
+
+    Raises:
+        OSError: there is nothing, or it cannot be read; so does `read`.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._number = 0
-        self._stream = _file(folder, name, 0).open("rb")
+        self._stream = self._open()
 
     def read(self) -> bytes | None:
         """The next message; None if there is none yet, or not all of it."""
-        while (content := self._read_one()) == b"":
-            self._remove()
+        while (message := self._read()) == b"":
+            self._stream.close()
             self._number += 1
-            self._stream = _file(self._folder, self._name, self._number).open("rb")
-        return content
+            self._stream = self._open()
+        return message
 
     def close(self) -> None:
         """Nothing more is read."""
-        self._remove()
+        self._stream.close()
 
-    def _read_one(self) -> bytes | None:
+    def _open(self) -> BinaryIO:
+        file = _file(self._folder, self._name, self._number)
+        stream = file.open("rb")
+        file.unlink()  # it holds texts, and nobody else is to read it
+        return stream
+
+    def _read(self) -> bytes | None:
         begin = self._stream.tell()
         size = self._stream.read(_SIZE.size)
         if len(size) == _SIZE.size:
             (length,) = _SIZE.unpack(size)
-            content = self._stream.read(length)
-            if len(content) == length:
-                return content
+            message = self._stream.read(length)
+            if len(message) == length:
+                return message
         self._stream.seek(begin)
         return None
-
-    def _remove(self) -> None:
-        self._stream.close()
-        with suppress(OSError):
-            _file(self._folder, self._name, self._number).unlink()

@@ -20,7 +20,7 @@ from tracellm.probes.state import Record, state
 __all__ = ["Writer"]
 
 FLUSH_SECONDS = 0.2
-_CHUNK = 1024  # records that are handed over in one go
+_CHUNK = 2048  # records that are handed over in one go
 _SLICE = 128  # records done without a pause: under the interpreter's lock, a pause lets the engine go on ...
 _PAUSE_SECONDS = 0.0005
 _BEHIND = 4096  # ... though not at once: whoever has it keeps it for 5 ms. With so many to do, there are fewer pauses
