@@ -2,8 +2,12 @@
 
 A call is known by whose method it is and by the code that was run. A method that a subclass inherits is the same code
 under another name: `EngineCore.step_fn` of one run and `EngineCoreProc.step_fn` of the other are one pair.
+
+Runs of two engines, ours and a real vLLM, have no code in common. There the names decide: a method of the same name on
+the same lifeline, or else of the same class, is the counterpart, wherever it is defined.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tracellm.trace import names
@@ -13,6 +17,9 @@ __all__ = ["CallPair", "call_pairs", "place_of"]
 
 _Key = tuple[str, str, str]
 """Lifeline, method, and the function's qualified name; the span's name where the recording lacks that."""
+
+_Identity = tuple[str, ...]
+"""What two calls have in common that are one pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ def call_pairs(a: Trace, b: Trace) -> list[CallPair]:
     for key, ours in calls_a.items():
         other = heirs.get(key, key)
         theirs = calls_b.get(other, _Calls())
-        renamed = other[0] if other != key else ""
+        renamed = other[0] if other[0] != key[0] else ""
         found.append(_pair(key, ours, theirs, renamed))
     paired = calls_a.keys() | set(heirs.values())
     found += [_pair(key, _Calls(), theirs, "") for key, theirs in calls_b.items() if key not in paired]
@@ -64,8 +71,7 @@ def call_pairs(a: Trace, b: Trace) -> list[CallPair]:
 
 def _pair(key: _Key, a: _Calls, b: _Calls, lifeline_b: str) -> CallPair:
     lifeline, method, function = key
-    owner = function.rpartition(".")[0].rpartition(".")[2]
-    return CallPair(lifeline, method, a.count, b.count, tuple(a.places), tuple(b.places), lifeline_b, owner)
+    return CallPair(lifeline, method, a.count, b.count, tuple(a.places), tuple(b.places), lifeline_b, _owner(function))
 
 
 def place_of(span: Span) -> str:
@@ -89,18 +95,48 @@ def _count(trace: Trace) -> dict[_Key, _Calls]:
 
 
 def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
-    """The calls of A alone whose code one class of A and one of B has: each with its key in B."""
-    mine = _by_function(calls_a.keys() - calls_b.keys())
-    theirs = _by_function(calls_b.keys() - calls_a.keys())
-    return {
-        keys[0]: theirs[function][0]
-        for function, keys in mine.items()
-        if len(keys) == 1 and len(theirs.get(function, ())) == 1
-    }
+    """The calls of A alone that B made as another class, or with another engine's code: each with its key in B."""
+    mine = {key: None for key in calls_a if key not in calls_b}
+    theirs = {key: None for key in calls_b if key not in calls_a}
+    found: dict[_Key, _Key] = {}
+    for identity in (_function, _method, _method_of_lifeline, _method_of_class):
+        of_b = _grouped(theirs, identity)
+        for told, keys in _grouped(mine, identity).items():
+            others = of_b.get(told, [])
+            if len(keys) == len(others) == 1 and _may_pair(keys[0], others[0], identity):
+                found[keys[0]] = others[0]
+                del mine[keys[0]], theirs[others[0]]
+    return found
 
 
-def _by_function(keys: set[_Key]) -> dict[str, list[_Key]]:
-    found: dict[str, list[_Key]] = {}
+def _may_pair(mine: _Key, theirs: _Key, identity: Callable[[_Key], _Identity]) -> bool:
+    """Names say that two calls are counterparts only where their code is two engines'."""
+    return identity is _function or mine[2].partition(".")[0] != theirs[2].partition(".")[0]
+
+
+def _function(key: _Key) -> _Identity:
+    return (key[2],)
+
+
+def _method(key: _Key) -> _Identity:
+    return key[0], _owner(key[2]), key[1]
+
+
+def _method_of_lifeline(key: _Key) -> _Identity:
+    return key[:2]
+
+
+def _method_of_class(key: _Key) -> _Identity:
+    return _owner(key[2]), key[1]
+
+
+def _owner(function: str) -> str:
+    """The class of a function's qualified name, or its module."""
+    return function.rpartition(".")[0].rpartition(".")[2]
+
+
+def _grouped(keys: Iterable[_Key], identity: Callable[[_Key], _Identity]) -> dict[_Identity, list[_Key]]:
+    found: dict[_Identity, list[_Key]] = {}
     for key in keys:
-        found.setdefault(key[2], []).append(key)
+        found.setdefault(identity(key), []).append(key)
     return found
