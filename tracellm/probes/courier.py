@@ -92,9 +92,7 @@ class Courier:
             import fcntl
 
             with suppress(OSError):
-                fcntl.fcntl(self._hears, _AT_ONCE = 4  # records are packed in the time that it takes to make a span of one
-
-_SET_PIPE_SIZE, _PIPE_SIZE)
+                fcntl.fcntl(self._hears, _SET_PIPE_SIZE, _PIPE_SIZE)
 
     @property
     def let_go(self) -> int:
