@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import client_docs, export_docs, server_docs, span_docs  # noqa: E402  (found by the line above when this file is run as a script)
+from scripts import as_vllm_docs, client_docs, export_docs, server_docs, span_docs  # noqa: E402  (found by the line above when this file is run as a script)
 
 PAGES = {
     "en": [
@@ -28,8 +28,9 @@ PAGES = {
         "docs/clients.md",
         "docs/spans.md",
         "docs/export.md",
+        "docs/as-vllm.md",
     ],
-    "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md", "docs/zh/export.md"],
+    "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md", "docs/zh/export.md", "docs/zh/as-vllm.md"],
 }
 """The pages that hold something made, by the language that they speak."""
 
@@ -94,13 +95,14 @@ def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
         "map": source_map(),
         **span_docs.blocks(),
         **export_docs.blocks(lang, folder),
+        **as_vllm_docs.blocks(lang),
     }
 
 
 def source_map() -> str:
     """Every module of the package with the first sentence of its docstring, a table a floor."""
     parts = []
-    for floor in ("engine", "trace", "probes", "report", "cli"):
+    for floor in ("engine", "trace", "probes", "report", "cli", "as_vllm"):
         parts.append(f"### {floor}\n\n| module | what it is |\n|---|---|\n")
         for file in sorted((ROOT / "tracellm" / floor).rglob("*.py"), key=lambda file: (len(file.parts), file)):
             docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))

@@ -16,6 +16,8 @@ from tracellm.as_vllm.table import HOMES, PACKAGES, VALUES
 __all__ = ["StandIn", "source_file"]
 
 _TRACELLM = Path(__file__).parents[1]
+_replaced: dict[tuple[str, str], Any] = {}
+"""What somebody has replaced through a stand-in, by its module in tracellm and its name there."""
 
 
 class StandIn(ModuleType):
@@ -50,12 +52,16 @@ class StandIn(ModuleType):
         if home is None:
             super().__setattr__(name, value)
         else:
-            setattr(import_module(home[0]), home[1], value)
+            module = import_module(home[0])
+            _replaced.setdefault(home, getattr(module, home[1]))
+            setattr(module, home[1], value)
 
     def __delattr__(self, name: str) -> None:
         home = HOMES.get(self.__name__, {}).get(name)
         if home is None:
             super().__delattr__(name)
+        elif home in _replaced:  # tools that replace a name for a while take theirs away, and expect to see the old one
+            setattr(import_module(home[0]), home[1], _replaced.pop(home))
         else:
             delattr(import_module(home[0]), home[1])
 

@@ -1,0 +1,63 @@
+"""What docs/as-vllm.md shows: the table of names, and what a script is told that asks for more.
+
+`make_docs.py` calls it. The refusals come from runs of `tracellm run --engine tracellm`, one for each script; none of
+them loads a model.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tracellm.as_vllm.table import HOMES
+
+__all__ = ["blocks"]
+
+ROOT = Path(__file__).parents[1]
+_ASKED = (
+    "from vllm import PoolingParams",
+    "from vllm.lora.request import LoRARequest",
+    "from vllm.v1.engine.core_client import DPAsyncMPClient",
+    "from vllm import LLM; LLM(model='tiny', tensor_parallel_size=2)",
+)
+_HEADS = {"en": "| module of vLLM | names | here |", "zh": "| vLLM 的模块 | 名字 | 在这里 |"}
+
+
+def blocks(lang: str) -> dict[str, str]:
+    """What the page shows, by the name of the mark it stands at."""
+    return {"as-vllm-names": _names(lang), "as-vllm-refused": _refused()}
+
+
+def _names(lang: str) -> str:
+    """Each module of vLLM with its names, and where these lie here."""
+    above = ".." if lang == "en" else "../.."
+    rows = [_HEADS[lang], "|---|---|---|"]
+    for module, names in HOMES.items():
+        homes = dict.fromkeys(home for home, _ in names.values())
+        links = ", ".join(f"[`{home.removeprefix('tracellm.')}`]({above}/{_file(home)})" for home in homes)
+        if names:
+            rows.append(f"| `{module}` | {', '.join(f'`{name}`' for name in names)} | {links} |")
+    return "\n".join([*rows, ""])
+
+
+def _file(module: str) -> str:
+    path = Path(*module.split("."))
+    return str(path / "__init__.py" if (ROOT / path).is_dir() else path.with_suffix(".py"))
+
+
+def _refused() -> str:
+    """A script for each thing that is not here, and what it is told."""
+    said = []
+    with tempfile.TemporaryDirectory() as folder:
+        for line in _ASKED:
+            Path(folder, "script.py").write_text(f"{line}\n", encoding="utf-8")
+            done = subprocess.run(
+                [sys.executable, "-m", "tracellm", "run", "--engine", "tracellm", "script.py"],
+                cwd=folder,
+                capture_output=True,
+                encoding="utf-8",
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            said.append(done.stderr.strip())
+    return "```text\n" + "\n\n".join(said) + "\n```\n"

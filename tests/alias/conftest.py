@@ -1,0 +1,18 @@
+"""`vllm` as tracellm's stand-ins, within this process, for as long as a test runs."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tracellm.as_vllm import finder
+
+
+@pytest.fixture
+def vllm_is_tracellm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What `--engine tracellm` does to imports; afterwards nothing of it is left."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    finder.install()
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]

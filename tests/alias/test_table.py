@@ -1,0 +1,62 @@
+"""The table of names under `--engine tracellm`, held against tracellm and against a real vLLM."""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.real_vllm import require_vllm
+from tracellm.as_vllm.table import HOMES
+
+DOCUMENTS_ONLY = {("vllm", "AsyncLLM")}
+"""What the documents import and no vLLM has there."""
+
+MOVED_SINCE = {
+    ("vllm.inputs", "TokenInputs"),
+    ("vllm.sampling_params", "GuidedDecodingParams"),
+    *(
+        (module, None)
+        for module in (
+            *("vllm.inputs.data", "vllm.inputs.preprocess", "vllm.attention.layer", "vllm.v1.engine.processor"),
+            *(f"vllm.entrypoints.openai.serving_{one}" for one in ("chat", "completion", "engine", "models")),
+            *("vllm.entrypoints.openai.serving_tokenization", "vllm.entrypoints.openai.protocol"),
+        )
+    ),
+}
+"""Names of 0.11.1, or whole modules, that 0.32.0 has elsewhere or no longer."""
+
+
+@pytest.mark.parametrize("module", HOMES)
+def test_every_name_is_one_of_tracellm(module: str) -> None:
+    """What the table offers under a module of vLLM is there in tracellm."""
+    for name, (home, ours) in HOMES[module].items():
+        assert hasattr(import_module(home), ours), f"{module}.{name} should be {home}.{ours}"
+
+
+def test_every_name_is_one_of_vllm() -> None:
+    """A real vLLM has each name in that module, too, but for what has moved since 0.11.1."""
+    (packages,) = (require_vllm().parents[1] / "lib").glob("python3*/site-packages")
+    lacking: set[tuple[str, str | None]] = set()
+    for module, names in HOMES.items():
+        path = packages.joinpath(*module.split("."))
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if file.exists():
+            lacking |= {(module, name) for name in names.keys() - _names_in(file)}
+        else:
+            lacking.add((module, None))
+    assert lacking >= DOCUMENTS_ONLY
+    assert lacking <= DOCUMENTS_ONLY | MOVED_SINCE
+
+
+def _names_in(file: Path) -> set[str]:
+    """The names that a module defines or imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
