@@ -15,6 +15,7 @@ from typing import Any
 from tracellm.probes.brief import arguments_and_result, receiver_of
 from tracellm.probes.catalog.subjects import SUBJECTS
 from tracellm.probes.choices import chosen_targets
+from tracellm.probes.compiled import is_compiled, is_inside
 from tracellm.probes.import_hook import ImportHook
 from tracellm.probes.selection import Function, Selection, file_of
 from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants, path_of
@@ -22,6 +23,11 @@ from tracellm.probes.wrap import wrap
 from tracellm.trace import names
 
 __all__ = ["Installation"]
+
+_COMPILED = (
+    "the model is compiled (torch.compile), so its layers and operations are not recorded; with enforce_eager=True "
+    "vLLM does not compile it"
+)
 
 
 class Installation:
@@ -46,6 +52,8 @@ class Installation:
         self._problems = problems
         self._originals: dict[tuple[Any, str], Any] = {}
         self._left_out: dict[tuple[Any, str], Entry] = {}
+        self._entries: dict[tuple[Any, str], Entry] = {}
+        self._is_left: Callable[[Entry], bool] | None = None
         self._hook = ImportHook(self._wanted, self._install_module)
         self._found: set[str] = set()
         self._lacking: dict[str, None] = {}
@@ -71,7 +79,20 @@ class Installation:
 
     def start(self) -> None:
         """Wrap what is imported already, and the rest as it is imported."""
+        if is_compiled():
+            self.leave(is_inside)
         self._hook.start()
+
+    def leave(self, is_meant: Callable[[Entry], bool]) -> None:
+        """Take off, and keep off, the probes of these entries: what they are about is compiled (compiled.py)."""
+        if self._is_left is None:
+            self._problems.append(Mistake(_COMPILED, ""))
+        self._is_left = is_meant
+        for place, entry in list(self._entries.items()):
+            if is_meant(entry):
+                owner, name = place
+                setattr(owner, name, self._originals.pop(place))
+                del self._entries[place]
 
     def stop(self) -> None:
         """Put every original back where it was."""
@@ -113,7 +134,7 @@ class Installation:
     def _install_at(self, place: tuple[Any, str], entry: Entry) -> bool:
         """Wrap the function at this place if it is chosen and is not wrapped already; False for what is no function."""
         owner, name = place
-        if place in self._originals:
+        if place in self._originals or (self._is_left is not None and self._is_left(entry)):
             return True
         if not self._chooses(entry, owner, name):
             self._left_out.setdefault(place, entry)
@@ -124,6 +145,7 @@ class Installation:
             return False
         self._left_out.pop(place, None)
         self._originals[place] = original
+        self._entries[place] = entry
         setattr(owner, name, wrapped)
         return True
 

@@ -24,6 +24,7 @@ from tracellm import __version__
 from tracellm.probes.build import Builder
 from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.clock import Clock, Ids
+from tracellm.probes.compiled import compile_patches
 from tracellm.probes.cost import spent, together
 from tracellm.probes.courier import Courier
 from tracellm.probes.decorator import own_problems
@@ -114,7 +115,12 @@ class Recording:
         self._installation = Installation(EVERY_ENGINE if catalog is None else catalog, self._selection, self._mistakes)
         self._otel = OpenTelemetry(self._clock, text, lambda: self._builder, self._mistakes)
         self._patches = Patches(
-            {**THREAD_PATCHES, **process_patches(self._invitation, self._ran), **self._otel.patches}
+            {
+                **THREAD_PATCHES,
+                **process_patches(self._invitation, self._ran),
+                **compile_patches(self._installation.leave),
+                **self._otel.patches,
+            }
         )
         self._parent = parse(joins["traceparent"]) if joins is not None else None
         self._parent_pid: int | None = None if joins is None else joins["pid"]

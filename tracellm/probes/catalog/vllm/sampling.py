@@ -1,15 +1,17 @@
 """A vLLM's sampler: what acts on the logits, and what is left to draw from.
 
-It changes the logits in place, so that what a token was drawn from is there when `Sampler.sample` has returned. It is
-looked at where it is in the CPU's memory (see runner.py).
+It changes the logits in place, or `apply_top_k_top_p` makes new ones, which differs between versions and devices. So
+what that function returned is what the tokens were drawn from. It is looked at where it is in the CPU's memory (see
+runner.py).
 
 vLLM: vllm/v1/sample/sampler.py, vllm/v1/sample/ops/, vllm/v1/worker/gpu/sample/sampler.py.
 """
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tracellm.probes.brief import brief, write
+from tracellm.probes.brief import brief, write, written
 from tracellm.probes.catalog import sampling as ours
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.vllm.entries import like, plain
@@ -24,14 +26,32 @@ def acts_on_logits(metadata: Any) -> bool:
     return not metadata.all_greedy or ours.changes_logits(metadata)
 
 
+_kept = threading.local()
+"""What `apply_top_k_top_p` has returned in this thread, until `Sampler.sample` around it returns."""
+
+
+def _capture_filter(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    if result.device.type == "cpu":
+        _kept.logits = result
+    given = [(name, brief(argument(args, kwargs, i, name))) for i, name in enumerate(("logits", "k", "p"))]
+    return given, brief(result)
+
+
+def _filter(facts: Any) -> dict[str, Any]:
+    return written(*facts)
+
+
 def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """Of each row, how many tokens were left to draw from, how probable the drawn one was, and the likeliest."""
-    logits = argument(args, kwargs, 1, "logits")  # float32 [rows, vocabulary], as it is now
+    logits, metadata = argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_metadata")
     facts = {"logits": brief(logits)}
+    kept = vars(_kept).pop("logits", logits)
+    if not metadata.all_greedy:
+        logits = kept  # float32 [rows, vocabulary]
     if logits.device.type != "cpu" or not logits.shape[0]:
         return facts
     facts["left"] = ours.tokens_left(logits)
-    if not acts_on_logits(argument(args, kwargs, 2, "sampling_metadata")):
+    if not acts_on_logits(metadata):
         return facts  # drawn from the model's own, which the runner's `_sample` tells
     sampled = result[0].long()  # [rows]
     probabilities = logits.softmax(dim=-1)
@@ -74,6 +94,7 @@ ENTRIES = (
     *plain("layer", _SAMPLER, "Sampler.greedy_sample", "Sampler.apply_temperature"),
     *plain("layer", _SAMPLER, "Sampler.compute_logprobs", "Sampler.gather_logprobs"),
     *plain("layer", _OPS, "TopKTopPSampler.forward_native", "TopKTopPSampler.forward_cuda"),
-    *plain("layer", _OPS, "TopKTopPSampler.forward_cpu", "apply_top_k_top_p", "random_sample"),
+    *plain("layer", _OPS, "TopKTopPSampler.forward_cpu", "random_sample"),
+    *plain("layer", _OPS, "apply_top_k_top_p", capture=_capture_filter, attributes=_filter),
     *plain("layer", "v1.worker.gpu.sample.sampler", "Sampler.apply_sampling_params", "Sampler.sample"),
 )
