@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.otel.sending import spans, write
 from tracellm.probes.otel.follow import Files
-from tracellm.trace import otlp
+from tracellm.trace import names, otlp
 from tracellm.trace.model import Process
 
 
@@ -21,11 +21,26 @@ def test_lines_are_read_when_they_are_whole(tmp_path: Path):
     assert files.new(10) == []
 
 
-def test_what_is_left_is_counted_without_being_read(tmp_path: Path):
-    """The count of what is left is that of the spans that would have been given, whatever their texts say."""
-    tricky = {"tracellm.request.prompt": '"startTimeUnixNano":"1" {"key":"tracellm.open","value":{"boolValue":true}}'}
-    lines = [spans(4, attributes=tricky), spans(9), spans(2, attributes={"tracellm.open": True})]
-    assert write(tmp_path, *lines).count_rest() == len(Files(tmp_path).new(100)) == 13
+def test_what_is_left_is_counted_as_it_would_be_sent(tmp_path: Path):
+    """Of what was told of twice one counts, also of what never ended, and nothing that the program sends itself."""
+    ended, more, under_way, own = spans(20)[:9], spans(20)[9:13], spans(20)[8:15], spans(20)[15:]
+    for span in under_way:
+        span.attributes = {names.OPEN: True}
+    for span in own:
+        span.attributes = {names.SENT: True}
+    own[0].attributes[names.OPEN] = True
+    files = write(tmp_path, under_way, ended, own, more)
+    assert [span.name for span in files.new(1)] == [str(n) for n in (*range(9), *range(16, 20), *range(9, 13))]
+    assert [span.name for span in files.never_ended()] == ["13", "14", "15"]
+    assert Files(tmp_path).count_rest() == 9 + 4 + 2
+
+
+def test_what_a_ring_holds_twice_is_left_once(tmp_path: Path):
+    """With a ring the same spans may be in two files, and are counted as left once."""
+    process = Process(1, "main")
+    (tmp_path / "main-1.before.jsonl").write_bytes(otlp.encode(process, spans(6)[:4]))
+    (tmp_path / "main-1.jsonl").write_bytes(otlp.encode(process, spans(6)[2:]))
+    assert Files(tmp_path, ring=4).count_rest() == 6
 
 
 def test_what_a_ring_lets_go_unread_is_counted(tmp_path: Path):
@@ -47,4 +62,19 @@ def test_what_a_ring_lets_go_unread_is_counted(tmp_path: Path):
     (tmp_path / "settled").write_bytes(b"".join(lines[5:6] + lines[7:]))
     (tmp_path / "settled").replace(file)
     assert [span.name for span in files.new(9)] == ["7", "8"]
+    assert files.let_go == 1
+
+
+def test_what_the_program_sends_itself_is_not_let_go(tmp_path: Path):
+    """A ring that removes unread spans lets go of those that were to be sent, and of no other."""
+    files = Files(tmp_path, ring=1)
+    file = tmp_path / "main-1.jsonl"
+    first, own, other = spans(3)
+    own.attributes = {names.SENT: True}
+    file.write_bytes(otlp.encode(Process(1, "main"), [first]))
+    assert len(files.new(9)) == 1
+    with file.open("ab") as stream:
+        stream.write(otlp.encode(Process(1, "main"), [own, other]))
+    file.unlink()
+    assert files.new(9) == []
     assert files.let_go == 1

@@ -40,6 +40,22 @@ def test_the_follower_reads_what_is_added(tmp_path: Path):
     follower.close()
 
 
+def test_the_follower_leaves_out_what_nobody_wants(tmp_path: Path):
+    """Of calls with other names only those are read that tell more than any call; all of them are counted."""
+    follower = Follower(tmp_path, tmp_path / "main-1.jsonl")
+    follower.want_only(["wanted"])
+    plain, wanted, sends, fails = (span(name, 1) for name in ("plain", "wanted", "sends", "fails"))
+    for one in (plain, wanted, sends, fails):
+        one.attributes = {names.LIFELINE: "A", names.ARGUMENTS: ["x=1"]}
+    sends.attributes[names.MESSAGE_OPERATION] = "send"
+    fails.error = "ValueError"
+    lasts = span("plain", 1, is_open=True)
+    (tmp_path / "EngineCore_0-2.jsonl").write_bytes(line(plain, wanted, lasts, sends, fails) + line(plain))
+    assert [one.name for one in follower.new()] == ["wanted", "sends", "fails"]
+    assert follower.count == 5
+    follower.close()
+
+
 def test_the_follower_of_a_ring(tmp_path: Path):
     """A file that is set aside is read on, what is in the next one again comes once; of its own process it reads
     neither file."""

@@ -8,7 +8,7 @@ they ended.
 import heapq
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tracellm.probes.otel.follow import Files
@@ -28,17 +28,28 @@ class Follower:
     `ring` is how many spans of each process are kept, where not all are: some may be let go before they are read.
 
     Attributes:
-        count: how many spans were read.
+        count: how many spans were read, or seen and left out.
     """
 
     def __init__(self, traces: Path, own: Path, ring: int | None = None) -> None:
         self.count = 0
-        self._files = Files(traces, (own.name, set_aside(own).name), ring)
+        self._of = traces, (own.name, set_aside(own).name), ring
+        self._files = Files(*self._of)
+
+    def want_only(self, names: Collection[str]) -> None:
+        """Leave out spans of other names that tell no more than any call does; to be said before anything is read.
+
+        With a ring nothing is left out: what is there twice is known by its span.
+        """
+        traces, own, ring = self._of
+        if ring is None:
+            self._files = Files(traces, own, ring, names)
 
     def new(self) -> list[Span]:
         """The spans that ended and were not read before; a line that is not whole yet, or is damaged, is left."""
+        before = self._files.left_out
         spans = self._files.new(sys.maxsize)
-        self.count += len(spans)
+        self.count += len(spans) + self._files.left_out - before
         return spans
 
     def close(self) -> None:
@@ -65,6 +76,8 @@ class Live:
         self.names: frozenset[str] | None = getattr(listener, "names", None)
         self._listener = listener
         self._follower = follower
+        if self.names is not None:
+            follower.want_only(self.names)
         self._others = others
         self._now = now
         self._holds = False

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Span
 
-__all__ = ["MEASURED", "PIECE", "Files"]
+__all__ = ["MEASURED", "PIECE", "Files", "is_to_send"]
 
 MEASURED = ".measured-"
 """A file of this name and a process id lies beside the trace files where the program in that process has a
@@ -22,21 +22,28 @@ MeterProvider: since it came, each life in the trace file has been measured ther
 PIECE = 1 << 18
 """Bytes read at a time: some 300 spans."""
 
-_START = b'"startTimeUnixNano":"'  # in each span once, and not within a text, where the quotes are escaped
-_OPEN = b'{"key":"tracellm.open","value":{"boolValue":true}}'
+_MANY = 4096
 
 
 class Files:
     """The trace files in the folder `traces`, those to come too; without `earlier`, which are another recording's.
 
-    `ring` is how many spans of each process are kept, where not all are.
+    `ring` is how many spans of each process are kept, where not all are. With `wanted` those of other names are left
+    out that tell no more than any call does (`otlp.Decoder`).
 
     Attributes:
-        let_go: spans that were in a file which was removed before they were read, and that are in no other.
+        let_go: spans to send that were in a file which was removed before they were read, and that are in no other.
     """
 
-    def __init__(self, traces: Path, earlier: Collection[str] = (), ring: int | None = None) -> None:
+    def __init__(
+        self,
+        traces: Path,
+        earlier: Collection[str] = (),
+        ring: int | None = None,
+        wanted: Collection[str] | None = None,
+    ) -> None:
         self.let_go = 0
+        self._decoder = otlp.Decoder(wanted)
         self._traces = traces
         self._earlier = frozenset(earlier)
         self._ring = ring
@@ -62,11 +69,17 @@ class Files:
         left, self._open = list(self._open.values()), {}
         return left
 
+    @property
+    def left_out(self) -> int:
+        """How many spans were left out that nobody wants."""
+        return self._decoder.left_out
+
     def count_rest(self) -> int:
-        """How many ended spans are left in the files, which are not read any more."""
-        if self._ring is not None:  # the same may be in several files
-            return len(self.new(1 << 62))
-        return sum(tail.count_rest() for tail in self._look())
+        """How many spans are left to send in the files, which are not read any more; those that never ended, too."""
+        count = 0
+        while spans := self.new(_MANY):
+            count += sum(map(is_to_send, spans))
+        return count + sum(map(is_to_send, self.never_ended()))
 
     def program_measures(self, span: Span) -> bool:
         """Is this span one of a process where the program's own MeterProvider was told of it?"""
@@ -105,11 +118,11 @@ class Files:
         unread = self._unread.setdefault(tail.process, _Known(2 * (self._ring or 0)))
         while lines := tail.piece():
             for line in lines.splitlines():
-                self.let_go += sum(unread.add(span.span_id) for span in self._ended(line))
+                self.let_go += sum(unread.add(span.span_id) for span in self._ended(line) if is_to_send(span))
 
     def _ended(self, line: bytes) -> Iterator[Span]:
         try:
-            of_processes = otlp.decode(line)
+            of_processes = self._decoder.decode(line)
         except otlp.OtlpError:
             return
         for _, spans in of_processes:
@@ -129,6 +142,11 @@ class Files:
             if given.add(span.span_id):
                 self.let_go -= span.span_id in unread
                 yield span
+
+
+def is_to_send(span: Span) -> bool:
+    """Not if the program itself sends this span."""
+    return names.SENT not in span.attributes
 
 
 class _Tail:
@@ -163,13 +181,6 @@ class _Tail:
         lines = content[: content.rfind(b"\n") + 1]
         self._read += len(lines)
         return lines
-
-    def count_rest(self) -> int:
-        """How many ended spans are left, which are not read any more."""
-        count = 0
-        while lines := self.piece():
-            count += lines.count(_START) - lines.count(_OPEN)
-        return count
 
     def close(self) -> None:
         """It is not read any more."""

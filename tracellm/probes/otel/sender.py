@@ -18,9 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracellm.probes.otel.follow import Files
+from tracellm.probes.otel.follow import Files, is_to_send
 from tracellm.probes.otel.settings import GRPC, Settings, settings
-from tracellm.trace import names
 from tracellm.trace.model import Span
 
 __all__ = ["Sender", "main"]
@@ -123,7 +122,7 @@ class Sender:
     def _hold(self, spans: list[Span]) -> None:
         """Have these sent, but for those that the program sends itself."""
         if self._collector is not None:
-            self._held += [span for span in spans if names.SENT not in span.attributes]
+            self._held += filter(is_to_send, spans)
 
     def _is_due(self, now: bool) -> bool:
         return bool(self._held) and (now or time.monotonic() - self._last_sent >= self._wanted.delay_s)

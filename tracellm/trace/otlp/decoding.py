@@ -6,12 +6,14 @@ one check of all ids of a line together, is what makes reading a span take micro
 """
 
 import re
+from collections.abc import Collection
 from itertools import chain
 from sys import intern
 from typing import Any
 
 import msgspec
 
+from tracellm.trace import names
 from tracellm.trace.model import AttributeValue, Event, Link, Process, Span
 from tracellm.trace.names import EXCEPTION_TYPE, PROCESS_NAME, PROCESS_PID
 from tracellm.trace.otlp.records import (
@@ -19,6 +21,7 @@ from tracellm.trace.otlp.records import (
     Document,
     Element,
     EventRecord,
+    Key,
     KeyValue,
     LinkRecord,
     Resource,
@@ -47,15 +50,32 @@ _documents = msgspec.json.Decoder(Document, strict=False)  # not strict: integer
 _resources = msgspec.json.Decoder(Resource)
 _attribute_lists = msgspec.json.Decoder(list[msgspec.Raw])
 _single_attributes = msgspec.json.Decoder(KeyValue)
+_keys = msgspec.json.Decoder(list[Key])
+
+_PLAIN = frozenset({
+    names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.CALL_KIND, names.ALSO_CALLED, names.THREAD_NAME,
+    names.LIFELINE, names.LEVEL, names.ARGUMENTS, names.RESULT,
+})  # fmt: skip
+"""What any call tells that has ended."""
 
 
 class Decoder:
     """Reads the lines of a recording, one after the other.
 
     Its spans share what is the same in them, attributes that are equal among it: nobody changes that in place.
+
+    Args:
+        wanted: if given, spans of other names are left out, unless they tell more than any call does: an error, links,
+            a message, a step. What is left out costs little.
+
+    Attributes:
+        left_out: how many spans that was.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Collection[str] | None = None) -> None:
+        self.left_out = 0
+        self._wanted = wanted
+        self._plain: dict[bytes, bool] = {}
         self._processes: dict[bytes, Process] = {}
         self._by_content: dict[str, Process] = {}
         self._remembered: dict[bytes, dict[str, AttributeValue]] = {}
@@ -73,6 +93,8 @@ class Decoder:
             for resource in _documents.decode(line).resource_spans:
                 process = self._process(bytes(resource.resource))
                 records = list(chain.from_iterable([scope.spans for scope in resource.scope_spans]))
+                if self._wanted is not None:
+                    records = self._chosen(records, self._wanted)
                 found.append((process, self._spans(records, process)))
             return found
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -86,6 +108,23 @@ class Decoder:
             process = Process(pid if isinstance(pid, int) else 0, name if isinstance(name, str) else "main", attributes)
             process = self._processes[resource] = self._by_content.setdefault(repr(process), process)
         return process
+
+    def _chosen(self, records: list[SpanRecord], wanted: Collection[str]) -> list[SpanRecord]:
+        chosen = [
+            one
+            for one in records
+            if one.name in wanted or one.status or one.events or one.links or not self._is_plain(bytes(one.attributes))
+        ]
+        self.left_out += len(records) - len(chosen)
+        return chosen
+
+    def _is_plain(self, text: bytes) -> bool:
+        """Whether this JSON array of attributes tells what any call does."""
+        known = self._plain.get(text)
+        if known is None:
+            known = _PLAIN.issuperset([one.key for one in _keys.decode(text)])
+            _remember(self._plain, text, known)
+        return known
 
     def _spans(self, records: list[SpanRecord], process: Process) -> list[Span]:
         _check_ids(records)

@@ -6,7 +6,7 @@ not named here is skipped.
 
 import msgspec
 
-__all__ = ["AnyValue", "Document", "Element", "EventRecord", "KeyValue", "LinkRecord", "Resource", "SpanRecord"]
+__all__ = ["AnyValue", "Document", "Element", "EventRecord", "Key", "KeyValue", "LinkRecord", "Resource", "SpanRecord"]
 
 
 class _Record(msgspec.Struct, rename="camel", gc=False):
@@ -39,6 +39,12 @@ class AnyValue(_Record):
     bytes_value: str | None = None
     array_value: _ArrayValue | None = None
     kvlist_value: msgspec.Raw = msgspec.Raw()
+
+
+class Key(_Record):
+    """An attribute of which only the name is asked for."""
+
+    key: str
 
 
 class KeyValue(_Record):
