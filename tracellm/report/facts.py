@@ -38,6 +38,8 @@ class ClientChoice:
     asyncio_mode: bool
     executor_class: str
     choice: str
+    is_real_vllm: bool = False
+    """Did a vLLM choose, and not the engine of this project?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,17 @@ class KVCache:
 
 def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
     """The first client chosen, or None when the run did not get that far."""
+    spans = list(spans)
     found = _first(spans, "tracellm.client.")
     if names.CLIENT_CHOICE not in found:
         return None
+    chooser = next(span for span in spans if names.CLIENT_CHOICE in span.attributes)
     return ClientChoice(
         multiprocess_mode=bool(found.get(names.CLIENT_MULTIPROCESS, False)),
         asyncio_mode=bool(found.get(names.CLIENT_ASYNCIO, False)),
         executor_class=str(found.get(names.CLIENT_EXECUTOR, "")),
         choice=str(found[names.CLIENT_CHOICE]),
+        is_real_vllm=str(chooser.attributes.get(names.CODE_FUNCTION, "")).startswith("vllm."),
     )
 
 

@@ -1,6 +1,6 @@
 """The console's boxes: what each says, as rows of a heading and lines."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tracellm.report.changes import endings, queue_changes
 from tracellm.report.console.paper import Row
@@ -8,13 +8,23 @@ from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
 from tracellm.report.quantities import byte_size, clip, duration, percent
 from tracellm.report.steps import drawn_from
 from tracellm.report.texts import text, texts
-from tracellm.report.texts.client import CODE, COMMAND, VLLM_FILES
+from tracellm.report.texts.client import CODE, COMMAND, VLLM_CODE, VLLM_COMMAND, VLLM_FILES
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import shorten, visible
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import ScheduledRequest, Step
 
-__all__ = ["CLIENTS", "client_inputs", "client_rows", "kv_rows", "load_rows", "real_vllm", "step_rows", "step_title"]
+__all__ = [
+    "CLIENTS",
+    "client_inputs",
+    "client_rows",
+    "kv_rows",
+    "load_rows",
+    "real_vllm",
+    "step_rows",
+    "step_title",
+    "ways_to_clients",
+]
 
 CLIENTS = ("InprocClient", "SyncMPClient", "AsyncMPClient")
 PHASES = {
@@ -41,15 +51,21 @@ def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
     if (key := f"client.means.{choice.choice}") in texts(lang):
         said.append(Row(text(lang, "client.means"), [text(lang, key)]))
     switch = []
+    code, command = ways_to_clients(choice)
     for client in CLIENTS:
         if client != choice.choice:
-            switch += [f"{client}: {CODE[client][0]}", f"{text(lang, 'client.or')} {COMMAND[client]}"]
+            switch += [f"{client}: {code[client][0]}", f"{text(lang, 'client.or')} {command[client]}"]
     said.append(Row(text(lang, "client.switch"), switch))
     said.append(Row(text(lang, "client.note"), [real_vllm(choice, lang)]))
     if choice.choice in VLLM_FILES:
         files = [f"{file}: {', '.join(classes)}" for file, classes in VLLM_FILES[choice.choice].items()]
         said.append(Row(text(lang, "client.vllm"), files))
     return said
+
+
+def ways_to_clients(choice: ClientChoice) -> tuple[Mapping[str, Sequence[str]], Mapping[str, str]]:
+    """By which lines of a script each client is got, and by which command; of the engine that chose."""
+    return (VLLM_CODE, VLLM_COMMAND) if choice.is_real_vllm else (CODE, COMMAND)
 
 
 def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]:
@@ -59,14 +75,18 @@ def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]
         key = f"client.from.{name}"
         if choice.asyncio_mode and f"{key}.async" in texts(lang):
             key = f"{key}.async"
+        elif choice.is_real_vllm and f"{key}.vllm" in texts(lang):
+            key = f"{key}.vllm"
         told.append((name, visible(str(getattr(choice, name))), text(lang, key)))
     return told
 
 
 def real_vllm(choice: ClientChoice, lang: str) -> str:
-    """Which client a real vLLM would have made."""
-    key = f"client.real.{choice.choice}"
-    return text(lang, key if key in texts(lang) else "client.real")
+    """Which client a real vLLM would have made; of one, what its default is."""
+    keys = [f"client.real.{choice.choice}", "client.real"]
+    if choice.is_real_vllm:
+        keys.insert(0, f"client.real.vllm.{choice.choice}")
+    return text(lang, next(key for key in keys if key in texts(lang)))
 
 
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:

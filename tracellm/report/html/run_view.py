@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm
+from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
 from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests, startup_spans
 from tracellm.report.html.places import short_path, short_paths
 from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.quantities import byte_size, duration, percent
 from tracellm.report.recorded import cost, is_recorded, let_go
 from tracellm.report.texts import text, texts
-from tracellm.report.texts.client import CODE, COMMAND, VLLM_FILES
+from tracellm.report.texts.client import VLLM_FILES
 from tracellm.report.visible import visible
 from tracellm.trace import names
 from tracellm.trace.model import Trace
@@ -113,6 +113,7 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
     if choice is None:
         return None
     means = f"client.means.{choice.choice}"
+    code, command = ways_to_clients(choice)
     return {
         "choice": visible(choice.choice),
         "means": text(lang, means) if means in texts(lang) else "",
@@ -125,8 +126,8 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
                 "chosen": client == choice.choice,
                 "rule": text(lang, f"client.rule.{client}"),
                 "purpose": text(lang, f"client.for.{client}"),
-                "code": "\n".join(CODE[client]),
-                "command": COMMAND[client],
+                "code": "\n".join(code[client]),
+                "command": command[client],
             }
             for client in reversed(CLIENTS)
         ],

@@ -1,6 +1,6 @@
 """Why this client: what a client is, the inputs of `make_client`, its rule, and how to get another one."""
 
-__all__ = ["CODE", "COMMAND", "EN", "VLLM_FILES", "ZH"]
+__all__ = ["CODE", "COMMAND", "EN", "VLLM_CODE", "VLLM_COMMAND", "VLLM_FILES", "ZH"]
 
 CODE = {
     "InprocClient": ("llm = LLM(model, multiprocess_mode=False)",),
@@ -19,6 +19,23 @@ COMMAND = {
     "AsyncMPClient": "tracellm serve --explain",
 }
 """The command that gives it without touching the script; the variable is vLLM's, and works there too."""
+
+VLLM_CODE = {
+    "InprocClient": (
+        'os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # before vllm is imported',
+        "llm = LLM(model)",
+    ),
+    "SyncMPClient": ("llm = LLM(model)",),
+    "AsyncMPClient": (
+        "engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model))",
+        "async for output in engine.generate(prompt, SamplingParams(), request_id):",
+        "    ...",
+    ),
+}
+"""The same lines for a real vLLM."""
+
+VLLM_COMMAND = {**COMMAND, "AsyncMPClient": "tracellm run --explain vllm serve MODEL"}
+"""The same commands for it."""
 
 VLLM_FILES = {
     "InprocClient": {
@@ -77,6 +94,15 @@ EN = {
     "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless told otherwise.",
     "client.real.SyncMPClient": "This is what a plain LLM() gets in a real vLLM, 0.11 or later: there "
     "VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless told otherwise.",
+    "client.from.multiprocess_mode.vllm": "VLLM_ENABLE_V1_MULTIPROCESSING, which is 1 unless set",
+    "client.real.vllm.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 was set for this run. Unless it is, this vLLM "
+    "gives a plain LLM() a SyncMPClient; documents that show an InprocClient as the default are about a run like this "
+    "one.",
+    "client.real.vllm.SyncMPClient": "This is vLLM's own default: VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is "
+    "set. Documents that show an InprocClient as the default are about runs with VLLM_ENABLE_V1_MULTIPROCESSING=0, "
+    "and the engine of this project has that default.",
+    "client.real.vllm.AsyncMPClient": "`vllm serve` and AsyncLLM always get an AsyncMPClient. A plain LLM() gets a "
+    "SyncMPClient, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is set.",
     "client.or": "or",
 }
 
@@ -113,5 +139,12 @@ ZH = {
     "而在那里直接使用 LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
     "client.real.SyncMPClient": "在真实的 vLLM（0.11 及以后）里，直接使用 LLM() 得到的就是它："
     "那里 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
+    "client.from.multiprocess_mode.vllm": "来自 VLLM_ENABLE_V1_MULTIPROCESSING，默认为 1",
+    "client.real.vllm.InprocClient": "本次运行设置了 VLLM_ENABLE_V1_MULTIPROCESSING=0。"
+    "不设置时，直接使用 LLM() 得到的是 SyncMPClient；把 InprocClient 说成默认的文档，讲的是这样的运行。",
+    "client.real.vllm.SyncMPClient": "这就是 vLLM 自己的默认：VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。"
+    "把 InprocClient 说成默认的文档，讲的是 VLLM_ENABLE_V1_MULTIPROCESSING=0 的运行；本项目的引擎默认为 0。",
+    "client.real.vllm.AsyncMPClient": "`vllm serve` 和 AsyncLLM 总是得到 AsyncMPClient。"
+    "直接使用 LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
     "client.or": "或",
 }
