@@ -42,4 +42,6 @@ def test_half_a_message_is_none(tmp_path: Path):
     assert reader.read() is None
     writer._add(b"ve")
     assert (reader.read(), reader.read()) == (b"halve", None)
+    reader.close()
+    writer.close()
     assert not file.exists()

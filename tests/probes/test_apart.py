@@ -1,0 +1,154 @@
+"""Spans are made and written in a process beside the recorded one, which need not wait for it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracellm import probe
+from tracellm.probes.courier import Courier
+from tracellm.probes.session import Recording
+from tracellm.trace.model import Span
+from tracellm.trace.run_folder import RunFolder
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere the recorded process writes itself")
+
+
+@probe
+def work(number: int) -> int:
+    """Something to record."""
+    return number
+
+
+def desk_of(recording: Recording) -> Courier:
+    """What stands for the other process."""
+    desk = recording._desk
+    assert isinstance(desk, Courier)
+    return desk
+
+
+def wait_for(recording: Recording, calls: int) -> None:
+    """Until the other process says that it has written so many."""
+    while desk_of(recording).told().get("spans", 0) < calls:
+        time.sleep(0.02)
+
+
+def test_another_process_writes(tmp_path: Path):
+    """The file is written by a process that is gone at the end, and leaves nothing but the file."""
+    with Recording(tmp_path) as recording:
+        other = desk_of(recording)._process.pid
+        for number in range(1000):
+            work(number)
+        wait_for(recording, 1000)
+        assert len(list((tmp_path / "trace").glob("*.jsonl"))) == 1
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 1000
+    assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(other, 0)
+
+
+def test_its_cost_is_told_apart(tmp_path: Path):
+    """What the other process spent is told, and beside it what was spent here."""
+    with Recording(tmp_path) as recording:
+        for number in range(5000):
+            work(number)
+    writer = recording.stats["writer"]
+    assert writer["spans"] == 5001
+    assert writer["seconds"] > 0
+    assert writer["seconds_within"] > 0
+
+
+def test_listeners_hear_what_they_want(tmp_path: Path):
+    """A listener in the recorded process hears of spans that were made in the other, in their order."""
+    heard: list[Span] = []
+
+    class Listener:
+        names = frozenset({"work"})
+
+        def __call__(self, span: Span) -> None:
+            heard.append(span)
+
+    with Recording(tmp_path, listener=Listener()):
+        for number in range(300):
+            work(number)
+    mine = [span for span in heard if span.name == "work"]
+    assert [span.span_id for span in mine] == [span.span_id for span in RunFolder.open(tmp_path).trace.named("work")]
+
+
+def test_a_process_that_was_killed_is_told_of_and_done_without(tmp_path: Path):
+    """When the other process dies, a problem says so, and what comes after it is recorded all the same."""
+    with Recording(tmp_path) as recording:
+        work(1)
+        wait_for(recording, 1)
+        os.kill(desk_of(recording)._process.pid, signal.SIGKILL)
+        while desk_of(recording)._own is None:
+            time.sleep(0.02)
+        for number in range(50):
+            work(number)
+    [problem] = recording.stats["problems"]
+    assert problem.startswith("the process that wrote this recording ended (exit status -9)")
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 51
+
+
+def test_its_end_is_not_the_end(tmp_path: Path):
+    """Killed when the recording is about to end, it takes with it no more than it had not written."""
+    with Recording(tmp_path) as recording:
+        work(1)
+        wait_for(recording, 1)
+        os.kill(desk_of(recording)._process.pid, signal.SIGKILL)
+    assert len(recording.stats["problems"]) == 1
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 1
+
+
+KILLED = """
+import os, signal, sys
+from tracellm import probe
+from tracellm.probes.session import Recording
+
+@probe
+def work(number): pass
+
+recording = Recording(sys.argv[1])
+recording.start()
+os.kill(recording._desk._process.pid, signal.SIGSTOP)  # it is slow
+for number in range(2000): work(number)
+rounds = []
+recording._writer._each_round = lambda: rounds.append(1)
+while len(rounds) < 2: pass
+os.kill(recording._desk._process.pid, signal.SIGCONT)
+print(recording._desk._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_packed_outlives_the_recorded_process(tmp_path: Path):
+    """Of a program that is killed, all is written that it had packed, however late that is done."""
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    while _is_there(int(done.stdout)):
+        time.sleep(0.02)
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 2000
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_test_s_clock_is_read_here(tmp_path: Path):
+    """With a clock that no other process has, and with a catalog of one's own, the recorded process writes itself."""
+    from tracellm.probes.clock import Clock
+
+    options: list[dict[str, Any]] = [{"clock": Clock.counting()}, {"catalog": ()}, {"apart": False}]
+    for number, option in enumerate(options):
+        with Recording(tmp_path / str(number), **option) as recording:
+            assert not isinstance(recording._desk, Courier)
