@@ -1,0 +1,164 @@
+"""`--engine` and `--model NAME=PATH`: what is refused before a script starts, and where a name is replaced."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.alias.scripts import run
+from tests.real_vllm import require_vllm
+from tracellm.cli.errors import CommandError
+from tracellm.cli.script import Script
+from tracellm.cli.substitutes import substitutes_of
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.errors import EngineError
+from tracellm.probes.vllm_models import replace_models
+from tracellm.tiny import MODEL_DIR
+
+REFUSED = {
+    "another engine": ("vllm", (), "no engine 'vllm': --engine takes tracellm"),
+    "a path alone": (None, ("models/opt",), "--model 'models/opt' is not NAME=PATH"),
+    "no name": (None, ("=tiny",), "--model '=tiny' is not NAME=PATH"),
+    "no path": (None, ("a=",), "--model 'a=' is not NAME=PATH"),
+    "a name twice": (None, ("a=tiny", "a=tiny"), "--model names a twice"),
+    "no such folder": (None, ("a=nowhere",), "--model a: there is no folder nowhere"),
+    "a file": (None, ("a=file",), "--model a: there is no folder file"),
+    "a folder of something else": (None, ("a=.",), "--model a: the folder . has no config.json"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_the_script_starts(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be meant is one line that says which option, what of it, and what to give instead."""
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    engine, models, message = REFUSED[case]
+    with pytest.raises(CommandError) as refused:
+        substitutes_of(engine, models)
+    assert str(refused.value).startswith(message)
+    assert refused.value.message("zh") != str(refused.value)
+
+
+def test_the_command_refuses(tmp_path: Path) -> None:
+    """The script does not start, and the exit status is that of other refusals."""
+    done = run(tmp_path, "print('started')\n", "--model", "a=nowhere")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tracellm: --model a: there is no folder nowhere\n"
+
+
+def test_paths_are_settled_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tiny` is the embedded model, `~` the home, and a script that changes the directory changes nothing."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    chosen = substitutes_of(None, ["a/b=tiny", "c=model", "d=~/model", "e=./model"])
+    monkeypatch.chdir("/")
+    model = str(tmp_path / "model")
+    assert chosen.models == {"a/b": str(MODEL_DIR), "c": model, "d": model, "e": model}
+
+
+def test_the_command_vllm_is_a_module_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`vllm serve` runs the engine's own command, unless there is a script of that name, or no --engine."""
+    monkeypatch.chdir(tmp_path)
+    typed = Script("vllm", False, ("serve", "tiny"))
+    ours = substitutes_of("tracellm", [])
+    assert ours.script(typed) == Script("vllm.entrypoints.cli.main", True, ("serve", "tiny"))
+    assert substitutes_of(None, []).script(typed) is typed
+    assert ours.script(Script("other.py", False, ())).target == "other.py"
+    Path("vllm").touch()
+    assert ours.script(typed) is typed
+
+
+def test_our_engine_finds_the_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model, its tokenizer and its generation settings come from the folder; the name stays."""
+    monkeypatch.setenv("TRACELLM_MODELS", json.dumps({"some/model": str(MODEL_DIR)}))
+    config = EngineArgs(model="some/model", generation_config="some/model").create_model_config()
+    assert (config.model, config.tokenizer, config.served_model_name) == (str(MODEL_DIR), str(MODEL_DIR), "some/model")
+    assert EngineArgs(model="tiny", tokenizer="some/model").create_model_config().tokenizer == str(MODEL_DIR)
+
+
+@pytest.mark.parametrize("value", ["", "[]", "{", '{"a": 1}', '{"a": ""}'])
+def test_a_damaged_variable_is_told(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRACELLM_MODELS, if somebody sets it by hand, must be names and folders."""
+    monkeypatch.setenv("TRACELLM_MODELS", value)
+    with pytest.raises(EngineError, match="TRACELLM_MODELS must be a JSON object"):
+        EngineArgs(model="tiny").create_model_config()
+
+
+LIKE_VLLM = """
+from dataclasses import dataclass
+
+@dataclass
+class EngineArgs:
+    model: str
+    tokenizer: str | None = None
+    served_model_name: str | list[str] | None = None
+
+    def __post_init__(self):
+        self.looked_for = self.model, self.tokenizer
+
+    def create_engine_config(self, usage_context=None):
+        return self.model, self.served_model_name, usage_context
+
+@dataclass
+class AsyncEngineArgs(EngineArgs):
+    pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["EngineArgs", "AsyncEngineArgs"])
+def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's arguments have the folder before they look for a model, and the name as the served one."""
+    package = tmp_path / "vllm" / "engine"
+    package.mkdir(parents=True)
+    (package / "arg_utils.py").write_text(LIKE_VLLM)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setenv("TRACELLM_MODELS", '{"some/model": "/folder"}')
+    replace_models.cache_clear()
+    replace_models()
+    made = getattr(importlib.import_module("vllm.engine.arg_utils"), kind)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    args = made("some/model", tokenizer="some/model")
+    assert args.looked_for == ("/folder", "/folder")
+    assert args.create_engine_config("use") == ("/folder", "some/model", "use")
+    assert made("some/model", served_model_name="mine").served_model_name == "mine"
+    other = made("other/model")
+    assert (other.model, other.served_model_name) == ("other/model", None)
+    other.model = "some/model"  # as in a process that vLLM's plugin reaches only now
+    assert other.create_engine_config() == ("/folder", "some/model", None)
+
+
+ASKED = """
+import json, sys, vllm
+from vllm import EngineArgs
+told = {"version": vllm.__version__}
+if "tracellm" not in vllm.__version__:
+    config = EngineArgs(model="some/model", enforce_eager=True).create_engine_config().model_config
+    told |= {"model": config.model, "tokenizer": config.tokenizer, "name": config.served_model_name}
+print(json.dumps(told))
+"""
+
+
+def test_beside_a_real_vllm(tmp_path: Path) -> None:
+    """A real vLLM finds a model that no hub has; and under `--engine tracellm` it is not the one that is imported."""
+    told = []
+    for engine in ((), ("--engine", "tracellm")):
+        done = run(
+            tmp_path,
+            ASKED,
+            *engine,
+            *("--model", "some/model=tiny"),
+            python=require_vllm(),
+            **{"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        told.append(json.loads(done.stdout.splitlines()[-1]))
+    theirs, ours = told
+    assert "tracellm" not in theirs.pop("version")
+    assert theirs == {"model": str(MODEL_DIR), "tokenizer": str(MODEL_DIR), "name": "some/model"}
+    assert ours == {"version": "0.11.1+tracellm"}
