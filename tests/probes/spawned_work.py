@@ -64,6 +64,14 @@ def lives_on(worked: Any, go_on: Any) -> None:
     multiplies(2)
 
 
+@probe
+def works_and_waits(worked: Any) -> None:
+    """Works, says so, and waits for its end."""
+    multiplies(1)
+    worked.set()
+    threading.Event().wait()
+
+
 def is_killed_at_its_end() -> None:
     """Works, and is killed while Python tidies up."""
     multiplies(1)

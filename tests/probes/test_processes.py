@@ -10,10 +10,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.probes.spawned_work import is_killed_at_its_end, lives_on, loads, multiplies, waits_to_be_killed
+from tests.probes.spawned_work import (
+    is_killed_at_its_end,
+    lives_on,
+    loads,
+    multiplies,
+    waits_to_be_killed,
+    works_and_waits,
+)
 from tests.probes.tracing import outline
 from tests.probes.unknowing_work import works
 from tracellm import probe
+from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.probes.spawned import VARIABLE, Status, Together, invited
 from tracellm.trace import names
@@ -109,7 +117,7 @@ def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
         if is_over:
             (tmp_path / ".over").touch()
         writer = threading.Thread(
-            target=status.look, args=[lambda: met.append(threading.current_thread())], daemon=True
+            target=status.look, args=[lambda: met.append(threading.current_thread()), dict], daemon=True
         )
         writer.start()
         writer.join()
@@ -128,6 +136,22 @@ def test_a_process_that_is_killed_when_its_work_is_done(tmp_path: Path):
     assert process.exitcode == -signal.SIGKILL
     assert outline(RunFolder.open(tmp_path).trace) == "script.py\n  launches\n    multiplies"
     assert recording.stats["problems"] == []
+
+
+def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path):
+    """Before it is terminated it hands over what it has, so that whoever does not wait for it loses nothing."""
+    with Recording(tmp_path, script="script.py", selection=Selection("request", only=("probe",))) as recording:
+        process = launches("Worker_0", works_and_waits, worked := SPAWN.Event())
+        worked.wait()
+        process.terminate()
+        process.kill()
+        process.join()
+    assert process.exitcode in (-signal.SIGTERM, -signal.SIGKILL)
+    trace = RunFolder.open(tmp_path).trace
+    assert outline(trace) == "script.py\n  launches\n    works_and_waits\n      multiplies"
+    assert [span.name for span in trace.spans if span.open] == ["works_and_waits"]
+    assert recording.stats["problems"] == []
+    assert sorted(file.suffix for file in (tmp_path / "trace").iterdir()) == [".jsonl", ".jsonl"]
 
 
 def test_a_process_that_is_killed(tmp_path: Path):

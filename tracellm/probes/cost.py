@@ -37,13 +37,13 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
     return statistics.median(costs)
 
 
-def spent(calls: int, capture_ns: int) -> dict[str, Any]:
-    """What so many calls and captures cost.
+def spent(calls: int, capture_ns: int, at_rest: bool = True) -> dict[str, Any]:
+    """What so many calls and captures cost. Only `at_rest`, while nothing is recorded, a call's cost can be measured.
 
     The time spent in probes on the hot path is estimated as the number of calls times the cost of one, which is
     measured here and now, plus the measured time of captures.
     """
-    per_call = _seconds_per_call()
+    per_call = _seconds_per_call() if at_rest else 0.0
     in_probes = calls * per_call + capture_ns / 1e9
     return {
         "calls": calls,
@@ -64,7 +64,8 @@ def together(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], second
         stats["missing"] += [one for one in other["missing"] if one not in stats["missing"]]
         stats["calls"] += other["calls"]
         stats["let_go"] += other["let_go"]
-        stats["seconds"] = round(stats["seconds"] + other["seconds"], 6)
+        unmeasured = 0.0 if other["per_call_us"] else other["calls"] * stats["per_call_us"] / 1e6
+        stats["seconds"] = round(stats["seconds"] + other["seconds"] + unmeasured, 6)
         stats["writer"] = _writers(stats["writer"], other["writer"])
         stats["problems"] += [one for one in other["problems"] if one not in stats["problems"]]
     spent = stats["seconds"] + stats["writer"]["seconds_within"]

@@ -2,7 +2,8 @@
 
 So what is done here for a call is to pack its record, a microsecond's work; spans are made of it beside the program,
 at the lowest priority. That process is one for each that is recorded. It outlives it for as long as it has something to
-write, so a program that is killed loses no more than what it had not packed.
+write, so a program that is killed loses no more than what it had not packed. It is nobody's child: some kill a process
+with all its children, and their children.
 """
 
 import os
@@ -27,7 +28,9 @@ from tracellm.trace.model import Process
 __all__ = ["SIZE", "Courier"]
 
 _CODE = """
-import sys
+import os, sys
+if os.fork():
+    os._exit(0)
 sys.path[:0] = [sys.argv[1]]
 from tracellm.probes.desk_process import main
 main(*sys.argv[2:])
@@ -44,6 +47,8 @@ _SET_PIPE_SIZE, _PIPE_SIZE = 1031, 1 << 20  # of Linux: so many bytes of answers
 class Courier:
     """For a process whose spans go to `file`; the arguments are a Desk's. `mistakes` is told what probes did wrong.
 
+    `locks` are open files whose locks the other process is to hold, too, for as long as it writes.
+
     Raises:
         OSError: no process can be started.
     """
@@ -58,6 +63,7 @@ class Courier:
         ring: int | None,
         tell: Callable[[str], None],
         mistakes: list[Any],
+        locks: Sequence[int] = (),
     ) -> None:
         self.effort = Effort()
         self._listeners = listeners
@@ -81,6 +87,7 @@ class Courier:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
+            pass_fds=locks,
             start_new_session=True,  # Ctrl-C is meant for the run, which then ends this
         )
         assert self._process.stdin is not None

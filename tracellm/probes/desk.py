@@ -119,6 +119,12 @@ class Desk:
         self._write_unfinished(under_way)
         self._file.close()
 
+    def cut_off(self) -> None:
+        """Write all that has waited: the process was killed."""
+        self._write(self._withheld.rest())
+        self._to_file(self._file.settle)
+        self._file.close()
+
     def _last_spans(self, ended: int, last: Record | None) -> Iterator[Span]:
         yield from self._builder.close(ended)
         if last is not None:

@@ -68,6 +68,11 @@ class _Clerk:
         except Exception as error:  # what comes after it is still to be written
             self._tell(f"part of this run is not recorded: {type(error).__name__}: {error}")
 
+    def end(self) -> None:
+        """There will be no other message."""
+        if not self._ended:
+            self._desk.cut_off()
+
     def answer(self) -> None:
         """Tell what was heard, and what has changed."""
         heard = [span for ear in self._ears for span in ear.heard]
@@ -129,5 +134,6 @@ def main(folder: str, name: str) -> None:
         goes_on = bool(os.read(sys.stdin.fileno(), _READ))
         while (message := spool.read()) is not None:
             clerk.do(message)
+    clerk.end()
     clerk.answer()
     spool.close()

@@ -49,6 +49,7 @@ from tracellm.probes.spawned import (
     name_of_fork,
     process_patches,
     recorded_processes,
+    settle,
 )
 from tracellm.probes.spec import Entry, Mistake, Probe
 from tracellm.probes.state import Record, call_and_place, next_call, state
@@ -117,7 +118,7 @@ class Recording:
         self._patches = Patches(
             {
                 **THREAD_PATCHES,
-                **process_patches(self._invitation, self._ran),
+                **process_patches(self._invitation, self._ran, partial(settle, self._traces)),
                 **compile_patches(self._installation.leave),
                 **self._otel.patches,
             }
@@ -253,11 +254,12 @@ class Recording:
             listeners.append(Live(self._listener, self._follower, self._has_others, now))
         if self._joins is None and not self._is_fork:
             listeners.append(UsersMetrics(self._program_measures))
-        look = None if self._status is None else partial(self._status.look, self.stop)
+        look = None if self._status is None else partial(self._status.look, self.stop, self._so_far)
         self._problems: list[str] = []
         heard = Listeners(listeners, self._tell)
         told = self._file, process, self._builder, heard, __version__, self._ring, self._tell
-        self._desk: AnyDesk = Courier(*told, self._mistakes) if self._is_apart else Desk(*told)
+        locks = () if self._status is None else (self._status.descriptor,)
+        self._desk: AnyDesk = Courier(*told, self._mistakes, locks) if self._is_apart else Desk(*told)
         self._writer = Writer(self._desk, heard, self._problems, look)
 
     @property
@@ -288,19 +290,25 @@ class Recording:
         if self._joins is not None or self._is_fork:
             self.stop()
 
+    def _so_far(self) -> dict[str, Any]:
+        """Hand over all that there is, in the writer's thread, and say what it has cost: this may be the end."""
+        self._writer.catch_up()
+        self._desk.look(state.open.copy())
+        return self._cost(at_rest=False)
+
     def _script_record(self, ended: int, error: Remembered | None) -> Record | None:
         if self._parent is not None or self._is_fork:
             return None
         return self._script_probe, self._root, 0, None, None, self._started, ended, ended, None, error
 
-    def _cost(self) -> dict[str, Any]:
+    def _cost(self, at_rest: bool = True) -> dict[str, Any]:
         mistakes, told = (*self._mistakes, *own_problems), self._desk.told()
         return {
             "installed": self._installation.installed,
             "missing": list(self._installation.missing),
             "left_out": self._installation.left_out,
             "let_go": self._desk.let_go,
-            **spent(told.get("calls", 0), told.get("capture_ns", 0)),
+            **spent(told.get("calls", 0), told.get("capture_ns", 0), at_rest),
             "writer": self._desk.effort.told(told, self._writer.held_up_ns),
             "problems": [*(one.told(self._text) for one in mistakes), *self._problems],
         }

@@ -5,8 +5,11 @@ variable TRACELLM_RECORDING, which says where the recording is and which call st
 own. Any other process, a user's `subprocess` say, inherits the variable and is not meant by it.
 
 In the folder `trace/` each such process keeps a status file, locked for as long as it records, and locked by nobody
-once it has ended or was killed. The main process lays down a file that says that the recording is over, and waits, but
-not forever, until no status file is locked.
+once it has ended or was killed, and all that it recorded is written. The main process lays down a file that says that
+the recording is over, and waits, but not forever, until no status file is locked.
+
+Processes that are about to be terminated may be killed at once, and vLLM's are: before, they are asked by another file
+to hand over what they have.
 """
 
 import json
@@ -35,6 +38,7 @@ __all__ = [
     "join",
     "process_patches",
     "recorded_processes",
+    "settle",
 ]
 
 VARIABLE = "TRACELLM_RECORDING"
@@ -43,9 +47,16 @@ VARIABLE = "TRACELLM_RECORDING"
 LONGEST_WAIT_SECONDS = 10.0
 """How long the main process waits for the others to write what they have."""
 
+_LONGEST_SETTLING_SECONDS = 3.0
+"""How long a process that terminates others waits until they have handed over theirs; they do so within 0.2 s."""
+
+_SETTLED_SECONDS = 30.0
+"""For how long a process counts as one that has handed over what it had; one that then still lives was not meant."""
+
 _LONGEST_NAME = 60  # characters, of up to four bytes each; a file's name may have 255 bytes
 _STATUS = ".process"
 _OVER = ".over"
+_SETTLE = ".settle"
 
 Function = Callable[..., Any]
 Invitation = dict[str, Any]
@@ -87,10 +98,11 @@ _starts: str | None = None  # the name of the process that is being started
 
 
 def process_patches(
-    invite: Callable[[], Invitation | None], ran: Callable[[], None]
+    invite: Callable[[], Invitation | None], ran: Callable[[], None], settle: Callable[[], None]
 ) -> dict[str, Callable[[Function], Function]]:
     """While a process is being started, the variable says which call does it. A process that has done what it was
-    started for, as have its threads, calls `ran`: Python still tidies up then, and who is impatient may kill it."""
+    started for, as have its threads, calls `ran`: Python still tidies up then, and who is impatient may kill it. Before
+    a process is terminated, `settle` is called."""
 
     def _start(start: Function) -> Function:
         def outer(self: Any) -> Any:
@@ -125,7 +137,16 @@ def process_patches(
 
         return outer
 
-    return {"multiprocessing.process:BaseProcess.start": _start, "multiprocessing.process:BaseProcess.run": _run}
+    def _terminate(terminate: Function) -> Function:
+        def outer(self: Any) -> Any:
+            with suppress(OSError):  # the folder may be gone
+                settle()
+            return terminate(self)
+
+        return outer
+
+    process = "multiprocessing.process:BaseProcess"
+    return {f"{process}.start": _start, f"{process}.run": _run, f"{process}.terminate": _terminate}
 
 
 def _other_threads() -> bool:
@@ -201,19 +222,31 @@ def join() -> None:
 
 
 class Status:
-    """The status file of this process, in the folder `traces`; locked until `end`."""
+    """The status file of this process, in the folder `traces`; locked until `end`, with its open file `descriptor`."""
 
     def __init__(self, traces: Path, process: str) -> None:
         self._over = traces / _OVER
+        self._settle = traces / _SETTLE
+        self._settled = (0, 0.0)  # what was last asked for, and when
         self._ending = False
         self._told = {"pid": os.getpid(), "name": process}
         file = traces / f"{file_stem(process, os.getpid())}{_STATUS}"
-        self._file = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        _lock(self._file)
+        self.descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        _lock(self.descriptor)
         self._write({})
 
-    def look(self, stop: Callable[[], None]) -> None:
-        """Has the main process ended the recording? Then do so here, once, in a thread for which others may wait."""
+    def look(self, stop: Callable[[], None], so_far: Callable[[], dict[str, Any]]) -> None:
+        """Has the main process ended the recording? Then do so here, once, in a thread for which others may wait.
+
+        If all are asked to hand over what they have, `so_far` does so, and gives the stats until now.
+        """
+        asked, now = _number_in(self._settle), time.monotonic()
+        if asked > self._settled[0] and not self._ending:
+            self._write({"stats": so_far(), "settled": asked})
+            self._settled = asked, now
+        elif self._settled[1] and now > self._settled[1] + _SETTLED_SECONDS:
+            self._write({})
+            self._settled = asked, 0.0
         if not self._ending and self._over.exists():
             self._ending = True
             with suppress(RuntimeError):  # this process is ending already, and so will stop by itself
@@ -223,16 +256,16 @@ class Status:
     def end(self, stats: dict[str, Any]) -> None:
         """Everything is written; `stats` is what the probes cost here."""
         self._write({"stats": stats})
-        os.close(self._file)
+        os.close(self.descriptor)
 
     def leave(self) -> None:
         """This is a fork of the process whose file it is."""
-        os.close(self._file)
+        os.close(self.descriptor)
 
     def _write(self, more: dict[str, Any]) -> None:
         with suppress(OSError):
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, json.dumps({**self._told, **more}).encode(), 0)
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, json.dumps({**self._told, **more}).encode(), 0)
 
 
 class Together:
@@ -276,9 +309,27 @@ class Together:
 
     def clean(self) -> None:
         """Remove what is of no use afterwards."""
-        for file in (self._over, *self._traces.glob(f"*{_STATUS}")):
+        for file in (self._over, self._traces / _SETTLE, *self._traces.glob(f"*{_STATUS}")):
             with suppress(OSError):
                 file.unlink()
+
+
+def settle(traces: Path) -> None:
+    """Have all other processes of the recording in the folder `traces` hand over what they have recorded, and wait for
+    that.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    others = [file for file in traces.glob(f"*{_STATUS}") if _read(file).get("pid") != os.getpid() and _locked(file)]
+    if not others:
+        return
+    number = time.time_ns()
+    (traces / _SETTLE).write_text(str(number))
+    deadline = time.monotonic() + _LONGEST_SETTLING_SECONDS
+    while others and time.monotonic() < deadline:
+        time.sleep(0.01)
+        others = [file for file in others if _read(file).get("settled", 0) < number and _locked(file)]
 
 
 def file_stem(process: str, pid: int) -> str:
@@ -293,6 +344,13 @@ def recorded_processes(own: Path, earlier: Collection[str]) -> list[dict[str, An
     others = [file for file in own.parent.glob("*.jsonl") if file.name not in earlier and file.name != own.name]
     parts = [file.stem.rpartition("-") for file in (own, *sorted(others))]
     return [{"pid": int(pid), "name": name} for name, _, pid in parts if pid.isdigit()]
+
+
+def _number_in(file: Path) -> int:
+    try:
+        return int(file.read_bytes())
+    except (OSError, ValueError):  # nobody has asked, or is only about to
+        return 0
 
 
 def _read(file: Path) -> dict[str, Any]:
