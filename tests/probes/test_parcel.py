@@ -2,6 +2,7 @@
 
 import enum
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.probes.test_scribe import made
 from tracellm import LLM, SamplingParams, probe
 from tracellm.probes.brief import OfNames
 from tracellm.probes.catalog import CATALOG
-from tracellm.probes.desk import Desk
+from tracellm.probes.desk import Desk, Pause
 from tracellm.probes.listeners import Listeners
 from tracellm.probes.parcel import Packer, Unpacker
 from tracellm.probes.scribe import Scribe, Written
@@ -45,7 +46,12 @@ def test_a_real_run_is_told_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Of every record of a run of the engine, the text is what it would have been in its own process."""
     records: list[Any] = []
     take = Desk.take
-    monkeypatch.setattr(Desk, "take", lambda desk, some, pause: (records.extend(some), take(desk, some, pause))[1])
+
+    def keep(desk: Desk, some: Sequence[Any], pause: Pause) -> None:
+        records.extend(some)
+        take(desk, some, pause)
+
+    monkeypatch.setattr(Desk, "take", keep)
     with Recording(tmp_path, apart=False):
         LLM(num_gpu_blocks_override=64).generate(["Hello", "Once upon"], SamplingParams(max_tokens=3, seed=1, top_k=9))
     assert len(records) > 200
@@ -56,8 +62,8 @@ def test_every_entry_of_the_catalog_can_be_sent():
     """What entries make of facts are functions by a name that the other process knows too, for any engine."""
     packer = Packer(made(), told)
     for entry in CATALOG:
-        parts = {"attributes": entry.attributes, "gives": entry.gives, "observe": entry.observe}
-        assert packer._can_send(Probe(method=entry.target, level=entry.level, **parts)), entry.target
+        sent = Probe(entry.target, entry.level, attributes=entry.attributes, gives=entry.gives, observe=entry.observe)
+        assert packer._can_send(sent), entry.target
 
 
 class Colour(enum.StrEnum):
@@ -69,7 +75,7 @@ class Colour(enum.StrEnum):
 def test_plain_data_of_other_classes_arrives_as_plain_data():
     """Texts, numbers and tuples of classes that the other process lacks are sent as what they are."""
     kind = Probe("some", "step", capture=None)
-    facts = (Colour.RED, True, enum.IntEnum("E", "A")(1), {"k": [1.5, None]}, b"x")
+    facts = (Colour.RED, True, Number.ONE, {"k": [1.5, None]}, b"x")
     [(_, *_, arrived, _)] = through([(kind, 8, 7, None, None, 1, 2, 2, facts, None)])
     assert arrived == ("red", True, 1, {"k": [1.5, None]}, b"x")
     assert [type(one) for one in arrived[:3]] == [str, bool, int]
@@ -88,6 +94,12 @@ def test_a_place_and_a_class_keep_what_matters():
     assert one[4].__name__ == "Colour"
 
 
+class Number(enum.IntEnum):
+    """A number that is more than one."""
+
+    ONE = 1
+
+
 class Odd:
     """Of no use elsewhere."""
 
@@ -98,7 +110,12 @@ class Odd:
 def test_what_users_functions_say_is_told_here():
     """An attributes function of a user's, which no other process has, is asked before the record is sent."""
     calls: list[Any] = []
-    kind = Probe("own", "step", span_name="own", users_attributes=lambda facts: {"said": calls.append(1) or str(facts)})
+
+    def say(facts: Any) -> dict[str, Any]:
+        calls.append(facts)
+        return {"said": str(facts)}
+
+    kind = Probe("own", "step", span_name="own", users_attributes=say)
     record = (kind, 8, 7, None, None, 1, 2, 2, Odd(), None)
     [arrived] = through([record])
     assert len(calls) == 1

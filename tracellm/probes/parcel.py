@@ -8,7 +8,7 @@ users' own, and whatever has objects in it that another process has no use for.
 
 import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -63,7 +63,7 @@ class Packer:
         except Exception:
             return self.pack("take", [one for record in records if (one := self._sendable(record)) is not None])
 
-    def sendable_calls(self, calls: dict[int, Open | Made]) -> dict[int, Open | Made]:
+    def sendable_calls(self, calls: Mapping[int, Open | Made]) -> dict[int, Open | Made]:
         """Calls under way, as they can be sent."""
         return {
             number: self._made(one) if isinstance(one, Made) else (self._sent(one[0]), *one[1:])
@@ -89,7 +89,7 @@ class Packer:
     def _plain(self, record: Told) -> Told:
         event = record.event and (record.event[0], attributes_of(record.event[1], True), *record.event[2:])
         link = record.link and (*record.link[:2], attributes_of(record.link[2], True))
-        return Told(record.call, attributes_of(record.attributes, True), event, link)  # type: ignore[arg-type]
+        return Told(record.call, attributes_of(record.attributes, True), event, link)
 
     def _sent(self, probe: Probe) -> Probe:
         """The probe, or what stands for it."""
@@ -120,7 +120,7 @@ class Packer:
         probe, *others, facts, error = record
         if facts is not None:
             facts = self._builder.evaluate(probe, facts)
-        return (self._stand_in(probe), *others, facts, error)  # type: ignore[return-value]
+        return (self._stand_in(probe), *others, facts, error)
 
     # -- what the pickler asks --------------------------------------------------------------------------------------
 
