@@ -1,0 +1,237 @@
+"""The front half of a vLLM in a recording: its client, its requests' lives, the loops that have no name, its files."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.probes.tracing import outline, record
+from tests.vllm.small_vllm import small_vllm
+from tracellm.engine.sampling_params import SamplingParams
+from tracellm.probes.catalog.vllm import CATALOG, loading, startup
+from tracellm.probes.catalog.vllm.lives import HEADER
+from tracellm.report.console.boxes import client_rows
+from tracellm.report.facts import client_choice
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+
+CONFIG = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The small package's modules."""
+    with small_vllm(tmp_path / "installed") as modules:
+        yield modules
+
+
+def request(name: str, callers: str | None = None, **more: Any) -> Any:
+    """A request as the engine core gets it; `callers` name for it is another in later versions."""
+    given = {"request_id": name, "external_req_id": callers or name, "prompt_token_ids": [5, 6], "priority": 0}
+    return SimpleNamespace(**given, sampling_params=SamplingParams(max_tokens=3), trace_headers=None, **more)
+
+
+def lives(trace: Trace) -> list[Span]:
+    """The spans of requests' lives."""
+    return [span for span in trace.spans if span.name == names.REQUEST_SPAN]
+
+
+@pytest.mark.parametrize(
+    ("multiprocess", "asyncio_mode", "client", "rule"),
+    [
+        (False, False, "InprocClient", "not multiprocess_mode and not asyncio_mode"),
+        (True, False, "SyncMPClient", "multiprocess_mode and not asyncio_mode"),
+        (False, True, "none", "asyncio_mode and not multiprocess_mode"),
+    ],
+)
+def test_the_client_and_its_rule(
+    vllm: dict[str, Any], tmp_path: Path, multiprocess: bool, asyncio_mode: bool, client: str, rule: str
+) -> None:
+    """The choice is told with its inputs and its rule, also where there is no such client."""
+    make = lambda: vllm["core_client"].EngineCoreClient.make_client(multiprocess, asyncio_mode, CONFIG, dict, False)  # noqa: E731
+    trace = record(tmp_path / "run", make, CATALOG)
+    [span] = [span for span in trace.spans if span.name == "EngineCoreClient.make_client"]
+    told = span.attributes
+    assert (told[names.CLIENT_CHOICE], told[names.CLIENT_RULE], told[names.CLIENT_EXECUTOR]) == (client, rule, "dict")
+    assert (told[names.CLIENT_MULTIPROCESS], told[names.CLIENT_ASYNCIO]) == (multiprocess, asyncio_mode)
+
+
+def test_what_is_said_of_a_vllms_client_is_its_own(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """Where the mode came from, and how the other clients are got, are vLLM's ways and not those of our engine."""
+    make = lambda: vllm["core_client"].EngineCoreClient.make_client(True, False, CONFIG, dict, False)  # noqa: E731
+    choice = client_choice(record(tmp_path / "run", make, CATALOG).spans)
+    assert choice is not None
+    assert choice.is_real_vllm
+    said = "\n".join(line for row in client_rows(choice, "en") for line in row.lines)
+    for words in ("which is 1 unless set", "vLLM's own default", "vllm serve MODEL"):
+        assert words in said
+    assert "multiprocess_mode=True)" not in said
+
+
+def test_a_life_begins_and_ends_under_both_of_its_names(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """The engine's name is the request's; an output that comes under the caller's name is that request's."""
+
+    def run() -> None:
+        processor = vllm["output_processor"].OutputProcessor()
+        processor.add_request(request("7-ab12", "7"), "hello")
+        processor.process_outputs([SimpleNamespace(request_id="7-ab12", new_token_ids=[1], finish_reason=None)])
+        processor.process_outputs([SimpleNamespace(request_id="7-ab12", new_token_ids=[1, 2], finish_reason="length")])
+
+    [life] = lives(record(tmp_path / "run", run, CATALOG))
+    told = life.attributes
+    assert (told[names.REQUEST_ID], told[names.GEN_AI_RESPONSE_ID]) == ("7-ab12", "7")
+    assert (told[names.REQUEST_PROMPT], told[names.REQUEST_OUTPUT]) == ("hello", "abc")
+    assert (told[names.GEN_AI_OUTPUT_TOKENS], told[names.GEN_AI_FINISH_REASONS]) == (2, ["length"])
+    assert told[names.REQUEST_PARAMS] == ["max_tokens=3"]
+
+
+def test_outputs_of_one_request_are_told_apart(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """With n=2 both outputs bear the caller's one name; each ends the life of the request that made it."""
+
+    def run() -> None:
+        processor = vllm["output_processor"].OutputProcessor()
+        parent = SimpleNamespace(request_id="7-ab12", external_req_id="7", n=2)
+        for index in range(2):
+            processor.add_request(request(f"{index}_7-ab12", "7"), "hello", parent, index)
+        for name, reason in (("1_7-ab12", "stop"), ("0_7-ab12", "length")):
+            processor.process_outputs([SimpleNamespace(request_id=name, new_token_ids=[1], finish_reason=reason)])
+
+    found = {life.attributes[names.REQUEST_ID]: life.attributes for life in lives(record(tmp_path, run, CATALOG))}
+    assert {name: told[names.GEN_AI_FINISH_REASONS] for name, told in found.items()} == {
+        "1_7-ab12": ["stop"],
+        "0_7-ab12": ["length"],
+    }
+    assert {(told[names.REQUEST_PARENT], told[names.GEN_AI_CHOICES]) for told in found.values()} == {("7", 2)}
+
+
+def test_a_request_for_embeddings_has_a_life(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """A request without sampling parameters is told without them, and no probe stops."""
+
+    def run() -> None:
+        asked = request("3")
+        asked.sampling_params = None
+        vllm["output_processor"].OutputProcessor().add_request(asked, "hello")
+
+    [life] = lives(record(tmp_path, run, CATALOG))
+    assert life.attributes[names.GEN_AI_OPERATION] == "embeddings"
+
+
+def test_a_requests_place_travels_beside_vllms_own_tracing(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """`traceparent` stays what the client sent; the life is in that trace and travels under a name of its own."""
+    header, given = "00-" + "a" * 32 + "-" + "b" * 16 + "-01", {}
+
+    def run() -> None:
+        asked = request("3")
+        asked.trace_headers = {"traceparent": header}
+        vllm["output_processor"].OutputProcessor().add_request(asked, "hello")
+        given.update(asked.trace_headers)
+
+    [life] = lives(record(tmp_path, run, CATALOG))
+    assert given == {"traceparent": header, HEADER: f"00-{life.trace_id}-{life.span_id}-01"}
+    assert (life.trace_id, life.parent_span_id) == ("a" * 32, "b" * 16)
+
+
+def test_more_said_to_a_request_that_runs_begins_no_life(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """A second request of the same name, refused or a part of the first, leaves the first one's place alone."""
+    headers = []
+
+    def run() -> None:
+        processor = vllm["output_processor"].OutputProcessor()
+        for asked in (request("3"), request("3")):
+            with suppress(ValueError):
+                processor.add_request(asked, "hello")
+            headers.append(asked.trace_headers)
+
+    assert len(lives(record(tmp_path, run, CATALOG))) == 1
+    assert [asked is None for asked in headers] == [False, True]
+
+
+def test_loops_without_a_name_are_recorded(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """The tasks that the first request happens to start are told as vLLM's code; the next request starts none."""
+
+    async def generate() -> None:
+        client = vllm["core_client"].AsyncMPClient()
+        llm = vllm["async_llm"].AsyncLLM()
+        llm.engine_core = client
+        await llm.add_request()
+        await llm.add_request()
+        await asyncio.gather(client.resources.output_queue_task, llm.output_handler)
+        assert asyncio.get_running_loop().get_task_factory() is None
+
+    trace = record(tmp_path, lambda: asyncio.run(generate()), CATALOG)
+    assert outline(trace).splitlines() == [
+        "script.py",
+        "  AsyncLLM.add_request",
+        "    AsyncLLM._run_output_handler",
+        "    AsyncLLM.output_handler",
+        "      AsyncMPClient.get_output_async",
+        "    AsyncMPClient.process_outputs_socket",
+        "      AsyncMPClient.get_output_async",
+        "  AsyncLLM.add_request",
+        "    AsyncLLM._run_output_handler",
+    ]
+    [handler] = [span for span in trace.spans if span.method == "output_handler"]
+    assert handler.attributes[names.CODE_FUNCTION] == "vllm.v1.engine.async_llm.AsyncLLM.output_handler"
+    assert handler.attributes[names.CODE_FILE] == "vllm/v1/engine/async_llm.py"
+    assert (handler.attributes[names.CODE_LINE], handler.attributes[names.CALL_KIND]) == (11, "loop")
+
+
+def test_a_task_of_somebody_elses_is_left_as_it_is() -> None:
+    """Only the task that was announced runs within a named function; the loop's own factory is back after one."""
+    from tracellm.probes.catalog.vllm import closures
+
+    async def run() -> None:
+        closures.stand_in("output_handler")
+        task = asyncio.get_running_loop().create_task(asyncio.sleep(0, "slept"))
+        assert getattr(task.get_coro(), "__name__", None) == "sleep"
+        assert asyncio.get_running_loop().get_task_factory() is None
+        assert await task == "slept"
+
+    asyncio.run(run())
+
+
+def test_the_thread_that_receives_has_a_loop_of_its_own(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """What a SyncMPClient's thread does is told within `process_outputs_socket`, in that thread."""
+    trace = record(tmp_path, vllm["core_client"].SyncMPClient, CATALOG)
+    [loop] = [span for span in trace.spans if span.name == "SyncMPClient.process_outputs_socket"]
+    [within] = [span for span in trace.spans if span.name == "SyncMPClient.add_request"]
+    assert within.parent_span_id == loop.span_id
+    assert loop.attributes[names.THREAD_NAME] == "EngineCoreOutputQueueThread"
+
+
+def test_a_context_manager_is_a_call_until_its_block_ends(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """What is done before the block is within the call, what the block does is not, and its value is passed on."""
+
+    def run() -> None:
+        with vllm["utils"].launch_core_engines(None) as launched:
+            assert launched == "launched"
+            vllm["core_client"].InprocClient()
+
+    trace = record(tmp_path, run, CATALOG)
+    assert outline(trace) == (
+        "script.py\n  launch_core_engines\n    CoreEngineProcManager.__init__\n  InprocClient.__init__"
+    )
+    [launch] = [span for span in trace.spans if span.name == "launch_core_engines"]
+    [within] = [span for span in trace.spans if span.name == "InprocClient.__init__"]
+    assert launch.start_ns < within.start_ns < within.end_ns < launch.end_ns
+
+
+def test_secrets_are_not_recorded() -> None:
+    """Of an argument that is a key only its name is told."""
+    facts = startup._capture_llm((None, "tiny"), {"hf_token": "hf_abc", "seed": 3}, None)
+    assert startup._llm(facts)[names.ARGUMENTS] == ["model=tiny", "hf_token=...", "seed=3"]
+
+
+def test_weights_are_counted_in_the_files_headers(tmp_path: Path) -> None:
+    """Bytes and tensors of safetensors files; of other files the number of tensors is not told."""
+    header = json.dumps({"__metadata__": {}, "a": {}, "b": {}}).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + b"0123")
+    assert loading._num_tensors([str(file)]) == 2
+    assert loading._num_bytes([str(file)]) == 8 + len(header) + 4
+    assert loading._num_tensors([str(file), str(tmp_path / "model.bin")]) is None
