@@ -13,8 +13,9 @@ from tracellm.engine.sampling_params import StructuredOutputsParams
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
 from tracellm.probes.clock import Ids
+from tracellm.probes.courier import Courier
+from tracellm.probes.desk import Desk
 from tracellm.probes.ledger import Ledger
-from tracellm.probes.scribe import Scribe
 from tracellm.probes.state import Note
 from tracellm.trace import names
 from tracellm.trace.steps import steps
@@ -43,16 +44,21 @@ def not_plain(value: Any) -> list[str]:
 def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Which of the facts that are written are not plain, by the function they are of."""
     found: dict[str, Any] = {}
-    write = Scribe.write
 
-    def look(scribe: Any, records: Any, written: Any) -> Any:
-        for one in records:
-            function, facts = ("Note", one.facts) if isinstance(one, Note) else (one[0].defined, one[8])
-            if others := not_plain(facts):
-                found[function] = others
-        return write(scribe, records, written)
+    def watch(desk: type) -> None:
+        take = desk.take  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(Scribe, "write", look)
+        def look(self: Any, records: Any, pause: Any) -> None:
+            for one in records:
+                function, facts = ("Note", one.facts) if isinstance(one, Note) else (one[0].defined, one[8])
+                if others := not_plain(facts):
+                    found[function] = others
+            take(self, records, pause)
+
+        monkeypatch.setattr(desk, "take", look)
+
+    for desk in (Courier, Desk):
+        watch(desk)
     return found
 
 

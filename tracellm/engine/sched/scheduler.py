@@ -173,7 +173,7 @@ class Scheduler:
                     continue
                 if grammar is None:
                     kind, _ = request.structured_output_request.structured_output_key
-                    step.not_scheduled[request.request_id] = HeldReason.grammar(kind)
+                    step.not_scheduled[request.request_id] = HeldReason.grammar(kind.value)
                     skipped.prepend_request(self.waiting.pop_request())
                     continue
                 request.status = RequestStatus.WAITING

@@ -6,10 +6,11 @@ probable it was, and the likeliest others.
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
-from tracellm.probes.catalog.sampling import asked_of, likeliest
+from tracellm.probes.catalog.sampling import Asked, asked_of, chances
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -19,7 +20,7 @@ __all__ = ["ENTRIES", "sampled_attributes"]
 
 
 def _capture_tensors(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return [(name, brief(value)) for name, value in vars(result).items() if type(value).__name__ == "Tensor"]
+    return [(name, brief(value)) for name, value in vars(result).items() if value.__class__.__name__ == "Tensor"]
 
 
 def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -38,21 +39,42 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     tokens, drawn_from = result.sampled_token_ids, logits  # int64 [requests, 1], [requests, vocabulary]
     if len(rows) < logits.shape[0]:
         tokens, drawn_from = tokens[rows], logits[rows]
-    sampled = [token for [token] in tokens.tolist()]
+    sampled = tokens.flatten().tolist()
     if sampled and min(sampled) < 0:  # every token was forbidden
         tokens = tokens.clamp(min=0)
         sampled = [max(token, 0) for token in sampled]
-    probabilities = drawn_from.float().softmax(dim=-1)  # float32 [rows, vocabulary]
-    requests = [runner.requests[runner.input_batch.req_ids[row]] for row in rows]
+    requests, asked = _batch(runner, rows)
     return {
         "logits": brief(logits),
         "rows": rows.copy(),
-        "requests": [request.req_id for request in requests],
-        "asked": [(asked_of(request.sampling_params), len(request.output_token_ids)) for request in requests],
+        "requests": requests,
+        "asked": asked,
         "tokens": sampled,
-        "probabilities": [probability for [probability] in probabilities.gather(1, tokens).tolist()],
-        "likeliest": likeliest(probabilities),
+        **chances(drawn_from, tokens),
     }
+
+
+_Batch = tuple[list[str], list[tuple[Asked, int]]]
+_last: tuple[Any, list[int], _Batch] = (lambda: None), [], ([], [])
+"""A reference to what says how a batch is sampled, which is made anew when the batch changes; its rows that were
+sampled; and what there is to tell of these."""
+
+
+def _batch(runner: Any, rows: list[int]) -> _Batch:
+    """The requests in these rows, and what each asked for and how many tokens it has generated; where nobody asks for
+    a least number, it does not matter how many."""
+    global _last
+    metadata, known_rows, batch = _last
+    if metadata() is runner.input_batch.sampling_metadata and known_rows == rows:
+        return batch
+    requests = [runner.requests[runner.input_batch.req_ids[row]] for row in rows]
+    batch = (
+        [request.req_id for request in requests],
+        [(asked_of(request.sampling_params), len(request.output_token_ids)) for request in requests],
+    )
+    if not any(min_tokens for (_, min_tokens, _), _ in batch[1]):
+        _last = ref(runner.input_batch.sampling_metadata), rows.copy(), batch
+    return batch
 
 
 def _sample(facts: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, w
 
 import json
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from tracellm.trace.ranges import format_ranges
 __all__ = ["ENTRIES"]
 
 STEP = "EngineCore.step_fn"
+_REQUEST_ID = attrgetter("request_id")
 
 # -- the scheduler ----------------------------------------------------------------------------------------------------
 
@@ -39,20 +41,25 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
         "cached": [
             (
                 request_id,
-                cached.num_computed_tokens[i],
-                [group.copy() for group in cached.new_block_ids[i] or ()],
-                cached.num_output_tokens[i] > 0
-                and requests[request_id].num_tokens - cached.num_computed_tokens[i] == 1,
+                computed,
+                [group.copy() for group in blocks] if blocks else (),
+                has_generated > 0 and requests[request_id].num_tokens - computed == 1,
             )
-            for i, request_id in enumerate(cached.req_ids)
+            for request_id, computed, blocks, has_generated in zip(
+                cached.req_ids,
+                cached.num_computed_tokens,
+                cached.new_block_ids,
+                cached.num_output_tokens,
+                strict=True,
+            )
         ],
         "resumed": list(cached.resumed_req_ids),
         "held": [
-            (request_id, reason.code.value, reason.numbers) for request_id, reason in output.not_scheduled.items()
+            (request_id, reason.code._value_, reason.numbers) for request_id, reason in output.not_scheduled.items()
         ],
         "released": sorted(output.finished_req_ids),
-        "running": [request.request_id for request in scheduler.running],
-        "waiting": [request.request_id for request in scheduler.waiting],
+        "running": [*map(_REQUEST_ID, scheduler.running)],
+        "waiting": [*map(_REQUEST_ID, scheduler.waiting)],
         "budget": scheduler.max_num_scheduled_tokens,
         "block_size": scheduler.kv_cache_manager.coordinator.block_size,
         "free": pool.free_block_queue.num_free_blocks,
