@@ -15,6 +15,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from tests.otel.users import Program, bare_tracer, leaf, make_program, one, program, tracer, tree
 from tests.probes.tracing import outline, record, times
 from tracellm import probe
+from tracellm.probes.otel.limits import LimitedAttributes, most
 from tracellm.trace import names
 from tracellm.trace.run_folder import MANIFEST, RunFolder, write_manifest
 
@@ -50,6 +51,44 @@ def test_all_that_a_span_was_told(get_tracer: Callable[[], trace.Tracer], tmp_pa
     [event], [link] = span.events, span.links
     assert (event.name, event.attributes) == ("packed", {"boxes": 2})
     assert (link.trace_id, link.span_id, link.attributes) == (f"{0xABC:032x}", f"{0xDEF:016x}", {"why": "retry"})
+
+
+def chatters(tracer: trace.Tracer) -> None:
+    """More than a span may be told."""
+    context = trace.SpanContext(0xABC, 0xDEF, is_remote=True)
+    with tracer.start_as_current_span("chatty", links=[trace.Link(context)] * 4) as span:
+        for number in range(150):
+            span.add_event(str(number))
+            span.set_attribute(f"n{number}", number)
+        span.set_attribute("n149", 0)
+
+
+@pytest.mark.parametrize("get_tracer", [lambda: make_program().tracer, bare_tracer], ids=["sdk", "bare"])
+def test_a_span_that_is_told_too_much(
+    get_tracer: Callable[[], trace.Tracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The last of attributes, events and links are kept, as many as OpenTelemetry's limits say, the others counted."""
+    monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "100")
+    monkeypatch.setenv("OTEL_SPAN_LINK_COUNT_LIMIT", "3")
+    span = one(record(tmp_path, lambda: chatters(get_tracer())), "chatty")
+    assert [event.name for event in span.events] == [str(number) for number in range(50, 150)]
+    given = {name: value for name, value in span.attributes.items() if name.startswith("n")}
+    assert given == {f"n{number}": number for number in range(22, 149)} | {"n149": 0}
+    assert len(span.links) == 3
+    dropped = names.DROPPED_ATTRIBUTES, names.DROPPED_EVENTS, names.DROPPED_LINKS
+    assert [span.attributes[name] for name in dropped] == [22, 50, 1]
+
+
+@pytest.mark.parametrize(("told", "limit"), [(None, 128), ("7", 7), ("0", 0), (" ", None), ("-1", 128), ("many", 128)])
+def test_limits_are_what_the_variables_say(told: str | None, limit: int | None, monkeypatch: pytest.MonkeyPatch):
+    """Empty is no limit, and what the SDK would refuse is none that was set; of 0 nothing is kept."""
+    monkeypatch.delenv("OTEL_ATTRIBUTE_COUNT_LIMIT", raising=False)
+    if told is not None:
+        monkeypatch.setenv("OTEL_ATTRIBUTE_COUNT_LIMIT", told)
+    assert most("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT") == limit
+    attributes = LimitedAttributes(limit)
+    attributes.update({"a": 1, "b": 2})
+    assert (len(attributes.kept), attributes.dropped) == ((0, 2) if limit == 0 else (2, 0))
 
 
 def test_an_engines_own_spans_are_left_out(tmp_path: Path):

@@ -119,6 +119,10 @@ SCOPE = _define("otel.scope.name", "str", "the name that its tracer was asked fo
 SCOPE_VERSION = _define("otel.scope.version", "str", "the version given with that name")
 SPAN_KIND = _define("span.kind", "str", "server, client, producer or consumer; absent for internal")
 SENT = _define("tracellm.sent", "bool", "true when the program sends it by OTLP itself, and so tracellm does not")
+_GAVE_WAY = "how many gave way to later ones: OTEL_SPAN_{}_COUNT_LIMIT, or 128, are kept"
+DROPPED_ATTRIBUTES = _define("tracellm.dropped.attributes", "int", _GAVE_WAY.format("ATTRIBUTE"))
+DROPPED_EVENTS = _define("tracellm.dropped.events", "int", _GAVE_WAY.format("EVENT"))
+DROPPED_LINKS = _define("tracellm.dropped.links", "int", _GAVE_WAY.format("LINK"))
 OUTSIDE = _define(
     "tracellm.parent.outside",
     "bool",

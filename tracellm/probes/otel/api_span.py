@@ -7,7 +7,7 @@ vLLM traces itself, too, as soon as the API can be imported. Unless its user has
 there, those spans stay what they are, nothing: they would tell of calls that have probes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import time_ns
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.util._decorator import _agnosticcontextmanager
 
+from tracellm.probes.otel.limits import LimitedAttributes, LimitedList, most
 from tracellm.probes.otel.told import event_of_exception
 from tracellm.probes.otel.user_spans import UserSpans
 from tracellm.probes.state import next_call, state
@@ -70,15 +71,45 @@ class ApiSpan(Span):
         self.parent = parent
         self.kind = kind
         self.instrumentation_scope = scope
-        self.attributes: dict[str, Any] = {}
-        self.events: list[_Event] = []
-        self.links: list[Link] = []
         self.status = Status()
         self.start_time = 0
         self.end_time: int | None = None
         self.records_exception = self.exception_is_error = True
         self._spans = spans
         self._context = context
+        self._attributes = LimitedAttributes(most("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"))
+        self._events = LimitedList[_Event](most("OTEL_SPAN_EVENT_COUNT_LIMIT"))
+        self._links = LimitedList[Link](most("OTEL_SPAN_LINK_COUNT_LIMIT"))
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Those that it has been told of last."""
+        return self._attributes.kept
+
+    @property
+    def events(self) -> Iterable[_Event]:
+        """The last of them."""
+        return self._events.kept
+
+    @property
+    def links(self) -> Iterable[Link]:
+        """The last of them."""
+        return self._links.kept
+
+    @property
+    def dropped_attributes(self) -> int:
+        """How many gave way to others."""
+        return self._attributes.dropped
+
+    @property
+    def dropped_events(self) -> int:
+        """How many gave way to others."""
+        return self._events.dropped
+
+    @property
+    def dropped_links(self) -> int:
+        """How many gave way to others."""
+        return self._links.dropped
 
     def get_span_context(self) -> SpanContext:
         """Its ids."""
@@ -91,22 +122,22 @@ class ApiSpan(Span):
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set several attributes."""
         if self.is_recording():
-            self.attributes.update(attributes)
+            self._attributes.update(attributes)
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Set one attribute."""
         if self.is_recording():
-            self.attributes[key] = value
+            self._attributes.update({key: value})
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         """Something that happened now, or at `timestamp`, nanoseconds since 1970."""
         if self.is_recording():
-            self.events.append(_Event(name, dict(attributes or {}), time_ns() if timestamp is None else timestamp))
+            self._events.append(_Event(name, dict(attributes or {}), time_ns() if timestamp is None else timestamp))
 
     def add_link(self, context: SpanContext, attributes: Any = None) -> None:
         """Another span that this one is about."""
         if self.is_recording() and context is not None and context.is_valid:
-            self.links.append(Link(context, attributes))
+            self._links.append(Link(context, attributes))
 
     def update_name(self, name: str) -> None:
         """Another name."""

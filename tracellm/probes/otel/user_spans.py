@@ -33,6 +33,13 @@ __all__ = ["Started", "UserSpans"]
 
 Function = Callable[..., Any]
 
+_DROPPED = {
+    names.DROPPED_ATTRIBUTES: "dropped_attributes",
+    names.DROPPED_EVENTS: "dropped_events",
+    names.DROPPED_LINKS: "dropped_links",
+}
+"""What counts, in a span of the SDK or of the bare API, that which was beyond its limits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -174,6 +181,9 @@ def _described(span: Any, started: Started) -> dict[str, Any]:
         told[names.SPAN_KIND] = span.kind.name.lower()
     if _is_sent(span):
         told[names.SENT] = True
+    for name, what in _DROPPED.items():
+        if dropped := getattr(span, what, 0):
+            told[name] = dropped
     if started.waits:
         told[names.CALL_KIND] = "coroutine"
     if started.outside:
