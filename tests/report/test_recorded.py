@@ -85,10 +85,15 @@ def test_what_was_let_go():
 
 def test_what_it_cost():
     """Calls, time in probes and of the writer, their share of the run, the longest pause; and what was waited for."""
+    apart = manifest({"writer": {**PROBES["writer"], "seconds_within": 0.002}})
     assert cost(manifest(), "en") == [
-        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write them, 0.4% of the run; longest pause 1.25 ms."
+        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to hand them on, 0.4% of the run; longest pause 1.25 ms."
     ]
     slow = manifest({"writer": PROBES["writer"] | {"held_up_s": 0.5}})
+    assert cost(apart, "en") == [
+        "Recording: 1,204 calls, 12.0 ms in probes, 2.00 ms to hand them on, 0.4% of the run; longest pause 1.25 ms.",
+        "Written beside it, by a process of the lowest priority, in 3.00 ms.",
+    ]
     assert cost(slow, "en")[1:] == ["Calls came faster than they could be written, and waited 500 ms for it in all."]
 
 

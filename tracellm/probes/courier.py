@@ -202,9 +202,7 @@ class Courier:
 
     def _go_on_alone(self) -> None:
         """The other process was killed, or has failed: what comes now is written by this one."""
-        status = self._process.wait()
-        told = f"the process that wrote this recording ended (exit status {status})"
-        self._tell(f"{told}: what it had not written yet is missing")
+        self._tell("the process that wrote this recording was killed: what it had not written yet is missing")
         self.forget()
         self._own = self._at_hand()
         self._own.effort = self.effort

@@ -89,6 +89,7 @@ def cost(manifest: Manifest, lang: str) -> list[str]:
     probes = _mapping(manifest, "probes")
     writer = _mapping(probes, "writer")
     numbers = _numbers(probes, "calls", "seconds", "share"), _numbers(writer, "seconds", "worst_pause_ms", "held_up_s")
+    within = _numbers(writer, "seconds_within")  # of a run that was recorded by an earlier version, there is none
     told = []
     if all(numbers):
         of_probes, of_writer = numbers
@@ -98,11 +99,13 @@ def cost(manifest: Manifest, lang: str) -> list[str]:
                 "recorded.cost",
                 calls=of_probes["calls"],
                 time=duration(of_probes["seconds"]),
-                writing=duration(of_writer["seconds"]),
+                within=duration(within["seconds_within"] if within else of_writer["seconds"]),
                 share=percent(of_probes["share"]),
                 pause=duration(of_writer["worst_pause_ms"] / 1e3),
             )
         )
+        if within and within["seconds_within"] != of_writer["seconds"]:
+            told.append(text(lang, "recorded.written", time=duration(of_writer["seconds"])))
         if of_writer["held_up_s"]:
             told.append(text(lang, "recorded.held_up", time=duration(of_writer["held_up_s"])))
     export = _mapping(probes, "export")
