@@ -2,12 +2,13 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["ask_vllm", "require_vllm"]
+__all__ = ["ask_vllm", "in_vllm", "require_vllm"]
 
 _USUAL = Path(__file__).parents[1] / ".venv-vllm" / "bin" / "python"
 
@@ -23,14 +24,19 @@ def require_vllm() -> Path:
     return python
 
 
-def ask_vllm(code: str, *arguments: Any, cwd: Path, **environment: str) -> None:
-    """Run `code` there, which must end well, without what this process has set for its own libraries."""
+def in_vllm(arguments: Sequence[Any], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What became of its Python with these arguments, without what this process has set for its own libraries."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
-    done = subprocess.run(
-        [require_vllm(), "-c", code, *arguments],
+    return subprocess.run(
+        [require_vllm(), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
         env={**inherited, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", **environment},
     )
+
+
+def ask_vllm(code: str, *arguments: Any, cwd: Path, **environment: str) -> None:
+    """Run `code` there, which must end well."""
+    done = in_vllm(["-c", code, *arguments], cwd, **environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -128,8 +128,9 @@ def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any)
             for request in waiting
             if (status := request.status.name) not in ("WAITING", "PREEMPTED")
         ],
-        "next": next(((one.request_id, one.num_tokens) for one in waiting if one.status.name == "WAITING"), None),
-        "limit": scheduler.max_num_running_reqs,
+        "wanted": _wanted(scheduler.running, waiting, output),
+        "limit": getattr(scheduler, "max_num_active_reqs", scheduler.max_num_running_reqs),
+        "in_order": scheduler.policy.name == "FCFS",  # of a queue by priority it is not known who came back first
         "threshold": scheduler.scheduler_config.long_prefill_token_threshold,
         "budget": scheduler.max_num_scheduled_tokens,
         "block_size": scheduler.block_size,
@@ -138,6 +139,16 @@ def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any)
     }
     _ran[scheduler] = frozenset(running)
     return facts
+
+
+def _wanted(running: Iterable[Any], waiting: Iterable[Any], output: Any) -> dict[str, int]:
+    """How many tokens those who run but got none have to compute, and the first of those who wait and could begin.
+
+    Of the latter all are counted, some of which may be cached.
+    """
+    idle = [request for request in running if request.request_id not in output.num_scheduled_tokens]
+    able = [one for one in waiting if one.status.name in ("WAITING", "PREEMPTED")][:1]
+    return {one.request_id: one.num_tokens - one.num_computed_tokens for one in (*idle, *able)}
 
 
 def _preempted(scheduler: Any, output: Any, waiting: Iterable[Any]) -> list[str]:
@@ -172,12 +183,14 @@ def _held(facts: Any) -> Iterator[Held]:
     """Who was not scheduled, or got less than it wanted, and why, as far as that can be concluded."""
     scheduled, preempted, blocked = dict(facts["tokens"]), facts["preempted"], dict(facts["blocked"])
     yield from _cut_short(facts)
-    yield from _why_preempted(preempted, facts["refused"])
+    yield from _why_preempted(facts)
     left = facts["budget"] - sum(scheduled.values())
     for request_id in facts["running"]:
-        if request_id not in scheduled and not left:
-            yield request_id, "token_budget", {"budget": facts["budget"], "left": 0, "given": 0}
-        elif request_id not in scheduled and preempted:
+        if request_id in scheduled or facts["wanted"].get(request_id, 0) <= 0:  # or its last token is awaited
+            continue
+        if not left:
+            yield request_id, "token_budget", _no_budget(request_id, facts)
+        elif preempted:
             yield request_id, "behind", {"request": preempted[-1], "cause": "preempted"}
     for request_id, status in blocked.items():
         yield request_id, _BLOCKED.get(status, status.lower()), {}
@@ -192,19 +205,24 @@ def _cut_short(facts: Any) -> Iterator[Held]:
     for request_id, given in given_to.items():
         if request_id in still:
             numbers: dict[str, int | str] = {"wanted": given + still[request_id], "given": given}
-            if given == facts["threshold"]:
+            if given == facts["threshold"] > 0:
                 yield request_id, "chunk_threshold", {"threshold": given, **numbers}
             elif given == left_over:
                 yield request_id, "token_budget", {"budget": facts["budget"], "left": left_over, **numbers}
         left_over -= given
 
 
-def _why_preempted(preempted: list[str], refused: list[_Refusal]) -> Iterator[Held]:
+def _why_preempted(facts: Any) -> Iterator[Held]:
     """Whenever a running request is refused blocks somebody is preempted, perhaps itself, and nobody new begins."""
-    for request_id, refusal in zip(preempted, refused, strict=False) if len(preempted) == len(refused) else ():
-        yield request_id, "preempted", {"by": refusal[0], **_numbers(refusal)}
-    for request_id in preempted if len(preempted) != len(refused) else ():
-        yield request_id, "preempted", {}
+    preempted, refused = facts["preempted"], facts["refused"]
+    if len(preempted) != len(refused):  # the refusals were not recorded
+        refused = [None] * len(preempted)
+    by = {refusal[0] for refusal in refused if refusal is not None}
+    for request_id, refusal in zip(preempted, refused, strict=True):
+        if refusal is None or (len(by) > 1 and not facts["in_order"]):
+            yield request_id, "preempted", {}
+        else:
+            yield request_id, "preempted", {"by": refusal[0], **_numbers(refusal)}
 
 
 def _why_waiting(untold: list[str], left: int, facts: Any) -> Iterator[Held]:
@@ -213,10 +231,8 @@ def _why_waiting(untold: list[str], left: int, facts: Any) -> Iterator[Held]:
     if facts["preempted"]:
         cause, first, others = "preempted", facts["preempted"][-1], untold
     elif not left:
-        cause, numbers = "token_budget", {"budget": facts["budget"], "left": 0, "given": 0}
-        if facts["next"] is not None and facts["next"][0] == first:
-            numbers["wanted"] = facts["next"][1]
-        yield first, cause, {**numbers}
+        cause = "token_budget"
+        yield first, cause, _no_budget(first, facts)
     elif len(facts["running"]) >= facts["limit"]:
         for request_id in untold:
             yield request_id, "max_num_seqs", {"limit": facts["limit"], "running": len(facts["running"])}
@@ -229,6 +245,11 @@ def _why_waiting(untold: list[str], left: int, facts: Any) -> Iterator[Held]:
         return
     for request_id in others:
         yield request_id, "behind", {"request": first, "cause": cause}
+
+
+def _no_budget(request_id: str, facts: Any) -> dict[str, int | str]:
+    """When its turn came, all tokens were given away."""
+    return {"budget": facts["budget"], "left": 0, "wanted": facts["wanted"].get(request_id, 0), "given": 0}
 
 
 def _numbers(refusal: _Refusal) -> dict[str, int | str]:

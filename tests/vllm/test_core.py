@@ -1,0 +1,223 @@
+"""What a recording tells of a real vLLM's steps is what its scheduler decided and its sampler drew.
+
+One run of a real vLLM (tests/real_vllm.py), explained, in which prompts share a prefix, are computed in chunks, wait
+for a place and for blocks, and are preempted; core_work.py writes down beside it what `Scheduler.schedule` returned.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real_vllm import in_vllm
+from tracellm.report.steps import steps_table
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import Step, steps
+
+TINY = Path(__file__).parents[2] / "tracellm" / "tiny"
+WORK = Path(__file__).with_name("core_work.py")
+BLOCK_SIZE = 32
+SHARED = list(range(100, 165))  # two blocks and a token
+GREEDY = {"temperature": 0, "max_tokens": 40, "ignore_eos": True}
+CALLS = [
+    [
+        {"prompt_token_ids": [*SHARED, *range(200, 210)], "params": GREEDY},
+        {"prompt_token_ids": list(range(300, 330)), "params": GREEDY},
+        {"prompt_token_ids": list(range(400, 425)), "params": GREEDY},
+        {"prompt_token_ids": list(range(500, 520)), "params": {**GREEDY, "max_tokens": 3}},
+    ],
+    [
+        {"prompt_token_ids": [*SHARED, 7, 8, 9], "params": {**GREEDY, "max_tokens": 4}},
+        {"prompt_token_ids": [5, 6, 7], "params": {"temperature": 0.7, "top_k": 4, "seed": 3, "max_tokens": 6}},
+        {"prompt_token_ids": [5, 6, 7, 8], "params": {"temperature": 1.5, "top_p": 0.6, "seed": 4, "max_tokens": 6}},
+    ],
+]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The run, its trace, and what the script itself wrote down."""
+
+    run: RunFolder
+    decided: list[dict[str, Any]]
+    outputs: list[list[int]]
+
+    @property
+    def trace(self) -> Trace:
+        """All spans."""
+        return self.run.trace
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps as recorded."""
+        return steps(self.trace)
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    """One explained run, in process."""
+    folder = tmp_path_factory.mktemp("core")
+    asked = {
+        "llm": {
+            "model": str(TINY),
+            "max_model_len": 160,
+            "block_size": BLOCK_SIZE,
+            "num_gpu_blocks_override": 7,
+            "max_num_batched_tokens": 48,
+            "max_num_seqs": 3,
+        },
+        "calls": CALLS,
+        "result": str(folder / "decided.json"),
+    }
+    arguments = ["-m", "tracellm", "run", "--explain", "--quiet", "--out", "run", str(WORK), json.dumps(asked)]
+    done = in_vllm(arguments, cwd=folder, VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads((folder / "decided.json").read_text())
+    return Explained(RunFolder.open(folder / "run"), told["steps"], told["outputs"])
+
+
+def test_steps_are_what_the_scheduler_decided(explained: Explained):
+    """Tokens, new and resumed requests, block ids, both queues and free blocks of every step are vLLM's own."""
+    told = []
+    for step in explained.steps:
+        computed = {one.request_id: one.num_computed for one in step.requests}
+        told.append(
+            {
+                "scheduled": {one.request_id: one.num_tokens for one in step.requests},
+                "new": [[id, computed[id]] for id in step.new],
+                "resumed": [[id, computed[id]] for id in step.resumed],
+                "blocks": {
+                    one.request_id: [*one.cached_blocks, *one.new_blocks]
+                    for one in step.requests
+                    if one.cached_blocks or one.new_blocks
+                },
+                "running": list(step.running),
+                "waiting": list(step.waiting),
+                "free_blocks": step.blocks_free,
+            }
+        )
+    assert told == explained.decided
+
+
+def test_requests_that_lost_their_blocks_are_told(explained: Explained):
+    """A request that was preempted ran in the step before, waits now, and comes back later."""
+    before: tuple[str, ...] = ()
+    preempted = []
+    for step in explained.steps:
+        lost = [id for id in step.waiting if id in before]
+        assert sorted(step.preempted) == sorted(lost)
+        preempted += lost
+        before = step.running
+    resumed = [id for step in explained.steps for id in step.resumed]
+    assert preempted
+    assert sorted(resumed) == sorted(preempted)
+
+
+def test_whoever_waits_is_held_for_a_reason(explained: Explained):
+    """Each waiting request has a reason; there are all that this run can have, with the numbers behind them."""
+    found: dict[str, str] = {}
+    for step in explained.steps:
+        held = {one.request_id: one for one in step.held}
+        assert set(step.waiting) <= held.keys()
+        found |= {one.reason: one.details for one in step.held}
+        for one in step.held:
+            numbers = dict(part.split("=") for part in one.details.split())
+            if one.reason in ("no_free_blocks", "preempted"):
+                assert int(numbers["needed"]) > int(numbers["free"])
+            if one.reason == "preempted":
+                assert numbers["by"] in (*step.running, one.request_id)
+            if one.reason == "token_budget":
+                assert int(numbers["given"]) < int(numbers["wanted"])
+    assert found.keys() >= {"token_budget", "max_num_seqs", "preempted", "no_free_blocks"}
+    assert "=" not in "".join(line for line in steps_table(explained.trace).splitlines() if "held" in line)
+
+
+def test_prefix_hits_are_told(explained: Explained):
+    """The second prompt with the same beginning takes its whole blocks from the cache."""
+    hits = [one for step in explained.steps for one in step.requests if one.prefix_hit_tokens]
+    first_of_second_call = next(one for one in hits if one.prefix_hit_tokens == 2 * BLOCK_SIZE)
+    assert len(first_of_second_call.cached_blocks) == 2
+
+
+def test_sampled_tokens_are_the_output(explained: Explained):
+    """The tokens that the steps tell of a request are those that its caller was given, each with its probability."""
+    got: dict[str, list[int | None]] = {}
+    for step in explained.steps:
+        for one in step.sampled:
+            got.setdefault(one.request_id, []).append(one.token_id)
+            assert one.probability is not None
+            assert 0 < one.probability <= 1
+            assert one.text is not None
+    assert list(got.values()) == explained.outputs
+
+
+def test_candidates_of_a_greedy_step(explained: Explained):
+    """Where nothing acts on the logits the token is the likeliest, with the model's probability."""
+    for step in explained.steps[:10]:
+        for one in step.sampled:
+            token, _, probability = one.candidates[0]
+            assert (token, probability) == (one.token_id, one.probability)
+            assert len(one.candidates) == 5
+
+
+def test_what_was_left_to_draw_from(explained: Explained):
+    """Of rows with top_k and top_p it is told which processors acted, how many tokens they left, and how probable the
+    drawn one was among these; the model's own probability is another."""
+    drawn = [one for step in explained.steps for one in step.sampled if one.processors]
+    by_processors = {one.processors: one for one in drawn}
+    top_k, top_p = by_processors["temperature", "top_k"], by_processors["temperature", "top_p"]
+    assert top_k.tokens_left == 4
+    assert top_p.tokens_left is not None
+    assert 1 <= top_p.tokens_left < 4096
+    for one in drawn:
+        left = {token: probability for token, _, probability in one.drawn_candidates}
+        assert one.token_id is not None
+        assert left[one.token_id] == one.drawn_probability != one.probability
+        assert sum(left.values()) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_calls_of_a_step(explained: Explained):
+    """A step's calls are there down to the operations, under the names that they have in our engine."""
+    found = {span.name for span in explained.trace.spans}
+    assert found >= {
+        "EngineCore.step_fn",
+        "Scheduler.schedule",
+        "KVCacheManager.get_computed_blocks",
+        "KVCacheManager.allocate_slots",
+        "BlockPool.get_new_blocks",
+        "UniProcExecutor.execute_model",
+        "Worker.execute_model",
+        "GPUModelRunner.execute_model",
+        "GPUModelRunner._prepare_inputs",
+        "GPUModelRunner._sample",
+        "Sampler.forward",
+        "Qwen2ForCausalLM.forward",
+        "Qwen2DecoderLayer.forward",
+        "Qwen2Attention.forward",
+        "RMSNorm.forward",
+        "RotaryEmbedding.forward",
+        "SiluAndMul.forward",
+        "Attention.forward",
+        "Scheduler.update_from_output",
+    }
+
+
+def test_no_probe_of_these_is_missing_or_fails(explained: Explained):
+    """Every function of the catalog's core is in this version, and none of its probes stopped."""
+    probes = explained.run.manifest["probes"]
+    core = ("vllm.v1.core", "vllm.v1.worker", "vllm.v1.sample", "vllm.v1.executor", "vllm.model_executor")
+    assert [one for one in probes["missing"] if one.startswith(core)] == []
+    assert probes["problems"] == []
+
+
+def test_links_and_shapes(explained: Explained):
+    """A step is linked to the requests it serves, and tells the shape of its logits."""
+    spans = {span.span_id: span for span in explained.trace.spans}
+    for step in explained.steps:
+        linked: list[Span] = [spans[link.span_id] for link in step.span.links]
+        assert [span.attributes[names.REQUEST_ID] for span in linked] == [one.request_id for one in step.requests]
+        assert step.logits_shape == (len(step.requests), 4096)
