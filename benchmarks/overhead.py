@@ -116,6 +116,7 @@ def _told(speeds: list[float], bare: list[float], stats: Figures) -> Figures:
         "low": low,
         "high": high,
         "calls": stats.get("calls", 0),
+        "us_within": writer["seconds_within"] / writer["spans"] * 1e6 if writer.get("spans") else None,
         "us_per_span": writer.get("us_per_span"),
         "worst_pause_ms": writer.get("worst_pause_ms"),
     }
@@ -132,10 +133,11 @@ def overhead_table(figures: dict[str, dict[str, Figures]], lang: str) -> str:
             recorded = [
                 f"{row['slower']:.1f} % ({row['low']:.1f} – {row['high']:.1f})",
                 f"{row['calls']:,}",
+                f"{row['us_within']:.2f}" if row["us_within"] is not None else "",
                 f"{row['us_per_span']:.2f}" if row["us_per_span"] is not None else "",
                 f"{row['worst_pause_ms']:.1f}" if row["worst_pause_ms"] is not None else "",
             ]
-            rows.append([name, f"{row['speed']:,.1f}", *([""] * 4 if way == _BARE else recorded)])
+            rows.append([name, f"{row['speed']:,.1f}", *([""] * len(recorded) if way == _BARE else recorded)])
     note = MADE_BY[column].format(command=_COMMAND, machine=machine(["torch"]))
     return f"{table([texts[column] for texts in OVERHEAD_HEADS], rows)}\n{note}"
 

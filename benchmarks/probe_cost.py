@@ -119,14 +119,15 @@ def deferred(calls: int, folder: Path) -> Figures:
     made = Probe("forward", "layer", "", "self", constants=code_constants(Layer.forward))
     made.capture, made.attributes = arguments_and_result(Layer.forward, "self")
     forward, layer = wrap(Layer.forward, made), Layer()
-    with Recording(folder, catalog=()) as recording:
+    with Recording(folder, catalog=(), apart=True) as recording:
         start = time.perf_counter()
         for i in range(calls):
             forward(layer, i % 7, i % 5)
         seconds = time.perf_counter() - start
     size = sum(file.stat().st_size for file in (folder / "trace").glob("*.jsonl"))
     writer = recording.stats["writer"]
-    return {**writer, "bytes": size / writer["spans"], "calls_seconds": seconds}
+    us_within = writer["seconds_within"] / writer["spans"] * 1e6
+    return {**writer, "us_within": us_within, "bytes": size / writer["spans"], "calls_seconds": seconds}
 
 
 def measured(calls: int, repeats: int, later: int, held: int, burst: int) -> Figures:

@@ -88,14 +88,16 @@ COST_HEADS: dict[str, Text] = {
 }
 
 LATER: Text = (
-    """Later, in the writer's thread: **{us_per_span:.2f} µs a span** to build, encode and write it, {spans:,} layer
-calls as fast as they go ({calls_seconds:.2f} s), {bytes:.0f} bytes a span on disk. The longest that it ran before it
-let others run: {worst_pause_ms:.1f} ms; calls that had to wait for it: {held_up_s:.2f} s in all. Dropped: 0. Of
+    """Later, in a thread of the recorded process: **{us_within:.2f} µs a call** to hand its record on; in a process
+beside it, at the lowest priority: **{us_per_span:.2f} µs a span** to build, encode and write it. These are {spans:,}
+layer calls as fast as they go ({calls_seconds:.2f} s), {bytes:.0f} bytes a span on disk. The longest that the thread ran
+before it let others run: {worst_pause_ms:.1f} ms; calls that had to wait for it: {held_up_s:.2f} s in all. Dropped: 0. Of
 {burst:,} spans in a row the SDK's batch processor dropped {nowhere:,} with an exporter to nowhere, {file:,} with one
 to a file.
 """,
-    """之后在写线程里：构建、编码、写入**每个 span {us_per_span:.2f} µs**，以最快速度调用 {spans:,} 次层
-（{calls_seconds:.2f} s），磁盘上每个 span {bytes:.0f} 字节。它最长连续运行 {worst_pause_ms:.1f} ms 才让出；
+    """之后，在被记录进程的一个线程里：交出一次调用的记录 **{us_within:.2f} µs**；在旁边一个最低优先级的进程里：
+构建、编码、写入**每个 span {us_per_span:.2f} µs**。以最快速度调用 {spans:,} 次层（{calls_seconds:.2f} s），
+磁盘上每个 span {bytes:.0f} 字节。该线程最长连续运行 {worst_pause_ms:.1f} ms 才让出；
 调用等待它的时间共 {held_up_s:.2f} s。丢弃：0。连续 {burst:,} 个 span，SDK 的批处理器在导出到空处时丢弃
 {nowhere:,} 个，写入文件时丢弃 {file:,} 个。
 """,
@@ -127,6 +129,7 @@ OVERHEAD_HEADS: list[Text] = [
     ("tokens/s", "token/s"),
     ("slower by (quartiles)", "慢多少（四分位）"),
     ("calls recorded", "录制的调用"),
-    ("writing, µs a span", "写入，每个 span µs"),
-    ("longest turn of the writer, ms", "写线程最长一次运行，ms"),
+    ("handing on, µs a call", "交出记录，每次调用 µs"),
+    ("writing beside it, µs a span", "在旁边写出，每个 span µs"),
+    ("longest turn of the thread, ms", "该线程最长一次运行，ms"),
 ]

@@ -14,6 +14,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("tracellm", deadline=None)  # a busy machine makes no test fail
+settings.load_profile("tracellm")
 
 pytest_plugins = ["tests.mermaid"]  # the fixture parse_mermaid: a diagram as real Mermaid reads it
 

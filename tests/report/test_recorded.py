@@ -119,7 +119,9 @@ anything = st.recursive(
 
 
 numbers = st.integers() | st.floats() | st.just(10**400)
-writers = st.fixed_dictionaries({key: numbers for key in PROBES["writer"]})
+writers = st.fixed_dictionaries(
+    {key: numbers for key in PROBES["writer"]}, optional={"seconds_within": numbers | st.none()}
+)
 figures = st.fixed_dictionaries({"calls": numbers, "seconds": numbers, "share": numbers, "writer": writers})
 
 
