@@ -90,8 +90,9 @@ COST_HEADS: dict[str, Text] = {
 LATER: Text = (
     """Later, in a thread of the recorded process: **{us_within:.2f} µs a call** to hand its record on; in a process
 beside it, at the lowest priority: **{us_per_span:.2f} µs a span** to build, encode and write it. These are {spans:,}
-layer calls as fast as they go ({calls_seconds:.2f} s), {bytes:.0f} bytes a span on disk. The longest that the thread ran
-before it let others run: {worst_pause_ms:.1f} ms; calls that had to wait for it: {held_up_s:.2f} s in all. Dropped: 0. Of
+layer calls as fast as they go ({calls_seconds:.2f} s), {bytes:.0f} bytes a span on disk. The longest that the thread
+ran before it let others run: {worst_pause_ms:.1f} ms; calls that had to wait for it: {held_up_s:.2f} s in all.
+Dropped: 0. Of
 {burst:,} spans in a row the SDK's batch processor dropped {nowhere:,} with an exporter to nowhere, {file:,} with one
 to a file.
 """,
