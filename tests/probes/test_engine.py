@@ -41,7 +41,7 @@ def test_every_entry_finds_a_function():
         assert any(fnmatchcase(name, entry.target.partition(":")[0]) for name in modules), entry.target
         installation = Installation([entry], Selection(), [])
         installation.start()
-        found, missing = installation.installed, installation.missing
+        found, missing = installation.installed, installation.findings.missing
         installation.stop()
         assert found >= 1, entry.target
         assert missing == []

@@ -277,7 +277,12 @@ def test_a_function_may_have_another_name_in_another_version(module: Any, tmp_pa
         entry("Thing.renamed", other_targets=("thing.parts:Other.overridden", "thing.parts:Base.overridden")),
         entry("gone", other_targets=("thing.nowhere:gone", "thing.parts:Gone.gone")),
         Entry("thing.nowhere:helper", "request", other_targets=("thing.parts:helper",)),
+        Entry("thing.nowhere:Gone.gone", "request"),
+        entry("gone_elsewhere", other_targets=("thing.later:gone",)),  # where it may be, for all that is known
+        Entry("nothing.parts:helper", "request"),
     ]
+    Path(module.__file__).with_name("later.py").touch()
+    importlib.invalidate_caches()
     recording = Recording(tmp_path / "run", catalog=entries)
     with recording:
         module.Other().overridden()
@@ -285,4 +290,4 @@ def test_a_function_may_have_another_name_in_another_version(module: Any, tmp_pa
         module.helper(1)
     trace = RunFolder.open(tmp_path / "run").trace
     assert outline(trace) == "python\n  Other.overridden\n  helper"
-    assert recording.stats["missing"] == ["thing.parts:gone"]
+    assert recording.stats["missing"] == ["thing.parts:gone", "thing.nowhere:Gone.gone"]

@@ -61,6 +61,7 @@ def together(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], second
     stats = dict(own)
     for other in others:
         stats["installed"] = max(stats["installed"], other["installed"])
+        stats["engine"] = stats["engine"] or other["engine"]
         stats["missing"] += [one for one in other["missing"] if one not in stats["missing"]]
         stats["calls"] += other["calls"]
         stats["let_go"] += other["let_go"]

@@ -16,6 +16,7 @@ from tracellm.probes.brief import arguments_and_result, receiver_of
 from tracellm.probes.catalog.subjects import SUBJECTS
 from tracellm.probes.choices import chosen_targets
 from tracellm.probes.compiled import is_compiled, is_inside
+from tracellm.probes.found import Findings
 from tracellm.probes.import_hook import ImportHook
 from tracellm.probes.selection import Function, Selection, file_of
 from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants, path_of
@@ -35,6 +36,7 @@ class Installation:
 
     Attributes:
         installed: how many functions are wrapped.
+        findings: which of those that are chosen were found.
     """
 
     def __init__(self, entries: Iterable[Entry], selection: Selection, problems: list[Mistake]) -> None:
@@ -55,8 +57,7 @@ class Installation:
         self._entries: dict[tuple[Any, str], Entry] = {}
         self._is_left: Callable[[Entry], bool] | None = None
         self._hook = ImportHook(self._wanted, self._install_module)
-        self._found: set[str] = set()
-        self._lacking: dict[str, None] = {}
+        self.findings = Findings(entry for entry in entries if entry.target in chosen)
 
     @property
     def installed(self) -> int:
@@ -106,6 +107,7 @@ class Installation:
     def _install_module(self, module: ModuleType) -> None:
         for name in (module.__name__, *self._patterns):
             if fnmatchcase(module.__name__, name):
+                self.findings.saw(name)
                 for entry in self._by_module.get(name, ()):
                     self._install_entry(entry, name, module)
         for place, entry in list(self._left_out.items()):  # the module may have a class that inherits it, and is chosen
@@ -113,23 +115,13 @@ class Installation:
 
     def _install_entry(self, entry: Entry, name: str, module: ModuleType) -> None:
         """Wrap what the entry is about in a module that it calls `name`, under the first of its names that is there."""
-        found = "*" in name  # such an entry is about whichever modules have it
         for target in (one for one in entry.targets if one.partition(":")[0] == name):
             here = False
             for place in _places(module, path_of(target)):
                 here = self._install_at(place, entry)
             if here:
-                found = True
+                self.findings.found(entry)
                 break
-        if found:
-            self._found.add(entry.target)
-        elif self._chooses(entry, module):
-            self._lacking.setdefault(entry.target)
-
-    @property
-    def missing(self) -> list[str]:
-        """Targets that were looked for and not found, under no name that they may have."""
-        return [target for target in self._lacking if target not in self._found]
 
     def _install_at(self, place: tuple[Any, str], entry: Entry) -> bool:
         """Wrap the function at this place if it is chosen and is not wrapped already; False for what is no function."""

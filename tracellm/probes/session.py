@@ -305,7 +305,8 @@ class Recording:
         mistakes, told = (*self._mistakes, *own_problems), self._desk.told()
         return {
             "installed": self._installation.installed,
-            "missing": list(self._installation.missing),
+            "engine": self._installation.findings.engine,
+            "missing": self._installation.findings.missing,
             "left_out": self._installation.left_out,
             "let_go": self._desk.let_go,
             **spent(told.get("calls", 0), told.get("capture_ns", 0), at_rest),
