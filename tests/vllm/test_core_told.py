@@ -1,0 +1,217 @@
+"""What is concluded of a real vLLM's step from its objects, without a vLLM: reasons, tokens, what is compiled."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.probes.tracing import record
+from tracellm.probes.catalog.vllm import CATALOG
+from tracellm.probes.catalog.vllm.schedule import give_schedule
+from tracellm.probes.session import Recording
+from tracellm.trace.model import Trace
+
+FACTS: dict[str, Any] = {
+    "tokens": [],
+    "new": [],
+    "cached": [],
+    "resumed": [],
+    "preempted": [],
+    "refused": [],
+    "short": [],
+    "running": [],
+    "waiting": [],
+    "blocked": [],
+    "wanted": {},
+    "limit": 4,
+    "in_order": True,
+    "threshold": 0,
+    "budget": 16,
+}
+"""What is captured of a step in which nothing happens."""
+
+
+def held(**facts: Any) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Why each request was held, with the numbers, by what was captured."""
+    told = give_schedule({**FACTS, **facts})["scheduled"]["held"]
+    return {request_id: (code, numbers) for request_id, code, numbers in told}
+
+
+def test_nobody_is_held():
+    """Where all get what they want nothing is said."""
+    assert held(tokens=[("a", 5), ("b", 1)], running=["a", "b"]) == {}
+
+
+def test_a_prompt_that_is_cut_at_the_budget():
+    """The last one takes what the others left, and those behind it wait for tokens."""
+    told = held(
+        tokens=[("a", 1), ("b", 15)],
+        running=["a", "b"],
+        short=[("b", 9)],
+        waiting=["c", "d"],
+        wanted={"c": 7},
+    )
+    assert told == {
+        "b": ("token_budget", {"budget": 16, "left": 15, "wanted": 24, "given": 15}),
+        "c": ("token_budget", {"budget": 16, "left": 0, "wanted": 7, "given": 0}),
+        "d": ("behind", {"request": "c", "cause": "token_budget"}),
+    }
+
+
+def test_a_prompt_that_is_cut_at_the_threshold():
+    """A long prompt gets a chunk, though there are tokens left."""
+    told = held(tokens=[("a", 4)], running=["a"], short=[("a", 6)], threshold=4)
+    assert told == {"a": ("chunk_threshold", {"threshold": 4, "wanted": 10, "given": 4})}
+
+
+def test_a_running_request_without_tokens():
+    """One that runs and got nothing lacks tokens; unless it has nothing to compute, for its last token is awaited."""
+    told = held(tokens=[("a", 16)], running=["a", "b", "c"], wanted={"b": 1, "c": 0})
+    assert told == {"b": ("token_budget", {"budget": 16, "left": 0, "wanted": 1, "given": 0})}
+
+
+def test_too_few_places():
+    """All that wait are held by the limit, if tokens are left."""
+    told = held(tokens=[("a", 1)], running=["a"], limit=1, waiting=["b", "c"], wanted={"b": 3})
+    assert set(told) == {"b", "c"}
+    assert told["c"] == ("max_num_seqs", {"limit": 1, "running": 1})
+
+
+def test_too_few_blocks():
+    """The one that was refused blocks, and those behind it."""
+    told = held(tokens=[("a", 1)], running=["a"], waiting=["b", "c"], refused=[("b", 3, 2)], wanted={"b": 3})
+    assert told == {
+        "b": ("no_free_blocks", {"needed": 3, "free": 2}),
+        "c": ("behind", {"request": "b", "cause": "no_free_blocks"}),
+    }
+
+
+def test_preemptions():
+    """Each refusal of a running request's blocks took somebody's; the last of these is who the others wait behind."""
+    told = held(
+        tokens=[("a", 1)],
+        running=["a"],
+        preempted=["c", "b"],
+        refused=[("a", 1, 0), ("b", 1, 0)],
+        waiting=["b", "c", "d"],
+    )
+    assert told == {
+        "c": ("preempted", {"by": "a", "needed": 1, "free": 0}),
+        "b": ("preempted", {"by": "b", "needed": 1, "free": 0}),
+        "d": ("behind", {"request": "b", "cause": "preempted"}),
+    }
+
+
+def test_preemptions_of_which_the_cause_is_not_known():
+    """By priority, or where refusals were not recorded, it is said that they happened and not whose fault it was."""
+    facts = {"preempted": ["c", "b"], "waiting": ["b", "c"]}
+    by_priority = held(**facts, refused=[("a", 1, 0), ("x", 1, 0)], in_order=False)
+    assert by_priority == {"c": ("preempted", {}), "b": ("preempted", {})} == held(**facts)
+
+
+def test_states_that_requests_wait_in():
+    """A grammar that is being compiled, KV blocks on their way, and a state of a later version by its name."""
+    blocked = [("a", "WAITING_FOR_FSM"), ("b", "WAITING_FOR_REMOTE_KVS"), ("c", "WAITING_FOR_GODOT")]
+    told = held(blocked=blocked, waiting=["a", "b", "c", "d"])
+    assert {request: code for request, (code, _) in told.items()} == {
+        "a": "grammar",
+        "b": "remote_kvs",
+        "c": "waiting_for_godot",
+    }
+
+
+def test_requests_that_come_back_as_new():
+    """The later model runner is told of resumed requests as of new ones; here they are resumed."""
+    facts = give_schedule(
+        {**FACTS, "tokens": [("a", 1), ("b", 2)], "new": [("a", 0, []), ("b", 4, [])], "resumed": ["b"]}
+    )
+    assert [one[0] for one in facts["scheduled"]["new"]] == ["a"]
+    assert facts["scheduled"]["cached"] == [("b", 4, [], False)]
+
+
+# -- compiled models --------------------------------------------------------------------------------------------------
+
+MODULES = {
+    "vllm": "",
+    "vllm.v1": "",
+    "vllm.v1.worker": "",
+    "vllm.v1.worker.worker_base": """
+        class WorkerBase:
+            def __init__(self, vllm_config, rank=0):
+                self.vllm_config = vllm_config
+        """,
+    "vllm.model_executor": "",
+    "vllm.model_executor.models": "",
+    "vllm.model_executor.models.small": """
+        class SmallLayer:
+            def forward(self):
+                return 1
+
+        class SmallModel:
+            def forward(self):
+                return SmallLayer().forward()
+
+        class SmallForCausalLM:
+            def forward(self):
+                return SmallModel().forward()
+        """,
+}
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A package `vllm` with a worker and a model; `small(mode)` makes one, runs the other, and is the model's module."""
+    packages = {name for name in MODULES if any(other.startswith(f"{name}.") for other in MODULES)}
+    for name, source in MODULES.items():
+        file = tmp_path / "installed" / name.replace(".", "/")
+        file = file / "__init__.py" if name in packages else file.with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dedent(source))
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+
+    def run(mode: int) -> Any:
+        from vllm.model_executor.models import small
+        from vllm.v1.worker.worker_base import WorkerBase
+
+        WorkerBase(SimpleNamespace(compilation_config=SimpleNamespace(mode=mode)))
+        assert small.SmallForCausalLM().forward() == 1
+        return small
+
+    yield run
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]
+
+
+def names_in(trace: Trace) -> list[str]:
+    """The spans of the model."""
+    return [span.name for span in trace.spans if span.name.startswith("Small")]
+
+
+def test_an_eager_model_is_recorded_to_its_layers(small: Any, tmp_path: Path):
+    """Without compilation the model and its layers are recorded."""
+    trace = record(tmp_path / "run", lambda: small(0), CATALOG)
+    assert sorted(names_in(trace)) == ["SmallForCausalLM.forward", "SmallLayer.forward", "SmallModel.forward"]
+
+
+def test_a_compiled_model_is_left_to_the_compiler(small: Any, tmp_path: Path):
+    """Where the model's inner part is compiled its functions are vLLM's own again before the model is made, the forward
+    pass as a whole is still recorded, and the recording says so once."""
+    with Recording(tmp_path / "run", catalog=CATALOG) as recording:
+        module = small(3)
+        assert not hasattr(module.SmallLayer.forward, "__wrapped__")
+        assert not hasattr(module.SmallModel.forward, "__wrapped__")
+        assert hasattr(module.SmallForCausalLM.forward, "__wrapped__")
+        small(3)
+    said = recording.stats["problems"]
+    assert len(said) == 1
+    assert "enforce_eager=True" in said[0]
+
+
+def test_a_model_that_is_compiled_as_a_whole(small: Any, tmp_path: Path):
+    """Where torch.compile is given the model itself, that too is left alone."""
+    with Recording(tmp_path / "run", catalog=CATALOG):
+        assert not hasattr(small(1).SmallForCausalLM.forward, "__wrapped__")
