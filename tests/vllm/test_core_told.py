@@ -164,7 +164,7 @@ MODULES = {
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A package `vllm` with a worker and a model; `small(mode)` makes one, runs the other, and is the model's module."""
+    """A package `vllm` with a worker and a model; `small(mode)` makes one and runs the other, whose module it is."""
     packages = {name for name in MODULES if any(other.startswith(f"{name}.") for other in MODULES)}
     for name, source in MODULES.items():
         file = tmp_path / "installed" / name.replace(".", "/")
