@@ -11,6 +11,8 @@ from typing import Any
 from benchmarks.big_traces import played
 from tracellm.probes.build import Builder
 from tracellm.probes.clock import Clock, Ids
+from tracellm.probes.desk import Desk
+from tracellm.probes.listeners import Listeners
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import Made, Note, Record, Told, state
 from tracellm.probes.writer import Writer
@@ -35,7 +37,11 @@ def record_run(folder: Path, spans: int, **shape: Any) -> dict[str, float]:
     process, ended = next(parts)
     root = int(ended[0].span_id, 16)
     builder = Builder(Clock(time.perf_counter_ns, 0, 0), Ids(first_span=root, trace=lambda: ended[0].trace_id), 1, True)
-    writer = Writer(folder / TRACE_FOLDER / f"main-{process.pid}.jsonl", process, builder, [], "0.1.0")
+    problems: list[str] = []
+    nobody = Listeners([], problems.append)
+    file = folder / TRACE_FOLDER / f"main-{process.pid}.jsonl"
+    desk = Desk(file, process, builder, nobody, "0.1.0", None, problems.append)
+    writer = Writer(desk, nobody, problems)
     records = _Records(root - 1)
     writer.start()
     try:
@@ -43,11 +49,11 @@ def record_run(folder: Path, spans: int, **shape: Any) -> dict[str, float]:
         for _, more in parts:
             _append(writer, records, more)
     finally:
-        writer.stop(lambda: ())
+        writer.stop(0)
         state.open.clear()
-    if writer.problems:
-        raise RuntimeError("; ".join(writer.problems))
-    return writer.stats
+    if problems:
+        raise RuntimeError("; ".join(problems))
+    return desk.effort.told(desk.told(), writer.held_up_ns)
 
 
 def _append(writer: Writer, records: "_Records", ended: list[Span]) -> None:
