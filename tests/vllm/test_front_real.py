@@ -1,0 +1,192 @@
+"""A real vLLM's server, explained: one run of `vllm serve`, two requests over HTTP, and what is recorded of them.
+
+The real vLLM runs in an environment of its own (tests/real_vllm.py).
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real_vllm import require_vllm
+from tracellm.trace import names
+from tracellm.trace.expect import check, read
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "tracellm" / "tiny"
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+ARGUMENTS = ("--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager", "--max-model-len", "256")
+
+
+@dataclass(frozen=True)
+class Served:
+    """The run, and the server's answers."""
+
+    run: RunFolder
+    chat: dict[str, Any]
+    stream: list[dict[str, Any]]
+
+    @property
+    def trace(self) -> Trace:
+        """All spans."""
+        return self.run.trace
+
+    def spans(self, name: str) -> list[Span]:
+        """The spans of this name."""
+        return [span for span in self.trace.spans if span.name == name]
+
+    @property
+    def lives(self) -> dict[str, Span]:
+        """The requests' lives, by what was asked for."""
+        return {str(span.attributes[names.GEN_AI_OPERATION]): span for span in self.spans(names.REQUEST_SPAN)}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """One explained run of the server, which ends by Ctrl-C."""
+    folder = tmp_path_factory.mktemp("served")
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    explain = ["-m", "tracellm", "run", "--explain", "--quiet", "--out", "run"]
+    serve = ["vllm", "serve", str(TINY), "--host", "127.0.0.1", "--port", port, "--block-size", "32", *ARGUMENTS]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(
+            [require_vllm(), *explain, *serve],
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait_for(url, server)
+            asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "temperature": 0}
+            chat = json.loads(_post(f"{url}/v1/chat/completions", asked))
+            asked = {"prompt": "The capital of France is", "max_tokens": 5, "temperature": 0, "stream": True}
+            sent = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
+            lines = _post(f"{url}/v1/completions", asked, **sent).splitlines()
+        finally:
+            server.send_signal(signal.SIGINT)
+            status = server.wait()
+    assert status == 0, (folder / "log").read_text()[-3000:]
+    pieces = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    return Served(RunFolder.open(folder / "run"), chat, pieces)
+
+
+def _environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
+    return {**inherited, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    while server.poll() is None:
+        try:
+            urllib.request.urlopen(f"{url}/health").read()
+            return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the server ended before it served")
+
+
+def _post(url: str, asked: dict[str, Any], **headers: str) -> str:
+    sent = {"Content-Type": "application/json", **headers}
+    request = urllib.request.Request(url, json.dumps({"model": "tiny", **asked}).encode(), sent)
+    with urllib.request.urlopen(request) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_the_client(served: Served) -> None:
+    """A server's client is told with its inputs and its rule."""
+    [made] = served.spans("EngineCoreClient.make_async_mp_client")
+    told = made.attributes
+    assert (told[names.CLIENT_CHOICE], told[names.CLIENT_RULE]) == (
+        "AsyncMPClient",
+        "multiprocess_mode and asyncio_mode",
+    )
+    assert (told[names.CLIENT_MULTIPROCESS], told[names.CLIENT_ASYNCIO]) == (True, True)
+
+
+def test_each_http_request_is_a_trace(served: Served) -> None:
+    """The chat begins one, the completion goes on with that of its header; each holds all that was done for it."""
+    [chat], [completion] = served.spans("POST /v1/chat/completions"), served.spans("POST /v1/completions")
+    assert (chat.attributes[names.HTTP_STATUS], completion.attributes[names.HTTP_STATUS]) == (200, 200)
+    assert completion.trace_id == TRACE_ID != chat.trace_id
+    generated = {span.trace_id for span in served.spans("AsyncLLM.generate")}
+    assert generated == {chat.trace_id, completion.trace_id}
+    assert {name: life.trace_id for name, life in served.lives.items()} == {
+        "chat": chat.trace_id,
+        "text_completion": completion.trace_id,
+    }
+
+
+def test_the_lives_are_what_the_server_answered(served: Served) -> None:
+    """Prompt, text, tokens and end of both requests are those of the answers."""
+    told, usage = served.lives["chat"].attributes, served.chat["usage"]
+    [choice] = served.chat["choices"]
+    assert told[names.REQUEST_OUTPUT] == choice["message"]["content"]
+    assert told[names.GEN_AI_FINISH_REASONS] == [choice["finish_reason"]]
+    assert told[names.GEN_AI_INPUT_TOKENS] == usage["prompt_tokens"]
+    assert told[names.GEN_AI_OUTPUT_TOKENS] == usage["completion_tokens"]
+    told = served.lives["text_completion"].attributes
+    assert told[names.REQUEST_OUTPUT] == "".join(piece["choices"][0]["text"] for piece in served.stream)
+    assert told[names.GEN_AI_RESPONSE_ID].startswith(served.stream[0]["id"])
+    assert told[names.GEN_AI_MODEL] == "tiny"
+    assert told[names.GEN_AI_FIRST_CHUNK] > 0
+
+
+def test_steps_in_another_process_are_linked_to_the_lives(served: Served) -> None:
+    """Each step that served a request links to its life, which the server's process told of."""
+    spans = {life.span_id: life for life in served.lives.values()}
+    linked = Counter(link.span_id for step in served.spans("EngineCore.step_fn") for link in step.links)
+    assert set(linked) == set(spans)
+    for span_id, steps in linked.items():
+        assert steps >= spans[span_id].attributes[names.GEN_AI_OUTPUT_TOKENS]
+
+
+def test_messages_have_two_ends(served: Served) -> None:
+    """Every request went to the engine core in one message, and outputs came back; each was sent and received."""
+    ends: dict[str, set[str]] = {}
+    for span in served.trace.spans:
+        if (id := span.attributes.get(names.MESSAGE_ID)) is not None and span.attributes[names.MESSAGE_BYTES]:
+            ends.setdefault(str(id), set()).add(str(span.attributes[names.MESSAGE_OPERATION]))
+    for life in served.lives.values():
+        assert ends[f"ADD {life.attributes[names.REQUEST_ID]}"] == {"send", "receive"}
+    outputs = [both for id, both in ends.items() if id.startswith("OUTPUTS")]
+    assert outputs.count({"send", "receive"}) >= len(outputs) - 1  # the last may come when nobody listens any more
+
+
+def test_the_loops_without_names_are_there(served: Served) -> None:
+    """The two tasks that receive are told as loops, and belong to no HTTP request."""
+    of_requests = {served.spans(f"POST /v1/{path}")[0].trace_id for path in ("chat/completions", "completions")}
+    for name in ("AsyncLLM.output_handler", "AsyncMPClient.process_outputs_socket"):
+        [loop] = served.spans(name)
+        assert loop.attributes[names.CALL_KIND] == "loop"
+        assert loop.trace_id not in of_requests
+        assert str(loop.attributes[names.CODE_FILE]).startswith("vllm/")
+
+
+def test_a_diagram_of_vllm_finds_its_calls(served: Served) -> None:
+    """Of the calls of a diagram that was drawn from 0.11.1's source those that a vLLM makes are found, in order."""
+    expected = read(str(ROOT / "docs" / "expectations" / "vllm-v1-serve.tsv"))
+    result = check(served.trace, expected)
+    version = str(served.run.manifest["versions"]["vllm"])
+    assert result.matched >= (58 if version.startswith("0.11.") else 44), result.misses
+
+
+def test_no_probe_stopped(served: Served) -> None:
+    """Nothing that a probe looks at was other than it thought."""
+    told = [str(problem) for problem in (*served.run.problems, *served.run.manifest["probes"].get("problems", ()))]
+    assert [problem for problem in told if "stopped" in problem] == []
