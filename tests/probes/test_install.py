@@ -254,11 +254,11 @@ def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
     assert seen == [{"x": 1}, {"x": 1}]
 
 
-def test_several_hooks_may_wait_for_a_module(module: Any, monkeypatch: pytest.MonkeyPatch):
+def test_several_hooks_may_wait_for_a_module(module: Any):
     """Each that waits for a module is called back once it has been imported, and its loader is as it was."""
     heard: list[str] = []
     hooks = [ImportHook("thing.parts".__eq__, lambda module, one=one: heard.append(one)) for one in "ab"]
-    monkeypatch.delitem(sys.modules, "thing.parts")
+    del sys.modules["thing.parts"]
     for hook in hooks:
         hook.start()
     try:

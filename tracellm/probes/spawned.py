@@ -47,7 +47,7 @@ VARIABLE = "TRACELLM_RECORDING"
 LONGEST_WAIT_SECONDS = 10.0
 """How long the main process waits for the others to write what they have."""
 
-_LONGEST_SETTLING_SECONDS = 3.0
+_LONGEST_SETTLING_SECONDS = 5.0
 """How long a process that terminates others waits until they have handed over theirs; they do so within 0.2 s."""
 
 _SETTLED_SECONDS = 30.0
