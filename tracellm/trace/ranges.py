@@ -20,9 +20,11 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 def parse_ranges(text: str) -> tuple[int, ...]:
     """The numbers that `format_ranges` wrote; none at all when the text is something else."""
+    if not text:
+        return ()
     numbers: list[int] = []
     try:
-        for part in text.split(",") if text else ():
+        for part in text.split(","):
             first, _, last = part.partition("-")
             run = range(int(first), int(last or first) + 1)
             if len(numbers) + len(run) > _LONGEST:

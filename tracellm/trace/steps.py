@@ -7,8 +7,9 @@ damaged trace lacks is empty or zero here.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
@@ -22,8 +23,7 @@ STEP_SPAN = "EngineCore.step_fn"
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledRequest:
+class ScheduledRequest(msgspec.Struct, frozen=True, gc=False):
     """What one request got in a step.
 
     `num_computed` tokens were done before the step and `num_tokens` are computed in it; of those done, the prefix cache
@@ -40,8 +40,7 @@ class ScheduledRequest:
     cached_blocks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, gc=False):
     """A request that was not scheduled, or got less than it wanted; `details` is `name=value name=value`."""
 
     request_id: str
@@ -49,8 +48,7 @@ class Held:
     details: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(msgspec.Struct, frozen=True, gc=False):
     """The token a request got. Candidates are `(token id, text, probability)`; none in a recording without text.
 
     `probability` and `candidates` are the model's. `processors` acted on the logits before the token was drawn, and
@@ -79,8 +77,7 @@ class Sampled:
         return _candidates(self.drawn_listed)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One engine step. Its `kind` is prefill, decode, mixed, empty, or unknown where its scheduling was not recorded.
 
     `aborted` were taken from the queues between the step before and this one. `released` ended since the step before,
@@ -166,13 +163,13 @@ class _Facts:
         return value if isinstance(value, str) else ""
 
     def texts(self, name: str) -> tuple[str, ...]:
-        return tuple(str(value) for value in self._list(name))
+        return tuple([value if type(value) is str else str(value) for value in self._list(name)])
 
     def integers(self, name: str) -> tuple[int, ...]:
-        return tuple(value if isinstance(value, int) else 0 for value in self._list(name))
+        return tuple([value if isinstance(value, int) else 0 for value in self._list(name)])
 
     def floats(self, name: str) -> tuple[float, ...]:
-        return tuple(float(value) if isinstance(value, int | float) else 0.0 for value in self._list(name))
+        return tuple([float(value) if isinstance(value, int | float) else 0.0 for value in self._list(name)])
 
     def _list(self, name: str) -> list[Any]:
         value = self._attributes.get(name)

@@ -212,10 +212,22 @@ def _check_ids(records: list[SpanRecord]) -> None:
     """
     ids = [record.span_id for record in records]
     ids += [record.parent_span_id for record in records if record.parent_span_id]
-    if not (_ALL_HEX("".join(ids)) and {*map(len, ids)} <= {16}):
+    if not _are_ids(ids):
         for record in records:
             record.span_id = _id(record.span_id, 16)
             record.parent_span_id = _id(record.parent_span_id, 16) if record.parent_span_id else None
+
+
+def _are_ids(texts: list[str]) -> bool:
+    """Whether each is 16 hexadecimal digits in lower case; asked of all at once, which costs a third."""
+    text = " ".join(texts)
+    try:
+        count = len(bytes.fromhex(text))  # does not mind blanks
+    except ValueError:
+        return False
+    blanks = len(texts) - 1
+    each = len(text) == 16 * len(texts) + blanks and text[16::17] == " " * blanks
+    return each and count == 8 * len(texts) and text == text.lower()
 
 
 def _id(text: str, digits: int) -> str:
