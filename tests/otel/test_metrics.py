@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
 from tests.otel.collecting import Collecting, values
-from tracellm.probes.otel.metrics import HISTOGRAMS, Lives, UsersMetrics
+from tracellm.probes.otel.metrics import HISTOGRAMS, Lives, UsersMetrics, users_provider
 from tracellm.probes.session import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -206,3 +207,9 @@ def test_a_collector_without_metrics_costs_a_line(
         "(OTEL_METRICS_EXPORTER=none sends none)']\n"
     )
     assert any(span.name == names.REQUEST_SPAN for span in collector.spans)
+
+
+def test_a_module_that_is_just_being_imported_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another thread imports OpenTelemetry there is no provider yet, and that is no error."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", ModuleType("opentelemetry.metrics"))
+    assert users_provider() is None

@@ -118,7 +118,7 @@ class UsersMetrics:
 def users_provider() -> "MeterProvider | None":
     """The MeterProvider that the program has set; None when it has set none. Imports nothing."""
     api: Any = sys.modules.get("opentelemetry.metrics")
-    if api is None:
+    if api is None or not hasattr(api, "get_meter_provider"):  # or another thread is just importing it
         return None
     provider: Any = api.get_meter_provider()
     stands_in = isinstance(provider, api.NoOpMeterProvider) or type(provider).__name__ == "_ProxyMeterProvider"
