@@ -72,6 +72,18 @@ def test_what_cannot_be_told():
     assert "that takes a, b, c, …, which --skip x" in why_untold(partly, "en", "requests")[0]
 
 
+def test_what_a_version_lacks():
+    """How many probes found nothing, of how many, in which engine; the first of them by name. Of no engine, nothing."""
+    engine = {"name": "vllm", "version": "0.99", "probes": 58}
+    targets = [f"vllm.v1.module:Class.{name}" for name in "abcdef"]
+    [told] = notes(manifest({"engine": engine, "missing": targets}), "en")
+    assert told.startswith("6 of 58 probes found no target in vLLM 0.99: Class.a, Class.b, Class.c, ….")
+    [told] = notes(manifest({"engine": engine, "missing": targets[:1]}), "zh")
+    assert told.startswith("58 个探针中有 1 个在 vLLM 0.99 里没有找到对象：Class.a。")
+    assert notes(manifest({"engine": engine, "missing": []}), "en") == []
+    assert notes(manifest({"engine": None, "missing": targets}), "en") == []
+
+
 def test_what_was_let_go():
     """How many spans, and by which option."""
     [told] = notes(manifest({"let_go": 1234}, ring=100), "en")

@@ -9,11 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tracellm import __version__
+from tracellm.probes.found import vllm_version
 from tracellm.trace.run_folder import SCHEMA
 
 __all__ = ["new_manifest"]
 
-_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "vllm")
+_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
 
 
 def new_manifest(*, script: str, argv: Sequence[str], options: dict[str, Any], text: bool) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return {**found, **({"vllm": known} if (known := vllm_version()) else {})}
 
 
 def _memory() -> int | None:

@@ -66,7 +66,23 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
         told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
     elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # it was killed, or goes on
         told.append(text(lang, "recorded.ring", ring=ring))
-    return told
+    return [*told, *_missing(_mapping(manifest, "probes"), lang)]
+
+
+def _missing(probes: Manifest, lang: str) -> list[str]:
+    """The probes that found nothing in this version of the engine."""
+    engine, targets = _mapping(probes, "engine"), _list(probes, "missing")
+    if not engine or not targets:
+        return []
+    shown, more = clip([visible(str(target).rpartition(":")[2]) for target in targets], _MOST_FUNCTIONS)
+    known = {"tracellm": "tracellm", "vllm": "vLLM"}.get(str(engine.get("name")), str(engine.get("name")))
+    values = {
+        "n": len(targets),
+        "probes": engine.get("probes") if isinstance(engine.get("probes"), int) else len(targets),
+        "engine": visible(f"{known} {engine.get('version')}"),
+        "functions": ", ".join([*shown, "…"] if more else shown),
+    }
+    return [text(lang, "recorded.missing", **values)]
 
 
 def let_go(manifest: Manifest) -> int:

@@ -25,6 +25,8 @@ EN = {
     "before them was let go.",
     "recorded.unheard": "{n:span of another process was|spans of other processes were} let go before this log could "
     "read them: the log and its counts lack what they tell.",
+    "recorded.missing": "{n:,} of {probes:probe|probes} found no target in {engine}: {functions}. "
+    "What they would have told is not here; `tracellm doctor` lists them.",
     "recorded.cost": "Recording: {calls:call|calls}, {time} in probes, {within} to hand them on, {share} of the run; "
     "longest pause {pause}.",
     "recorded.written": "Written beside it, by a process of the lowest priority, in {time}.",
@@ -54,6 +56,8 @@ ZH = {
     "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
     "recorded.ring": "每个进程只保留了最后 {ring:,} 个或略多的 span（--ring）：更早的已放弃。",
     "recorded.unheard": "其他进程的 {n:,} 个 span 在这份日志读到之前就已放弃：日志和其中的计数都缺少它们。",
+    "recorded.missing": "{probes:,} 个探针中有 {n:,} 个在 {engine} 里没有找到对象：{functions}。"
+    "它们本应说明的内容不在这里；`tracellm doctor` 会列出它们。",
     "recorded.cost": "记录的开销：{calls:,} 次调用，探针用时 {time}，交出记录用时 {within}，占运行时间的 {share}；"
     "最长停顿 {pause}。",
     "recorded.written": "由旁边一个最低优先级的进程写出，用时 {time}。",
