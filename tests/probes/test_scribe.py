@@ -162,7 +162,7 @@ def test_candidates_of_rows_without_a_number_are_told():
     """Where the logits held no number, and where a token is half a character, the likeliest tokens are JSON as well."""
     sampled = ([[0.12345678, float("nan")], [1.0]], None, [[5, 6], [7]])
     first, second = _candidates(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
-    assert json.loads(first)[0] == [5, "a", 0.12345678]
+    assert json.loads(first)[0] == [5, "a", 0.123457]
     assert json.loads(second) == [[7, "\ud800", 1.0]]
     sampled = ([[0.5], [0.25]], None, [[5], [6]])
     assert _candidates(sampled, {5: "]],[[", 6: "b"}.__getitem__) == ['[[5,"]],[[",0.5]]', '[[6,"b",0.25]]']

@@ -16,7 +16,7 @@ from tracellm.probes.spec import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES", "sampled_attributes"]
+__all__ = ["ENTRIES", "sampled_attributes", "to_millionths"]
 
 
 def _capture_tensors(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -39,7 +39,7 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     tokens, drawn_from = result.sampled_token_ids, logits  # int64 [requests, 1], [requests, vocabulary]
     if len(rows) < logits.shape[0]:
         tokens, drawn_from = tokens[rows], logits[rows]
-    sampled = tokens.flatten().tolist()
+    sampled = [token for [token] in tokens.tolist()]
     if sampled and min(sampled) < 0:  # every token was forbidden
         tokens = tokens.clamp(min=0)
         sampled = [max(token, 0) for token in sampled]
@@ -93,13 +93,21 @@ def _complete_sample(ledger: Ledger, span: Span, facts: Any, given: dict[str, An
         span.attributes.update(sampled_attributes(facts, ledger.decode))
 
 
+def to_millionths(probabilities: list[float]) -> list[float]:
+    """Six digits of each are told; `round` takes several times as long."""
+    try:
+        return [int(probability * 1e6 + 0.5) / 1e6 for probability in probabilities]
+    except ValueError:  # the logits held no number
+        return [round(probability, 6) for probability in probabilities]
+
+
 def sampled_attributes(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> dict[str, Any]:
     """Who got which token, as attributes; they are made once for the two spans that have them."""
     if "told" not in sampled:
         sampled["told"] = {
             names.STEP_SAMPLED: sampled["requests"],
             names.STEP_SAMPLED_IDS: sampled["tokens"],
-            names.STEP_SAMPLED_PROBS: [round(probability, 6) for probability in sampled["probabilities"]],
+            names.STEP_SAMPLED_PROBS: to_millionths(sampled["probabilities"]),
         }
         if decode is not None:
             sampled["told"][names.STEP_SAMPLED_TEXTS] = [*map(decode, sampled["tokens"])]

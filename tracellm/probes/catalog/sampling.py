@@ -184,10 +184,15 @@ def token_ids(of: Likeliest) -> list[list[int]]:
 def chances(logits: Any, tokens: Any) -> dict[str, Any]:
     """How probable these tokens, int64 [rows, 1], are by the logits [rows, vocabulary], and the `likeliest`."""
     probabilities = logits.float().softmax(dim=-1)
-    return {
-        "probabilities": probabilities.gather(1, tokens).flatten().tolist(),
-        "likeliest": likeliest(probabilities),
-    }
+    found = likeliest(probabilities)
+    values, groups, ids = found
+    try:  # mostly they are among the likeliest
+        if groups is not None:
+            raise ValueError
+        told = [of[among.index(token)] for of, among, [token] in zip(values, ids, tokens.tolist(), strict=True)]
+    except ValueError:
+        told = [probability for [probability] in probabilities.gather(1, tokens).tolist()]
+    return {"probabilities": told, "likeliest": found}
 
 
 def likeliest(probabilities: Any) -> Likeliest:

@@ -7,13 +7,14 @@ who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, w
 
 import json
 from collections.abc import Callable
+from math import isfinite
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from tracellm.probes.catalog.helpers import argument, inherited, plain
-from tracellm.probes.catalog.runner import sampled_attributes
+from tracellm.probes.catalog.runner import sampled_attributes, to_millionths
 from tracellm.probes.catalog.sampling import Likeliest, processors_of, token_ids
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
@@ -137,19 +138,23 @@ def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, A
 
 
 def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
-    rows = {request_id: (computed, blocks, False) for request_id, computed, blocks in facts["new"]}
-    rows |= {request_id: (computed, blocks, decodes) for request_id, computed, blocks, decodes in facts["cached"]}
+    rows = {row[0]: row for row in facts["cached"]}
+    rows |= {request_id: (request_id, computed, blocks, False) for request_id, computed, blocks in facts["new"]}
     new, resumed = [request_id for request_id, *_ in facts["new"]], facts["resumed"]
     from_cache = {*new, *resumed}
     ids = [request_id for request_id, _ in facts["tokens"]]
+    scheduled = [rows[request_id] for request_id in ids]
     # Of a request that begins, what is computed came from the prefix cache, in whole blocks at the front of its table.
-    hits = [rows[request_id][0] if request_id in from_cache else 0 for request_id in ids]
-    tables = [_blocks(rows[id][1], hit // facts["block_size"]) for id, hit in zip(ids, hits, strict=True)]
-    phases = ["decode" if rows[request_id][2] else "prefill" for request_id in ids]
+    hits = [computed if request_id in from_cache else 0 for request_id, computed, _, _ in scheduled]
+    tables = [
+        _blocks(blocks, hit // facts["block_size"]) if blocks else _NO_BLOCKS
+        for (_, _, blocks, _), hit in zip(scheduled, hits, strict=True)
+    ]
+    phases = ["decode" if decodes else "prefill" for *_, decodes in scheduled]
     told[names.STEP_KIND] = "mixed" if len(set(phases)) > 1 else phases[0] if phases else "empty"
     told[names.STEP_REQUESTS] = ids
     told[names.STEP_TOKENS] = [tokens for _, tokens in facts["tokens"]]
-    told[names.STEP_COMPUTED] = [rows[request_id][0] for request_id in ids]
+    told[names.STEP_COMPUTED] = [computed for _, computed, _, _ in scheduled]
     told[names.STEP_PHASES] = phases
     told[names.STEP_CACHED] = hits
     told[names.STEP_CACHED_BLOCKS] = [cached for cached, _ in tables]
@@ -186,14 +191,19 @@ def _blocks(groups: list[list[int]], num_cached: int) -> tuple[str, str]:
     Block 0 stands where a group needs none: a sliding window has left those tokens behind.
     """
     if not any(groups):  # as most times
-        return "", ""
+        return _NO_BLOCKS
     cached = (block for table in groups for block in table[:num_cached] if block)
     new = (block for table in groups for block in table[num_cached:] if block)
     return format_ranges(cached), format_ranges(new)
 
 
+_NO_BLOCKS = "", ""
+
+
 def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledger: Ledger) -> None:
     """What acted on the logits before the tokens were drawn, and what that left; nothing where nothing acted."""
+    if not any(map(any, (asked for asked, _ in sampled["asked"]))):
+        return
     processors = [processors_of(*one) for one in sampled["asked"]]
     if not any(processors):
         return
@@ -206,34 +216,54 @@ def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledge
         chances = [drawn["probabilities"][row] for row in rows]
         of_all = _candidates(drawn["likeliest"], ledger.decode)
         candidates = [of_all[row] for row in rows]
-    told[names.STEP_DRAWN_PROBS] = [round(probability, 6) for probability in chances]
+    told[names.STEP_DRAWN_PROBS] = to_millionths(chances)
     told[names.STEP_DRAWN_CANDIDATES] = candidates
 
 
 def _candidates(likeliest: Likeliest, decode: Callable[[int], str] | None) -> list[str]:
     """Of each row the likeliest tokens as JSON, `[[token id, text, probability], ...]`."""
-    rows = []
-    for ids, probabilities in zip(token_ids(likeliest), likeliest[0], strict=True):
-        texts = map(decode, ids) if decode else [""] * len(ids)
-        rows.append([*zip(ids, texts, probabilities, strict=True)])
-    try:  # all at once takes a third of the time
-        millionths = [[(id, text, int(p * 1e6 + 0.5) / 1e6) for id, text, p in row] for row in rows]
-        written = msgspec.json.encode(millionths).decode()[3:-3].split(_BETWEEN_ROWS)
-    except ValueError:  # no number: the logits held none
-        written = []
-    if len(written) != len(rows):  # or a text is like what stands between rows
-        return [_row(row) for row in rows]
-    return [f"[[{row}]]" for row in written]
+    ends = iter(_ends([probability for row in likeliest[0] for probability in row]))
+    begins = _begins_with(decode).__getitem__
+    return [f"[{','.join([begins(id) + next(ends) for id in row])}]" for row in token_ids(likeliest)]
 
 
-_BETWEEN_ROWS = "]],[["
+def _ends(probabilities: list[float]) -> list[str]:
+    """The JSON that candidates with these probabilities end with; what is no number is told as such."""
+    told = to_millionths(probabilities)
+    if all(map(isfinite, told)):  # all at once takes a third of the time
+        return [f"{number}]" for number in msgspec.json.encode(told)[1:-1].decode().split(",")]
+    return [f"{json.dumps(number)}]" for number in told]
 
 
-def _row(row: list[tuple[int, str, float]]) -> str:
-    try:
-        return msgspec.json.encode([(id, text, int(p * 1e6 + 0.5) / 1e6) for id, text, p in row]).decode()
-    except ValueError:
-        return json.dumps(row)
+class _Begins(dict[int, str]):
+    """The JSON that a candidate begins with, by its token id."""
+
+    def __init__(self, decode: Callable[[int], str] | None) -> None:
+        super().__init__()
+        self.decode = decode
+
+    def __missing__(self, token_id: int) -> str:
+        if len(self) >= _MOST_TOKENS:
+            self.clear()
+        text = "" if self.decode is None else self.decode(token_id)
+        try:
+            begin = msgspec.json.encode([token_id, text]).decode()[:-1]
+        except ValueError:  # half of a surrogate pair
+            begin = json.dumps([token_id, text])[:-1]
+        self[token_id] = f"{begin},"
+        return self[token_id]
+
+
+_MOST_TOKENS = 32_768
+_begins = _Begins(None)
+
+
+def _begins_with(decode: Callable[[int], str] | None) -> _Begins:
+    """Those of the tokenizer that was last in use; mostly there is but one."""
+    global _begins
+    if _begins.decode is not decode:
+        _begins = _Begins(decode)
+    return _begins
 
 
 _SCHEDULER = "tracellm.engine.sched.scheduler:Scheduler"
