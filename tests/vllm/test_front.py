@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
+from tests.report.two_runs import Recorder
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.probes.catalog.vllm import CATALOG, loading, startup
@@ -18,6 +19,7 @@ from tracellm.probes.catalog.vllm.lives import HEADER
 from tracellm.report.console.boxes import client_rows
 from tracellm.report.facts import client_choice
 from tracellm.trace import names
+from tracellm.trace.compare.calls import call_pairs
 from tracellm.trace.model import Span, Trace
 
 CONFIG = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
@@ -235,3 +237,24 @@ def test_weights_are_counted_in_the_files_headers(tmp_path: Path) -> None:
     assert loading._num_tensors([str(file)]) == 2
     assert loading._num_bytes([str(file)]) == 8 + len(header) + 4
     assert loading._num_tensors([str(file), str(tmp_path / "model.bin")]) is None
+
+
+def test_calls_of_two_engines_are_paired_by_their_names() -> None:
+    """Code of ours and of vLLM's is never the same: whose method it is, and its class, tell what is the counterpart."""
+    ours, theirs = Recorder(), Recorder()
+    for recorder, package in ((ours, "tracellm.engine"), (theirs, "vllm.v1.engine")):
+        recorder.call("LLMEngine.step", **{names.CODE_FUNCTION: f"{package}.llm_engine.LLMEngine.step"})
+    ours.call("EngineCore.step_fn", **{names.CODE_FUNCTION: "tracellm.engine.core.EngineCore.step_fn"})
+    core = {names.CODE_FUNCTION: "vllm.v1.engine.core.EngineCore.step"}
+    theirs.call("EngineCore.step_fn", lifeline="EngineCoreProc", **core)
+    for recorder, kind, package in ((ours, "Worker", "tracellm.engine"), (theirs, "CPUWorker", "vllm.v1")):
+        for owner in (kind, "WorkerWrapperBase"):
+            function = {names.CODE_FUNCTION: f"{package}.worker.{owner}.init_device"}
+            recorder.call(f"{owner}.init_device", lifeline="Worker", **function)
+    pairs = call_pairs(ours.trace(), theirs.trace())
+    assert [(pair.lifeline, pair.method, pair.lifeline_b, pair.a, pair.b) for pair in pairs] == [
+        ("LLMEngine", "step", "", 1, 1),
+        ("EngineCore", "step_fn", "EngineCoreProc", 1, 1),
+        ("Worker", "init_device", "", 1, 1),
+        ("Worker", "init_device", "", 1, 1),
+    ]
