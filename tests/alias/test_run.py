@@ -37,6 +37,7 @@ def test_the_documents_script_explained(tmp_path: Path) -> None:
 
 ONE_AFTER_THE_OTHER = """
 import asyncio, json, multiprocessing, os, runpy, subprocess, sys
+from concurrent.futures import ProcessPoolExecutor
 from vllm import AsyncEngineArgs, AsyncLLM, AsyncLLMEngine, EngineArgs, LLM, LLMEngine, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
@@ -62,8 +63,8 @@ if __name__ == "__main__":
     while engine.has_unfinished_requests():
         told["steps"] = [output.finished for output in engine.step()]
     for method in ("spawn", "fork", "forkserver"):
-        with multiprocessing.get_context(method).Pool(1) as pool:
-            told["children"][method] = pool.map(in_a_child, [SamplingParams(max_tokens=5)])[0]
+        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            told["children"][method] = pool.submit(in_a_child, SamplingParams(max_tokens=5)).result()
     code = "import vllm.v1.engine.core as core; print(core.EngineCore.__module__)"
     told["children"]["program"] = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     runpy.run_path("reading.py", run_name="__main__")
