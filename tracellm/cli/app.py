@@ -275,6 +275,18 @@ def _build(lang: Language) -> click.Group:
 
         return job
 
+    @group.command(cls=_Command, usage=[], help=say("doctor"), short_help=say("doctor.short"))
+    @click.option("--json", "as_json", is_flag=True, help=say("doctor.json"))
+    @lang_option
+    @click.help_option("-h", "--help", help=say("help"))
+    def doctor(as_json: bool, language: str | None) -> Job:
+        def job() -> int:
+            from tracellm.cli.doctor import doctor
+
+            return doctor(choose_language(language), as_json=as_json)
+
+        return job
+
     return group
 
 

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tracellm import __version__
+from tracellm.probes.catalog.vllm.versions import is_known_to_lack
 from tracellm.probes.spec import Entry
 
 __all__ = ["Findings", "vllm_version"]
@@ -39,7 +40,8 @@ class Findings:
 
     @property
     def missing(self) -> list[str]:
-        """Targets of entries whose function is not in the engine, under no name that it may have."""
+        """Targets of entries whose function is not in the engine, under no name that it may have; without those that
+        this version is known to lack."""
         packages = {target.partition(".")[0] for target in self._found}
         packages |= {module.partition(".")[0] for module in self._seen}
         return [
@@ -48,6 +50,7 @@ class Findings:
             if target not in self._found
             and target.partition(".")[0] in packages
             and all(self._is_absent(one.partition(":")[0]) for one in entry.targets)
+            and not (_is_of(target, VLLM) and is_known_to_lack(vllm_version(), target))
         ]
 
     @property

@@ -1,0 +1,83 @@
+"""`tracellm doctor`: it says what is there, what is not and what to do; its exit status says whether that is bad."""
+
+import json
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+from tracellm.cli import doctor
+from tracellm.report.texts import LANGUAGES
+
+
+def told(command: Command, status: int) -> dict[str, dict[str, Any]]:
+    """What `doctor --json` says, by name."""
+    said = command("doctor", "--json")
+    assert said.status == status
+    return {one["name"]: one for one in json.loads(said.out)}
+
+
+@pytest.fixture
+def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that looks like an installed vLLM."""
+    package = tmp_path / "vllm"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = '0.99.0'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_without_vllm(command: Command, lang: str) -> None:
+    """Where there is no vLLM nothing is wrong, and how to do without is said."""
+    said = command("doctor", "--lang", lang)
+    assert (said.status, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert [line.split(":")[0] for line in lines if line[0] != " "][:3] == ["✓ Python", "✓ tracellm", "✓ torch"]
+    assert any(line.startswith("- vLLM") for line in lines)
+    assert "--engine tracellm" in said.out
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_vllm_that_has_nothing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every probe that finds nothing is listed, with what that means; the exit status is 1."""
+    monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
+    found = told(command, 1)
+    assert found["vLLM"]["status"] == found["plugin of vLLM"]["status"] == "good"
+    probes = found["probes for vLLM"]
+    assert (probes["status"], probes["advice"] != "") == ("bad", True)
+    assert "vllm.v1.core.sched.scheduler:Scheduler.schedule" in probes["details"]
+    assert probes["found"].endswith("found their target in vLLM 0.99.0")
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_plugin_that_is_not_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a package that was not installed nor one that VLLM_PLUGINS bars goes unnoticed."""
+    monkeypatch.setattr(doctor, "_examined", lambda: {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}})
+    monkeypatch.setattr(doctor, "entry_points", lambda group: [])
+    assert "install tracellm anew" in told(command, 1)["plugin of vLLM"]["advice"]
+    monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
+    monkeypatch.setenv("VLLM_PLUGINS", "other")
+    assert told(command, 1)["plugin of vLLM"]["found"].startswith("VLLM_PLUGINS is 'other'")
+    monkeypatch.setenv("VLLM_PLUGINS", "other,tracellm")
+    found = told(command, 0)
+    assert found["probes for vLLM"] == {
+        "name": "probes for vLLM",
+        "status": "good",
+        "found": "3 of 3 probes found their target in vLLM 0.99",
+        "advice": "",
+        "details": [],
+    }
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_vllm_that_cannot_be_imported(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vLLM that ends the process that looks at it is told of in a line."""
+    monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
+    (tmp_path / "vllm" / "__init__.py").write_text("import os\nos._exit(132)\n")
+    assert told(command, 1)["probes for vLLM"]["found"] == "vLLM could not be looked at (exit status 132)"
