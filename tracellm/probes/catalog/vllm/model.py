@@ -6,7 +6,7 @@ Shapes tell all: the arguments and the result. Where vLLM compiles a model, as i
 vLLM: vllm/model_executor/models/, vllm/model_executor/layers/.
 """
 
-from tracellm.probes.catalog.vllm.entries import plain
+from tracellm.probes.catalog.vllm.entries import at, plain
 
 __all__ = ["ENTRIES"]
 
@@ -19,6 +19,11 @@ ENTRIES = (
     *plain("layer", _MODELS, "*Layer.forward", "*Block.forward", "*Attention.forward", "*MLP.forward"),
     *plain("kernel", "model_executor.layers.linear", "*Linear.forward"),
     *plain("layer", "model_executor.custom_op", "CustomOp.forward"),  # RMSNorm, RotaryEmbedding, SiluAndMul, ...
-    *plain("layer", "attention.layer", "Attention.forward"),  # of 0.11; later it is one of the layers
+    *plain(
+        "layer",
+        "attention.layer",
+        "Attention.forward",
+        other_targets=(at("model_executor.layers.attention.attention:Attention.forward"),),
+    ),
     *plain("layer", _LAYERS, "*.forward"),
 )

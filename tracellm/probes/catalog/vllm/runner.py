@@ -137,7 +137,8 @@ def _complete_sample(ledger: Ledger, span: Span, facts: Any, given: dict[str, An
         span.attributes.update(ours.sampled_attributes(facts, ledger.decode))
 
 
-_RUNNER, _LATER = "v1.worker.gpu_model_runner", "v1.worker.gpu.model_runner"
+_RUNNER = "v1.worker.gpu_model_runner"
+_LATER = "v1.worker.gpu.*"  # which 0.11.1 has not
 _NAME = "GPUModelRunner"
 _AS = {"lifeline": _NAME}  # a CPUModelRunner too
 

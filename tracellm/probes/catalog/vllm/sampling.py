@@ -73,13 +73,14 @@ def _give_drawn(facts: Any) -> dict[str, Any]:
 
 
 _SAMPLER, _OPS = "v1.sample.sampler", "v1.sample.ops.topk_topp_sampler"
+_LATER = "v1.worker.gpu.sample.*"  # which 0.11.1 has not
 _OURS = like(ours.ENTRIES, "Sampler.sample", f"{_SAMPLER}:Sampler.sample")
 
 ENTRIES = (
     *plain("step", _SAMPLER, "Sampler.forward"),
     *plain("step", "v1.sample.rejection_sampler", "RejectionSampler.forward"),
     *plain("step", "v1.worker.gpu_model_runner", "apply_grammar_bitmask"),
-    *plain("step", "v1.worker.gpu.sample.sampler", "Sampler.__call__"),
+    *plain("step", _LATER, "Sampler.__call__"),
     *plain("layer", _SAMPLER, "Sampler.apply_logits_processors", "apply_bad_words", "Sampler.apply_penalties"),
     *plain("layer", "v1.sample.logits_processor.builtin", "*LogitsProcessor.apply"),
     like(
@@ -96,5 +97,5 @@ ENTRIES = (
     *plain("layer", _OPS, "TopKTopPSampler.forward_native", "TopKTopPSampler.forward_cuda"),
     *plain("layer", _OPS, "TopKTopPSampler.forward_cpu", "random_sample"),
     *plain("layer", _OPS, "apply_top_k_top_p", capture=_capture_filter, attributes=_filter),
-    *plain("layer", "v1.worker.gpu.sample.sampler", "Sampler.apply_sampling_params", "Sampler.sample"),
+    *plain("layer", _LATER, "Sampler.apply_sampling_params", "Sampler.sample"),
 )
