@@ -112,11 +112,14 @@ ENTRIES = (
     *plain("request", "entrypoints.common.offline", "OfflineInferenceMixin._preprocess_chat"),
     *plain("request", "entrypoints.common.offline", "OfflineInferenceMixin._preprocess_cmpl"),
     *plain("request", "entrypoints.common.offline", "OfflineInferenceMixin._render_and_add_requests"),
-    *plain("request", "v1.engine.processor", "Processor.process_inputs"),
-    *plain("request", "v1.engine.processor", "Processor._validate_params", "Processor._validate_model_input"),
-    *plain("request", "v1.engine.input_processor", "InputProcessor.process_inputs"),
-    *plain("request", "v1.engine.input_processor", "InputProcessor._validate_params"),
-    *plain("request", "v1.engine.input_processor", "InputProcessor._validate_model_input"),
+    *(
+        Entry(
+            at(f"v1.engine.processor:Processor.{method}"),
+            "request",
+            other_targets=(at(f"v1.engine.input_processor:InputProcessor.{method}"),),
+        )
+        for method in ("process_inputs", "_validate_params", "_validate_model_input")
+    ),
     *plain("request", "v1.engine.input_processor", "InputProcessor.assign_request_id"),
     *plain("request", "inputs.preprocess", *(f"InputPreprocessor.{method}" for method in _PREPROCESSING)),
     *plain("request", "inputs.preprocess", "InputPreprocessor._process_tokens"),

@@ -63,6 +63,13 @@ ENTRIES = (
         for function, module in _FILES.items()
     ),
     *plain("request", _ENTRY, "build_and_serve", lifeline="api_server.py"),
+    *plain("request", "entrypoints.cli.serve", "run_multi_api_server"),
+    *plain("request", "v1.utils", "APIServerProcessManager.__init__"),
+    Entry(
+        at("entrypoints.cli.serve:run_api_server_worker_proc"),
+        "request",
+        other_targets=(at("v1.utils:run_api_server_worker_proc"),),
+    ),
     *plain("request", _ASYNC, "AsyncLLM.from_vllm_config", "AsyncLLM.from_engine_args"),
     *plain("request", _ASYNC, "AsyncLLM._run_output_handler", before=stand_in_for_handler),
     *plain("request", _ASYNC, "AsyncLLM.generate", "AsyncLLM.add_request", "AsyncLLM._add_request"),

@@ -148,8 +148,11 @@ ENTRIES = (
     Entry(at("v1.engine.async_llm:AsyncLLM.__init__"), "request", _capture_engine, observe=_learn_engine),
     *plain("request", "transformers_utils.tokenizer", "init_tokenizer_from_configs"),
     *plain("request", "renderers.registry", "renderer_from_config"),
-    *plain("step", "v1.engine.processor", "Processor.__init__"),
-    *plain("step", "v1.engine.input_processor", "InputProcessor.__init__"),
+    Entry(
+        at("v1.engine.processor:Processor.__init__"),
+        "step",
+        other_targets=(at("v1.engine.input_processor:InputProcessor.__init__"),),
+    ),
     *plain("step", "v1.engine.output_processor", "OutputProcessor.__init__"),
     Entry(
         at(_CORE + ".__init__"),
