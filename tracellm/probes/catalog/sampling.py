@@ -206,7 +206,7 @@ def likeliest(probabilities: Any) -> Likeliest:
     if vocabulary % _NEIGHBOURS or vocabulary < _NEIGHBOURS * count or not probabilities.is_cpu:
         values, ids = probabilities.topk(count, dim=-1)
         return values.tolist(), None, ids.tolist()
-    groups = probabilities.reshape(rows, -1, _NEIGHBOURS)
+    groups = probabilities.reshape(rows, vocabulary // _NEIGHBOURS, _NEIGHBOURS)
     best = groups.amax(dim=-1).topk(count, dim=-1).indices.numpy()  # [rows, 5]
     among = groups.numpy()[_rows(rows), best].reshape(rows, count * _NEIGHBOURS)
     values, places = torch.from_numpy(among).topk(count, dim=-1)
