@@ -143,8 +143,12 @@ def test_a_recording_measures_into_the_programs_provider(
 def test_a_listener_waits_for_a_provider(reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch):
     """Lives that end before the program has a provider are not measured in it; that it has one is told once."""
     told = []
-    since = life(2).end_ns
-    listener = UsersMetrics(lambda: told.append("found") or since)
+
+    def found() -> int:
+        told.append("found")
+        return life(2).end_ns
+
+    listener = UsersMetrics(found)
     listener.look()
     listener(life(1))
     provider = MeterProvider([reader])

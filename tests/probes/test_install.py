@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,7 @@ def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
 def test_several_hooks_may_wait_for_a_module(module: Any):
     """Each that waits for a module is called back once it has been imported, and its loader is as it was."""
     heard: list[str] = []
-    hooks = [ImportHook("thing.parts".__eq__, lambda module, one=one: heard.append(one)) for one in "ab"]
+    hooks = [ImportHook("thing.parts".__eq__, partial(_hear, heard, one)) for one in "ab"]
     del sys.modules["thing.parts"]
     for hook in hooks:
         hook.start()
@@ -268,7 +269,12 @@ def test_several_hooks_may_wait_for_a_module(module: Any):
             hook.stop()
     assert sorted(heard) == ["a", "b"]
     assert again.helper(1) == 1
+    assert again.__spec__ is not None
     assert "exec_module" not in vars(again.__spec__.loader)
+
+
+def _hear(heard: list[str], one: str, module: Any) -> None:
+    heard.append(one)
 
 
 def test_a_function_may_have_another_name_in_another_version(module: Any, tmp_path: Path):

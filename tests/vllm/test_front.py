@@ -243,13 +243,15 @@ def test_calls_of_two_engines_are_paired_by_their_names() -> None:
     """Code of ours and of vLLM's is never the same: whose method it is, and its class, tell what is the counterpart."""
     ours, theirs = Recorder(), Recorder()
     for recorder, package in ((ours, "tracellm.engine"), (theirs, "vllm.v1.engine")):
-        recorder.call("LLMEngine.step", **{names.CODE_FUNCTION: f"{package}.llm_engine.LLMEngine.step"})
-    ours.call("EngineCore.step_fn", **{names.CODE_FUNCTION: "tracellm.engine.core.EngineCore.step_fn"})
-    core = {names.CODE_FUNCTION: "vllm.v1.engine.core.EngineCore.step"}
+        called: dict[str, Any] = {names.CODE_FUNCTION: f"{package}.llm_engine.LLMEngine.step"}
+        recorder.call("LLMEngine.step", **called)
+    ours_core: dict[str, Any] = {names.CODE_FUNCTION: "tracellm.engine.core.EngineCore.step_fn"}
+    ours.call("EngineCore.step_fn", **ours_core)
+    core: dict[str, Any] = {names.CODE_FUNCTION: "vllm.v1.engine.core.EngineCore.step"}
     theirs.call("EngineCore.step_fn", lifeline="EngineCoreProc", **core)
     for recorder, kind, package in ((ours, "Worker", "tracellm.engine"), (theirs, "CPUWorker", "vllm.v1")):
         for owner in (kind, "WorkerWrapperBase"):
-            function = {names.CODE_FUNCTION: f"{package}.worker.{owner}.init_device"}
+            function: dict[str, Any] = {names.CODE_FUNCTION: f"{package}.worker.{owner}.init_device"}
             recorder.call(f"{owner}.init_device", lifeline="Worker", **function)
     pairs = call_pairs(ours.trace(), theirs.trace())
     assert [(pair.lifeline, pair.method, pair.lifeline_b, pair.a, pair.b) for pair in pairs] == [
