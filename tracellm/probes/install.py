@@ -53,6 +53,7 @@ class Installation:
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
         self._problems = problems
         self._originals: dict[tuple[Any, str], Any] = {}
+        self._wrapped_ones: dict[int, Any] = {}
         self._left_out: dict[tuple[Any, str], Entry] = {}
         self._entries: dict[tuple[Any, str], Entry] = {}
         self._is_left: Callable[[Entry], bool] | None = None
@@ -132,10 +133,13 @@ class Installation:
             self._left_out.setdefault(place, entry)
             return True
         original = vars(owner)[name]
+        if id(original) in self._wrapped_ones:  # imported from a module where it is wrapped already
+            return True
         wrapped = self._wrapped(entry, owner, name, original)
         if wrapped is None:
             return False
         self._left_out.pop(place, None)
+        self._wrapped_ones[id(wrapped)] = wrapped
         self._originals[place] = original
         self._entries[place] = entry
         setattr(owner, name, wrapped)
