@@ -5,12 +5,15 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
+from tracellm.probes.catalog.vllm import CATALOG, schedule
+from tracellm.probes.compiled import compile_patches
 from tracellm.probes.spec import Entry
 
 
@@ -30,3 +33,41 @@ def test_a_function_that_another_module_imports_is_told_once(vllm: dict[str, Any
     entries = [Entry("vllm.api_server:run_server", "request", other_targets=("vllm.launcher:run_server",))]
     run = lambda: importlib.import_module("vllm.api_server").run_server()  # noqa: E731
     assert outline(record(tmp_path / "run", run, entries)) == "script.py\n  run_server"
+
+
+def test_a_version_with_another_client_starts_its_thread(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """Where the functions that the loops are in are called otherwise, the loop runs, without a name."""
+    client = vllm["core_client"]
+    del client.AsyncMPClient._ensure_output_queue_task
+    trace = record(
+        tmp_path / "run", lambda: client.EngineCoreClient.make_client(True, False, None, dict, False), CATALOG
+    )
+    [made] = [span for span in trace.spans if span.name == "EngineCoreClient.make_client"]
+    assert made.error is None
+    assert "SyncMPClient.add_request" in outline(trace)
+
+
+def test_a_worker_whose_configuration_cannot_be_read_is_made() -> None:
+    """It is taken for one whose model is compiled: so no probe can be in the compiler's way."""
+    left: list[Any] = []
+    made: list[Any] = []
+    [make] = compile_patches(left.append).values()
+    make(lambda self, config, **more: made.append((config, more)))(None, SimpleNamespace(), rank=1)
+    assert made == [(SimpleNamespace(), {"rank": 1})]
+    assert len(left) == 1
+
+
+def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
+    """`Scheduler.schedule` takes them; it may be left out of a recording."""
+
+    class Manager:
+        block_pool = SimpleNamespace(get_num_free_blocks=lambda: 0)
+        coordinator = SimpleNamespace(single_type_managers=())
+
+        def allocate_slots(self, request: Any, num_new_tokens: int) -> None:
+            pass
+
+    manager = Manager()
+    for number in range(2 * schedule._MOST_REFUSALS):
+        schedule.capture_allocation((manager, SimpleNamespace(request_id=str(number)), 1), {}, None)
+    assert len(schedule._refusals[manager]) == schedule._MOST_REFUSALS

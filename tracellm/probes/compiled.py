@@ -44,6 +44,15 @@ def is_compiled() -> bool:
     return counter is not None and counter.compilation_counter.num_models_seen > 0
 
 
+def _mode(vllm_config: Any) -> int:
+    """Which CompilationMode is asked for; where that cannot be read, as if it were one."""
+    try:
+        config = vllm_config.compilation_config
+        return int(getattr(config, "mode", getattr(config, "level", _NONE)) or _NONE)  # before 0.11.1 a level
+    except Exception:  # whatever another version has there must not break its run
+        return _STOCK
+
+
 def compile_patches(
     leave: Callable[[Callable[[Entry], bool]], None],
 ) -> dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]]:
@@ -51,9 +60,7 @@ def compile_patches(
 
     def make(init: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-            config = vllm_config.compilation_config
-            mode = int(getattr(config, "mode", getattr(config, "level", _NONE)) or _NONE)  # before 0.11.1 a level
-            if mode != _NONE:
+            if (mode := _mode(vllm_config)) != _NONE:
                 leave(lambda entry: is_inside(entry, mode))
             init(self, vllm_config, *args, **kwargs)
 

@@ -42,9 +42,10 @@ def _name_loop(thread: Any) -> None:
     """A loop of vLLM's that is a function within a function runs within one that has a name and can be recorded."""
     target = getattr(thread, "_target", None)
     if getattr(target, "__module__", None) == _LOOP[0] and getattr(target, "__qualname__", None) == _LOOP[1]:
-        from tracellm.probes.catalog.vllm import closures
+        with suppress(Exception):  # as below
+            from tracellm.probes.catalog.vllm import closures
 
-        thread._target = functools.partial(_run_loop, closures, target)
+            thread._target = functools.partial(_run_loop, closures, target)
 
 
 _LOOP = "vllm.v1.engine.core_client", "SyncMPClient.__init__.<locals>.process_outputs_socket"

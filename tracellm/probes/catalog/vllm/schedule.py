@@ -8,6 +8,7 @@ vLLM: vllm/v1/core/sched/scheduler.py::Scheduler, vllm/v1/core/kv_cache_manager.
 """
 
 import inspect
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -34,7 +35,10 @@ Held = tuple[str, str, dict[str, int | str]]
 _Refusal = tuple[str, int | None, int]
 """A request that was refused KV blocks: its id, how many it needed if that can be told, and how many were free."""
 
-_refusals: WeakKeyDictionary[Any, list[_Refusal]] = WeakKeyDictionary()
+_MOST_REFUSALS = 1024
+"""Of a step; they would pile up where `Scheduler.schedule`, which takes them, is not recorded."""
+
+_refusals: WeakKeyDictionary[Any, deque[_Refusal]] = WeakKeyDictionary()
 """By KVCacheManager, those of the step that is being scheduled."""
 
 _ran: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
@@ -51,7 +55,7 @@ def capture_allocation(args: tuple[Any, ...], kwargs: dict[str, Any], blocks: An
     if blocks is None:
         manager = args[0]
         refusal = request.request_id, _needed(args, kwargs), manager.block_pool.get_num_free_blocks()
-        _refusals.setdefault(manager, []).append(refusal)
+        _refusals.setdefault(manager, deque(maxlen=_MOST_REFUSALS)).append(refusal)
     return (
         request.request_id,
         argument(args, kwargs, 2, "num_new_tokens"),
@@ -118,7 +122,7 @@ def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any)
         ],
         "resumed": [*resumed, *cached.resumed_req_ids],  # a later model runner takes those that come back as new
         "preempted": _preempted(scheduler, output, waiting),
-        "refused": _refusals.pop(manager, []),
+        "refused": [*_refusals.pop(manager, ())],
         "short": list(_short(output, requests)),
         "released": sorted(output.finished_req_ids),
         "running": running,
