@@ -159,3 +159,15 @@ def test_a_test_s_clock_is_read_here(tmp_path: Path):
     for number, option in enumerate(options):
         with Recording(tmp_path / str(number), **option) as recording:
             assert not isinstance(recording._desk, Courier)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_program_changes_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool):
+    """A folder's name that is relative means the one that it meant at first."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with Recording("run", apart=apart):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        work(1)
+    assert len(RunFolder.open(tmp_path / "run").trace.named("work")) == 1
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -101,7 +101,7 @@ class Recording:
         joins: Invitation | None = None,
         apart: bool | None = None,
     ) -> None:
-        self._traces = Path(folder) / TRACE_FOLDER
+        self._traces = Path(folder).absolute() / TRACE_FOLDER  # the program may change its directory
         self._clock = clock or Clock.real()
         self._ids = ids or Ids()
         self._text = text
