@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
+from tracellm.cli.language import choose_language
+from tracellm.report.texts import text
+
 __all__ = ["Failure", "describe", "is_users_mistake", "print_mistake"]
 
 _TRACELLM = str(Path(__file__).parents[1]) + os.sep
@@ -86,7 +89,14 @@ def is_users_mistake(error: BaseException) -> bool:
 
 
 def print_mistake(error: BaseException) -> bool:
-    """Print a mistake that the engine refused, in three lines on stderr; for any other exception return False."""
+    """Print a mistake that the engine refused, in three lines on stderr; for any other exception return False.
+
+    A script that imports vLLM where there is none gets, below its traceback, what to do about it.
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name == "vllm":
+        lang = choose_language(None)
+        said = text(lang, "cli.error.vllm_missing", python=sys.executable)
+        error.add_note(text(lang, "cli.error", message=said))
     if not is_users_mistake(error):
         return False
     failure = describe(error)

@@ -68,6 +68,8 @@ class Script:
         try:
             path.open("rb").close()
         except FileNotFoundError:
+            if self.target == "vllm":
+                raise CommandError("vllm_missing", python=sys.executable) from None
             raise CommandError("script_missing", path=path) from None
         except OSError as error:
             raise CommandError("script_unreadable", path=path, reason=error.strerror) from None

@@ -58,6 +58,8 @@ Examples:
     "cli.error": "tracellm: {message}",
     "cli.error.no_script": "nothing to run. Say which: tracellm run [--explain] SCRIPT [ARGS...], or -m MODULE",
     "cli.error.script_missing": "there is no script {path}",
+    "cli.error.vllm_missing": "there is no vLLM beside this Python, {python}: install tracellm where vLLM is, and use "
+    "the tracellm there; or take tracellm's own engine for it: tracellm run --engine tracellm ...",
     "cli.error.command_foreign": "{path} is not run by this Python, {python}, and so cannot be recorded: "
     "install tracellm where {name} is installed, and use the tracellm there",
     "cli.error.script_unreadable": "cannot read the script {path}: {reason}",
@@ -140,6 +142,8 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.error": "tracellm：{message}",
     "cli.error.no_script": "没有要运行的脚本。用法：tracellm run [--explain] SCRIPT [ARGS...]，或 -m MODULE",
     "cli.error.script_missing": "没有脚本 {path}",
+    "cli.error.vllm_missing": "这个 Python（{python}）旁边没有 vLLM：请把 tracellm 安装到 vLLM 所在的环境，"
+    "并使用那里的 tracellm；或者用 tracellm 自己的引擎代替它：tracellm run --engine tracellm ...",
     "cli.error.command_foreign": "{path} 不是由这个 Python（{python}）运行的，因此无法记录："
     "请把 tracellm 安装到 {name} 所在的环境，并使用那里的 tracellm",
     "cli.error.script_unreadable": "无法读取脚本 {path}：{reason}",
