@@ -12,9 +12,11 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
+from tracellm.probes.build import Builder
 from tracellm.probes.catalog.vllm import CATALOG, schedule
+from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.compiled import compile_patches
-from tracellm.probes.spec import Entry
+from tracellm.probes.spec import Entry, Probe
 
 
 @pytest.fixture
@@ -71,3 +73,16 @@ def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
     for number in range(2 * schedule._MOST_REFUSALS):
         schedule.capture_allocation((manager, SimpleNamespace(request_id=str(number)), 1), {}, None)
     assert len(schedule._refusals[manager]) == schedule._MOST_REFUSALS
+
+
+def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
+    """Its engine core's step is in the process that it was forked from, and never ends in this one."""
+    builder = Builder(Clock.counting(), Ids.counting(), root=1, text=True)
+    builder.continue_in_child(first_call=10)
+    sampled = Probe("_sample", "step", defined="R._sample", gives=lambda facts: {"tokens": facts}, gives_to=("E.step",))
+    around = Probe("execute_model", "step", defined="W.execute_model")
+    for call in range(10, 20, 2):
+        assert len(list(builder.build((sampled, call + 1, call, None, None, 1, 2, 2, [7], None)))) == 1
+        assert len(list(builder.build((around, call, 5, None, None, 1, 2, 2, None, None)))) == 1
+        assert len(list(builder.build((sampled, call + 1, 5, None, None, 1, 2, 2, [7], None)))) == 1
+    assert builder.given == {}

@@ -284,7 +284,7 @@ class Builder:
         for target, told in given:
             if probe.defined in target:
                 mine.update(told)
-            elif parent >= self._root:
+            elif parent >= self.origin[0]:  # else it is another process's, and would never end here
                 self.given.setdefault(parent, []).append((target, told))
         return mine
 
@@ -294,7 +294,7 @@ class Builder:
         except Exception as mistake:
             probe.disable("gives", mistake)
             return
-        if parent >= self._root:
+        if parent >= self.origin[0]:
             self.given.setdefault(parent, []).append((probe.gives_to, told))
 
     def _fail(self, span: Span, error: Remembered) -> None:
