@@ -1,9 +1,11 @@
 """Spans are made and written in a process beside the recorded one, which need not wait for it."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -171,3 +173,23 @@ def test_the_program_changes_its_directory(tmp_path: Path, monkeypatch: pytest.M
         work(1)
     assert len(RunFolder.open(tmp_path / "run").trace.named("work")) == 1
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What could not be written is missing, and told of; what comes after is recorded, of the same functions, too."""
+    with Recording(tmp_path) as recording:
+        desk = desk_of(recording)
+        write, refused = desk._spool.write, threading.Event()
+
+        def refuse(message: bytes) -> None:
+            monkeypatch.undo()
+            refused.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(desk._spool, "write", lambda message: (refuse if b"work" in message else write)(message))
+        work(1)
+        refused.wait()
+        work(2)
+    [problem] = recording.stats["problems"]
+    assert problem == "the recording cannot be written (No space left on device): part of this run is not recorded"
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 1

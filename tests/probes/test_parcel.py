@@ -139,6 +139,19 @@ def test_what_users_told_of_a_call_is_told_in_plain_data():
     assert arrived == Told(8, {"a": "odd", "n": 1}, ("event", {"b": "odd"}, 5, False), (1, 2, {"c": "odd"}))
 
 
+def test_a_message_that_is_lost_takes_only_its_own_records_with_it():
+    """What a message that could not be written said of probes is said again in the next."""
+    packer, unpacker = Packer(made(), told), Unpacker([])
+    first, second = Probe("first", "step"), Probe("second", "step")
+    for lost, probes in ((False, [first]), (True, [second]), (False, [second, first])):
+        message = packer.pack_records([(one, 8, 7, None, None, 1, 2, 2, None, None) for one in probes])
+        if lost:
+            packer.forget_probes()
+        else:
+            _, records = unpacker.unpack(message)
+            assert [record[0].method for record in records] == [one.method for one in probes]
+
+
 def test_a_message_names_only_what_is_known():
     """A message that names anything but what belongs in one is refused, and nothing of it is called."""
     for bad in (pickle.dumps(("take", Path("x"))), b"cos\nsystem\n(S'true'\ntR.", pickle.dumps(exec)):

@@ -162,6 +162,7 @@ class Courier:
         try:
             self._spool.write(message)
         except OSError as error:
+            self._packer.forget_probes()
             self._tell(f"the recording cannot be written ({error.strerror}): part of this run is not recorded")
 
     def _hear(self) -> bool:

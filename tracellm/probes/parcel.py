@@ -63,6 +63,10 @@ class Packer:
         except Exception:
             return self.pack("take", [one for record in records if (one := self._sendable(record)) is not None])
 
+    def forget_probes(self) -> None:
+        """A message was lost: what it said of probes is said again."""
+        self._probes.clear()
+
     def sendable_calls(self, calls: Mapping[int, Open | Made]) -> dict[int, Open | Made]:
         """Calls under way, as they can be sent."""
         return {
@@ -142,7 +146,7 @@ class Unpacker:
 
     def __init__(self, problems: list[Any]) -> None:
         self._problems = problems  # of probes (Probe.problems)
-        self._probes: list[Probe] = []
+        self._probes: dict[int, Probe] = {}
         self._owners: dict[int, type] = {}
 
     def unpack(self, message: bytes) -> tuple[Any, ...]:
@@ -151,9 +155,9 @@ class Unpacker:
         return content
 
     def probe(self, number: int, fields: dict[str, Any] | None = None) -> Probe:
-        """The probe of this number, which is made of `fields` when it comes for the first time."""
+        """The probe of this number, which is made of `fields` where these come along."""
         if fields is not None:
-            self._probes.append(Probe(**fields, problems=self._problems))
+            self._probes[number] = Probe(**fields, problems=self._problems)
         return self._probes[number]
 
     def owner(self, number: int, name: str) -> type:

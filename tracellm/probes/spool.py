@@ -31,31 +31,59 @@ class SpoolWriter:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._number = self._written = 0
-        self._descriptor = self._open()
+        self._torn = b""  # the end of what could be written in part only: nothing may come before it
+        self._following: int | None = None
+        self._descriptor = self._open(0)
 
     def write(self, message: bytes) -> None:
-        """Add a message, which is not empty."""
+        """Add a message, which is not empty. What cannot be written is not read, or, if part of it could be, later."""
         if self._written > _LARGEST:
-            self._number += 1
-            following = self._open()  # there before whoever reads is told to look for it
-            self._add(_SIZE.pack(0))
-            os.close(self._descriptor)
-            self._descriptor, self._written = following, 0
-        self._add(_SIZE.pack(len(message)) + message)
+            self._begin_another()
+        self._finish()
+        self._torn = content = _SIZE.pack(len(message)) + message
+        try:
+            self._finish()
+        except OSError:
+            if len(self._torn) == len(content):
+                self._torn = b""
+            raise
 
     def close(self) -> None:
         """There will be no other message."""
-        with suppress(OSError):
-            os.close(self._descriptor)
+        for descriptor in (self._descriptor, self._following):
+            if descriptor is not None:
+                with suppress(OSError):
+                    os.close(descriptor)
 
-    def _open(self) -> int:
-        file = _file(self._folder, self._name, self._number)
+    def remove(self) -> None:
+        """Close it; nobody will read what was not read yet."""
+        self.close()
+        for number in range(self._number + 2):
+            with suppress(OSError):
+                _file(self._folder, self._name, number).unlink()
+
+    def _begin_another(self) -> None:
+        if self._following is None:
+            try:
+                self._following = self._open(self._number + 1)  # there before whoever reads is told to look for it
+            except OSError:  # then this one grows
+                return
+            self._torn += _SIZE.pack(0)
+        self._finish()
+        os.close(self._descriptor)
+        self._descriptor, self._following = self._following, None
+        self._number += 1
+        self._written = 0
+
+    def _open(self, number: int) -> int:
+        file = _file(self._folder, self._name, number)
         return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
-    def _add(self, content: bytes) -> None:
-        self._written += len(content)
-        while content:
-            content = content[os.write(self._descriptor, content) :]
+    def _finish(self) -> None:
+        while self._torn:
+            done = os.write(self._descriptor, self._torn)
+            self._torn = self._torn[done:]
+            self._written += done
 
 
 class SpoolReader:
