@@ -12,11 +12,13 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
+from tracellm.engine.sampling_params import SamplingParams
 from tracellm.probes.build import Builder
 from tracellm.probes.catalog.vllm import CATALOG, schedule
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.compiled import compile_patches
 from tracellm.probes.spec import Entry, Probe
+from tracellm.trace import names
 
 
 @pytest.fixture
@@ -86,3 +88,22 @@ def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
         assert len(list(builder.build((around, call, 5, None, None, 1, 2, 2, None, None)))) == 1
         assert len(list(builder.build((sampled, call + 1, 5, None, None, 1, 2, 2, [7], None)))) == 1
     assert builder.given == {}
+
+
+def test_a_request_that_is_not_taken_has_no_life(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """Its place was given before it was refused; nothing of it is kept, and nothing is told to have no end."""
+    processor = vllm["output_processor"].OutputProcessor()
+    asked = SimpleNamespace(
+        request_id="a", prompt_token_ids=[5], priority=0, sampling_params=SamplingParams(), trace_headers=None
+    )
+
+    class Full(dict[str, Any]):
+        def __setitem__(self, name: str, state: Any) -> None:
+            raise ValueError("too many")
+
+    processor.request_states = Full()
+    trace = record(tmp_path / "run", lambda: processor.add_request(asked, "x"), CATALOG)
+    assert [span.error for span in trace.spans if span.name == "OutputProcessor.add_request"] == [
+        "ValueError: too many"
+    ]
+    assert [span.name for span in trace.spans if span.name == names.REQUEST_SPAN] == []

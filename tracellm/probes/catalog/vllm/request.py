@@ -55,6 +55,7 @@ def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
         ([], []) if params is None else _chosen(params, own_stops(processor)),
         callers_name(request),
         tokenizer_facts(processor.tokenizer),
+        place_given(request),
     )
 
 
@@ -71,9 +72,12 @@ def _submitted(facts: Any) -> dict[str, Any]:
 
 
 def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    if facts is None or span.error is not None:
+    if facts is None:
         return
-    told, parameters, known_as, tokenizer = facts
+    told, parameters, known_as, tokenizer, place = facts
+    if span.error is not None:
+        ledger.refused(told["request_id"], "" if place is None else place[1])
+        return
     learn_tokenizer(ledger, tokenizer)
     if not ledger.is_open(told["request_id"]):  # ended before its submission had
         return
