@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracellm.engine
-from tracellm.probes.catalog import CATALOG
-from tracellm.probes.catalog.subjects import SUBJECTS
+from tracellm.probes.catalog import CATALOG, EVERY_ENGINE
+from tracellm.probes.catalog.subjects import SUBJECTS, lacking
 from tracellm.probes.choices import choices, chosen_targets, mistaken
 from tracellm.probes.install import Installation
 from tracellm.probes.selection import Function, Selection, file_of
@@ -138,10 +138,26 @@ def test_names_that_do_nothing():
 
 def test_subjects_are_of_the_catalog():
     """What reports take is in the catalog, by the names there; and requests are told at every level."""
-    known = {entry.target for entry in CATALOG}
+    known = {entry.target for entry in EVERY_ENGINE}
     assert {target for targets in SUBJECTS.values() for target in targets} <= known
-    assert chosen_targets(Selection("request"), CATALOG) >= set(SUBJECTS["requests"])
-    assert Installation(CATALOG, Selection("step"), []).left_out == {}
+    assert chosen_targets(Selection("request"), EVERY_ENGINE) >= set(SUBJECTS["requests"])
+    assert Installation(EVERY_ENGINE, Selection("step"), []).left_out == {}
+
+
+def test_what_a_selection_lacks_of_either_engine():
+    """Until it is known which engine is used, both count, unless one is left out wholly; then its names are told."""
+    for only in ("vllm", "tracellm.engine"):
+        assert Installation(EVERY_ENGINE, Selection(only=(only,)), []).left_out == {}
+    skipping = Selection(skip=("OutputProcessor.add_request", "EngineCore.step*"))
+    assert Installation(EVERY_ENGINE, skipping, []).left_out == {
+        "requests": ["OutputProcessor.add_request"],
+        "steps": ["EngineCore.step_fn", "EngineCore.step", "EngineCore.step_with_batch_queue"],
+    }
+    chosen = chosen_targets(skipping, EVERY_ENGINE)
+    unchosen = {entry.target for entry in EVERY_ENGINE} - chosen
+    assert lacking(chosen, unchosen, "tracellm")["steps"] == ["EngineCore.step_fn"]
+    assert lacking(chosen, unchosen, "vllm")["steps"] == ["EngineCore.step", "EngineCore.step_with_batch_queue"]
+    assert lacking(chosen, unchosen, "tracellm")["requests"] == ["OutputProcessor.add_request"]
 
 
 def test_what_cannot_be_read_is_believed():

@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tracellm.probes.brief import arguments_and_result, receiver_of
-from tracellm.probes.catalog.subjects import SUBJECTS
+from tracellm.probes.catalog.subjects import lacking
 from tracellm.probes.choices import chosen_targets
 from tracellm.probes.compiled import is_compiled, is_inside
 from tracellm.probes.found import Findings
@@ -45,6 +45,7 @@ class Installation:
         entries = list(entries)
         chosen = chosen_targets(selection, entries)
         self._chosen = {path_of(target) for entry in entries if entry.target in chosen for target in entry.targets}
+        self._chosen_targets = chosen
         self._unchosen = {entry.target for entry in entries} - chosen
         for entry in entries:
             if selection.reaches(entry.level):
@@ -73,11 +74,8 @@ class Installation:
     @property
     def left_out(self) -> dict[str, list[str]]:
         """The subjects of reports (catalog/subjects.py) that cannot be told, and by which functions' lack."""
-        lacks = {
-            subject: [path_of(target) for target in targets if target in self._unchosen]
-            for subject, targets in SUBJECTS.items()
-        }
-        return {subject: functions for subject, functions in lacks.items() if functions}
+        used = self.findings.engine
+        return lacking(self._chosen_targets, self._unchosen, None if used is None else used["name"])
 
     def start(self) -> None:
         """Wrap what is imported already, and the rest as it is imported."""
