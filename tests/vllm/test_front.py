@@ -260,3 +260,22 @@ def test_calls_of_two_engines_are_paired_by_their_names() -> None:
         ("Worker", "init_device", "", 1, 1),
         ("Worker", "init_device", "", 1, 1),
     ]
+
+
+def test_a_class_in_another_module_is_the_same_class() -> None:
+    """Of two versions of one engine a method is paired where its class has moved, and else not."""
+    old, new = Recorder(), Recorder()
+    for recorder, name, function in (
+        (old, "Attention.forward", "vllm.attention.layer.Attention.forward"),
+        (new, "Attention.forward", "vllm.layers.attention.Attention.forward"),
+        (old, "LLM.add", "vllm.llm.LLM.add"),
+        (new, "LLM.add", "vllm.offline.Mixin.add"),
+    ):
+        defined: dict[str, Any] = {names.CODE_FUNCTION: function}
+        recorder.call(name, **defined)
+    pairs = call_pairs(old.trace(), new.trace())
+    assert [(pair.name, pair.a, pair.b) for pair in pairs] == [
+        ("Attention.forward", 1, 1),
+        ("LLM.add", 1, 0),
+        ("LLM.add", 0, 1),
+    ]

@@ -110,8 +110,11 @@ def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Ke
 
 
 def _may_pair(mine: _Key, theirs: _Key, identity: Callable[[_Key], _Identity]) -> bool:
-    """Names say that two calls are counterparts only where their code is two engines'."""
-    return identity is _function or mine[2].partition(".")[0] != theirs[2].partition(".")[0]
+    """Names say that two calls are counterparts only where their code is two engines', or where all of them agree.
+
+    The latter is one engine in two versions, of which one has the class in another module.
+    """
+    return identity in (_function, _method) or mine[2].partition(".")[0] != theirs[2].partition(".")[0]
 
 
 def _function(key: _Key) -> _Identity:
