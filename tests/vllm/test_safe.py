@@ -1,5 +1,5 @@
-"""What must not happen to a program in which vLLM's functions are wrapped: broken runs, calls told twice, memory that
-grows."""
+"""What must not happen to a program in which vLLM's functions are wrapped: broken runs, calls told twice or of one class
+under two names, memory that grows."""
 
 import importlib
 import sys
@@ -107,3 +107,26 @@ def test_a_request_that_is_not_taken_has_no_life(vllm: dict[str, Any], tmp_path:
         "ValueError: too many"
     ]
     assert [span.name for span in trace.spans if span.name == names.REQUEST_SPAN] == []
+
+
+def test_a_worker_for_the_cpu_is_a_worker(vllm: dict[str, Any], tmp_path: Path) -> None:
+    """What it has of its own and what it inherits have one name, ours; what ran is in the attributes."""
+    folder = Path(sys.modules["vllm"].__path__[0]) / "v1" / "worker"
+    folder.mkdir()
+    methods = "def load_model(self): pass\n    def init_device(self): pass"
+    (folder / "gpu_worker.py").write_text(f"class Worker:\n    {methods}")
+    own = "def init_device(self): pass"
+    (folder / "cpu_worker.py").write_text(
+        f"from vllm.v1.worker.gpu_worker import Worker\nclass CPUWorker(Worker):\n    {own}"
+    )
+    importlib.invalidate_caches()
+
+    def run() -> None:
+        worker = importlib.import_module("vllm.v1.worker.cpu_worker").CPUWorker()
+        worker.init_device()
+        worker.load_model()
+
+    spans = [span for span in record(tmp_path / "run", run, CATALOG).spans if span.lifeline == "Worker"]
+    assert [span.name for span in spans] == ["Worker.init_device", "Worker.load_model"]
+    ran = [str(span.attributes[names.CODE_FUNCTION]).rpartition("_worker.")[2] for span in spans]
+    assert ran == ["CPUWorker.init_device", "Worker.load_model"]

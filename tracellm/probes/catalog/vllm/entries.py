@@ -15,7 +15,7 @@ from tracellm.probes.caller import Where, caller
 from tracellm.probes.spec import Entry, path_of
 from tracellm.trace.names import Level
 
-__all__ = ["at", "heirs", "like", "plain", "users_line"]
+__all__ = ["at", "heirs", "like", "plain", "told_as", "users_line"]
 
 _PROBES = str(Path(__file__).parents[2]) + os.sep
 
@@ -34,9 +34,15 @@ def heirs(level: Level, module: str, *functions: str) -> list[Entry]:
     """The same, for methods whose spans are called alike in all classes that inherit them: a CPUWorker is a Worker."""
     return [
         entry
-        for function in functions
-        for entry in plain(level, module, function, span_name=function, lifeline=function.partition(".")[0])
+        for class_name, _, method in (function.partition(".") for function in functions)
+        for entry in told_as(class_name, level, f"{module}:{class_name}", method)
     ]
+
+
+def told_as(kind: str, level: Level, home: str, *methods: str) -> list[Entry]:
+    """Entries for methods of the class at `home`, whose spans are called as those of our class `kind`; which class
+    defines what ran, say a CPUWorker, is in `code.function.name`."""
+    return [Entry(at(f"{home}.{one}"), level, lifeline=kind, span_name=f"{kind}.{one}") for one in methods]
 
 
 def like(ours: Iterable[Entry], path: str, target: str, *other_targets: str, **changes: Any) -> Entry:

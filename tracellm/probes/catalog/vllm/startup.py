@@ -1,7 +1,7 @@
 """Start-up of a vLLM: from `LLM(...)` to an engine that waits for requests.
 
-What it loads, and from where, is in loading.py. A CPU build has classes of its own for workers and model runners; they
-keep their names, and their calls count as the worker's and the model runner's.
+What it loads, and from where, is in loading.py. A CPU build has classes of its own for workers and model runners; their
+calls are told as the worker's and the model runner's, as everywhere in this catalog.
 
 vLLM: vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/config/, vllm/v1/engine/core.py, vllm/v1/executor/.
 """
@@ -15,7 +15,7 @@ from tracellm.probes.catalog import startup as ours
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.token_texts import learn_tokenizer, learn_tokenizer_in, tokenizer_facts
 from tracellm.probes.catalog.vllm import loading
-from tracellm.probes.catalog.vllm.entries import at, like, plain, users_line
+from tracellm.probes.catalog.vllm.entries import at, heirs, like, plain, told_as, users_line
 from tracellm.probes.catalog.vllm.lives import know_engine
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
@@ -127,9 +127,10 @@ def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 
 
 _CORE = "v1.engine.core:EngineCore"
-_WORKER = "v1.worker.worker_base:WorkerWrapperBase"
+_WRAPPER = "v1.worker.worker_base:WorkerWrapperBase"
 _EXECUTOR = "v1.executor.abstract:Executor"
-_RUNNERS = ("v1.worker.gpu_model_runner:GPUModelRunner", "v1.worker.cpu_model_runner:CPUModelRunner")
+_CPU_WORKER, _CPU_RUNNER = "v1.worker.cpu_worker:CPUWorker", "v1.worker.cpu_model_runner:CPUModelRunner"
+_RUNNER = "v1.worker.gpu_model_runner:GPUModelRunner"
 _SECOND_RUNNER = "v1.worker.gpu.model_runner:GPUModelRunner"
 _COORDINATORS = ("UnitaryKVCacheCoordinator", "HybridKVCacheCoordinator", "KVCacheCoordinatorNoPrefixCache")
 
@@ -165,19 +166,12 @@ ENTRIES = (
     *plain("request", "v1.executor.abstract", "Executor.__init__"),
     *plain("request", "v1.executor.uniproc_executor", "UniProcExecutor._init_executor"),
     *plain("request", "v1.executor.multiproc_executor", "MultiprocExecutor._init_executor"),
-    *(Entry(at(f"{_WORKER}.{method}"), "request", lifeline="Worker") for method in ("init_worker", "init_device")),
-    *plain("request", "v1.worker.gpu_worker", "Worker.__init__", lifeline="Worker"),
-    *plain("request", "v1.worker.gpu_worker", "Worker.init_device", "Worker.load_model", lifeline="Worker"),
-    *plain("request", "v1.worker.cpu_worker", "CPUWorker.init_device", lifeline="Worker"),
-    *(
-        Entry(at(f"{runner}.{method}"), "request", lifeline="GPUModelRunner")
-        for runner, methods in (
-            (_RUNNERS[0], ("__init__", "load_model")),
-            (_RUNNERS[1], ("load_model",)),
-            (_SECOND_RUNNER, ("__init__", "load_model")),
-        )
-        for method in methods
-    ),
+    *(Entry(at(f"{_WRAPPER}.{method}"), "request", lifeline="Worker") for method in ("init_worker", "init_device")),
+    *heirs("request", "v1.worker.gpu_worker", "Worker.__init__", "Worker.init_device", "Worker.load_model"),
+    *told_as("Worker", "request", _CPU_WORKER, "init_device"),
+    *told_as("GPUModelRunner", "request", _RUNNER, "__init__", "load_model"),
+    *told_as("GPUModelRunner", "request", _CPU_RUNNER, "load_model"),
+    *told_as("GPUModelRunner", "request", _SECOND_RUNNER, "__init__", "load_model"),
     *loading.ENTRIES,
     like(
         ours.ENTRIES,
@@ -193,17 +187,17 @@ ENTRIES = (
         for executor in ("uniproc_executor:UniProcExecutor", "multiproc_executor:MultiprocExecutor")
     ),
     *plain("request", "v1.core.kv_cache_utils", "get_kv_cache_configs"),
-    *plain("step", "v1.worker.gpu_worker", "Worker.get_kv_cache_spec", lifeline="Worker"),
-    *plain("step", "v1.worker.gpu_worker", "Worker.determine_available_memory", lifeline="Worker"),
-    *plain("step", "v1.worker.cpu_worker", "CPUWorker.determine_available_memory", lifeline="Worker"),
-    Entry(at(_WORKER + ".initialize_from_config"), "step", lifeline="Worker"),
-    *plain("step", "v1.worker.gpu_worker", "Worker.initialize_from_config", lifeline="Worker"),
-    *plain("step", "v1.worker.gpu_worker", "Worker.compile_or_warm_up_model", lifeline="Worker"),
-    *plain("step", "v1.worker.cpu_worker", "CPUWorker.compile_or_warm_up_model", lifeline="Worker"),
+    *heirs("step", "v1.worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),
+    *told_as("Worker", "step", _CPU_WORKER, "determine_available_memory"),
+    Entry(at(_WRAPPER + ".initialize_from_config"), "step", lifeline="Worker"),
+    *heirs("step", "v1.worker.gpu_worker", "Worker.initialize_from_config", "Worker.compile_or_warm_up_model"),
+    *told_as("Worker", "step", _CPU_WORKER, "compile_or_warm_up_model"),
     *(
-        Entry(at(f"{runner}.{method}"), "step", lifeline="GPUModelRunner")
-        for runner in (_RUNNERS[0], _SECOND_RUNNER)
-        for method in ("get_kv_cache_spec", "initialize_kv_cache", "profile_run")
+        entry
+        for runner in (_RUNNER, _SECOND_RUNNER)
+        for entry in told_as(
+            "GPUModelRunner", "step", runner, "get_kv_cache_spec", "initialize_kv_cache", "profile_run"
+        )
     ),
     *plain("request", "v1.core.sched.scheduler", "Scheduler.__init__"),
     *plain("step", "v1.core.kv_cache_manager", "KVCacheManager.__init__"),
