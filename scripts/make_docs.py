@@ -2,8 +2,8 @@
 
 Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the READMEs) holds what is made here; all else is
 written by hand. `examples/hello.py` is run once in each language and the parts that pages show are cut out of what it
-left. What docs/clients.md and docs/server.md show comes from runs of their own (client_docs.py, server_docs.py); the
-tables of docs/spans.md from what is defined (span_docs.py). With
+left. What docs/clients.md, docs/server.md and docs/vllm.md show comes from runs of their own (client_docs.py,
+server_docs.py, vllm_docs.py); the tables of docs/spans.md from what is defined (span_docs.py). With
 Chromium on the PATH the pictures are made too. `tests/docs` fails when a page and a run no longer agree.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import as_vllm_docs, client_docs, export_docs, server_docs, span_docs  # noqa: E402  (found by the line above when this file is run as a script)
+from scripts import as_vllm_docs, client_docs, export_docs, server_docs, span_docs, vllm_docs  # noqa: E402  (found by the line above when this file is run as a script)
 
 PAGES = {
     "en": [
@@ -188,6 +188,7 @@ def main() -> None:
         make(Path(temporary))
     with tempfile.TemporaryDirectory() as temporary:
         make_server_pages(Path(temporary))
+    vllm_docs.main()
 
 
 def make(clients: Path) -> None:

@@ -1,4 +1,6 @@
-"""One chat request through both processes, in short: the calls that docs/server.md draws of the explained run."""
+"""One chat request through both processes, in short: the calls that docs/server.md and docs/vllm.md draw of a run."""
+
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -12,6 +14,8 @@ _SHORT = {
     "OpenAIServingChat": ("create_chat_completion", "_preprocess_chat", "_process_inputs"),
     "AsyncLLM": ("generate", "add_request"),
     "Processor": ("process_inputs",),
+    "OnlineRenderer": ("render_chat", "preprocess_chat"),
+    "InputProcessor": ("process_inputs",),
     "OutputProcessor": ("add_request", "process_outputs"),
     "AsyncMPClient": ("add_request_async",),
     "MsgpackEncoder": ("encode", "encode_into"),
@@ -19,8 +23,9 @@ _SHORT = {
     "EngineCoreProc": ("_handle_client_request", "_process_engine_step", "step_fn"),
     "Scheduler": ("add_request", "schedule", "update_from_output"),
     "UniProcExecutor": ("execute_model", "sample_tokens"),
+    "MultiprocExecutor": ("execute_model", "sample_tokens"),
 }
-"""By whose method it is, what is drawn of it."""
+"""By whose method it is, what is drawn of it; vLLM has other classes for some, or in some versions."""
 
 
 _BEFORE = {
@@ -32,20 +37,26 @@ _BEFORE = {
 """The start, and what waits since then."""
 
 
-def one_request(trace: Trace) -> Trace:
+_NONE: Mapping[str, tuple[str, ...]] = {}
+
+
+def one_request(trace: Trace, deeper: Mapping[str, tuple[str, ...]] = _NONE) -> Trace:
     """The calls from the HTTP request to the first outputs on their way back; those of the later steps are the same.
 
-    A call whose caller is left out is called by the nearest that is not.
+    A call whose caller is left out is called by the nearest that is not. `deeper` are more calls of the step, by whose
+    method each is, and only in the step's own process.
     """
-    http = next(span for span in trace.spans if names.HTTP_METHOD in span.attributes)
+    http = next(span for span in trace.spans if span.attributes.get(names.HTTP_METHOD) == "POST")
     step = trace.named(STEP_SPAN)[0]
     outputs = trace.named("OutputProcessor.process_outputs")[0]
+    executors = ("UniProcExecutor", "MultiprocExecutor")
 
     def is_kept(span: Span) -> bool:
         if span is http or span.method in _BEFORE.get(span.lifeline, ()):
             return True
-        end = step.end_ns if span.lifeline in ("EngineCoreProc", "Scheduler", "UniProcExecutor") else outputs.end_ns
-        return span.method in _SHORT.get(span.lifeline, ()) and http.start_ns <= span.start_ns <= end
+        end = step.end_ns if span.lifeline in ("EngineCoreProc", "Scheduler", *executors, *deeper) else outputs.end_ns
+        kept = _SHORT.get(span.lifeline) or (deeper.get(span.lifeline, ()) if span.process is step.process else ())
+        return span.method in kept and http.start_ns <= span.start_ns <= end
 
     kept = {span.span_id for span in trace.spans if is_kept(span)}
     short = []

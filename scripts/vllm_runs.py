@@ -1,0 +1,193 @@
+"""Runs of a real vLLM, recorded for docs/vllm.md and kept in tests/fixtures/vllm, an archive for each version.
+
+    python -m scripts.vllm_runs .venv-vllm/bin/python            # records the vLLM of that environment anew
+    python -m scripts.vllm_runs .venv-vllm-0.11.1/bin/python
+
+Each archive has three run folders: examples/vllm_hello.py in one process, the same as vLLM does it by itself, in
+several, and one chat request to `vllm serve`. So the page can be made, and be held against them, where no vLLM is.
+"""
+
+import argparse
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["MODEL", "RUNS", "SCRIPT", "VERSIONS", "printed", "record", "record_script", "unpack"]
+
+ROOT = Path(__file__).parents[1]
+ARCHIVES = ROOT / "tests" / "fixtures" / "vllm"
+
+VERSIONS = ("0.11.1", "0.32.0")
+"""The documents' version, and a current one."""
+
+SCRIPT = "examples/vllm_hello.py"
+MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
+_SWITCHES = {"in-process": "0", "two-processes": None}
+"""The runs of the script by their folders, and VLLM_ENABLE_V1_MULTIPROCESSING; None: not set."""
+RUNS = (*_SWITCHES, "serve")
+
+_REQUEST = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    "temperature": 0,
+    "max_tokens": 16,
+    "request_id": "capital",
+}
+_SERVE = ("--max-model-len", "1024", "--dtype", "float32", "--enforce-eager", "--block-size", "32")
+_READY_SECONDS, _END_SECONDS = 600, 120
+_PRINTED = "printed.txt"
+
+
+# -- recording --------------------------------------------------------------------------------------------------------
+
+
+def record(python: Path, folder: Path) -> None:
+    """Make all three runs with the vLLM of an environment, each in a folder of its own in `folder`."""
+    for run in _SWITCHES:
+        record_script(python, folder, run)
+    _record_server(python, folder)
+
+
+def record_script(python: Path, folder: Path, run: str, *options: str) -> None:
+    """Explain the script as one of the runs, into `folder`/`run`; what it printed stands beside the recording."""
+    switch = _SWITCHES[run]
+    chosen = {} if switch is None else {"VLLM_ENABLE_V1_MULTIPROCESSING": switch}
+    done = subprocess.run(
+        [*_explained(python, folder / run), *options, SCRIPT],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        env=_environment() | chosen,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{SCRIPT} failed:\n{done.stdout[-2000:]}{done.stderr[-5000:]}")
+    said = "".join(f"{line}\n" for line in done.stdout.splitlines() if line.startswith("Prompt: "))
+    (folder / run / _PRINTED).write_text(said, encoding="utf-8")
+
+
+def _record_server(python: Path, folder: Path) -> None:
+    port = _free_port()
+    command = [*_explained(python, folder / "serve"), "vllm", "serve", MODEL, *_SERVE, "--port", str(port)]
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as said,
+        subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=said, stderr=said) as server,
+    ):
+        try:
+            _wait(server, f"http://127.0.0.1:{port}/health")
+            body = json.dumps(_REQUEST).encode()
+            headers = {"Content-Type": "application/json"}
+            url = f"http://127.0.0.1:{port}/v1/chat/completions"
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+                content = json.load(answer)["choices"][0]["message"]["content"]
+            server.send_signal(signal.SIGTERM)
+            server.wait(_END_SECONDS)
+        except BaseException as error:
+            server.kill()
+            said.seek(0)
+            raise RuntimeError(f"vllm serve failed:\n{said.read()[-5000:]}") from error
+    (folder / "serve" / _PRINTED).write_text(f"{content}\n", encoding="utf-8")
+
+
+def _wait(server: subprocess.Popen[bytes], url: str) -> None:
+    """Until it answers there."""
+    for _ in range(_READY_SECONDS):
+        if server.poll() is not None:
+            raise RuntimeError(f"it ended by itself, with status {server.returncode}")
+        try:
+            with urllib.request.urlopen(url):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(1)
+    raise RuntimeError(f"it was not ready in {_READY_SECONDS} seconds")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _explained(python: Path, out: Path) -> list[str]:
+    options = ["--explain", "--quiet", "--lang", "en", "--model", f"{MODEL}=tiny", "--out", str(out)]
+    return [str(python), "-m", "tracellm", "run", *options]
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without what it has set for its own libraries, and what a vLLM on a CPU without a network needs.
+
+    One thread for each computation: where several threads add, the order of sums differs from machine to machine.
+    """
+    left_out = ("PYTHONPATH", "VIRTUAL_ENV", "VLLM_ENABLE_V1_MULTIPROCESSING")
+    inherited = {name: value for name, value in os.environ.items() if name not in left_out}
+    ours = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    return {**inherited, **ours}
+
+
+def printed(run: Path) -> str:
+    """What the script of a run, or the server of it, answered."""
+    return (run / _PRINTED).read_text(encoding="utf-8")
+
+
+# -- keeping ----------------------------------------------------------------------------------------------------------
+
+
+def _pack(version: str, folder: Path, python: Path) -> Path:
+    """Write the runs' recordings into the version's archive, without the names of this machine and its folders."""
+    archive = ARCHIVES / f"{version}.tar.xz"
+    archive.parent.mkdir(exist_ok=True)
+    with tarfile.open(archive, "w:xz") as packed:
+        for file in sorted(_files(folder)):
+            entry = tarfile.TarInfo(str(file.relative_to(folder)))
+            content = _anonymous(file.read_text(encoding="utf-8"), python).encode()
+            entry.size = len(content)
+            packed.addfile(entry, io.BytesIO(content))
+    return archive
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    for run in RUNS:
+        yield from (folder / run / "run.json", folder / run / _PRINTED)
+        yield from (folder / run / "trace").glob("*.jsonl")
+
+
+def _anonymous(content: str, python: Path) -> str:
+    for path, name in ((python.parents[1], "/venv"), (ROOT, "/tracellm"), (Path.home(), "/home")):
+        content = content.replace(str(path), name)
+    return re.sub(rf'"{re.escape(socket.gethostname())}"', '"machine"', content)
+
+
+def unpack(version: str, folder: Path) -> None:
+    """Lay a version's run folders into `folder`."""
+    with tarfile.open(ARCHIVES / f"{version}.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+
+
+def main() -> None:
+    """Record the vLLM of an environment anew."""
+    parser = argparse.ArgumentParser(description="Record a real vLLM for docs/vllm.md.")
+    parser.add_argument("python", type=Path, help="the interpreter of an environment with vLLM and tracellm")
+    python = parser.parse_args().python.absolute()
+    ask = [str(python), "-c", "from importlib.metadata import version; print(version('vllm'))"]
+    found = subprocess.run(ask, capture_output=True, encoding="utf-8", check=True).stdout.strip()
+    version = next((known for known in VERSIONS if found.startswith(known)), None)
+    if version is None:
+        sys.exit(f"vllm_runs: {python} has vLLM {found}; docs/vllm.md is about {' and '.join(VERSIONS)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        record(python, Path(temporary))
+        print(f"recorded {_pack(version, Path(temporary), python)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""The tables of docs/vllm.md, made from recordings: clients, paths, classes, and what changed between two versions.
+
+A call is known by its span's name (`Scheduler.schedule`), a class by the code that ran. Where a class has a counterpart
+in this project's engine, its name links to it: the class of the same name, or the one that `COUNTERPARTS` names.
+"""
+
+import ast
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from scripts.server_tables import table
+from tracellm.report.facts import client_choice
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["Say", "changes_table", "classes_table", "clients_table", "home_of", "path_table", "way_table"]
+
+ROOT = Path(__file__).parents[1]
+
+Say = dict[str, str]
+_One, _Key = TypeVar("_One"), TypeVar("_Key")
+
+COUNTERPARTS = {
+    "InputProcessor": "Processor",
+    "BaseRenderer": "InputPreprocessor",
+    "HfRenderer": "InputPreprocessor",
+    "OnlineRenderer": "OpenAIServing",
+    "OfflineInferenceMixin": "LLM",
+    "CPUWorker": "Worker",
+    "CPUModelRunner": "GPUModelRunner",
+    "MultiprocExecutor": "UniProcExecutor",
+    "BaseModelLoader": "DefaultModelLoader",
+    "CPUAttentionBackendImpl": "TorchOps",
+    "_custom_ops.py": "TorchOps",
+    "CustomOp": "RMSNorm",
+    "ColumnParallelLinear": "QKVParallelLinear",
+    "RowParallelLinear": "ReplicatedLinear",
+    "engine/utils.py": "core_launch.py",
+    "model_loader/utils.py": "DefaultModelLoader",
+    "registry.py": "tokenizer.py",
+    "LogitsProcessor": "ParallelLMHead",
+    "BaseIncrementalDetokenizer": "IncrementalDetokenizer",
+}
+"""What does the same here under another name."""
+
+
+# -- where the counterparts are ----------------------------------------------------------------------------------------
+
+
+@cache
+def _classes() -> dict[str, Path]:
+    """The file of every class of this project's engine; files nearer to the top first."""
+    found: dict[str, Path] = {}
+    for file in sorted((ROOT / "tracellm" / "engine").rglob("*.py"), key=lambda file: (len(file.parts), file)):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, file)
+    return found
+
+
+def home_of(name: str) -> Path | None:
+    """The file here that has the counterpart of a class of vLLM's, or of one of its files; or None."""
+    known = COUNTERPARTS.get(name, name)
+    if known.endswith(".py"):
+        return next((ROOT / "tracellm" / "engine").rglob(known), None)
+    return _classes().get(known)
+
+
+def _linked(name: str, page: Path, *, shown: str = "") -> str:
+    """A class's name in code type, a link to its counterpart where there is one; as text, `shown` in its place."""
+    home = home_of(name)
+    said = f"`{shown or name}`"
+    return said if home is None else f"[{said}]({os.path.relpath(home, page.parent)})"
+
+
+# -- which client ------------------------------------------------------------------------------------------------------
+
+
+def clients_table(runs: Iterable[tuple[str, str, RunFolder]], say: Say, page: Path) -> str:
+    """Who started what, and the client it got; each run with its engine and how it was started."""
+    heads = [say[head] for head in ("engine", "started", "client", "rule", "core", "process")]
+    rows = []
+    for engine, started, run in runs:
+        choice = client_choice(run.trace.spans)
+        assert choice is not None, run.path
+        rule = next(str(span.attributes[names.CLIENT_RULE]) for span in _with(run.trace, names.CLIENT_RULE))
+        step = run.trace.named(STEP_SPAN)[0]
+        core = _linked(step.lifeline, page)
+        rows.append([engine, started, _linked(choice.choice, page), f"`{rule}`", core, _process(step)])
+    return table(heads, rows)
+
+
+def _with(trace: Trace, attribute: str) -> Iterator[Span]:
+    return (span for span in trace.spans if attribute in span.attributes)
+
+
+def _process(span: Span) -> str:
+    return f"`{span.process.name if span.process else 'main'}`"
+
+
+# -- paths -------------------------------------------------------------------------------------------------------------
+
+_KERNELS = ("cpu_attention_with_kv_cache", "TorchOps.paged_attention")
+_OUTERMOST = ("LLM.generate", "EngineCoreProc.run_busy_loop")
+
+
+def path_table(runs: dict[str, Trace], say: Say, page: Path) -> str:
+    """The calls from the outermost down to the attention of the first step, a column for each engine.
+
+    A cell has the file and the line of vLLM's function; of this project's only that it is there, since its file is
+    linked to.
+    """
+    paths = {engine: _to_kernel(trace) for engine, trace in runs.items()}
+    return _side_by_side(paths, say, page)
+
+
+def way_table(runs: dict[str, Trace], found: Collection[str], say: Say, page: Path) -> str:
+    """The calls that lead to the first of any of these, in its process, a column for each engine."""
+    return _side_by_side({engine: _above(trace, trace.named(*found)[0]) for engine, trace in runs.items()}, say, page)
+
+
+def _side_by_side(paths: dict[str, list[Span]], say: Say, page: Path) -> str:
+    merged: list[str] = []
+    for path in paths.values():
+        merged = _merged(merged, [_key(span) for span in path])
+    rows = []
+    for key in merged:
+        found = {engine: span for engine, path in paths.items() for span in path if _key(span) == key}
+        first = next(iter(found.values()))
+        cells = [_place(found[engine], say) if engine in found else "–" for engine in paths]
+        rows.append([_linked(_owner(first), page, shown=say["kernel"] if key == "kernel" else key), *cells])
+    return table([say["call"], *paths], rows)
+
+
+def _to_kernel(trace: Trace) -> list[Span]:
+    for span in trace.named(*_KERNELS):
+        above = _above(trace, span)
+        if any(one.name == STEP_SPAN for one in above):  # and not the warming up
+            return above
+    raise AssertionError("no attention in any step")
+
+
+def _above(trace: Trace, span: Span) -> list[Span]:
+    """The calls from the outermost of interest to this one."""
+    found = [span]
+    while found[0].name not in _OUTERMOST and (above := trace.parent(found[0])) is not None:
+        found.insert(0, above)
+    return found
+
+
+def _key(span: Span) -> str:
+    """A call's name in a row; the kernel, which is another in each engine, is one row."""
+    return "kernel" if span.name in _KERNELS else span.name
+
+
+def _place(span: Span, say: Say) -> str:
+    if str(span.attributes[names.CODE_FUNCTION]).startswith("tracellm."):
+        return f"`{span.method}`" if span.name in _KERNELS else say["here"]
+    name = _function(span)
+    other = f"`{name}`, " if name != span.method or span.name in _KERNELS else ""
+    return f"{other}`{_file(span)}:{span.attributes[names.CODE_LINE]}`"
+
+
+def _function(span: Span) -> str:
+    """The function's own name; of one that a decorator put in its place the name that it goes by."""
+    path = str(span.attributes[names.CODE_FUNCTION])
+    return span.method if "<locals>" in path else path.rpartition(".")[2]
+
+
+def _file(span: Span) -> str:
+    return str(span.attributes[names.CODE_FILE]).removeprefix("vllm/")
+
+
+def _owner(span: Span) -> str:
+    """The class whose code ran, or the file of a function; of a class that a decorator changed its own name."""
+    owner = str(span.attributes[names.CODE_FUNCTION]).rpartition(".")[0].rpartition(".")[2]
+    return owner if owner[:1].isupper() else span.lifeline
+
+
+def _merged(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """All names of both, in the order that both have them in."""
+    found: list[str] = []
+    for _, start, end, start_other, end_other in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        found += [*one[start:end], *other[start_other:end_other]]
+    return list(dict.fromkeys(found))
+
+
+# -- classes -----------------------------------------------------------------------------------------------------------
+
+
+def classes_table(versions: dict[str, list[Trace]], say: Say, page: Path) -> str:
+    """Every class and file that a recording has calls of: where each version has it, and what is here in its place."""
+    files = {version: _homes(traces) for version, traces in versions.items()}
+    rows = []
+    for name in sorted({name for found in files.values() for name in found}, key=str.lower):
+        home = home_of(name)
+        here = say["none"]
+        if home is not None:
+            here = f"[`{COUNTERPARTS.get(name, name)}`]({os.path.relpath(home, page.parent)})"
+        rows.append([f"`{name}`", *(_shown(found.get(name)) for found in files.values()), here])
+    return table([say["class"], *versions, say["counterpart"]], rows)
+
+
+def _shown(file: str | None) -> str:
+    return f"`{file}`" if file else "–"
+
+
+def _homes(traces: Iterable[Trace]) -> dict[str, str]:
+    """The file of each class with calls; of functions without one the file alone."""
+    found: dict[str, str] = {}
+    for span in _calls(traces):
+        found.setdefault(_owner(span), _file(span))
+    return found
+
+
+def _calls(traces: Iterable[Trace]) -> Iterator[Span]:
+    for trace in traces:
+        for span in trace.spans:
+            if str(span.attributes.get(names.CODE_FUNCTION, "")).startswith("vllm."):
+                yield span
+
+
+# -- what changed ------------------------------------------------------------------------------------------------------
+
+
+def changes_table(versions: dict[str, list[Trace]], say: Say, page: Path) -> str:
+    """What one version calls and the other does not, or has elsewhere: other classes, other files, gone, new.
+
+    A method that only one version calls and a method of the same name that only the other calls, of a class that
+    stands for the same class here, are the same method in another class.
+    """
+    (old, new) = (_methods(traces) for traces in versions.values())
+    gone, came = _without(old, new), _without(new, old)
+    rows = []
+    pairs = dict(_same_method(gone, came))
+    for owner, others in _grouped(pairs.items(), lambda pair: (_class(pair[0]), _class(pair[1]))).items():
+        told = _listed(_method(one) for one, _ in others)
+        rows.append([say["renamed"], f"`{owner[0]}`", _linked(owner[1], page), told])
+    moved = [(name, old[name], new[name]) for name in old if name in new and old[name] != new[name]]
+    for (was, now), those in _grouped(moved, lambda one: one[1:]).items():
+        rows.append([say["moved"], f"`{was}`", f"`{now}`", _listed(_qualified(name) for name, *_ in those)])
+    left = [name for name in gone if name not in pairs]
+    came_alone = [name for name in came if name not in pairs.values()]
+    before, after = (say["only"].format(version=version) for version in versions)
+    for owner, of_class in _grouped(left, _class).items():
+        rows.append([before, _linked(owner, page), "–", _listed(map(_method, of_class))])
+    for owner, of_class in _grouped(came_alone, _class).items():
+        rows.append([after, "–", _linked(owner, page), _listed(map(_method, of_class))])
+    return table([say["what"], *versions, say["calls"]], rows)
+
+
+def _listed(found: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in found)
+
+
+def _methods(traces: Iterable[Trace]) -> dict[str, str]:
+    """The file of each method that was called, by its class and name, in the order of the first calls."""
+    found: dict[str, str] = {}
+    for span in _calls(traces):
+        found.setdefault(f"{_owner(span)}:{_function(span)}", _file(span))
+    return found
+
+
+def _without(these: Iterable[str], those: dict[str, str]) -> list[str]:
+    return [name for name in these if name not in those]
+
+
+def _class(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _method(name: str) -> str:
+    return name.partition(":")[2]
+
+
+def _qualified(name: str) -> str:
+    """`Class.method`, or a file's function by itself."""
+    return _method(name) if _class(name).endswith(".py") else name.replace(":", ".")
+
+
+def _same_method(gone: Iterable[str], came: Iterable[str]) -> Iterator[tuple[str, str]]:
+    left = list(came)
+    for name in gone:
+        home = home_of(_class(name))
+        alike = [other for other in left if _method(other) == _method(name) and home_of(_class(other)) == home]
+        if alike and home is not None:
+            left.remove(alike[0])
+            yield name, alike[0]
+
+
+def _grouped(found: Iterable[_One], key: Callable[[_One], _Key]) -> dict[_Key, list[_One]]:
+    groups: dict[_Key, list[_One]] = {}
+    for one in found:
+        groups.setdefault(key(one), []).append(one)
+    return groups

@@ -1,0 +1,111 @@
+"""The page about a real vLLM: it says what the kept recordings say, and these say what the vLLM at hand does."""
+
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from scripts import vllm_docs
+from scripts.make_docs import filled
+from scripts.vllm_runs import RUNS, VERSIONS, printed, record_script, unpack
+from scripts.vllm_tables import changes_table, clients_table, home_of, path_table, way_table
+from tests.real_vllm import require_vllm
+from tracellm.probes.catalog.vllm import CATALOG
+from tracellm.probes.spec import path_of
+from tracellm.report.texts import Language
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+SAY = vllm_docs._SAY["en"]
+PAGE = ROOT / vllm_docs.PAGES["en"]
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kept recordings of both versions, and one of the same script on this engine."""
+    folder = tmp_path_factory.mktemp("vllm")
+    vllm_docs.record(folder)
+    return folder
+
+
+@pytest.mark.parametrize("lang", list(vllm_docs.PAGES))
+def test_pages_say_what_the_recordings_say(lang: Language, recordings: Path) -> None:
+    """All that a page shows of vLLM, and of the same script on this engine, is what the recordings say now."""
+    page = (ROOT / vllm_docs.PAGES[lang]).read_text(encoding="utf-8")
+    made = vllm_docs.blocks(lang, recordings)
+    assert all(f"<!-- made: {name} -->" in page for name in made)
+    assert filled(page, made) == page, f"{vllm_docs.PAGES[lang]} is stale: run `python -m scripts.vllm_docs`"
+
+
+def _calls(*traces: Trace) -> Iterator[Span]:
+    for trace in traces:
+        yield from (span for span in trace.spans if _function(span).startswith("vllm."))
+
+
+def _function(span: Span) -> str:
+    return str(span.attributes.get(names.CODE_FUNCTION, ""))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_recordings_have_what_the_catalog_has(version: str, recordings: Path) -> None:
+    """Every call of vLLM in the kept recordings is one that the catalog still names: else they are older than it."""
+    targets = [target for entry in CATALOG for target in entry.targets]
+    known = [target.replace(":", ".") for target in targets]
+    alone = {path_of(target) for target in targets}  # functions: known by name, wherever they were imported from
+    traces = [RunFolder.open(recordings / version / run).trace for run in RUNS]
+    found = {_function(span) for span in _calls(*traces)}
+    assert len(found) > 100
+    unknown = {
+        function
+        for function in found
+        if "<locals>" not in function  # what a decorator put in a method's place
+        and function.rpartition(".")[2] not in alone
+        and not any(fnmatchcase(function, target) for target in known)
+    }
+    assert not unknown, "record them anew: python -m scripts.vllm_runs"
+
+
+def test_the_documents_answers_are_on_the_page(recordings: Path) -> None:
+    """What the page's sentences say of both versions is so: clients by default and by switch, what was renamed."""
+    runs = {version: {run: RunFolder.open(recordings / version / run) for run in RUNS} for version in VERSIONS}
+    for of in runs.values():
+        rows = clients_table([("", run, of[run]) for run in RUNS], SAY, PAGE).splitlines()[2:]
+        clients = ["InprocClient", "SyncMPClient", "AsyncMPClient"]
+        assert [client in row for client, row in zip(clients, rows, strict=True)] == [True, True, True]
+    changed = changes_table({version: [one.trace for one in of.values()] for version, of in runs.items()}, SAY, PAGE)
+    assert "| another class | `Processor` | [`InputProcessor`]" in changed
+    for trace in (one.trace for of in runs.values() for one in of.values()):
+        assert any(_function(span).endswith(".sample_tokens") for span in trace.spans)
+    assert home_of("InputProcessor") == ROOT / "tracellm/engine/processor.py"
+    assert home_of("NoSuchClass") is None
+
+
+@pytest.fixture(scope="module")
+def at_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The version of the vLLM that is installed for tests, and the script run with it, in one process and in two."""
+    python, folder = require_vllm(), tmp_path_factory.mktemp("at-hand")
+    ask = [str(python), "-c", "from importlib.metadata import version; print(version('vllm'))"]
+    found = subprocess.run(ask, capture_output=True, encoding="utf-8", check=True).stdout
+    for run in ("in-process", "two-processes"):
+        record_script(python, folder, run)
+    return next(version for version in VERSIONS if found.startswith(version)), folder
+
+
+@pytest.mark.parametrize("run", ["in-process", "two-processes"])
+def test_the_vllm_at_hand_does_what_its_recording_says(run: str, at_hand: tuple[str, Path], tmp_path: Path) -> None:
+    """A run now prints the same, chooses the same client by the same rule, and gets to `step_fn` on the same path."""
+    version, folder = at_hand
+    unpack(version, tmp_path)
+    assert printed(folder / run) == printed(tmp_path / run)
+    kept, now = RunFolder.open(tmp_path / run), RunFolder.open(folder / run)
+    assert clients_table([("", "", now)], SAY, PAGE) == clients_table([("", "", kept)], SAY, PAGE)
+    if run == "in-process":
+        assert path_table({"": now.trace}, SAY, PAGE) == path_table({"": kept.trace}, SAY, PAGE)
+        assert {_function(span) for span in _calls(now.trace)} == {_function(span) for span in _calls(kept.trace)}
+    else:
+        for found in (("SyncMPClient.get_output",), vllm_docs._EXECUTORS):
+            assert way_table({"": now.trace}, found, SAY, PAGE) == way_table({"": kept.trace}, found, SAY, PAGE)
