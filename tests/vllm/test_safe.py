@@ -1,5 +1,5 @@
-"""What must not happen to a program in which vLLM's functions are wrapped: broken runs, calls told twice or of one class
-under two names, memory that grows."""
+"""What must not happen to a program in which vLLM's functions are wrapped: broken runs, calls told twice, a class under
+two names, memory that grows."""
 
 import importlib
 import sys
