@@ -1,6 +1,7 @@
 """What is concluded of a real vLLM's step from its objects, without a vLLM: reasons, tokens, what is compiled."""
 
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -11,7 +12,7 @@ import pytest
 
 from tests.probes.tracing import record
 from tracellm.probes.catalog.vllm import CATALOG
-from tracellm.probes.catalog.vllm.schedule import give_schedule
+from tracellm.probes.catalog.vllm.schedule import _in_order, give_schedule
 from tracellm.probes.session import Recording
 from tracellm.trace.model import Trace
 
@@ -122,6 +123,24 @@ def test_states_that_requests_wait_in():
         "b": "remote_kvs",
         "c": "waiting_for_godot",
     }
+
+
+def test_a_queue_by_priority_is_read_in_its_order():
+    """A heap is sorted, which takes a fraction of the time of taking one off after the other, and is left as it is."""
+
+    class Queue:
+        def __init__(self, heap: list[Any]) -> None:
+            self._heap = heap
+
+        def __iter__(self) -> Iterator[Any]:
+            raise AssertionError("taken off one by one")
+
+    ranks = [(0, 2.0, "c"), (1, 1.0, "a"), (0, 3.0, "b")]
+    requests = [SimpleNamespace(priority=rank, arrival_time=at, request_id=name) for rank, at, name in ranks]
+    as_in_0_11 = [(one.priority, one.arrival_time, one) for one in requests]
+    for heap in (requests, as_in_0_11):
+        assert [one.request_id for one in _in_order(Queue([*heap]))] == ["c", "b", "a"]
+    assert list(_in_order(deque(requests))) == requests
 
 
 def test_requests_that_come_back_as_new():
