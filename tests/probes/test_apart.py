@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,7 +38,9 @@ def desk_of(recording: Recording) -> Courier:
 
 def group_of(recording: Recording) -> int:
     """The process group of the process that writes."""
-    return desk_of(recording)._process.pid
+    process = desk_of(recording)._process
+    assert process is not None
+    return process.pid
 
 
 def is_there(group: int) -> bool:
@@ -193,3 +196,105 @@ def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [problem] = recording.stats["problems"]
     assert problem == "the recording cannot be written (No space left on device): part of this run is not recorded"
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 1
+
+
+@pytest.mark.parametrize("executable", [None, "/nonexistent/python", shutil.which("true")])
+def test_where_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: str | None):
+    """The recorded process writes itself, says so, and nothing is missing; no records are left in files."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", executable)
+        recording = Recording(tmp_path)
+        recording.start()
+    for number in range(300):
+        work(number)
+    while desk_of(recording)._own is None:
+        time.sleep(0.02)
+    work(300)
+    recording.stop()
+    [problem] = recording.stats["problems"]
+    assert problem.startswith("no process could be started to write this recording")
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 301
+    assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]
+
+
+def run(program: str, folder: Path, executable: str = sys.executable) -> None:
+    """Run a program, which has `work` to do,."""
+    begin = f"""
+import os, sys
+sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from tracellm import probe
+from tracellm.probes.session import Recording
+folder = Path({str(folder)!r})
+@probe
+def work(number): pass
+"""
+    done = subprocess.run([executable, "-I", "-c", begin + program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_finds_what_the_program_finds(tmp_path: Path):
+    """Where packages are found only through what the program has added to sys.path, so they are there."""
+    program = "with Recording(folder) as recording: work(1)\nassert recording.stats['problems'] == []"
+    run(program, tmp_path, executable=sys._base_executable)  # type: ignore[attr-defined]
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 1
+
+
+WAITS = """
+with Recording(folder):
+    child = os.fork()
+    if not child: os._exit(7)
+    assert os.wait()[0] == child
+"""
+
+
+def test_a_program_that_waits_for_any_child(tmp_path: Path):
+    """It finds none that it has not started."""
+    run(WAITS, tmp_path)
+
+
+FORKS_IN_C = """
+import ctypes, signal, time
+with Recording(folder) as recording:
+    child = ctypes.PyDLL(None).fork()
+    if not child:
+        time.sleep(20)
+        os._exit(0)
+    work(1)
+assert recording.stats["problems"] == []
+assert os.waitpid(child, os.WNOHANG) == (0, 0), "waited for the fork"
+os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_a_fork_that_python_knows_nothing_of(tmp_path: Path):
+    """The end of a recording does not wait for a process that was forked in C, though it has inherited all pipes."""
+    run(FORKS_IN_C, tmp_path)
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 1
+
+
+CLOSES_ALL = """
+import time
+recording = Recording(folder)
+recording.start()
+work(1)
+while recording._desk.told().get("spans", 0) < 1: time.sleep(0.02)
+os.closerange(3, 1024)
+own = [open(folder / f"own-{number}", "w+") for number in range(20)]
+while recording._desk._own is None: time.sleep(0.02)
+work(2)
+recording.stop()
+for file in own:
+    file.seek(0)
+    assert file.read() == ""
+    file.write("mine")
+    file.close()
+assert "the program closed the files of its recording" in " ".join(recording.stats["problems"])
+"""
+
+
+def test_a_program_that_closes_all_files(tmp_path: Path):
+    """As daemons do: what it opens then, under the same numbers, is left alone, and recording goes on."""
+    run(CLOSES_ALL, tmp_path)
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 2
+    assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]

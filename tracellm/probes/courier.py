@@ -6,6 +6,7 @@ write, so a program that is killed loses no more than what it had not packed. It
 with all its children, and their children.
 """
 
+import errno
 import os
 import pickle
 import struct
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.probes.build import Builder
-from tracellm.probes.desk import AnyDesk, AnyRecord, Desk, Pause
+from tracellm.probes.descriptor import Descriptor
+from tracellm.probes.desk import AnyDesk, AnyRecord, Desk, Pause, no_pause
 from tracellm.probes.effort import Effort
 from tracellm.probes.listeners import Listeners
-from tracellm.probes.parcel import Packer
-from tracellm.probes.spool import SpoolWriter
+from tracellm.probes.parcel import Packer, Unpacker
+from tracellm.probes.spool import SpoolReader, SpoolWriter
 from tracellm.probes.state import Made, Open, Record
 from tracellm.trace.model import Process
 
@@ -31,15 +33,23 @@ _CODE = """
 import os, sys
 if os.fork():
     os._exit(0)
-sys.path[:0] = [sys.argv[1]]
+own, others, *spool = sys.argv[1:]
+sys.path[:0] = [own]
+sys.path += [one for one in others.split(os.pathsep) if one and one not in sys.path]
 from tracellm.probes.desk_process import main
-main(*sys.argv[2:])
+main(*spool)
 """
 
 SIZE = struct.Struct("<I")
 """The size of each answer, which stands before it."""
 
 _AT_ONCE = 4  # records are packed in the time that it takes to make a span of one
+
+_LONGEST_START_SECONDS = 10.0
+
+_NOT_STARTED = "no process could be started to write this recording, so the recorded one did, and took longer for it"
+_KILLED = "the process that wrote this recording was killed: what it had not written yet is missing"
+_CLOSED = "the program closed the files of its recording: what it did just then is missing"
 
 _SET_PIPE_SIZE, _PIPE_SIZE = 1031, 1 << 20  # of Linux: so many bytes of answers may wait until they are read
 
@@ -50,7 +60,7 @@ class Courier:
     `locks` are open files whose locks the other process is to hold, too, for as long as it writes.
 
     Raises:
-        OSError: no process can be started.
+        OSError: the folder cannot be written.
     """
 
     def __init__(
@@ -76,13 +86,27 @@ class Courier:
         self._answers = bytearray()
         file.parent.mkdir(parents=True, exist_ok=True)
         self._spool = SpoolWriter(file.parent, file.stem)
+        self._read_spool = lambda: SpoolReader(file.parent, file.stem)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipes: list[Descriptor] = []
         ears = (listeners.names,) if listeners else ()
         told = str(file), process, builder.described(), ears, version, ring
         self._spool.write(self._packer.pack("begin", *told))
+        try:
+            self._start(str(file.parent), file.stem, locks=locks)
+        except OSError as error:
+            self._do_without(f"{_NOT_STARTED} ({error.strerror})")
+            self._spool.remove()
+
+    def _start(self, *spool: str, locks: Sequence[int]) -> None:
+        if not sys.executable:
+            raise OSError(errno.ENOENT, "sys.executable is not set")
+        own = str(Path(__file__).parents[2])  # where this package is; the script's own folder comes last
+        others = os.pathsep.join(one for one in sys.path if os.path.isabs(one))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TRACELLM_")}
-        self._process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             # Isolated: what is set up to watch the user's program must not watch this one.
-            [sys.executable, "-I", "-c", _CODE, str(Path(__file__).parents[2]), str(file.parent), file.stem],
+            [sys.executable, "-I", "-c", _CODE, own, others, *spool],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -90,16 +114,25 @@ class Courier:
             pass_fds=locks,
             start_new_session=True,  # Ctrl-C is meant for the run, which then ends this
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._wakes, self._hears = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._wakes, False)
-        os.set_blocking(self._hears, False)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:  # these would close their numbers whosever they are by then
+            self._pipes = [Descriptor(os.dup(one.fileno())) for one in (process.stdin, process.stdout)]
+        self._wakes, self._hears = self._pipes
+        os.set_blocking(self._wakes.number, False)
+        os.set_blocking(self._hears.number, False)
         if sys.platform == "linux":
             import fcntl
 
             with suppress(OSError):
-                fcntl.fcntl(self._hears, _SET_PIPE_SIZE, _PIPE_SIZE)
+                fcntl.fcntl(self._hears.number, _SET_PIPE_SIZE, _PIPE_SIZE)
+
+    def wait_for_start(self) -> None:
+        """Until the only child has ended that this process has for it: a program that waits for any child of its own
+        must not find it."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LONGEST_START_SECONDS)
 
     @property
     def let_go(self) -> int:
@@ -127,10 +160,14 @@ class Courier:
             self._own.look(lasting)
             return
         self._send(self._packer.pack("look", self._packer.sendable_calls(lasting)))
-        with suppress(BlockingIOError, BrokenPipeError):  # it has much to do, and will look; or it is no more
-            os.write(self._wakes, b".")
-        if not self._hear():
-            self._go_on_alone()
+        assert self._process is not None
+        self._process.poll()
+        try:
+            self._wake()
+            if not self._hear():
+                self._go_on_alone()
+        except OSError:
+            self._do_without(_CLOSED)
 
     def end(self, ended: int, last: Record | None, under_way: Mapping[int, Open | Made]) -> None:
         """Send that this is the end, and wait until all is written."""
@@ -142,21 +179,23 @@ class Courier:
                 self._tell("it was interrupted while the last spans were being written: some may be missing here")
                 self.forget()
                 return
+            except OSError:
+                self._do_without(_CLOSED)
             if self._said.get("ended"):
                 self.forget()
                 return
-            self._go_on_alone()
+            if self._own is None:
+                self._go_on_alone()
         assert self._own is not None
         self._own.end(ended, last, under_way)
 
     def forget(self) -> None:
         """Leave the other process alone; also for a fork of this one, which is not the one to end it."""
         self._spool.close()
-        self._process.returncode = self._process.poll() or 0  # else its end would be waited for
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        if self._process is not None:
+            self._process.returncode = self._process.poll() or 0  # else its end would be waited for
+        for pipe in self._pipes:
+            pipe.close()
 
     def _send(self, message: bytes) -> None:
         try:
@@ -165,11 +204,16 @@ class Courier:
             self._packer.forget_probes()
             self._tell(f"the recording cannot be written ({error.strerror}): part of this run is not recorded")
 
+    def _wake(self) -> None:
+        """Have all that was sent read."""
+        with suppress(BlockingIOError, BrokenPipeError):  # it has much to do, and will look; or it is no more
+            os.write(self._wakes.number, b".")
+
     def _hear(self) -> bool:
         """Read what the desk has said; False when it will say nothing more."""
         goes_on = True
         with suppress(BlockingIOError):
-            while part := os.read(self._hears, _PIPE_SIZE):
+            while part := os.read(self._hears.number, _PIPE_SIZE):
                 self._answers += part
             goes_on = False
         begin = 0
@@ -186,24 +230,41 @@ class Courier:
     def _hear_one(self, answer: bytes) -> None:
         spans, said = pickle.loads(answer)
         self._listeners.hear(spans)
-        if said is not None:
-            self._said = said
-            self._mistakes += [one for one in said["mistakes"] if one not in self._mistakes]
-            for problem in said["problems"]:
-                self._tell(problem)
+        self._said = said
+        self._mistakes += [one for one in said["mistakes"] if one not in self._mistakes]
+        for problem in said["problems"]:
+            self._tell(problem)
 
     def _wait_for_end(self) -> None:
-        assert self._process.stdin is not None
         self._spool.close()
-        with suppress(OSError):
-            self._process.stdin.close()
-        os.set_blocking(self._hears, True)
+        self._wake()  # its stdin may not end: a fork that was made in C has it, too
+        self._wakes.close()
+        os.set_blocking(self._hears.number, True)
         self._hear()
+        assert self._process is not None
         self._process.wait()
 
     def _go_on_alone(self) -> None:
-        """The other process was killed, or has failed: what comes now is written by this one."""
-        self._tell("the process that wrote this recording was killed: what it had not written yet is missing")
+        """The other process is no more. What it has not begun to read is written by this one, as is what comes now."""
+        try:
+            spool = self._read_spool()
+        except OSError:
+            self._do_without(_KILLED)
+            self._spool.remove()
+            return
+        own = self._do_without(_NOT_STARTED)
+        unpacker = Unpacker(self._mistakes)
+        for message in iter(spool.read, None):
+            kind, *content = unpacker.unpack(message)
+            if kind == "take":
+                own.take(content[0], no_pause)
+        spool.close()
+        self._spool.remove()
+
+    def _do_without(self, problem: str) -> AnyDesk:
+        """What comes now is written by this process."""
+        self._tell(problem)
         self.forget()
         self._own = self._at_hand()
         self._own.effort = self.effort
+        return self._own

@@ -48,7 +48,11 @@ class _Ear:
 
 
 class _Clerk:
-    """Does what messages say; `answers` is where to tell of it."""
+    """Does what messages say; `answers` is where to tell of it.
+
+    Attributes:
+        has_ended: the recording has, and all of it is written.
+    """
 
     def __init__(self, answers: BinaryIO) -> None:
         self._answers: BinaryIO | None = answers
@@ -57,7 +61,7 @@ class _Clerk:
         self._unpacker = Unpacker(self._mistakes)
         self._ears: list[_Ear] = []
         self._said: dict[str, Any] = {}
-        self._ended = False
+        self.has_ended = False
         self._before = time.process_time()  # to start Python takes more than most runs have to write
 
     def do(self, message: bytes) -> None:
@@ -70,7 +74,7 @@ class _Clerk:
 
     def end(self) -> None:
         """There will be no other message."""
-        if not self._ended:
+        if not self.has_ended:
             self._desk.cut_off()
 
     def answer(self) -> None:
@@ -82,10 +86,10 @@ class _Clerk:
             **self._desk.told(),
             "let_go": self._desk.let_go,
             "seconds": time.process_time() - self._before,
-            "ended": self._ended,
+            "ended": self.has_ended,
         }
         said |= {"mistakes": [*self._mistakes], "problems": [*self._problems]}
-        if self._answers is None or (not heard and said["spans"] == self._said.get("spans") and not self._ended):
+        if self._answers is None or (not heard and said["spans"] == self._said.get("spans") and not self.has_ended):
             return
         self._said = said
         content = pickle.dumps((heard, said), 5)
@@ -117,7 +121,7 @@ class _Clerk:
 
     def _end(self, ended: int, last: Any, under_way: dict[int, Any]) -> None:
         self._desk.end(ended, last, under_way)
-        self._ended = True
+        self.has_ended = True
 
     def _tell(self, problem: str) -> None:
         if problem not in self._problems:
@@ -125,12 +129,12 @@ class _Clerk:
 
 
 def main(folder: str, name: str) -> None:
-    """The process's life: until its stdin ends, and all that is in the spool of this name is done."""
+    """The process's life: until the recording or its stdin ends, and all that is in the spool of this name is done."""
     with suppress(OSError, AttributeError):
         os.nice(_LOWEST_PRIORITY)
     spool, clerk = SpoolReader(Path(folder), name), _Clerk(sys.stdout.buffer)
     goes_on = True
-    while goes_on:
+    while goes_on and not clerk.has_ended:
         goes_on = bool(os.read(sys.stdin.fileno(), _READ))
         while (message := spool.read()) is not None:
             clerk.do(message)

@@ -188,6 +188,8 @@ class Recording:
         if self._parent is None:
             state.open[self._root] = (self._script_probe, 0, None, None, self._started)
         state.append = self._writer.buffer.append
+        if isinstance(self._desk, Courier):
+            self._desk.wait_for_start()
 
     def stop(self, error: BaseException | None = None) -> None:
         """End the recording: take off the probes and write all that was recorded, in every process that records.

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tracellm.probes.descriptor import Descriptor
+
 __all__ = ["SpoolReader", "SpoolWriter"]
 
 _SIZE = struct.Struct("<I")  # of the message that follows; 0: the next file goes on
@@ -32,7 +34,7 @@ class SpoolWriter:
         self._folder, self._name = folder, name
         self._number = self._written = 0
         self._torn = b""  # the end of what could be written in part only: nothing may come before it
-        self._following: int | None = None
+        self._following: Descriptor | None = None
         self._descriptor = self._open(0)
 
     def write(self, message: bytes) -> None:
@@ -52,8 +54,7 @@ class SpoolWriter:
         """There will be no other message."""
         for descriptor in (self._descriptor, self._following):
             if descriptor is not None:
-                with suppress(OSError):
-                    os.close(descriptor)
+                descriptor.close()
 
     def remove(self) -> None:
         """Close it; nobody will read what was not read yet."""
@@ -70,18 +71,18 @@ class SpoolWriter:
                 return
             self._torn += _SIZE.pack(0)
         self._finish()
-        os.close(self._descriptor)
+        self._descriptor.close()
         self._descriptor, self._following = self._following, None
         self._number += 1
         self._written = 0
 
-    def _open(self, number: int) -> int:
+    def _open(self, number: int) -> Descriptor:
         file = _file(self._folder, self._name, number)
-        return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return Descriptor(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600))
 
     def _finish(self) -> None:
         while self._torn:
-            done = os.write(self._descriptor, self._torn)
+            done = os.write(self._descriptor.number, self._torn)
             self._torn = self._torn[done:]
             self._written += done
 
