@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tracellm.probes.brief import arguments_and_result
 from tracellm.probes.build import Builder
-from tracellm.probes.catalog.step import _candidates
+from tracellm.probes.catalog.step_span import told_candidates
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import remember
 from tracellm.probes.listeners import Listeners
@@ -161,9 +161,9 @@ def test_memory_of_a_scribe_is_bounded():
 def test_candidates_of_rows_without_a_number_are_told():
     """Where the logits held no number, and where a token is half a character, the likeliest tokens are JSON as well."""
     sampled = ([[0.12345678, float("nan")], [1.0]], None, [[5, 6], [7]])
-    first, second = _candidates(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
+    first, second = told_candidates(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
     assert json.loads(first)[0] == [5, "a", 0.123457]
     assert json.loads(second) == [[7, "\ud800", 1.0]]
     sampled = ([[0.5], [0.25]], None, [[5], [6]])
-    assert _candidates(sampled, {5: "]],[[", 6: "b"}.__getitem__) == ['[[5,"]],[[",0.5]]', '[[6,"b",0.25]]']
-    assert _candidates(([[0.12345678]], None, [[5]]), None) == ['[[5,"",0.123457]]']
+    assert told_candidates(sampled, {5: "]],[[", 6: "b"}.__getitem__) == ['[[5,"]],[[",0.5]]', '[[6,"b",0.25]]']
+    assert told_candidates(([[0.12345678]], None, [[5]]), None) == ['[[5,"",0.123457]]']
