@@ -103,6 +103,18 @@ def test_a_ring_that_is_never_full(tmp_path: Path):
     assert len(list((tmp_path / "trace").iterdir())) == 1
 
 
+def test_a_file_that_is_there_already(tmp_path: Path):
+    """A second recording of a process into one folder keeps its own last spans, whatever the first has left there."""
+    for calls in (5, 27, 27):
+        with Recording(tmp_path, catalog=(), ring=20) as recording:
+            outer(calls)
+    assert recording.stats["problems"] == []
+    run = RunFolder.open(tmp_path)
+    assert {problem.code for problem in run.problems} == {"manifest_missing"}
+    work_spans = run.trace.named("work")[-18:]
+    assert [span.attributes["tracellm.arguments"] for span in work_spans] == [[f"x={i}"] for i in range(9, 27)]
+
+
 def test_calls_that_outlive_a_ring_are_told(tmp_path: Path):
     """A call that has not returned when the recording ends is in what is kept, though it was told of long before."""
     entered, leave = threading.Event(), threading.Event()

@@ -18,8 +18,12 @@ __all__ = ["RingFile", "set_aside"]
 
 @dataclass(slots=True)
 class _Lines:
-    """What one of the files holds: of each line its bytes and how many spans of calls that ended; and these in all."""
+    """What one of the files holds: of each line its bytes and how many spans of calls that ended; and these in all.
 
+    Before them it may have `begin` bytes of an earlier recording, or of a process that was killed.
+    """
+
+    begin: int = 0
     kept: list[tuple[int, int]] = field(default_factory=list)
     spans: int = 0
 
@@ -35,7 +39,7 @@ class RingFile(TraceFile):
         self._most = most
         self._begun_anew = begun_anew
         self._set_aside = set_aside(path)
-        self._aside, self._own = _Lines(), _Lines()
+        self._aside, self._own = _Lines(), _Lines(path.stat().st_size if path.exists() else 0)
         self._settled = False
 
     def write(self, lines: Sequence[Line]) -> None:
@@ -87,6 +91,7 @@ class RingFile(TraceFile):
             if not lines.kept:
                 continue
             with file.open("rb") as stream:
+                stream.seek(lines.begin)
                 for size, spans in lines.kept:
                     line = stream.read(size)
                     if spans > surplus:
