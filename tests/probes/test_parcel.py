@@ -18,7 +18,7 @@ from tracellm.probes.parcel import Packer, Unpacker
 from tracellm.probes.scribe import Scribe, Written
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Place, Told
+from tracellm.probes.state import Made, Place, Told
 from tracellm.trace.names import ARGUMENTS, RESULT
 from tracellm.trace.run_folder import RunFolder
 
@@ -131,6 +131,17 @@ def test_facts_that_cannot_be_sent_are_told_here():
     arrived = through([good, bad])
     assert (arrived[0][8], arrived[1][8]) == ((1, 2), ({ARGUMENTS: ["first=odd"], RESULT: "3"}, {}))
     assert texts(arrived) == texts([good, bad])
+
+
+def test_a_span_under_way_that_cannot_be_told_now():
+    """Others are; a user's span may be changing just when it is looked at."""
+
+    def make(builder: Any) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    kind = Probe("call", "step")
+    calls: dict[int, Any] = {8: Made(make, 8), 9: (kind, 7, None, None, 1)}
+    assert list(Packer(made(), told).sendable_calls(calls)) == [9]
 
 
 def test_what_users_told_of_a_call_is_told_in_plain_data():

@@ -9,6 +9,7 @@ users' own, and whatever has objects in it that another process has no use for.
 import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -68,11 +69,12 @@ class Packer:
         self._probes.clear()
 
     def sendable_calls(self, calls: Mapping[int, Open | Made]) -> dict[int, Open | Made]:
-        """Calls under way, as they can be sent."""
-        return {
-            number: self._made(one) if isinstance(one, Made) else (self._sent(one[0]), *one[1:])
-            for number, one in calls.items()
-        }
+        """Calls under way, as they can be sent; not those of users' spans that are just being changed."""
+        sendable: dict[int, Open | Made] = {}
+        for number, one in calls.items():
+            with suppress(Exception):  # the next time, or when it ends
+                sendable[number] = self._made(one) if isinstance(one, Made) else (self._sent(one[0]), *one[1:])
+        return sendable
 
     def _sendable(self, record: AnyRecord) -> AnyRecord | None:
         try:
