@@ -7,8 +7,8 @@ knows nothing of this; where an entry and the engine disagree, a test fails.
 - `processes.py`: the engine core in a process of its own, and what is said to it;
 - `server.py`: the asynchronous engine, and the OpenAI server before it;
 - `request.py`: from the user's line to the scheduler's queue; `outputs.py`: what comes back, and the request's end;
-- `step.py`: one engine step, its scheduling and its outputs;
-- `runner.py`: the model runner; `sampling.py`: the sampler, and what it is asked for;
+- `step.py`: one engine step, its scheduling and its outputs; `step_span.py`: what is told of it on its span;
+- `runner.py`: the model runner; `sampling.py`: the sampler; `asked.py`: what it is asked for;
 - `model.py`: models and layers;
 - `kernels.py`: the operations;
 - `vllm/`: the same of a real vLLM, in files of the same names.

@@ -10,10 +10,10 @@ from typing import Any
 
 from tracellm.probes.brief import brief, written
 from tracellm.probes.caller import caller, caller_attributes
+from tracellm.probes.catalog.asked import changed_parameters
 from tracellm.probes.catalog.helpers import argument, called_by, capture_engine, inherited, learn_engine, plain
 from tracellm.probes.catalog.lives import ADDED, ARRIVES, give_place
 from tracellm.probes.catalog.outputs import outputs_of
-from tracellm.probes.catalog.sampling import changed_parameters
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.probes.traceparent import HEADER, parse

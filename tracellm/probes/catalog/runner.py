@@ -9,8 +9,9 @@ from typing import Any
 from weakref import ref
 
 from tracellm.probes.brief import brief, write
+from tracellm.probes.catalog.asked import Asked, asked_of
 from tracellm.probes.catalog.helpers import argument, plain
-from tracellm.probes.catalog.sampling import Asked, asked_of, chances
+from tracellm.probes.catalog.sampling import chances
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names

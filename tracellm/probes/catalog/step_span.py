@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from tracellm.probes.catalog.asked import processors_of
 from tracellm.probes.catalog.runner import sampled_attributes, to_millionths
-from tracellm.probes.catalog.sampling import Likeliest, processors_of, token_ids
+from tracellm.probes.catalog.sampling import Likeliest, token_ids
 from tracellm.probes.ledger import Ledger
 from tracellm.trace import names
 from tracellm.trace.model import Span

@@ -15,10 +15,10 @@ from typing import Any
 
 from tracellm.probes.brief import brief
 from tracellm.probes.catalog import request as ours
+from tracellm.probes.catalog.asked import changed_parameters
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.lives import ADDED, ARRIVES
 from tracellm.probes.catalog.request import begin_life, submission
-from tracellm.probes.catalog.sampling import changed_parameters
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
 from tracellm.probes.catalog.vllm.entries import at, like, plain, users_line
 from tracellm.probes.catalog.vllm.lives import callers_name, give_place, own_stops, place_given

@@ -13,8 +13,9 @@ from typing import Any
 
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog import runner as ours
+from tracellm.probes.catalog.asked import asked_of
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.sampling import asked_of, likeliest
+from tracellm.probes.catalog.sampling import likeliest
 from tracellm.probes.catalog.vllm.entries import heirs, like
 from tracellm.probes.catalog.vllm.sampling import acts_on_logits
 from tracellm.probes.catalog.vllm.step import STEPS
