@@ -217,8 +217,8 @@ def test_where_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.Mon
     assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]
 
 
-def run(program: str, folder: Path, executable: str = sys.executable) -> None:
-    """Run a program, which has `work` to do,."""
+def run(program: str, folder: Path, executable: str = sys.executable) -> str:
+    """What a program says, which has `work` to do."""
     begin = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}
@@ -231,6 +231,7 @@ def work(number): pass
 """
     done = subprocess.run([executable, "-I", "-c", begin + program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def test_it_finds_what_the_program_finds(tmp_path: Path):
@@ -298,3 +299,25 @@ def test_a_program_that_closes_all_files(tmp_path: Path):
     run(CLOSES_ALL, tmp_path)
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 2
     assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]
+
+
+FORKS_WITH_A_FULL_DISK = """
+from tracellm.probes.spool import SpoolWriter
+from tracellm.probes.state import state
+with Recording(folder):
+    def refuse(spool): raise OSError(28, "No space left on device")
+    write, SpoolWriter._finish = SpoolWriter._finish, refuse
+    sys.stderr = sys.stdout
+    child = os.fork()
+    if not child:
+        work(1)
+        sys.exit(3 if state.append is None else 4)
+    SpoolWriter._finish = write
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+"""
+
+
+def test_a_fork_that_cannot_be_recorded(tmp_path: Path):
+    """It says so in a line, and goes on without collecting records for nobody."""
+    said = run(FORKS_WITH_A_FULL_DISK, tmp_path)
+    assert said == "tracellm: what the process child does is not recorded: [Errno 28] No space left on device\n"

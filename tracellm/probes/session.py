@@ -345,8 +345,13 @@ class Recording:
 
 
 def _after_fork() -> None:
+    global _active
     if _active is not None:
-        _active._continue_in_child()
+        try:
+            _active._continue_in_child()
+        except OSError as error:
+            print(f"tracellm: what the process {_active._name} does is not recorded: {error}", file=sys.stderr)  # noqa: T201
+            _active = state.append = None
 
 
 if hasattr(os, "register_at_fork"):
