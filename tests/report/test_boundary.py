@@ -7,8 +7,9 @@ import pytest
 from tests.report.processes import served, sync_run
 from tests.report.synthetic import HOSTILE, a_run, a_run_folder
 from tracellm.report.calltree import calltree
-from tracellm.report.crossings import crossings, processes
+from tracellm.report.crossings import ProcessFacts, crossings, processes
 from tracellm.report.html import report_html
+from tracellm.report.html.boundary_view import _process
 from tracellm.report.steps import steps_table
 from tracellm.report.texts import LANGUAGES
 from tracellm.trace import names
@@ -143,3 +144,17 @@ def test_hostile_processes_threads_and_messages_stay_text():
     assert "<script>document" not in source
     assert "<svg onload" not in source
     assert "<img" not in source
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "role"),
+    [
+        ("main", 0, "front half"),
+        ("main", 3, "engine core"),
+        ("EngineCore", 0, "engine core"),
+        ("VllmWorker-0", 0, "worker"),
+    ],
+)
+def test_a_process_is_told_by_what_it_is(name: str, steps: int, role: str):
+    """Who made steps is the engine core; where none was recorded, as of a vLLM whose start failed, the name says it."""
+    assert role in _process(ProcessFacts(name, 1, (), 5, steps), "en")["role"]

@@ -32,7 +32,6 @@ def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
 
 
 def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
-    role = "engine" if one.steps else "client"
     shown, more = clip(one.threads, _MOST_THREADS)
     threads = [text(lang, "html.boundary.main_thread"), *map(visible, shown)]
     if more:
@@ -40,10 +39,17 @@ def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
     return {
         "name": visible(one.name),
         "pid": str(one.pid),
-        "role": text(lang, f"html.boundary.role.{role}"),
+        "role": text(lang, f"html.boundary.role.{_role(one)}"),
         "threads": text(lang, "step.comma").join(threads),
         "calls": f"{one.calls:,}",
     }
+
+
+def _role(one: ProcessFacts) -> str:
+    """What the process is in the engine: known by its steps, or where none was recorded by its name, as vLLM has it."""
+    if one.steps or one.name.startswith("EngineCore"):
+        return "engine"
+    return "worker" if one.name.startswith(("VllmWorker", "Worker")) else "client"
 
 
 def _crossing(one: Crossing, lang: str) -> dict[str, str]:
