@@ -43,14 +43,20 @@ def group_of(recording: Recording) -> int:
     return process.pid
 
 
-def is_there(group: int) -> bool:
-    """Does a process of this group run? One that has ended may be there still, if nobody has asked how it ended."""
-    for file in Path("/proc").glob("[0-9]*/stat"):
+def members(group: int) -> list[Path]:
+    """What Linux tells of processes of this group that run; some that have ended may be there still."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            state, _, its_group = file.read_text().rpartition(")")[2].split()[:3]
+            state, _, its_group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
             if int(its_group) == group and state != "Z":
-                return True
-    return False
+                found.append(folder)
+    return found
+
+
+def is_there(group: int) -> bool:
+    """Does a process of this group run?"""
+    return bool(members(group))
 
 
 def wait_for(recording: Recording, calls: int) -> None:
@@ -70,6 +76,17 @@ def test_another_process_writes(tmp_path: Path):
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 1000
     assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]
     assert not is_there(other)
+
+
+def test_it_takes_what_others_leave(tmp_path: Path):
+    """It has the lowest priority, among all processes also where Linux shares out processors among sessions."""
+    with Recording(tmp_path) as recording:
+        work(1)
+        wait_for(recording, 1)
+        [folder] = members(group_of(recording))
+        assert os.getpriority(os.PRIO_PROCESS, int(folder.name)) == 19
+        with suppress(FileNotFoundError):
+            assert (folder / "autogroup").read_text().endswith("nice 19\n")
 
 
 def test_its_cost_is_told_apart(tmp_path: Path):

@@ -130,8 +130,7 @@ class _Clerk:
 
 def main(folder: str, name: str) -> None:
     """The process's life: until the recording or its stdin ends, and all that is in the spool of this name is done."""
-    with suppress(OSError, AttributeError):
-        os.nice(_LOWEST_PRIORITY)
+    _be_modest()
     spool, clerk = SpoolReader(Path(folder), name), _Clerk(sys.stdout.buffer)
     goes_on = True
     while goes_on and not clerk.has_ended:
@@ -141,3 +140,10 @@ def main(folder: str, name: str) -> None:
     clerk.end()
     clerk.answer()
     spool.close()
+
+
+def _be_modest() -> None:
+    with suppress(OSError):
+        os.nice(_LOWEST_PRIORITY)
+    with suppress(OSError):  # Linux may share out processors among sessions first: within its own this is alone
+        Path("/proc/self/autogroup").write_text(str(_LOWEST_PRIORITY), encoding="ascii")
