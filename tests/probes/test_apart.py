@@ -78,17 +78,6 @@ def test_another_process_writes(tmp_path: Path):
     assert not is_there(other)
 
 
-def test_it_takes_what_others_leave(tmp_path: Path):
-    """It has the lowest priority, among all processes also where Linux shares out processors among sessions."""
-    with Recording(tmp_path) as recording:
-        work(1)
-        wait_for(recording, 1)
-        [folder] = members(group_of(recording))
-        assert os.getpriority(os.PRIO_PROCESS, int(folder.name)) == 19
-        with suppress(FileNotFoundError):
-            assert (folder / "autogroup").read_text().endswith("nice 19\n")
-
-
 def test_its_cost_is_told_apart(tmp_path: Path):
     """What the other process spent is told, and beside it what was spent here."""
     with Recording(tmp_path) as recording:

@@ -130,7 +130,8 @@ class _Clerk:
 
 def main(folder: str, name: str) -> None:
     """The process's life: until the recording or its stdin ends, and all that is in the spool of this name is done."""
-    _be_modest()
+    with suppress(OSError):
+        os.nice(_LOWEST_PRIORITY)
     spool, clerk = SpoolReader(Path(folder), name), _Clerk(sys.stdout.buffer)
     goes_on = True
     while goes_on and not clerk.has_ended:
@@ -140,10 +141,3 @@ def main(folder: str, name: str) -> None:
     clerk.end()
     clerk.answer()
     spool.close()
-
-
-def _be_modest() -> None:
-    with suppress(OSError):
-        os.nice(_LOWEST_PRIORITY)
-    with suppress(OSError):  # Linux may share out processors among sessions first: within its own this is alone
-        Path("/proc/self/autogroup").write_text(str(_LOWEST_PRIORITY), encoding="ascii")
