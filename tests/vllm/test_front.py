@@ -16,6 +16,7 @@ from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.probes.catalog.vllm import CATALOG, loading, startup
 from tracellm.probes.catalog.vllm.lives import HEADER
+from tracellm.probes.errors import is_an_end
 from tracellm.report.console.boxes import client_rows
 from tracellm.report.facts import client_choice
 from tracellm.trace import names
@@ -279,3 +280,11 @@ def test_a_class_in_another_module_is_the_same_class() -> None:
         ("LLM.add", 1, 0),
         ("LLM.add", 0, 1),
     ]
+
+
+def test_a_worker_that_is_told_to_stop_has_not_failed() -> None:
+    """vLLM ends a worker's loop with an exception of its own: an end in a loop, and an error anywhere else."""
+    told = RuntimeError("cancelled")
+    assert is_an_end(told, loop=True)
+    assert not is_an_end(told)
+    assert not is_an_end(RuntimeError("out of memory"), loop=True)

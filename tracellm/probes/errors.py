@@ -45,6 +45,8 @@ def is_an_end(error: BaseException, loop: bool = False) -> bool:
     """Does this exception say only that it is time to end: exit status 0, or a loop that is told to stop?"""
     if isinstance(error, SystemExit):
         return error.code in (None, 0)
+    if type(error) is RuntimeError:  # vLLM's shared memory says so to a worker that waits there
+        return loop and error.args == ("cancelled",)
     return loop and type(error).__name__ in ("CancelledError", "GeneratorExit")
 
 

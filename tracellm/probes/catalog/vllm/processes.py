@@ -86,6 +86,8 @@ ENTRIES = (
     *plain("request", _CORE, "EngineCoreProc.process_input_sockets", loop=True),
     *plain("request", _CORE, "EngineCoreProc.process_output_sockets", loop=True),
     *plain("request", _CORE, "EngineCoreProc._send_engine_dead", "EngineCore.shutdown"),
+    # a worker in a process of its own: what it is told to do comes out of memory that it shares with the executor
+    *plain("request", "v1.executor.multiproc_executor", "WorkerProc.worker_busy_loop", loop=True),
     # what is said
     like(ours.ENTRIES, "MsgpackEncoder.encode", _SERIAL + "Encoder.encode"),
     like(ours.ENTRIES, "MsgpackEncoder.encode_into", _SERIAL + "Encoder.encode_into"),
