@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from tracellm.probes.catalog.vllm import CATALOG, PACKAGE
+from tracellm.probes.catalog.vllm.versions import is_known_to_lack
 from tracellm.probes.found import vllm_version
 from tracellm.probes.install import Installation
 from tracellm.probes.selection import Selection
@@ -16,8 +17,8 @@ __all__ = ["examine"]
 
 
 def examine() -> dict[str, Any]:
-    """`version`, `probes`: how many there are, `missing`: targets that are not there, and `unreadable`: modules that
-    cannot be imported here, each with the reason, so that nothing is known of them."""
+    """`version`, `probes`: how many there are for it, `missing`: targets that are not there, and `unreadable`: modules
+    that cannot be imported here, each with the reason, so that nothing is known of them."""
     unreadable = {}
     for name in dict.fromkeys(target.partition(":")[0] for entry in CATALOG for target in entry.targets):
         if "*" not in name:
@@ -33,7 +34,9 @@ def examine() -> dict[str, Any]:
     installation.start()
     installation.stop()
     missing = installation.findings.missing
-    return {"version": vllm_version(), "probes": len(CATALOG), "missing": missing, "unreadable": unreadable}
+    version = vllm_version()
+    probes = sum(not is_known_to_lack(version, entry.target) for entry in CATALOG)
+    return {"version": version, "probes": probes, "missing": missing, "unreadable": unreadable}
 
 
 if __name__ == "__main__":

@@ -55,11 +55,13 @@ class Findings:
 
     @property
     def engine(self) -> dict[str, Any] | None:
-        """`name` and `version` of the engine that was used, and how many `probes` there are for it; None for none."""
+        """`name` and `version` of the engine that was used, and how many `probes` there are for it, without those for
+        other versions; None for none."""
         for package, name in ((VLLM, VLLM), ("tracellm.engine", "tracellm")):
             if any(_is_of(target, package) for target in self._found):
                 known = vllm_version() if package == VLLM else __version__
-                probes = sum(_is_of(target, package) for target in self._entries)
+                targets = [target for target in self._entries if _is_of(target, package)]
+                probes = sum(package != VLLM or not is_known_to_lack(known, target) for target in targets)
                 return {"name": name, "version": known, "probes": probes}
         return None
 

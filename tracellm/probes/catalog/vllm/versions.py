@@ -8,7 +8,6 @@ between them that lacks one more is told of, and works.
 __all__ = ["is_known_to_lack"]
 
 GONE: dict[str, str] = {
-    "vllm.attention.layer:Attention.forward": "0.32.0",
     "vllm.entrypoints.llm:LLM._process_inputs": "0.32.0",
     "vllm.entrypoints.llm:LLM._validate_and_add_requests": "0.32.0",
     "vllm.entrypoints.llm:LLM.preprocess_chat": "0.32.0",
@@ -21,10 +20,6 @@ GONE: dict[str, str] = {
     "vllm.inputs.preprocess:InputPreprocessor._tokenize_prompt": "0.32.0",
     "vllm.inputs.preprocess:InputPreprocessor.preprocess": "0.32.0",
     "vllm.transformers_utils.tokenizer:init_tokenizer_from_configs": "0.32.0",
-    "vllm.v1.engine.processor:Processor.__init__": "0.32.0",
-    "vllm.v1.engine.processor:Processor._validate_model_input": "0.32.0",
-    "vllm.v1.engine.processor:Processor._validate_params": "0.32.0",
-    "vllm.v1.engine.processor:Processor.process_inputs": "0.32.0",
 }
 """The first version known to be without it."""
 
@@ -44,11 +39,7 @@ NEW: dict[str, str] = {
     "vllm.renderers.online_renderer:OnlineRenderer.render_chat": "0.32.0",
     "vllm.renderers.online_renderer:OnlineRenderer.render_completion": "0.32.0",
     "vllm.renderers.registry:renderer_from_config": "0.32.0",
-    "vllm.v1.engine.input_processor:InputProcessor.__init__": "0.32.0",
-    "vllm.v1.engine.input_processor:InputProcessor._validate_model_input": "0.32.0",
-    "vllm.v1.engine.input_processor:InputProcessor._validate_params": "0.32.0",
     "vllm.v1.engine.input_processor:InputProcessor.assign_request_id": "0.32.0",
-    "vllm.v1.engine.input_processor:InputProcessor.process_inputs": "0.32.0",
     "vllm.v1.structured_output:StructuredOutputManager._create_grammar": "0.32.0",
     "vllm.v1.worker.gpu.model_runner:GPUModelRunner.__init__": "0.32.0",
     "vllm.v1.worker.gpu.model_runner:GPUModelRunner.get_kv_cache_spec": "0.32.0",
