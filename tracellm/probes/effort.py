@@ -1,4 +1,4 @@
-"""What the writer costs the program that it writes of: processor time, and how long it holds the others up."""
+"""What the writer's thread costs the program that it writes of: processor time, and how long it holds the others up."""
 
 import sys
 import time
