@@ -1,8 +1,8 @@
 """What the live log hears where a run has several processes: all of them in one order, from their files.
 
-The main process hears its own spans as soon as they are made. Those of others come a moment later, when they are in their
-files; so while there are others every span is held back for a little longer than that takes, and then told in the order
-in which they ended.
+The main process hears its own spans as soon as they are made. Those of others come a moment later, when they are in
+their files; so while there are others every span is held back for a little longer than that takes, and then told in the
+order in which they ended.
 """
 
 import heapq
