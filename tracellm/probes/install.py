@@ -52,6 +52,7 @@ class Installation:
                 for module in dict.fromkeys(target.partition(":")[0] for target in entry.targets):
                     self._by_module.setdefault(module, []).append(entry)
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
+        self._homes = tuple({pattern.partition("*")[0] for pattern in self._patterns})  # asked of every import
         self._problems = problems
         self._originals: dict[tuple[Any, str], Any] = {}
         self._wrapped_ones: dict[int, Any] = {}
@@ -101,7 +102,9 @@ class Installation:
             setattr(owner, name, original)
 
     def _wanted(self, module_name: str) -> bool:
-        return module_name in self._by_module or any(fnmatchcase(module_name, one) for one in self._patterns)
+        if module_name in self._by_module:
+            return True
+        return module_name.startswith(self._homes) and any(fnmatchcase(module_name, one) for one in self._patterns)
 
     def _install_module(self, module: ModuleType) -> None:
         for name in (module.__name__, *self._patterns):
