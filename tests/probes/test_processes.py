@@ -150,6 +150,7 @@ def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path):
     trace = RunFolder.open(tmp_path).trace
     assert outline(trace) == "script.py\n  launches\n    works_and_waits\n      multiplies"
     assert [span.name for span in trace.spans if span.open] == ["works_and_waits"]
+    assert recording.stats["calls"] == len(trace.spans) - 1
     assert recording.stats["problems"] == []
     assert sorted(file.suffix for file in (tmp_path / "trace").iterdir()) == [".jsonl", ".jsonl"]
 

@@ -9,9 +9,11 @@ with all its children, and their children.
 import errno
 import os
 import pickle
+import select
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -83,6 +85,7 @@ class Courier:
         self._at_hand = lambda: Desk(file, process, builder, listeners, version, ring, tell)
         self._own: AnyDesk | None = None  # once the other process is no more
         self._said: dict[str, Any] = {}
+        self._asked = 0  # how often it was asked to say what it has done
         self._answers = bytearray()
         file.parent.mkdir(parents=True, exist_ok=True)
         self._spool = SpoolWriter(file.parent, file.stem)
@@ -168,6 +171,22 @@ class Courier:
                 self._go_on_alone()
         except OSError:
             self._do_without(_CLOSED)
+
+    def wait_until_read(self, seconds: float) -> None:
+        """Until all that was sent is written, and told of by `told`; not longer than so many seconds."""
+        if self._own is not None:
+            return
+        self._asked += 1
+        deadline = time.monotonic() + seconds
+        self._send(self._packer.pack("say", self._asked))
+        with suppress(OSError):  # of which the next look will tell
+            self._wake()
+            answers = select.poll()
+            answers.register(self._hears.number, select.POLLIN)
+            while self._hear() and self._said.get("asked") != self._asked:
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                answers.poll(left * 1000)
 
     def end(self, ended: int, last: Record | None, under_way: Mapping[int, Open | Made]) -> None:
         """Send that this is the end, and wait until all is written."""

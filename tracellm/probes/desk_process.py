@@ -61,6 +61,7 @@ class _Clerk:
         self._unpacker = Unpacker(self._mistakes)
         self._ears: list[_Ear] = []
         self._said: dict[str, Any] = {}
+        self._asked = 0
         self.has_ended = False
         self._before = time.process_time()  # to start Python takes more than most runs have to write
 
@@ -87,9 +88,11 @@ class _Clerk:
             "let_go": self._desk.let_go,
             "seconds": time.process_time() - self._before,
             "ended": self.has_ended,
+            "asked": self._asked,
         }
         said |= {"mistakes": [*self._mistakes], "problems": [*self._problems]}
-        if self._answers is None or (not heard and said["spans"] == self._said.get("spans") and not self.has_ended):
+        is_news = heard or self.has_ended or any(said[one] != self._said.get(one) for one in ("spans", "asked"))
+        if self._answers is None or not is_news:
             return
         self._said = said
         content = pickle.dumps((heard, said), 5)
@@ -117,6 +120,10 @@ class _Clerk:
 
     def _look(self, lasting: dict[int, Any]) -> None:
         self._desk.look(lasting)
+        self.answer()
+
+    def _say(self, asked: int) -> None:
+        self._asked = asked
         self.answer()
 
     def _end(self, ended: int, last: Any, under_way: dict[int, Any]) -> None:

@@ -62,6 +62,9 @@ from tracellm.trace.run_folder import TRACE_FOLDER
 
 __all__ = ["Recording"]
 
+_PATIENCE_SECONDS = 3.0
+"""How long a process that may be killed next waits until all that it recorded is written; who asked waits longer."""
+
 _active: "Recording | None" = None
 _stopping = threading.Lock()
 
@@ -296,6 +299,8 @@ class Recording:
         """Hand over all that there is, in the writer's thread, and say what it has cost: this may be the end."""
         self._writer.catch_up()
         self._desk.look(state.open.copy())
+        if isinstance(self._desk, Courier):
+            self._desk.wait_until_read(_PATIENCE_SECONDS)
         return self._cost(at_rest=False)
 
     def _script_record(self, ended: int, error: Remembered | None) -> Record | None:
