@@ -34,6 +34,8 @@ OURS = "tracellm"
 _EXPECTATION = "docs/expectations/vllm-v1-serve.tsv"
 _WIDTH = 100
 _TIME = re.compile(r"(\d[\d,.]* (µs|ms|s|min)\b ?)+")
+_RANDOM = re.compile(r"\b(\d|chatcmpl-capital)-[0-9a-f]{8}\b")
+"""What vLLM 0.32.0 adds to the name of a request."""
 _EXECUTORS = ("UniProcExecutor.execute_model", "MultiprocExecutor.execute_model")
 
 _DEEPER = {
@@ -109,7 +111,8 @@ def _name(version: str) -> str:
 
 
 def _code(language: str, text: str) -> str:
-    return f"```{language}\n{text.rstrip()}\n```\n"
+    shown = _RANDOM.sub(r"\1-…", text.rstrip())
+    return f"```{language}\n{shown}\n```\n"
 
 
 def _printed(folder: Path) -> str:
