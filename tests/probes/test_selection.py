@@ -160,6 +160,16 @@ def test_what_a_selection_lacks_of_either_engine():
     assert lacking(chosen, unchosen, "tracellm")["requests"] == ["OutputProcessor.add_request"]
 
 
+def test_a_function_is_chosen_by_any_of_its_names():
+    """What a later version of vLLM calls otherwise can be named so, too."""
+    entry = Entry("nowhere.old:Processor.run", "step", other_targets=("nowhere.new:InputProcessor.run",))
+    for pattern in ("Processor.run", "InputProcessor", "nowhere.new"):
+        only = Selection(only=(pattern,))
+        assert mistaken(only, [entry]) == []
+        assert chosen_targets(only, [entry]) == {entry.target}
+    assert chosen_targets(Selection(only=("nowhere.other",)), [entry]) == set()
+
+
 def test_what_cannot_be_read_is_believed():
     """An entry of a package that is not there, or has no source, can be named as it is written."""
     entries = [Entry("nowhere.at_all:Class.method", "step"), Entry("builtins:print", "step")]

@@ -88,13 +88,14 @@ def mistaken(selection: Selection, catalog: Iterable[Entry]) -> list[Mistaken]:
 
 
 def choices(catalog: Iterable[Entry]) -> list[Choice]:
-    """Every function that the catalog's entries lead to."""
-    entries = list(catalog)
-    modules = {name: found for entry in entries for name, found in _modules(entry.target.partition(":")[0])}
+    """Every function that the catalog's entries lead to, under each name that it may have."""
+    leads = [(target, entry) for entry in catalog for target in entry.targets]
+    sought = dict.fromkeys(target.partition(":")[0] for target, _ in leads)
+    modules = {name: found for one in sought for name, found in _modules(one)}
     heirs = _heirs(modules)
     found: dict[tuple[str, str, str], Choice] = {}
-    for entry in entries:
-        module_name, _, path = entry.target.partition(":")
+    for target, entry in leads:
+        module_name, _, path = target.partition(":")
         names = [name for name in modules if fnmatchcase(name, module_name)] or [module_name]
         for name in names:
             for home, owner, method in _places(name, path, modules):
