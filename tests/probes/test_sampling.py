@@ -204,3 +204,20 @@ def test_the_likeliest_tokens(vocabulary: int, rows: int):
         expected = probabilities.topk(min(5, vocabulary), dim=-1)
         assert found[0] == expected.values.tolist()
         assert token_ids(found) == expected.indices.tolist()
+
+
+def test_of_many_values_only_the_first_are_looked_at() -> None:
+    """A request that allows most of a vocabulary does not wait for all of it to be written."""
+
+    class Unread:
+        def __repr__(self) -> str:
+            raise AssertionError("nobody is told this one")
+
+    told = "allowed_token_ids=" + str([7] * 300)
+    params = SamplingParams()
+    params.allowed_token_ids = [*[7] * 300, *[Unread()] * 1000]  # type: ignore[list-item]
+    assert changed_parameters(params) == ([told[:300]], [])
+    params = SamplingParams()
+    params.logit_bias = {**dict.fromkeys(range(300), 1.0), 300: Unread()}  # type: ignore[dict-item]
+    [bias], _ = changed_parameters(params)
+    assert bias.startswith("logit_bias={0: 1.0, 1: 1.0, ")

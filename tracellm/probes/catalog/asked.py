@@ -6,6 +6,7 @@ They do not change while the request runs, so what is read off them is read once
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -35,8 +36,15 @@ def changed_parameters(params: Any, own_stops: frozenset[int] = frozenset()) -> 
             if name in _TEXTS:
                 texts.append(f"{name}={_structure(value) if name == 'structured_outputs' else value}"[:_LONGEST_VALUE])
             else:
-                plain_values.append(f"{name}={value}"[:_LONGEST_VALUE])
+                plain_values.append(f"{name}={_begin_of(value)}"[:_LONGEST_VALUE])
     return plain_values, texts
+
+
+def _begin_of(value: Any) -> Any:
+    """Of many values no more than are told: each takes a character at least, and the request waits meanwhile."""
+    if isinstance(value, list):
+        return value[:_LONGEST_VALUE]
+    return dict(islice(value.items(), _LONGEST_VALUE)) if isinstance(value, dict) else value
 
 
 @cache
