@@ -115,7 +115,7 @@ class Courier:
             stderr=subprocess.DEVNULL,
             env=environment,
             pass_fds=locks,
-            start_new_session=True,  # Ctrl-C is meant for the run, which then ends this
+            process_group=0,  # Ctrl-C is meant for the run, which then ends this
         )
         assert process.stdin is not None
         assert process.stdout is not None
