@@ -122,7 +122,7 @@ def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch:
     replace_models()
     made = getattr(importlib.import_module("vllm.engine.arg_utils"), kind)
     for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]
     args = made("some/model", tokenizer="some/model")
     assert args.looked_for == ("/folder", "/folder")
     assert args.create_engine_config("use") == ("/folder", "some/model", "use")

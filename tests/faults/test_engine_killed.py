@@ -131,7 +131,7 @@ def test_a_front_that_is_killed(tmp_path_factory):
         wait_until(lambda: not is_running(engine), "the end of the engine process")
         assert server.leftovers() == []
     assert engine_steps(folder)
-    assert "EngineCore_0" in show(folder)
+    assert "[process EngineCore" in show(folder)
 
 
 def engine_steps(folder: Path):
