@@ -24,7 +24,8 @@ __all__ = ["Say", "changes_table", "classes_table", "clients_table", "home_of", 
 ROOT = Path(__file__).parents[1]
 
 Say = dict[str, str]
-_One, _Key = TypeVar("_One"), TypeVar("_Key")
+_One = TypeVar("_One")
+_Key = TypeVar("_Key")
 
 COUNTERPARTS = {
     "InputProcessor": "Processor",
@@ -239,9 +240,9 @@ def changes_table(versions: dict[str, list[Trace]], say: Say, page: Path) -> str
     gone, came = _without(old, new), _without(new, old)
     rows = []
     pairs = dict(_same_method(gone, came))
-    for owner, others in _grouped(pairs.items(), lambda pair: (_class(pair[0]), _class(pair[1]))).items():
+    for (was, now), others in _grouped(pairs.items(), lambda pair: (_class(pair[0]), _class(pair[1]))).items():
         told = _listed(_method(one) for one, _ in others)
-        rows.append([say["renamed"], f"`{owner[0]}`", _linked(owner[1], page), told])
+        rows.append([say["renamed"], f"`{was}`", _linked(now, page), told])
     moved = [(name, old[name], new[name]) for name in old if name in new and old[name] != new[name]]
     for (was, now), those in _grouped(moved, lambda one: one[1:]).items():
         rows.append([say["moved"], f"`{was}`", f"`{now}`", _listed(_qualified(name) for name, *_ in those)])

@@ -73,7 +73,9 @@ def test_a_disk_that_is_full_for_a_while(
         patch.setattr(spool, "_LARGEST", size)
         patch.setattr(spool, "os", SimpleNamespace(**{**vars(os), "write": write}))
         writer, reader = SpoolWriter(folder, "one"), SpoolReader(folder, "one")
-        sent, whole, come = [], [], []
+        sent: list[bytes] = []
+        whole: list[bytes] = []
+        come: list[bytes] = []
         for number, (length, room) in enumerate([*messages, (1, 1000)]):
             left = room
             sent.append(bytes([number]) * length)
