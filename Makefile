@@ -24,9 +24,10 @@ lint: $(VENV)/installed-dev
 types: $(VENV)/installed-dev
 	$(BIN)/python -m mypy
 
-# One thread to each test, so that the order of sums is the same everywhere; JOBS of them at a time, a file to each.
+# One thread to each test, so that the order of sums is the same everywhere; JOBS of them at a time, a file to each, in
+# the order of tests/conftest.py.
 unit: $(VENV)/installed-dev tests/mermaid/node_modules
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # The pages, pictures and numbers in docs/ that are made from a real run.
 docs: $(VENV)/installed-dev

@@ -5,6 +5,7 @@ committing it.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,8 +80,15 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         report.longrepr = f"{report.nodeid} skipped itself, and CI skips only GPU tests: {report.longrepr}"
 
 
+_OF_VLLM = ("vllm", "alias")
+"""Folders of tests that start a real vLLM, which takes most of a minute each time."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where there is no CUDA device."""
+    """The longest files come first, so that no core waits for another at the end, and tests marked `gpu` are skipped
+    where there is no CUDA device."""
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (not _starts_a_vllm(item), -sizes[item.path], item.path))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -89,3 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _starts_a_vllm(item: pytest.Item) -> bool:
+    return item.path.parent.name in _OF_VLLM or item.path.name == "test_vllm_docs.py"
