@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import SCRIPT, Command, Said
+from tests.faults.processes import wait_until
 from tracellm.cli import render
 from tracellm.trace.run_folder import RunFolder
 
@@ -339,11 +340,8 @@ def test_a_run_that_is_killed_can_still_be_reported(tmp_path: Path, command: Com
     assert run(tmp_path, "--quiet", "--out", "run", "script.py").status == -9
     folder = tmp_path / "run"
     assert manifest(folder)["status"] == "running"
-    said = command("report", str(folder))
-    for _ in range(20):  # as long as the process that writes has not ended a line may be read before it is whole
-        if said.status != 0:
-            said = command("report", str(folder))
-    assert said.status == 0
+    # As long as the process that writes has not ended a line may be read before it is whole, which the status says.
+    wait_until(lambda: command("report", str(folder)).status == 0, "a report of whole lines")
     assert "EngineCore" in (folder / "calltree.txt").read_text(encoding="utf-8")
 
 

@@ -7,20 +7,21 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.faults.processes import HANG_GUARD, wait_until
 from tracellm import probe
 from tracellm.probes.courier import Courier
 from tracellm.probes.session import Recording
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these look at processes as Linux tells of them")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere the recorded process writes itself")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="it looks at processes as Linux tells of them")
 
 
 @probe
@@ -61,10 +62,10 @@ def is_there(group: int) -> bool:
 
 def wait_for(recording: Recording, calls: int) -> None:
     """Until the other process says that it has written so many."""
-    while desk_of(recording).told().get("spans", 0) < calls:
-        time.sleep(0.02)
+    wait_until(lambda: desk_of(recording).told().get("spans", 0) >= calls, f"{calls} spans written")
 
 
+@linux
 def test_another_process_writes(tmp_path: Path):
     """The file is written by a process that is gone at the end, and leaves nothing but the file."""
     with Recording(tmp_path) as recording:
@@ -72,6 +73,7 @@ def test_another_process_writes(tmp_path: Path):
         for number in range(1000):
             work(number)
         wait_for(recording, 1000)
+        assert is_there(other)
         assert len(list((tmp_path / "trace").glob("*.jsonl"))) == 1
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 1000
     assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]
@@ -112,8 +114,7 @@ def test_a_process_that_was_killed_is_told_of_and_done_without(tmp_path: Path):
         work(1)
         wait_for(recording, 1)
         os.killpg(group_of(recording), signal.SIGKILL)
-        while desk_of(recording)._own is None:
-            time.sleep(0.02)
+        wait_until(lambda: desk_of(recording)._own, "the recorded process to write itself")
         for number in range(50):
             work(number)
     [problem] = recording.stats["problems"]
@@ -153,12 +154,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@linux
 def test_what_was_packed_outlives_the_recorded_process(tmp_path: Path):
     """Of a program that is killed, all is written that it had packed, however late that is done."""
-    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, timeout=HANG_GUARD)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    while is_there(int(done.stdout)):
-        time.sleep(0.02)
+    wait_until(lambda: not is_there(int(done.stdout)), "the end of the process that writes")
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 2000
 
 
@@ -197,7 +198,7 @@ def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
         monkeypatch.setattr(desk._spool, "write", lambda message: (refuse if b"work" in message else write)(message))
         work(1)
-        refused.wait()
+        assert refused.wait(HANG_GUARD)
         work(2)
     [problem] = recording.stats["problems"]
     assert problem == "the recording cannot be written (No space left on device): part of this run is not recorded"
@@ -213,8 +214,7 @@ def test_where_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.Mon
         recording.start()
     for number in range(300):
         work(number)
-    while desk_of(recording)._own is None:
-        time.sleep(0.02)
+    wait_until(lambda: desk_of(recording)._own, "the recorded process to write itself")
     work(300)
     recording.stop()
     [problem] = recording.stats["problems"]
@@ -235,7 +235,7 @@ folder = Path({str(folder)!r})
 @probe
 def work(number): pass
 """
-    done = subprocess.run([executable, "-I", "-c", begin + program], capture_output=True, text=True)
+    done = subprocess.run([executable, "-I", "-c", begin + program], capture_output=True, text=True, timeout=HANG_GUARD)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
