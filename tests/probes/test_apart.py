@@ -140,15 +140,20 @@ from tracellm.probes.session import Recording
 @probe
 def work(number): pass
 
+def round_off():
+    rounds = []
+    recording._writer._each_round = lambda: rounds.append(1)
+    while len(rounds) < 2: pass
+
 recording = Recording(sys.argv[1])
 recording.start()
-while recording._desk._process.poll() is None: pass  # it is its child's child that writes
+work(0)
+while recording._desk.told().get("spans", 0) < 1: pass
+recording._desk._wake = lambda: None  # of what comes now it learns only when this process has ended
+round_off()
 os.killpg(recording._desk._process.pid, signal.SIGSTOP)  # it is slow
-recording._desk._wake = lambda: None  # it learns of what is packed when this process has ended
-for number in range(2000): work(number)
-rounds = []
-recording._writer._each_round = lambda: rounds.append(1)
-while len(rounds) < 2: pass
+for number in range(1, 2000): work(number)
+round_off()
 os.killpg(recording._desk._process.pid, signal.SIGCONT)
 print(recording._desk._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -211,10 +216,12 @@ def test_where_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.Mon
     """The recorded process writes itself, says so, and nothing is missing; no records are left in files."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", executable)
+        patch.setattr(Courier, "_hear", lambda desk: True)  # that it has ended is seen late
         recording = Recording(tmp_path)
         recording.start()
-    for number in range(300):
-        work(number)
+        for number in range(300):
+            work(number)
+        wait_until(lambda: not recording._writer.buffer, "all records to be taken")
     wait_until(lambda: desk_of(recording)._own, "the recorded process to write itself")
     work(300)
     recording.stop()
@@ -249,9 +256,12 @@ def test_it_finds_what_the_program_finds(tmp_path: Path):
 
 
 WAITS = """
+import time
 with Recording(folder):
     child = os.fork()
-    if not child: os._exit(7)
+    if not child:
+        time.sleep(0.5)  # what a recording starts has ended before
+        os._exit(7)
     assert os.wait()[0] == child
 """
 
