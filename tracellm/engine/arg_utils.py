@@ -78,6 +78,7 @@ _RULES = (
     Rule("served_model_name", str, lambda v: bool(v.strip()), "a name, or None"),
     Rule("skip_tokenizer_init", bool, anything, "True or False"),
     Rule("enforce_eager", bool, anything, "True or False"),
+    Rule("attention_backend", str, anything, "the name of an implementation, or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
 )
 
@@ -112,6 +113,8 @@ class EngineArgs:
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
     enforce_eager: bool = False
+    attention_backend: str | None = None
+    """Which implementation of the layers' operations: `torch`, `cpu` or `triton`; `None`: what suits the device."""
     disable_log_stats: bool = True
 
     def __post_init__(self) -> None:
@@ -165,6 +168,8 @@ class EngineArgs:
             EngineError: settings that contradict each other or the model.
             ModelLoadError: the model's configuration cannot be read.
         """
+        from tracellm.engine.ops.choice import choose_ops  # imports torch
+
         model_config = self.create_model_config()
         device_config = DeviceConfig(_device())
         return VllmConfig(
@@ -180,6 +185,7 @@ class EngineArgs:
                 model_config.max_model_len, device_config.device, usage_context
             ),
             device_config=device_config,
+            ops_choice=choose_ops(self.attention_backend, device_config.device),
         )
 
     def create_model_config(self) -> ModelConfig:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-__all__ = ["RECOMMENDED", "CacheConfig", "DeviceConfig", "ModelConfig", "SchedulerConfig", "VllmConfig"]
+__all__ = ["RECOMMENDED", "CacheConfig", "DeviceConfig", "ModelConfig", "OpsChoice", "SchedulerConfig", "VllmConfig"]
 
 RECOMMENDED = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 """What a generation_config.json can recommend for sampling."""
@@ -135,6 +135,16 @@ class DeviceConfig:
     device: torch.device
 
 
+@dataclass(frozen=True)
+class OpsChoice:
+    """Which implementation of the operations computes the layers; see ops/choice.py."""
+
+    name: str = "torch"
+    """`torch`, `cpu` or `triton`."""
+    reason: str = "nothing else was asked for"
+    """Who or what decided so."""
+
+
 @dataclass
 class VllmConfig:
     """All settings together, as they are handed down through the engine."""
@@ -143,3 +153,4 @@ class VllmConfig:
     cache_config: CacheConfig
     scheduler_config: SchedulerConfig
     device_config: DeviceConfig
+    ops_choice: OpsChoice = OpsChoice()

@@ -9,10 +9,13 @@ import os
 
 from tracellm.engine.errors import EngineError
 
-__all__ = ["MODELS", "enable_v1_multiprocessing", "models"]
+__all__ = ["MODELS", "OPS", "enable_v1_multiprocessing", "models"]
 
 MODELS = "TRACELLM_MODELS"
 """The name of the variable."""
+
+OPS = "TRACELLM_OPS"
+"""Which implementation of the layers' operations to use, unless an argument says so; see ops/choice.py."""
 
 
 def enable_v1_multiprocessing() -> bool:

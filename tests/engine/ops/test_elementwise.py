@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from tracellm.engine.ops import ops
+from tracellm.engine.ops.torch_ops import TorchOps
+
+ops = TorchOps()
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tracellm.engine.ops import AttentionMetadata, ops
-from tracellm.engine.ops.torch_ops import plan_attention
+from tracellm.engine.ops import AttentionMetadata
+from tracellm.engine.ops.torch_ops import TorchOps, plan_attention
+
+ops = TorchOps()
 
 HEAD_SIZE = 16
 

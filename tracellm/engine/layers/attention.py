@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, FullAttentionSpec, SlidingWindowSpec
 from tracellm.engine.layers.forward_context import get_attention_metadata
-from tracellm.engine.ops import ops
+from tracellm.engine.ops import current_ops
 
 __all__ = ["Attention"]
 
@@ -45,6 +45,7 @@ class Attention(nn.Module):
             logits_soft_cap: bends the scores into (-cap, cap); None: leaves them alone.
         """
         super().__init__()
+        self.ops = current_ops()
         self.num_heads = num_heads
         self.head_size = head_size
         self.scale = scale
@@ -62,8 +63,8 @@ class Attention(nn.Module):
         key = key.view(-1, self.num_kv_heads, self.head_size)
         value = value.view(-1, self.num_kv_heads, self.head_size)
         key_cache, value_cache = self.kv_cache.unbind(0)
-        ops.reshape_and_cache(key, value, key_cache, value_cache, metadata.slot_mapping)
-        output = ops.paged_attention(
+        self.ops.reshape_and_cache(key, value, key_cache, value_cache, metadata.slot_mapping)
+        output = self.ops.paged_attention(
             query,
             key_cache,
             value_cache,

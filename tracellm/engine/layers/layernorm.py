@@ -8,7 +8,7 @@ from typing import overload
 import torch
 from torch import Tensor, nn
 
-from tracellm.engine.ops import ops
+from tracellm.engine.ops import current_ops
 
 __all__ = ["GemmaRMSNorm", "RMSNorm"]
 
@@ -18,6 +18,7 @@ class RMSNorm(nn.Module):
 
     def __init__(self, hidden_size: int, eps: float) -> None:
         super().__init__()
+        self.ops = current_ops()
         self.weight = nn.Parameter(torch.empty(hidden_size), requires_grad=False)
         self.variance_epsilon = eps
 
@@ -28,8 +29,8 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """The norm of x [T, hidden]; with a residual, the norm of `x + residual`, and that sum as the new residual."""
         if residual is None:
-            return ops.rms_norm(x, self.weight, self.variance_epsilon)
-        return ops.fused_add_rms_norm(x, residual, self.weight, self.variance_epsilon)
+            return self.ops.rms_norm(x, self.weight, self.variance_epsilon)
+        return self.ops.fused_add_rms_norm(x, residual, self.weight, self.variance_epsilon)
 
 
 class GemmaRMSNorm(RMSNorm):
@@ -42,6 +43,6 @@ class GemmaRMSNorm(RMSNorm):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """See `RMSNorm.forward`."""
         if residual is None:
-            return ops.gemma_rms_norm(x, self.weight, self.variance_epsilon)
+            return self.ops.gemma_rms_norm(x, self.weight, self.variance_epsilon)
         residual = x + residual
-        return ops.gemma_rms_norm(residual, self.weight, self.variance_epsilon), residual
+        return self.ops.gemma_rms_norm(residual, self.weight, self.variance_epsilon), residual

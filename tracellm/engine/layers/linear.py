@@ -9,7 +9,8 @@ row-parallel ones are plain `ReplicatedLinear`s. Left out: tensor parallelism, q
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from tracellm.engine.ops import current_ops
 
 __all__ = ["MergedColumnParallelLinear", "QKVParallelLinear", "ReplicatedLinear"]
 
@@ -19,12 +20,13 @@ class ReplicatedLinear(nn.Module):
 
     def __init__(self, input_size: int, output_size: int, bias: bool) -> None:
         super().__init__()
+        self.ops = current_ops()
         self.weight = nn.Parameter(torch.empty(output_size, input_size), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(output_size), requires_grad=False) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Shapes: x [T, input_size]; the result [T, output_size]."""
-        return F.linear(x, self.weight, self.bias)
+        return self.ops.linear(x, self.weight, self.bias)
 
 
 class MergedColumnParallelLinear(ReplicatedLinear):

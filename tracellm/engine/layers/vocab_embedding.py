@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tracellm.engine.ops import current_ops
+
 __all__ = ["ParallelLMHead", "VocabParallelEmbedding"]
 
 
@@ -29,6 +31,7 @@ class ParallelLMHead(nn.Module):
     def __init__(self, num_embeddings: int, embedding_dim: int, tied_to: VocabParallelEmbedding | None) -> None:
         """`tied_to`: the input embedding whose weight it shares, where config.json ties them."""
         super().__init__()
+        self.ops = current_ops()
         self.weight = (
             nn.Parameter(torch.empty(num_embeddings, embedding_dim), requires_grad=False)
             if tied_to is None
@@ -37,4 +40,4 @@ class ParallelLMHead(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """Shapes: hidden states [N, embedding_dim]; the logits [N, vocabulary]."""
-        return F.linear(hidden_states, self.weight)
+        return self.ops.linear(hidden_states, self.weight, None)

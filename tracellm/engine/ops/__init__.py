@@ -1,12 +1,10 @@
-"""The operations of the model's layers: `from tracellm.engine.ops import ops`, then `ops.rms_norm(...)`.
+"""The operations of the model's layers, and their implementations, of which an engine uses one.
 
-Read `interface.py` first (what each operation is), then `torch_ops.py` (how it is computed).
+Read `interface.py` first (what each operation is), then `torch_ops.py` (how it is computed), then `choice.py` (which
+implementation is used, and why).
 """
 
+from tracellm.engine.ops.choice import current_ops, make_ops, using_ops
 from tracellm.engine.ops.interface import AttentionMetadata, Ops
-from tracellm.engine.ops.torch_ops import TorchOps
 
-__all__ = ["AttentionMetadata", "Ops", "ops"]
-
-ops: Ops = TorchOps()
-"""The operations in use, the one object that all layers call."""
+__all__ = ["AttentionMetadata", "Ops", "current_ops", "make_ops", "using_ops"]

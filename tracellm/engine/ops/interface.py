@@ -1,7 +1,7 @@
 """The few operations that the layers are made of, as one interface: what a kernel library must provide.
 
-A layer calls `ops.rms_norm(...)` and does not know who computes it. Today `TorchOps` (torch_ops.py) does, on the CPU
-and on CUDA; kernels come in by subclassing `Ops`, without a change to any model.
+A layer calls `self.ops.rms_norm(...)` and does not know who computes it: `TorchOps` (torch_ops.py), the reference,
+`CpuOps` (cpu_ops.py) or `TritonOps` (triton/). choice.py decides.
 
 In a request's life: every layer of every step ends here. vLLM: vllm/_custom_ops.py (norms, rotary embedding,
 activation) and vllm/v1/attention/backends/flash_attn.py (`FlashAttentionMetadata`, the attention call).
@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 __all__ = ["AttentionMetadata", "Ops"]
 
@@ -44,6 +45,19 @@ class AttentionMetadata:
 
 class Ops(ABC):
     """The operations. In shapes: T tokens of the step, H query heads, K key/value heads (K divides H), D head size."""
+
+    def prepare_weights(self, model: nn.Module) -> None:  # noqa: B027  (most have nothing to prepare)
+        """Called once, when the model's weights are in their place: the moment to lay them out as `linear` reads them.
+
+        vLLM: `process_weights_after_loading`.
+        """
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """`x @ weight.T + bias`. Shapes: x [..., n], weight [m, n] or what `prepare_weights` made of it, bias [m].
+
+        The products of matrices are torch's here: its libraries (oneDNN, cuBLAS) have the best ones.
+        """
+        return F.linear(x, weight, bias)
 
     @abstractmethod
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

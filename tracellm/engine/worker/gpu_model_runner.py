@@ -29,7 +29,7 @@ from tracellm.engine.model_runner_output import (
     SamplerOutput,
 )
 from tracellm.engine.models.utils import CausalLM
-from tracellm.engine.ops import AttentionMetadata
+from tracellm.engine.ops import AttentionMetadata, make_ops, using_ops
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.sampling_params import SamplingType
 from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
@@ -83,6 +83,7 @@ class GPUModelRunner:
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.device = device
+        self.ops = make_ops(vllm_config.ops_choice.name)
         scheduler_config = vllm_config.scheduler_config
         self.max_num_reqs = scheduler_config.max_num_seqs
         # A larger budget than all requests together can use would cost memory and be of no use.
@@ -113,7 +114,9 @@ class GPUModelRunner:
         Raises:
             ModelLoadError: it cannot be loaded; the message says why.
         """
-        self.model = DefaultModelLoader().load_model(self.vllm_config)
+        with using_ops(self.ops):
+            self.model = DefaultModelLoader().load_model(self.vllm_config)
+        self.ops.prepare_weights(self.model)
 
     def get_kv_cache_spec(self) -> dict[str, AttentionSpec]:
         """What each attention layer stores of a token, by the layer's name."""

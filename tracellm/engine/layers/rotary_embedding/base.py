@@ -6,7 +6,7 @@ vLLM: vllm/model_executor/layers/rotary_embedding/base.py::RotaryEmbedding. Left
 import torch
 from torch import Tensor, nn
 
-from tracellm.engine.ops import ops
+from tracellm.engine.ops import current_ops
 from tracellm.engine.rope_config import RopeParameters
 
 __all__ = ["RotaryEmbedding", "default_rope", "inverse_frequencies", "positions_per_radian"]
@@ -21,6 +21,7 @@ class RotaryEmbedding(nn.Module):
     def __init__(self, head_size: int, inv_freq: Tensor, max_position: int, attention_factor: float = 1.0) -> None:
         """`inv_freq` float32 [rotary_dim / 2]: radians a position; dimensions of a head beyond rotary_dim stay."""
         super().__init__()
+        self.ops = current_ops()
         self.head_size = head_size
         self.rotary_dim = 2 * len(inv_freq)
         angles = torch.outer(torch.arange(max_position, dtype=torch.float32), inv_freq)
@@ -31,7 +32,7 @@ class RotaryEmbedding(nn.Module):
         """Shapes: positions [T], query [T, H * D], key [T, K * D]; both come back rotated, in the same shapes."""
         query_heads = query.view(len(positions), -1, self.head_size)
         key_heads = key.view(len(positions), -1, self.head_size)
-        rotated_query, rotated_key = ops.rotary_embedding(
+        rotated_query, rotated_key = self.ops.rotary_embedding(
             positions, query_heads[..., : self.rotary_dim], key_heads[..., : self.rotary_dim], self.cos_sin_cache
         )
         if self.rotary_dim < self.head_size:

@@ -1,0 +1,101 @@
+"""Which implementation of the operations an engine uses, why that one, and how it reaches the layers.
+
+`choose_ops` decides at start-up, in `EngineArgs.create_engine_config`, and says why; what it decided is part of the
+configuration (`VllmConfig.ops_choice`). The model runner makes the implementation and builds the model `using_ops`:
+each layer keeps what `current_ops` gives while it is made, so that two engines of one process may differ.
+
+vLLM: vllm/attention/selector.py::get_attn_backend and vllm/platforms/cuda.py::get_attn_backend_cls, which choose for
+attention only; there each operation of the others chooses by itself (vllm/model_executor/custom_op.py::CustomOp).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.util import find_spec
+
+import torch
+
+from tracellm.engine import envs
+from tracellm.engine.config import OpsChoice
+from tracellm.engine.errors import EngineError, did_you_mean
+from tracellm.engine.ops.interface import Ops
+from tracellm.engine.ops.torch_ops import TorchOps
+
+__all__ = ["NAMES", "OpsChoice", "choose_ops", "current_ops", "make_ops", "using_ops"]
+
+NAMES = ("torch", "cpu", "triton")
+"""The implementations: plain PyTorch, the fast one for a CPU, Triton kernels."""
+
+
+def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
+    """What the argument says, else what `TRACELLM_OPS` says, else what is best on the device; and that as a reason.
+
+    Args:
+        asked: the argument `attention_backend`, in capitals or not; None: it was not given.
+        device: where the model will run.
+
+    Raises:
+        EngineError: no implementation has this name, or it cannot run here; the message says who asked for it.
+    """
+    if asked is not None:
+        return OpsChoice(_checked(asked, device, "LLM: `attention_backend`"), f"attention_backend={asked!r}")
+    if variable := os.environ.get(envs.OPS):
+        return OpsChoice(_checked(variable, device, f"The environment variable {envs.OPS}"), f"{envs.OPS}={variable}")
+    if device.type != "cuda":
+        return OpsChoice("cpu", "the default on a CPU")
+    if find_spec("triton") is None:
+        return OpsChoice("torch", "the GPU's default is triton, but that package is not installed")
+    return OpsChoice("triton", "the default on a GPU")
+
+
+def _checked(asked: str, device: torch.device, who: str) -> str:
+    """The implementation that is called so, if it can run on the device."""
+    name = asked.lower()
+    if name not in NAMES:
+        raise EngineError(f"{who} must be one of {', '.join(NAMES)}, got {asked!r}.{did_you_mean(name, NAMES)}")
+    if name == "cpu" and device.type != "cpu":
+        raise EngineError(f"{who} asks for `cpu`, but the model runs on {device}: take `triton` or `torch` there.")
+    if name == "triton":
+        if find_spec("triton") is None:
+            raise EngineError(
+                f"{who} asks for `triton`, but the package triton is not installed: `pip install 'tracellm[triton]'`, "
+                "or take `torch`."
+            )
+        if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+            raise EngineError(
+                f"{who} asks for `triton`, whose kernels need a GPU, but the model runs on {device}. Its interpreter "
+                "runs them on the CPU, slowly: set the environment variable TRITON_INTERPRET=1. Or take `cpu`."
+            )
+    return name
+
+
+def make_ops(name: str) -> Ops:
+    """The implementation of this name; its libraries are imported only now."""
+    if name == "triton":
+        from tracellm.engine.ops.triton import TritonOps
+
+        return TritonOps()
+    if name == "cpu":
+        from tracellm.engine.ops.cpu_ops import CpuOps
+
+        return CpuOps()
+    return TorchOps()
+
+
+_current: ContextVar[Ops | None] = ContextVar("ops", default=None)
+
+
+@contextmanager
+def using_ops(ops: Ops) -> Iterator[None]:
+    """Layers that are made within the `with` block keep `ops`, and use it for good."""
+    token = _current.set(ops)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_ops() -> Ops:
+    """What a layer that is being made shall use; outside of `using_ops` the reference, `TorchOps`."""
+    return _current.get() or TorchOps()
