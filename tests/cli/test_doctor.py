@@ -1,6 +1,7 @@
 """`tracellm doctor`: it says what is there, what is not and what to do; its exit status says whether that is bad."""
 
 import json
+import re
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,9 +15,10 @@ from tracellm.report.texts import LANGUAGES
 
 
 def told(command: Command, status: int) -> dict[str, dict[str, Any]]:
-    """What `doctor --json` says, by name."""
+    """What `doctor --json` says, by name; on stderr it has said that the look at vLLM takes its time."""
     said = command("doctor", "--json")
     assert said.status == status
+    assert re.fullmatch(r"  probes for vLLM: looking for .* seconds \.\.\.\n", said.err)
     return {one["name"]: one for one in json.loads(said.out)}
 
 

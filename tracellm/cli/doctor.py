@@ -104,6 +104,7 @@ def _plugin(say: Any) -> Iterator[Finding]:
 
 def _probes(say: Any) -> Finding:
     name = say("probes")
+    print(f"  {name}: {say('probes_looking')}", file=sys.stderr, flush=True)  # not among the findings: JSON stays JSON
     told = _examined()
     if isinstance(told, str):
         return Finding(name, "bad", say("probes_unknown", error=told), say("probes_unknown_advice"))

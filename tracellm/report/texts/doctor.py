@@ -21,6 +21,7 @@ EN = {
     "doctor.plugin_barred": "{variable} is {value!r}, so vLLM does not load tracellm's",
     "doctor.plugin_barred_advice": "add tracellm to it, or unset it",
     "doctor.probes": "probes for vLLM",
+    "doctor.probes_looking": "looking for what they watch, by importing vLLM's modules: some 20 seconds ...",
     "doctor.probes_found": "{n:,} of {probes:probe|probes} found their target in vLLM {version}",
     "doctor.probes_missing_advice": "these functions are not in this version under any name that is known: "
     "reports lack what they would tell, and are right otherwise. A newer tracellm may know them",
@@ -48,6 +49,7 @@ ZH = {
     "doctor.plugin_barred": "{variable} 为 {value!r}，因此 vLLM 不加载 tracellm 的插件",
     "doctor.plugin_barred_advice": "请把 tracellm 加进去，或取消这个变量",
     "doctor.probes": "vLLM 的探针",
+    "doctor.probes_looking": "正在导入 vLLM 的模块，查找它们要观察的函数：大约 20 秒……",
     "doctor.probes_found": "{probes:,} 个探针中有 {n:,} 个在 vLLM {version} 里找到了对象",
     "doctor.probes_missing_advice": "这个版本里没有这些函数（已知的其他名字也没有）："
     "报告缺少它们本应说明的内容，其余不受影响。更新的 tracellm 也许认识它们",
