@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.probes.test_scribe import made
@@ -18,7 +19,7 @@ from tracellm.probes.parcel import Packer, Unpacker
 from tracellm.probes.scribe import Scribe, Written
 from tracellm.probes.session import Recording
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Made, Place, Told
+from tracellm.probes.state import Made, Note, Place, Told, state
 from tracellm.trace.names import ARGUMENTS, RESULT
 from tracellm.trace.run_folder import RunFolder
 
@@ -75,10 +76,10 @@ class Colour(enum.StrEnum):
 def test_plain_data_of_other_classes_arrives_as_plain_data():
     """Texts, numbers and tuples of classes that the other process lacks are sent as what they are."""
     kind = Probe("some", "step", capture=None)
-    facts = (Colour.RED, True, Number.ONE, {"k": [1.5, None]}, b"x")
+    facts = (Colour.RED, True, Number.ONE, np.int64(7), {"k": [1.5, None]}, b"x")
     [(_, *_, arrived, _)] = through([(kind, 8, 7, None, None, 1, 2, 2, facts, None)])
-    assert arrived == ("red", True, 1, {"k": [1.5, None]}, b"x")
-    assert [type(one) for one in arrived[:3]] == [str, bool, int]
+    assert arrived == ("red", True, 1, 7, {"k": [1.5, None]}, b"x")
+    assert [type(one) for one in arrived[:4]] == [str, bool, int, int]
 
 
 def test_a_place_and_a_class_keep_what_matters():
@@ -133,6 +134,44 @@ def test_facts_that_cannot_be_sent_are_told_here():
     assert texts(arrived) == texts([good, bad])
 
 
+def test_what_cannot_be_sent_is_found_out_once(monkeypatch: pytest.MonkeyPatch):
+    """Calls of a probe that was seen not to be of use elsewhere are told here from the start; others go as they are."""
+    packer = Packer(made(), told)
+    local = Probe("local", "step", span_name="local", attributes=lambda facts: {"n": facts})
+    good = Probe("good", "step", span_name="good")
+
+    def calls(first: int) -> list[Any]:
+        return [(kind, first + n, 7, None, None, 1, 2, 2, n, None) for n, kind in enumerate((good, local, good, local))]
+
+    unpacker = Unpacker([])
+    arrived = [*unpacker.unpack(packer.pack_records(calls(10)))[1]]
+    monkeypatch.setattr(Packer, "_sendable", None)
+    monkeypatch.setattr(Packer, "_try", None)
+    arrived += unpacker.unpack(packer.pack_records(calls(20)))[1]
+    assert texts(arrived) == texts([*calls(10), *calls(20)])
+
+
+def test_what_cannot_be_told_at_all_takes_no_others_with_it():
+    """A record that holds what no other process knows, and of which nobody can tell here, is missing: that is told."""
+    problems: list[str] = []
+    kind = Probe("odd", "step", span_name="odd", attributes=lambda facts: {"of": facts})
+    calls = [(kind, 8 + n, 7, None, None, 1, 2, 2, Odd() if n == 5 else n, None) for n in range(9)]
+    arrived = through([*calls, Note(lambda ledger, facts: None, None)], Packer(made(), problems.append))
+    assert [record[1] for record in arrived] == [8, 9, 10, 11, 12, 14, 15, 16]
+    assert problems == [
+        "a call cannot be recorded: _CannotBeSent: Odd",
+        "a call cannot be recorded: _CannotBeSent: function",
+    ]
+
+
+def test_what_a_call_would_have_told_of_others_is_missed():
+    """Of a call that is told here it is said that what it tells of others is not recorded."""
+    problems: list[str] = []
+    kind = Probe("odd", "step", span_name="odd", gives=OfNames(("n",)), gives_to=("Taker.take",))
+    through([(kind, 8, 7, None, None, 1, 2, 2, Odd(), None)], Packer(made(), problems.append))
+    assert problems == ["what a call of odd tells of other calls is not recorded"]
+
+
 def test_a_span_under_way_that_cannot_be_told_now():
     """Others are; a user's span may be changing just when it is looked at."""
 
@@ -168,6 +207,22 @@ def test_a_message_names_only_what_is_known():
     for bad in (pickle.dumps(("take", Path("x"))), b"cos\nsystem\n(S'true'\ntR.", pickle.dumps(exec)):
         with pytest.raises(pickle.UnpicklingError, match="not expected"):
             Unpacker([]).unpack(bad)
+
+
+@probe(attributes={"kind": "bare"})
+def bare(number: int) -> int:
+    """Another one."""
+    return number
+
+
+def test_users_functions_are_sent_as_they_are(monkeypatch: pytest.MonkeyPatch):
+    """What is recorded of them is plain data already, so nothing is told of it where the program wants to go on."""
+    records: list[Any] = []
+    monkeypatch.setattr(state, "append", records.append)
+    assert own(1) + bare(2) == 3
+    monkeypatch.setattr(Packer, "_sendable", None)
+    assert texts(through(records)) == texts(records)
+    assert '"bare"' in texts(records)[1]
 
 
 @probe(attributes=lambda args, kwargs, result: {"number": args[0]})

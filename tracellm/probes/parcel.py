@@ -2,34 +2,26 @@
 
 What a record holds besides numbers is a probe, a place, a class, and the facts that the probe's capture took. A probe
 is sent once, then its number; of a class only the name matters there. Facts are plain data, as a rule: `pickle` packs a
-thousand records in a millisecond. The rest is told here already: what users' own functions make of a call, spans of
-users' own, and whatever has objects in it that another process has no use for.
+thousand records in a millisecond. The rest is told here already: spans of users' own, and whatever has objects in it
+that another process has no use for.
 """
 
 import io
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from tracellm.probes.brief import InShort
 from tracellm.probes.build import Builder
 from tracellm.probes.desk import AnyRecord
 from tracellm.probes.otel.told import attributes_of
+from tracellm.probes.plain_pickle import CannotBeSent, PlainPickler, PlainUnpickler
 from tracellm.probes.spec import Probe
-from tracellm.probes.state import Made, Open, Place, Record, Told
+from tracellm.probes.state import Made, Note, Open, Record, Told
 from tracellm.trace.model import Span
 
 __all__ = ["Packer", "Unpacker"]
-
-_PROTOCOL = 5
-_ENGINE = "tracellm.engine."  # what is defined there needs torch
-
-
-class _CannotBeSent(Exception):
-    """Something in a message is of use in this process only."""
 
 
 class Packer:
@@ -39,7 +31,8 @@ class Packer:
         self._builder = builder
         self._tell = tell
         self._probes: dict[Probe, int] = {}
-        self._stand_ins: dict[Probe, Probe] = {}  # for those that cannot be sent, or whose facts cannot
+        self._unsendable: set[Probe] = set()  # of which that is known
+        self._stand_ins: dict[Probe, Probe] = {}  # for these, and for those whose facts could not be sent
         self._owners: dict[type, int] = {}
 
     def pack(self, kind: str, *content: Any) -> bytes:
@@ -51,7 +44,7 @@ class Packer:
         known = len(self._probes)
         stream = io.BytesIO()
         try:
-            _Pickler(stream, self).dump((kind, *content))
+            PlainPickler(stream, self).dump((kind, *content))
         except Exception:
             self._forget_from(known)
             raise
@@ -59,10 +52,13 @@ class Packer:
 
     def pack_records(self, records: Sequence[AnyRecord]) -> bytes:
         """A message with these records; what cannot be sent as it is is told here, what cannot be told is left out."""
+        no = self._unsendable
+        ready = [one if one.__class__ is tuple and one[0] not in no else self._ready(one) for one in records]
+        kept = [one for one in ready if one is not None]
         try:
-            return self.pack("take", records)
+            return self.pack("take", kept)
         except Exception:
-            return self.pack("take", [one for record in records if (one := self._sendable(record)) is not None])
+            return self.pack("take", self._sendable(kept))
 
     def forget_probes(self) -> None:
         """A message was lost: what it said of probes is said again."""
@@ -73,53 +69,56 @@ class Packer:
         sendable: dict[int, Open | Made] = {}
         for number, one in calls.items():
             with suppress(Exception):  # the next time, or when it ends
-                sendable[number] = self._made(one) if isinstance(one, Made) else (self._sent(one[0]), *one[1:])
+                sendable[number] = self._made(one) if isinstance(one, Made) else (self._as_sent(one[0]), *one[1:])
         return sendable
 
-    def _sendable(self, record: AnyRecord) -> AnyRecord | None:
+    def _ready(self, record: AnyRecord) -> AnyRecord | None:
+        """What is sent in place of a record the like of which cannot be; None if that cannot be made."""
         try:
             if isinstance(record, Made):
                 return self._made(record)
             if isinstance(record, Told):
-                return self._plain(record)
-            if self._can_send(record):
-                return record
-            return self._evaluated(record)  # type: ignore[arg-type]
+                return _plain(record)
+            return record if isinstance(record, Note) else self._evaluated(record)
         except Exception as error:
-            self._tell(f"a call cannot be recorded: {type(error).__name__}: {error}")
+            self._leave_out(error)
             return None
 
-    def _made(self, record: Made) -> Made:
-        return Made(partial(_ready, record.make(self._builder)), record.number)
-
-    def _plain(self, record: Told) -> Told:
-        event = record.event and (record.event[0], attributes_of(record.event[1], True), *record.event[2:])
-        link = record.link and (*record.link[:2], attributes_of(record.link[2], True))
-        return Told(record.call, attributes_of(record.attributes, True), event, link)
-
-    def _sent(self, probe: Probe) -> Probe:
-        """The probe, or what stands for it."""
-        if probe in self._probes or self._can_send(probe):
-            return probe
-        return self._stand_in(probe)
-
-    def _stand_in(self, probe: Probe) -> Probe:
-        return self._stand_ins.get(probe) or self._stand_ins.setdefault(probe, _stand_in(probe))
-
-    def _can_send(self, thing: Any) -> bool:
-        known = len(self._probes)
+    def _sendable(self, records: list[AnyRecord]) -> list[AnyRecord]:
+        """These, with what cannot be sent told here or left out. It is looked for by halves: there is little of it."""
         try:
-            _Pickler(io.BytesIO(), self).dump(thing)
-        except Exception:
-            return False
-        finally:
-            self._forget_from(known)
-        return True
+            self._try(records)
+        except Exception as error:
+            if len(records) == 1:
+                return self._told_here(records[0], error)
+            half = len(records) // 2
+            return [*self._sendable(records[:half]), *self._sendable(records[half:])]
+        return records
 
-    def _forget_from(self, number: int) -> None:
-        """The probes from this one on were in what is not sent."""
-        while len(self._probes) > number:
-            self._probes.popitem()
+    def _told_here(self, record: AnyRecord, error: Exception) -> list[AnyRecord]:
+        """A record that cannot be sent for this reason, told here; nothing if that cannot be sent either."""
+        if not isinstance(record, Note | Made | Told):
+            self._can_send(record[0])  # if not, other calls are told here from the start
+            try:
+                told = self._evaluated(record)
+                self._try(told)
+            except Exception as another:
+                error = another
+            else:
+                return [told]
+        self._leave_out(error)
+        return []
+
+    def _leave_out(self, error: Exception) -> None:
+        why = error if isinstance(error, CannotBeSent) else f"{type(error).__name__}: {error}"
+        self._tell(f"a call cannot be recorded: {why}")
+
+    def _made(self, record: Made) -> Made:
+        return Made(partial(_as_made, record.make(self._builder)), record.number)
+
+    def _as_sent(self, probe: Probe) -> Probe:
+        """The probe, or what stands for it."""
+        return probe if self._can_send(probe) else self._stand_in(probe)
 
     def _evaluated(self, record: Record) -> Record:
         """The record of a call of which is told here what its facts say."""
@@ -127,6 +126,35 @@ class Packer:
         if facts is not None:
             facts = self._builder.evaluate(probe, facts)
         return (self._stand_in(probe), *others, facts, error)
+
+    def _stand_in(self, probe: Probe) -> Probe:
+        if probe not in self._stand_ins:
+            self._stand_ins[probe] = _stand_in(probe)
+            if probe.gives is not None or probe.observe is not None:
+                self._tell(f"what a call of {probe.method} tells of other calls is not recorded")
+        return self._stand_ins[probe]
+
+    def _can_send(self, probe: Probe) -> bool:
+        """Is what the probe consists of known in the other process? It is tried once: a failure takes its time."""
+        if probe not in self._probes and probe not in self._unsendable:
+            try:
+                self._try(probe)
+            except Exception:
+                self._unsendable.add(probe)
+        return probe not in self._unsendable
+
+    def _try(self, thing: Any) -> None:
+        """Pack something that is not sent."""
+        known = len(self._probes)
+        try:
+            PlainPickler(io.BytesIO(), self).dump(thing)
+        finally:
+            self._forget_from(known)
+
+    def _forget_from(self, number: int) -> None:
+        """The probes from this one on were in what is not sent."""
+        while len(self._probes) > number:
+            self._probes.popitem()
 
     # -- what the pickler asks --------------------------------------------------------------------------------------
 
@@ -153,7 +181,7 @@ class Unpacker:
 
     def unpack(self, message: bytes) -> tuple[Any, ...]:
         """The message: its kind and content."""
-        content: tuple[Any, ...] = _Unpickler(io.BytesIO(message), self).load()
+        content: tuple[Any, ...] = PlainUnpickler(io.BytesIO(message), {_probe: self.probe, _owner: self.owner}).load()
         return content
 
     def probe(self, number: int, fields: dict[str, Any] | None = None) -> Probe:
@@ -180,9 +208,16 @@ def _owner(number: int, name: str) -> type:
     raise NotImplementedError
 
 
-def _ready(span: Span, builder: Any) -> Span:
+def _as_made(span: Span, builder: Any) -> Span:
     """A span that was made where the record was packed."""
     return span
+
+
+def _plain(record: Told) -> Told:
+    """The same in plain data."""
+    event = record.event and (record.event[0], attributes_of(record.event[1], True), *record.event[2:])
+    link = record.link and (*record.link[:2], attributes_of(record.link[2], True))
+    return Told(record.call, attributes_of(record.attributes, True), event, link)
 
 
 def _told(facts: Any) -> Any:
@@ -218,61 +253,3 @@ def _stand_in(probe: Probe) -> Probe:
     """A probe whose facts are what `Builder.evaluate` made of them."""
     parts = {"capture": None, "gives": None, "observe": None, "attributes": _told, "users_attributes": _told_by_user}
     return Probe(**{**_fields(probe), **parts}, problems=probe.problems)
-
-
-_BASES: tuple[type, ...] = (str, int, float, bytes, tuple, list, dict, set, frozenset)
-
-
-class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO, packer: Packer) -> None:
-        super().__init__(stream, _PROTOCOL)
-        self._packer = packer
-
-    def reducer_override(self, thing: Any) -> Any:
-        """How to pack what is not one of the interpreter's plainest types; `NotImplemented`: as pickle does."""
-        kind = type(thing)
-        if kind is Probe:
-            return self._packer.probe(thing)
-        if kind is Place:
-            return Place, (thing.thread, thing.thread_name, thing.begun, thing.since)
-        if issubclass(kind, type):
-            return NotImplemented if _is_known(thing) else self._packer.owner(thing)
-        if kind in (FunctionType, BuiltinFunctionType, MethodType):
-            if kind is MethodType or (_is_known(thing) and "<" not in thing.__qualname__):
-                return NotImplemented
-        elif _is_known(kind):
-            return NotImplemented
-        elif kind.__module__ == "torch" and kind.__name__ == "dtype":
-            return str, (str(thing),)
-        elif (base := next((one for one in _BASES if isinstance(thing, one)), None)) is not None:
-            return base, (_plainer(thing, base),)
-        raise _CannotBeSent(kind.__qualname__)
-
-
-def _plainer(thing: Any, base: type) -> Any:
-    """The same as an object of `base`, which it derives from."""
-    if base in (str, int, float):
-        return getattr(base, f"__{base.__name__}__")(thing)
-    return base(thing)
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, unpacker: Unpacker) -> None:
-        super().__init__(stream)
-        self._own = {_probe.__name__: unpacker.probe, _owner.__name__: unpacker.owner}
-
-    def find_class(self, module: str, name: str) -> Any:
-        """What a message names: only what is known here."""
-        if module == __name__ and name in self._own:
-            return self._own[name]
-        found = super().find_class(module, name)
-        if not _is_known(found):
-            raise pickle.UnpicklingError(f"{module}.{name} is not expected in a message")
-        return found
-
-
-def _is_known(thing: Any) -> bool:
-    """Is it a class or function that the other process has too?"""
-    module = thing.__module__ or ""
-    ours = module.startswith("tracellm.") and not module.startswith(_ENGINE)
-    return ours or thing in (*_BASES, getattr, partial)
