@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.big_traces import played
 from tracellm.probes.build import Builder
 from tracellm.probes.clock import Clock, Ids
-from tracellm.probes.desk import Desk
+from tracellm.probes.desk import Assignment, Desk
 from tracellm.probes.listeners import Listeners
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import Made, Note, Record, Told, state
@@ -40,7 +40,7 @@ def record_run(folder: Path, spans: int, **shape: Any) -> dict[str, float]:
     problems: list[str] = []
     nobody = Listeners([], problems.append)
     file = folder / TRACE_FOLDER / f"main-{process.pid}.jsonl"
-    desk = Desk(file, process, builder, nobody, "0.1.0", None, problems.append)
+    desk = Desk(Assignment(file, process, builder, nobody, None, problems.append))
     writer = Writer(desk, nobody, problems)
     records = _Records(root - 1)
     writer.start()

@@ -14,20 +14,17 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.build import Builder
 from tracellm.probes.descriptor import Descriptor
-from tracellm.probes.desk import AnyDesk, AnyRecord, Desk, Pause, no_pause
+from tracellm.probes.desk import AnyDesk, AnyRecord, Assignment, Desk, Pause, no_pause
 from tracellm.probes.effort import Effort
-from tracellm.probes.listeners import Listeners
 from tracellm.probes.parcel import Packer, Unpacker
 from tracellm.probes.spool import SpoolReader, SpoolWriter
 from tracellm.probes.state import Made, Open, Record
-from tracellm.trace.model import Process
 
 __all__ = ["SIZE", "Courier"]
 
@@ -57,7 +54,7 @@ _SET_PIPE_SIZE, _PIPE_SIZE = 1031, 1 << 20  # of Linux: so many bytes of answers
 
 
 class Courier:
-    """For a process whose spans go to `file`; the arguments are a Desk's. `mistakes` is told what probes did wrong.
+    """Stands for the desk that has this assignment; `mistakes` is told what probes did wrong.
 
     `locks` are open files whose locks the other process is to hold, too, for as long as it writes.
 
@@ -65,24 +62,13 @@ class Courier:
         OSError: the folder cannot be written.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        process: Process,
-        builder: Builder,
-        listeners: Listeners,
-        version: str,
-        ring: int | None,
-        tell: Callable[[str], None],
-        mistakes: list[Any],
-        locks: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, assigned: Assignment, mistakes: list[Any], locks: Sequence[int] = ()) -> None:
+        file, process, builder, listeners, ring, tell = self._assigned = assigned
         self.effort = Effort()
         self._listeners = listeners
         self._tell = tell
         self._mistakes = mistakes
         self._packer = Packer(builder, tell)
-        self._at_hand = lambda: Desk(file, process, builder, listeners, version, ring, tell)
         self._own: AnyDesk | None = None  # once the other process is no more
         self._said: dict[str, Any] = {}
         self._asked = 0  # how often it was asked to say what it has done
@@ -93,8 +79,7 @@ class Courier:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipes: list[Descriptor] = []
         ears = (listeners.names,) if listeners else ()
-        told = str(file), process, builder.described(), ears, version, ring
-        self._spool.write(self._packer.pack("begin", *told))
+        self._spool.write(self._packer.pack("begin", str(file), process, builder.described(), ears, ring))
         try:
             self._start(str(file.parent), file.stem, locks=locks)
         except OSError as error:
@@ -284,6 +269,6 @@ class Courier:
         """What comes now is written by this process."""
         self._tell(problem)
         self.forget()
-        self._own = self._at_hand()
+        self._own = Desk(self._assigned)
         self._own.effort = self.effort
         return self._own

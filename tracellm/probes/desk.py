@@ -9,8 +9,9 @@ no more.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from tracellm import __version__
 from tracellm.probes.build import Builder
 from tracellm.probes.effort import Effort
 from tracellm.probes.listeners import Listeners
@@ -22,7 +23,7 @@ from tracellm.probes.withheld import Withheld
 from tracellm.trace.model import Process, Span
 from tracellm.trace.otlp.encoding import line, opening
 
-__all__ = ["AnyDesk", "AnyRecord", "Desk", "Pause", "no_pause"]
+__all__ = ["AnyDesk", "AnyRecord", "Assignment", "Desk", "Pause", "no_pause"]
 
 AnyRecord = Record | Note | Made | Told
 
@@ -30,6 +31,25 @@ Pause = Callable[[], int]
 """Lets the threads of the recorded program run; returns how many records may be done until it is to be called again."""
 
 _SPANS_IN_A_LINE = 64
+
+
+class Assignment(NamedTuple):
+    """What a desk is to write, and where.
+
+    Attributes:
+        file: where the spans of the process go, all of them or the last `ring`.
+        process: whose they are.
+        builder: makes them.
+        listeners: hear of those that have ended, in the order in which they end.
+        tell: is given a problem, for people.
+    """
+
+    file: Path
+    process: Process
+    builder: Builder
+    listeners: Listeners
+    ring: int | None
+    tell: Callable[[str], None]
 
 
 class AnyDesk(Protocol):
@@ -60,29 +80,18 @@ class AnyDesk(Protocol):
 
 
 class Desk:
-    """Writes the records of one process into `file`.
+    """Writes the records of one process."""
 
-    `listeners` hear of the spans that have ended, in the order in which they end. With `ring` only the last so many
-    spans are kept. `tell` is given a problem, for people.
-    """
-
-    def __init__(
-        self,
-        file: Path,
-        process: Process,
-        builder: Builder,
-        listeners: Listeners,
-        version: str,
-        ring: int | None,
-        tell: Callable[[str], None],
-    ) -> None:
+    def __init__(self, assigned: Assignment) -> None:
+        builder, ring, tell = assigned.builder, assigned.ring, assigned.tell
         self.effort = Effort()
         self._builder = builder
-        self._listeners = listeners
+        self._listeners = assigned.listeners
         self._tell = tell
-        self._scribe = Scribe(builder, listeners, tell)
+        self._scribe = Scribe(builder, assigned.listeners, tell)
         self._withheld = Withheld(builder.origin[0], builder.told_open)
-        self._opening = opening(process, version)
+        self._opening = opening(assigned.process, __version__)
+        file = assigned.file
         self._file = TraceFile(file) if ring is None else RingFile(file, ring, builder.told_open.clear)
 
     @property

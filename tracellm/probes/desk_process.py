@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from tracellm.probes.build import Builder
 from tracellm.probes.courier import SIZE
-from tracellm.probes.desk import Desk, no_pause
+from tracellm.probes.desk import Assignment, Desk, no_pause
 from tracellm.probes.listeners import Listeners
 from tracellm.probes.parcel import Unpacker
 from tracellm.probes.spool import SpoolReader
@@ -108,12 +108,11 @@ class _Clerk:
         process: Process,
         described: dict[str, Any],
         ears: tuple[frozenset[str] | None, ...],
-        version: str,
         ring: int | None,
     ) -> None:
         self._ears = [_Ear(names) for names in ears]
-        builder = Builder.as_described(described)
-        self._desk = Desk(Path(file), process, builder, Listeners(self._ears, self._tell), version, ring, self._tell)
+        builder, listeners = Builder.as_described(described), Listeners(self._ears, self._tell)
+        self._desk = Desk(Assignment(Path(file), process, builder, listeners, ring, self._tell))
 
     def _take(self, records: list[Any]) -> None:
         self._desk.take(records, no_pause)

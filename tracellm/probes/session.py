@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tracellm import __version__
 from tracellm.probes.build import Builder
 from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.clock import Clock, Ids
@@ -28,7 +27,7 @@ from tracellm.probes.compiled import compile_patches
 from tracellm.probes.cost import spent, together
 from tracellm.probes.courier import Courier
 from tracellm.probes.decorator import own_problems
-from tracellm.probes.desk import AnyDesk, Desk
+from tracellm.probes.desk import AnyDesk, Assignment, Desk
 from tracellm.probes.errors import Remembered, is_an_end, remember, without_probes
 from tracellm.probes.install import Installation
 from tracellm.probes.listeners import Listener, Listeners
@@ -262,9 +261,9 @@ class Recording:
         look = None if self._status is None else partial(self._status.look, self.stop, self._so_far)
         self._problems: list[str] = []
         heard = Listeners(listeners, self._tell)
-        told = self._file, process, self._builder, heard, __version__, self._ring, self._tell
+        assigned = Assignment(self._file, process, self._builder, heard, self._ring, self._tell)
         locks = () if self._status is None else (self._status.descriptor,)
-        self._desk: AnyDesk = Courier(*told, self._mistakes, locks) if self._is_apart else Desk(*told)
+        self._desk: AnyDesk = Courier(assigned, self._mistakes, locks) if self._is_apart else Desk(assigned)
         self._writer = Writer(self._desk, heard, self._problems, look)
 
     @property
