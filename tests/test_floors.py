@@ -132,7 +132,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
     """pyproject.toml names each distribution that the package imports, and no other; OpenTelemetry's as an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
-    extras = [*optional["otel"], *optional["otel-grpc"], *optional["perfetto"]]
+    extras = [*optional["otel"], *optional["otel-grpc"], *optional["perfetto"], *optional["triton"]]
     declared = {_normal(re.split(r"[><=\[ ]", line)[0]) for line in [*project["dependencies"], *extras]} - {"tracellm"}
     known = packages_distributions()
     used = set()
