@@ -39,6 +39,8 @@ class AttentionMetadata:
     """R numbers: tokens of each sequence in this step; known on the host, so that nobody waits for the device."""
     seq_lens_cpu: list[int]
     """R numbers: `seq_lens` on the host."""
+    block_table_cpu: Any = None
+    """int32 [R, most blocks of a sequence]: `block_table` on the host, NumPy; None where only the device has it."""
     plans: dict[int | None, Any] = field(default_factory=dict)
     """By sliding window: what an implementation of `Ops` works out once a step and not once a layer."""
 

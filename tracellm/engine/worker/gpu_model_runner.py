@@ -306,6 +306,7 @@ class GPUModelRunner:
                 slot_mapping=block_table.commit_slot_mapping(num_tokens),
                 query_lens_cpu=query_lens_cpu,
                 seq_lens_cpu=seq_lens_cpu,
+                block_table_cpu=block_table.block_table.np[:num_reqs],
             )
             of_layer |= dict.fromkeys(group.layer_names, metadata)
         return of_layer
