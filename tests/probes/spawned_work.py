@@ -13,6 +13,7 @@ from tracellm import probe
 __all__ = [
     "chosen",
     "is_killed_at_its_end",
+    "joins_again",
     "lives_on",
     "loads",
     "multiplies",
@@ -34,6 +35,14 @@ def loads() -> None:
     thread = threading.Thread(target=multiplies, args=(2,), name="second")
     thread.start()
     thread.join()
+
+
+def joins_again() -> None:
+    """Does what vLLM's plugins do in each of its processes, and then works."""
+    from tracellm.probes.vllm_plugin import join_recording
+
+    join_recording()
+    multiplies(1)
 
 
 @probe

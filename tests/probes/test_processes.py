@@ -10,8 +10,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.probes.spawned_work import (
     is_killed_at_its_end,
+    joins_again,
     lives_on,
     loads,
     multiplies,
@@ -73,6 +76,14 @@ def test_a_process_that_knows_nothing_of_it_joins(tmp_path: Path):
     assert process.exitcode == 0
     assert outline(RunFolder.open(tmp_path).trace) == "script.py\n  works"
     assert recording.processes == [{"pid": os.getpid(), "name": "main"}, {"pid": process.pid, "name": "Worker_0"}]
+
+
+def test_a_process_joins_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """vLLM's plugin, which is loaded in a process that has joined already, does nothing and says nothing."""
+    with Recording(tmp_path, catalog=()) as recording:
+        launches("Worker_0", joins_again).join()
+    assert [told["name"] for told in recording.processes] == ["main", "Worker_0"]
+    assert capfd.readouterr().err == ""
 
 
 def test_a_process_of_any_name(tmp_path: Path):

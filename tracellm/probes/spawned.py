@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +194,12 @@ def earlier_engines() -> list[str]:
 # -- in the process that was started ----------------------------------------------------------------------------------
 
 
+@cache
 def join() -> None:
-    """Record, if this process was started by one that does. Called when tracellm is imported, if VARIABLE is set."""
+    """Record, if this process was started by one that does: once, however often this is called.
+
+    Called when tracellm is imported, if VARIABLE is set, and by vLLM's plugins.
+    """
     told = invited(os.environ, sys.orig_argv, os.getppid())
     if told is None:
         return
