@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracellm.report.html.run_view import probes_sentence
 from tracellm.report.recorded import (
     asked_for,
     cost,
@@ -134,7 +135,10 @@ numbers = st.integers() | st.floats() | st.just(10**400)
 writers = st.fixed_dictionaries(
     {key: numbers for key in PROBES["writer"]}, optional={"seconds_within": numbers | st.none()}
 )
-figures = st.fixed_dictionaries({"calls": numbers, "seconds": numbers, "share": numbers, "writer": writers})
+figures = st.fixed_dictionaries(
+    {"calls": numbers, "seconds": numbers, "share": numbers},
+    optional={"writer": writers, "installed": anything | numbers, "per_call_us": numbers},
+)
 
 
 @given(anything, anything | figures, st.sampled_from(LANGUAGES))
@@ -144,4 +148,5 @@ def test_any_run_json_will_do(options: Any, probes: Any, lang: str):
     for told in (notes(run, lang), cost(run, lang), unheard(run, lang), why_untold(run, lang, "steps", "client")):
         assert all(isinstance(one, str) for one in told)
     assert isinstance(asked_for(run), str)
+    assert isinstance(probes_sentence(run, lang), str)
     assert is_recorded(run, "client") in (True, False)

@@ -11,7 +11,17 @@ from tracellm.report.texts import text, texts
 from tracellm.report.visible import visible
 from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["asked_for", "cost", "deeper_than_recorded", "is_recorded", "let_go", "notes", "unheard", "why_untold"]
+__all__ = [
+    "asked_for",
+    "cost",
+    "deeper_than_recorded",
+    "is_recorded",
+    "let_go",
+    "notes",
+    "numbers_in",
+    "unheard",
+    "why_untold",
+]
 
 Manifest = Mapping[str, Any]
 
@@ -104,8 +114,11 @@ def cost(manifest: Manifest, lang: str) -> list[str]:
     """
     probes = _mapping(manifest, "probes")
     writer = _mapping(probes, "writer")
-    numbers = _numbers(probes, "calls", "seconds", "share"), _numbers(writer, "seconds", "worst_pause_ms", "held_up_s")
-    within = _numbers(writer, "seconds_within")  # of a run that was recorded by an earlier version, there is none
+    numbers = (
+        numbers_in(probes, "calls", "seconds", "share"),
+        numbers_in(writer, "seconds", "worst_pause_ms", "held_up_s"),
+    )
+    within = numbers_in(writer, "seconds_within")  # of a run that was recorded by an earlier version, there is none
     told = []
     if all(numbers):
         of_probes, of_writer = numbers
@@ -165,7 +178,7 @@ def _list(holder: Manifest, key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _numbers(holder: Manifest, *keys: str) -> dict[str, float]:
+def numbers_in(holder: Manifest, *keys: str) -> dict[str, float]:
     """These entries, if each is a number that can be meant; else nothing."""
     told = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
     found = {key: value for key, value in told.items() if abs(value) < _TOO_MUCH}

@@ -11,7 +11,7 @@ from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, 
 from tracellm.report.html.places import short_path, short_paths
 from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.quantities import byte_size, duration, percent
-from tracellm.report.recorded import cost, is_recorded, let_go
+from tracellm.report.recorded import cost, is_recorded, let_go, numbers_in
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import VLLM_FILES
 from tracellm.report.visible import visible
@@ -157,11 +157,10 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
     if not isinstance(probes, Mapping):
         return ""
     if told := cost(manifest, lang):
-        installed = text(lang, "html.probes.installed", n=probes.get("installed", 0))
-        return ("" if lang == "zh" else " ").join([installed, *told])
-    wanted = ("installed", "calls", "seconds", "share", "per_call_us")
-    numbers = {key: probes[key] for key in wanted if isinstance(probes.get(key), int | float)}
-    if len(numbers) < len(wanted):
+        installed = [text(lang, "html.probes.installed", n=n) for n in numbers_in(probes, "installed").values()]
+        return ("" if lang == "zh" else " ").join([*installed, *told])
+    numbers = numbers_in(probes, "installed", "calls", "seconds", "share", "per_call_us")
+    if not numbers:
         return ""
     return text(
         lang,
