@@ -1,0 +1,140 @@
+"""Which kernel attends for which sequences of a step, and why: worked out on the host, once a step, not once a layer.
+
+- A sequence that decodes, with one query, goes to paged attention: `v1`, one program for each sequence and key head, or
+  `v2`, whose programs share one context, where `v1` would start too few programs to keep a GPU busy.
+- A sequence with more queries, a prompt or a piece of one, is cut into *tiles* of neighbouring queries; the kernel for
+  variable lengths (attention_varlen.py) has a program for each tile and key head.
+
+In a request's life: the first attention layer of each step. vLLM: the choice between v1 and v2 in
+vllm/attention/ops/paged_attn.py; vllm/v1/attention/backends/triton_attn.py (`TritonAttentionMetadataBuilder`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tracellm.engine.ops.interface import AttentionMetadata
+
+__all__ = ["ENOUGH_PROGRAMS", "PARTITION", "AttentionPlan", "Reads", "Reason", "plan_attention", "queries_per_tile"]
+
+PARTITION = 512
+"""Tokens of the context that one program of `v2` goes through."""
+
+ENOUGH_PROGRAMS = 256
+"""From so many programs on a GPU is busy: the large ones have 108 to 148 processors, each of which runs a few."""
+
+_ROWS = 64
+"""Rows of a tile: its queries, each with all the query heads that share a key head."""
+
+Reason = Literal["short_context", "enough_programs", "few_programs"]
+"""Why `v1` (the first two) or `v2`: no context is longer than a partition; so many sequences and heads that the GPU is
+busy without splitting; neither."""
+
+
+class Reads(NamedTuple):
+    """What the programs at one place of the grid read: the keys at positions first .. stop - 1 of one sequence."""
+
+    sequence: int
+    first: int
+    stop: int
+    queries: int
+    """How many queries they serve."""
+    pairs: int
+    """How many pairs of a query and a key it sees there."""
+
+
+@dataclass(eq=False)
+class AttentionPlan:
+    """Who attends in a step.
+
+    Attributes:
+        decodes: for paged attention: each sequence with one query.
+        tiles: for the kernel for variable lengths: each tile of a sequence with more.
+        decode_sequences: int32 [decodes]: their numbers.
+        tile_table: int32 [tiles, 2]: the sequence of each tile, and which of its queries is the tile's first.
+        queries_per_tile: the most queries in a tile.
+        partitions: how many programs share a context, at most; 1: `v1`.
+        reason: why so.
+    """
+
+    decodes: list[Reads]
+    tiles: list[Reads]
+    decode_sequences: Tensor
+    tile_table: Tensor
+    queries_per_tile: int
+    partitions: int
+    reason: Reason
+
+    @cached_property
+    def decode_partitions(self) -> list[tuple[int, int, Reads]]:
+        """For `v2`: number of the decode, number of the partition, what its programs read."""
+        return [
+            (number, partition, Reads(reads.sequence, first, stop, 1, stop - first))
+            for number, reads in enumerate(self.decodes)
+            for partition, first in enumerate(range(reads.first, reads.stop, PARTITION))
+            for stop in [min(first + PARTITION, reads.stop)]
+        ]
+
+
+def queries_per_tile(group: int) -> int:
+    """How many queries a tile has where each stands in it with `group` heads."""
+    return max(1, _ROWS // group)
+
+
+def plan_attention(metadata: AttentionMetadata, heads: int, key_heads: int, window: int | None) -> AttentionPlan:
+    """The plan for the layers with this window (None: they see everything), kept for the step.
+
+    Args:
+        metadata: of the step.
+        heads: query heads, H.
+        key_heads: key/value heads, K.
+        window: how many tokens a query sees.
+    """
+    per_tile = queries_per_tile(heads // key_heads)
+    known: AttentionPlan | None = metadata.plans.get(window)
+    if known is None or known.queries_per_tile != per_tile:
+        known = metadata.plans[window] = _plan(metadata, key_heads, window, per_tile)
+    return known
+
+
+def _plan(metadata: AttentionMetadata, key_heads: int, window: int | None, per_tile: int) -> AttentionPlan:
+    decodes, tiles, table = [], [], []
+    for sequence, (queries, length) in enumerate(zip(metadata.query_lens_cpu, metadata.seq_lens_cpu, strict=True)):
+        if queries == 1:
+            first = _first_seen(length - 1, window)
+            decodes.append(Reads(sequence, first, length, 1, length - first))
+            continue
+        for start in range(0, queries, per_tile):
+            in_tile = min(per_tile, queries - start)
+            position = length - queries + start  # of the tile's first query
+            pairs = sum(p + 1 - _first_seen(p, window) for p in range(position, position + in_tile))
+            tiles.append(Reads(sequence, _first_seen(position, window), position + in_tile, in_tile, pairs))
+            table.append((sequence, start))
+    partitions, reason = _partitions(decodes, key_heads)
+    device = metadata.block_table.device
+    numbers = _to_device([reads.sequence for reads in decodes], device)
+    return AttentionPlan(decodes, tiles, numbers, _to_device(table, device), per_tile, partitions, reason)
+
+
+def _first_seen(position: int, window: int | None) -> int:
+    """The first position that a query at this one sees."""
+    return 0 if window is None else max(0, position + 1 - window)
+
+
+def _partitions(decodes: list[Reads], key_heads: int) -> tuple[int, Reason]:
+    """Into how many the longest context is split, and why."""
+    most = -(-max((reads.stop - reads.first for reads in decodes), default=1) // PARTITION)
+    if most == 1:
+        return 1, "short_context"
+    return (1, "enough_programs") if len(decodes) * key_heads >= ENOUGH_PROGRAMS else (most, "few_programs")
+
+
+def _to_device(values: Iterable[int | tuple[int, int]], device: torch.device) -> Tensor:
+    on_host = torch.tensor(values, dtype=torch.int32)
+    if device.type == "cuda":  # from pinned memory, so that the host does not wait for the copy
+        return on_host.pin_memory().to(device, non_blocking=True)
+    return on_host

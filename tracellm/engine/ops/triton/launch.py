@@ -1,0 +1,75 @@
+"""How every Triton kernel of the engine is launched, and what a launch has to do: bytes to move, operations to compute.
+
+`kernel[grid](...)` starts grid[0] * grid[1] * ... *programs*, copies of the kernel that differ in nothing but their
+`tl.program_id`, and returns before they have run. All launches go through `launch`, so that there is one place to
+look at them from. What a launch has to do is worked out by the host, from shapes and lengths that it knows, and only
+when somebody asks: nothing waits for the device.
+
+Under TRITON_INTERPRET=1 the same kernels run on the CPU, a program at a time, in NumPy: to be read, watched and tested.
+
+vLLM has no counterpart: its kernels are launched where they are used.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+
+__all__ = ["INTERPRETED", "Work", "launch", "tuned"]
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Do kernels run in Triton's interpreter? Decided once, when the first of them is defined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one launch has to do, all programs together.
+
+    Attributes:
+        bytes_read: from the GPU's memory, if each program reads what it needs once and finds nothing in a cache.
+        bytes_written: to it.
+        flops: floating-point operations; a multiplication with an addition counts as two, an exponential as one.
+        blocks_read: of attention: which blocks of the KV cache the programs read, in the order of their positions. A
+            program is named by its place in the grid; None in that place: all programs along this axis read the same.
+    """
+
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    blocks_read: Mapping[tuple[int | None, ...], Sequence[int]] | None = None
+
+
+def launch(
+    kernel: Any,
+    grid: tuple[int, ...],
+    *args: Any,
+    work: Callable[[], Work],
+    **constants: Any,
+) -> None:
+    """Start `kernel` over `grid`.
+
+    Args:
+        kernel: a function decorated with `triton.jit`, or by `tuned`.
+        grid: how many programs there are along each axis, one to three.
+        args: tensors and numbers, in the order of the kernel's parameters.
+        work: what the launch has to do; called only by who wants to know.
+        constants: the kernel's `tl.constexpr` parameters, besides those that are tuned.
+    """
+    kernel[grid](*args, **constants)
+
+
+def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any]:
+    """Decorate a kernel so that on a GPU the fastest of `configs` is used, found by trying them all.
+
+    That happens at the first launch, and again for each new combination of the arguments named in `key` and of dtypes.
+    In the interpreter nothing is tried: `fixed` is used.
+
+    Args:
+        configs: of `triton.Config`, with the block sizes, warps and stages to try.
+        fixed: the one for the interpreter.
+        key: names of parameters on which the fastest one depends.
+    """
+    decorate: Callable[[Any], Any] = triton.autotune(configs=[fixed] if INTERPRETED else configs, key=key)
+    return decorate
