@@ -57,6 +57,7 @@ class AttentionPlan:
         decode_sequences: int32 [decodes]: their numbers.
         tile_table: int32 [tiles, 2]: the sequence of each tile, and which of its queries is the tile's first.
         queries_per_tile: the most queries in a tile.
+        partition: how many tokens of a context each program of `v2` goes through.
         partitions: how many programs share a context, at most; 1: `v1`.
         reason: why so.
     """
@@ -66,6 +67,7 @@ class AttentionPlan:
     decode_sequences: Tensor
     tile_table: Tensor
     queries_per_tile: int
+    partition: int
     partitions: int
     reason: Reason
 
@@ -75,8 +77,8 @@ class AttentionPlan:
         return [
             (number, partition, Reads(reads.sequence, first, stop, 1, stop - first))
             for number, reads in enumerate(self.decodes)
-            for partition, first in enumerate(range(reads.first, reads.stop, PARTITION))
-            for stop in [min(first + PARTITION, reads.stop)]
+            for partition, first in enumerate(range(reads.first, reads.stop, self.partition))
+            for stop in [min(first + self.partition, reads.stop)]
         ]
 
 
@@ -117,7 +119,7 @@ def _plan(metadata: AttentionMetadata, key_heads: int, window: int | None, per_t
     partitions, reason = _partitions(decodes, key_heads)
     device = metadata.block_table.device
     numbers = _to_device([reads.sequence for reads in decodes], device)
-    return AttentionPlan(decodes, tiles, numbers, _to_device(table, device), per_tile, partitions, reason)
+    return AttentionPlan(decodes, tiles, numbers, _to_device(table, device), per_tile, PARTITION, partitions, reason)
 
 
 def _first_seen(position: int, window: int | None) -> int:

@@ -38,7 +38,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tracellm.engine.ops.interface import AttentionMetadata
-from tracellm.engine.ops.triton.attention_plan import PARTITION, AttentionPlan
+from tracellm.engine.ops.triton.attention_plan import AttentionPlan
 from tracellm.engine.ops.triton.attention_work import attention_work
 from tracellm.engine.ops.triton.launch import Work, launch, tuned
 from tracellm.engine.ops.triton.paged_attention_v1 import CONFIGS, FIXED, block_rows, constants
@@ -218,7 +218,7 @@ def paged_attention_v2(
             bytes_per_row=4 * (head_size + 2),
         ),
         **compiled_for,
-        PARTITION=PARTITION,
+        PARTITION=plan.partition,
         BLOCK_G=block_rows(group),
     )
     launch(
@@ -234,7 +234,7 @@ def paged_attention_v2(
         output.stride(0),
         plan.partitions,
         work=lambda: _reduce_work(len(plan.decode_partitions) * heads, count * heads, head_size, output.element_size()),
-        PARTITION=PARTITION,
+        PARTITION=plan.partition,
         HEAD_SIZE=head_size,
         WINDOW=window or 0,
         BLOCK_D=compiled_for["BLOCK_D"],
