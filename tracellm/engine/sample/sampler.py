@@ -19,6 +19,7 @@ from tracellm.engine.model_runner_output import SamplerOutput
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.ops.bad_words import apply_bad_words
 from tracellm.engine.sample.ops.logprobs import compute_logprobs, gather_logprobs
+from tracellm.engine.sample.ops.order import argmax
 from tracellm.engine.sample.ops.penalties import apply_all_penalties
 from tracellm.engine.sample.ops.topk_topp_sampler import apply_top_k_top_p, random_sample
 
@@ -104,7 +105,7 @@ class Sampler(nn.Module):
 
     def greedy_sample(self, logits: Tensor) -> Tensor:
         """The likeliest token of each row, int64 [N]; of several that are equal, the first."""
-        return logits.argmax(dim=-1)
+        return argmax(logits)
 
     def apply_temperature(self, logits: Tensor, temperature: Tensor) -> Tensor:
         """Logits divided by the temperature [N] of their row, as new ones; greedy rows stay as they are."""
