@@ -78,6 +78,27 @@ def test_a_process_that_knows_nothing_of_it_joins(tmp_path: Path):
     assert recording.processes == [{"pid": os.getpid(), "name": "main"}, {"pid": process.pid, "name": "Worker_0"}]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_that_a_server_forks_join(tmp_path: Path):
+    """With `forkserver`, too, each joins as itself, below the call that started it, and hands over all at its end."""
+    from multiprocessing.forkserver import _forkserver
+
+    context = multiprocessing.get_context("forkserver")
+    try:
+        with Recording(tmp_path, catalog=(), script="script.py") as recording:
+            for name, target in (("Worker_0", works), ("Worker_1", loads)):
+                process = context.Process(target=target, name=name)
+                process.start()
+                process.join()
+                assert process.exitcode == 0
+    finally:
+        _forkserver._stop()  # type: ignore[attr-defined]
+    assert outline(RunFolder.open(tmp_path).trace) == "script.py\n  works\n  loads\n    multiplies\n    multiplies"
+    assert [told["name"] for told in recording.processes] == ["main", "Worker_0", "Worker_1"]
+    assert recording.stats["problems"] == []
+    assert recording.stats["calls"] == 4
+
+
 def test_a_process_joins_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     """vLLM's plugin, which is loaded in a process that has joined already, does nothing and says nothing."""
     with Recording(tmp_path, catalog=()) as recording:

@@ -180,6 +180,8 @@ class Recording:
         self._writer.start()
         _active = self
         atexit.register(self.stop)
+        if self._joins is not None:
+            self._end_with_multiprocessing()
         self._installation.start()
         self._patches.start()
         self._started_real = time.perf_counter_ns()
@@ -325,7 +327,6 @@ class Recording:
         global _stopping
         _stopping = threading.Lock()  # another thread may have held it
         self._is_fork = True
-        util = sys.modules.get("multiprocessing.util")
         self._name = name_of_fork()
         self._listener = self._follower = None
         self._parent_pid = os.getppid()
@@ -344,7 +345,12 @@ class Recording:
         self._prepare_writing()
         self._writer.start()
         state.append = self._writer.buffer.append
-        if util is not None:  # its children end without running what atexit knows
+        self._end_with_multiprocessing()
+
+    def _end_with_multiprocessing(self) -> None:
+        """A process that multiprocessing forks, from this one or from its server, ends without what atexit knows."""
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
             util.register_after_fork(self, lambda recording: util.Finalize(None, recording.stop, exitpriority=0))
 
 

@@ -2,7 +2,8 @@
 
 A process made with multiprocessing's `spawn` begins with nothing of its parent's memory. It finds the environment
 variable TRACELLM_RECORDING, which says where the recording is and which call started it, and records into a file of its
-own. Any other process, a user's `subprocess` say, inherits the variable and is not meant by it.
+own. Any other process, a user's `subprocess` say, inherits the variable and is not meant by it. With `forkserver` it is
+not there: such a process finds the same in what it is sent to do.
 
 In the folder `trace/` each such process keeps a status file, locked for as long as it records, and locked by nobody
 once it has ended or was killed, and all that it recorded is written. The main process lays down a file that says that
@@ -20,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def process_patches(
                 before = os.environ.get(VARIABLE)
                 os.environ[VARIABLE] = json.dumps(told)
                 _starts = self.name
-                vars(self).update({"_tracellm": _Joining(), **_taken_out(vars(self))})  # the first to be unpickled
+                vars(self).update({"_tracellm": _Joining(told), **_taken_out(vars(self))})  # the first to be unpickled
                 try:
                     return start(self)
                 finally:
@@ -157,11 +157,15 @@ def _other_threads() -> bool:
 
 
 class _Joining:
-    """Stands before all else in the process object that `spawn` sends to a new process, and has it join the recording
-    when it is unpickled: before anything is that the process is to do, so that it finds functions with probes."""
+    """Stands before all else in the process object that is sent to a new process, and has it join the recording when it
+    is unpickled: before anything is that the process is to do, so that it finds functions with probes."""
+
+    def __init__(self, told: Invitation) -> None:
+        self._told = told
 
     def __reduce__(self) -> tuple[Function, tuple[str]]:
-        return exec, ("try: import tracellm\nexcept ImportError: pass",)
+        join = f"from {__name__} import join\nexcept ImportError: pass\nelse: join({self._told!r})"
+        return exec, (f"try: {join}",)
 
 
 def _taken_out(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -194,15 +198,20 @@ def earlier_engines() -> list[str]:
 # -- in the process that was started ----------------------------------------------------------------------------------
 
 
-@cache
-def join() -> None:
+_joined = 0  # the pid of the process that has
+
+
+def join(told: Invitation | None = None) -> None:
     """Record, if this process was started by one that does: once, however often this is called.
 
-    Called when tracellm is imported, if VARIABLE is set, and by vLLM's plugins.
+    Called when tracellm is imported, if VARIABLE is set, by vLLM's plugins, and with what the process is sent to do,
+    where it is `told`.
     """
-    told = invited(os.environ, sys.orig_argv, os.getppid())
-    if told is None:
+    global _joined
+    told = told or invited(os.environ, sys.orig_argv, os.getppid())
+    if told is None or _joined == os.getpid():
         return
+    _joined = os.getpid()
     from multiprocessing import current_process
 
     from tracellm.probes.session import Recording
