@@ -17,7 +17,10 @@ from typing import Any
 
 import triton
 
-__all__ = ["INTERPRETED", "Work", "launch", "tuned"]
+__all__ = ["INTERPRETED", "Grid", "Work", "launch", "tuned"]
+
+Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
+"""How many programs there are along each axis, one to three; or what says so, given the block sizes that were tuned."""
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Do kernels run in Triton's interpreter? Decided once, when the first of them is defined."""
@@ -43,7 +46,7 @@ class Work:
 
 def launch(
     kernel: Any,
-    grid: tuple[int, ...],
+    grid: Grid,
     *args: Any,
     work: Callable[[], Work],
     **constants: Any,
@@ -52,7 +55,7 @@ def launch(
 
     Args:
         kernel: a function decorated with `triton.jit`, or by `tuned`.
-        grid: how many programs there are along each axis, one to three.
+        grid: how many programs there are.
         args: tensors and numbers, in the order of the kernel's parameters.
         work: what the launch has to do; called only by who wants to know.
         constants: the kernel's `tl.constexpr` parameters, besides those that are tuned.

@@ -1,0 +1,166 @@
+r"""Top-k and top-p without sorting: a search for the least score that may still be drawn.
+
+**The maths.** Of a row of V scores (logits), top-k keeps those that are at least the k-th largest; of what is left,
+top-p keeps the fewest likeliest that together have the probability p. Both are a threshold t on the score:
+
+    top-k    the greatest t such that  the number of scores >= t                      is at least k
+    top-p    the greatest t such that  the sum of exp(score - largest), score >= t,   is at least p times that of all
+
+What is counted or summed can only fall as t grows, so t can be found digit by digit, as one finds a word in a
+dictionary. For that the 32 bits of a float are read as a whole number `key` of the same order: those of a number from
+0 up get their sign bit set; those of one below 0 are all flipped. A key has 16 digits of two bits. With the upper
+digits known, one look at the row decides the next: three candidates, three counts.
+
+    digits so far   candidates        scores that are at least so much, k = 50     next digit
+    10 11 ?? ??     10 11 01 00       131                                          at least 1
+                    10 11 10 00        77                                          at least 2
+                    10 11 11 00        12                                          not 3            --> 10 11 10 ??
+
+**The tiling.** One program takes one row and goes over it in tiles of BLOCK_N, up to 35 times: once for the largest
+score, 16 times for each threshold, once for the sum, once to write. A sort would move every score many times.
+
+    program r:   logits [N, V], row r  | tile | tile | tile | ... |     t, counts and sums stay in registers
+                                          |
+                 out [N, V], row r     | tile | tile | ...              the score itself if key >= t, else -inf
+
+**Memory traffic** of a launch, in bytes: from the GPU's memory N * V * 4 read and N * V * 4 written; a row (600 KB for
+150,000 tokens) then stays in the cache between its passes, which read up to 35 * N * V * 4 from there. A row without
+top-k (k = V) or without top-p (p = 1) skips that search.
+
+All scores that equal the last one that stays do so too; the sorting reference does the same for top-k, but for top-p
+keeps as many of them as its sort has put last.
+
+In a request's life: `Sampler.sample`, for batches with a random row. vLLM: vllm/v1/sample/ops/topk_topp_triton.py, in
+versions after 0.11, which searches for pivots among the scores.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tracellm.engine.ops.triton.launch import Work, launch, tuned
+
+__all__ = ["CONFIGS", "FIXED", "apply_top_k_top_p"]
+
+CONFIGS = [
+    triton.Config({"BLOCK_N": columns}, num_warps=warps)
+    for columns, warps in [(1024, 4), (2048, 8), (4096, 8), (8192, 16)]
+]
+FIXED = triton.Config({"BLOCK_N": 1024})
+
+_DIGITS = tl.constexpr(16)
+
+
+@triton.jit
+def _key(score):
+    """float32 to uint32 of the same order; -0.0 is 0.0."""
+    bits = (score + 0.0).to(tl.uint32, bitcast=True)
+    return tl.where(bits >> 31 == 1, bits ^ 0xFFFFFFFF, bits | 0x80000000)
+
+
+@triton.jit
+def _weights(scores, inside, least, largest):
+    """What counts towards top-p: exp(score - largest) where the key is at least `least`, else 0."""
+    return tl.where(inside & (_key(scores) >= least), tl.exp(scores - largest), 0.0)
+
+
+@tuned(CONFIGS, FIXED, key=["vocabulary"])
+@triton.jit
+def top_k_top_p_kernel(
+    logits,  # float32 [rows, vocabulary], rows `stride` apart
+    out,  # the same, one row after the other
+    top_k,  # int [rows]
+    top_p,  # float32 [rows]
+    vocabulary,
+    stride,
+    HAS_K: tl.constexpr,
+    HAS_P: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """One program: one row."""
+    row = tl.program_id(0).to(tl.int64)
+    scores_at, out_at = logits + row * stride, out + row * vocabulary
+    column = tl.arange(0, BLOCK_N)
+    least = tl.zeros((), tl.uint32)  # the key of the least score that stays
+
+    if HAS_K:
+        k = tl.load(top_k + row)
+        if k < vocabulary:
+            one = tl.full((), 1 << 30, tl.uint32)  # of the digit that is looked for
+            for _ in range(_DIGITS):
+                reach_1 = tl.zeros((BLOCK_N,), tl.int32)
+                reach_2 = tl.zeros((BLOCK_N,), tl.int32)
+                reach_3 = tl.zeros((BLOCK_N,), tl.int32)
+                for start in range(0, vocabulary, BLOCK_N):
+                    inside = start + column < vocabulary
+                    key = _key(tl.load(scores_at + start + column, mask=inside, other=0.0))
+                    reach_1 += (inside & (key >= least + one)).to(tl.int32)
+                    reach_2 += (inside & (key >= least + 2 * one)).to(tl.int32)
+                    reach_3 += (inside & (key >= least + 3 * one)).to(tl.int32)
+                steps = (tl.sum(reach_1) >= k).to(tl.uint32) + (tl.sum(reach_2) >= k).to(tl.uint32)
+                least += (steps + (tl.sum(reach_3) >= k).to(tl.uint32)) * one
+                one = one >> 2
+
+    if HAS_P:
+        p = tl.load(top_p + row)
+        if p < 1.0:
+            largest = tl.full((BLOCK_N,), -float("inf"), tl.float32)
+            for start in range(0, vocabulary, BLOCK_N):
+                inside = start + column < vocabulary
+                largest = tl.maximum(largest, tl.load(scores_at + start + column, mask=inside, other=-float("inf")))
+            top = tl.max(largest)
+            of_all = tl.zeros((BLOCK_N,), tl.float32)
+            for start in range(0, vocabulary, BLOCK_N):
+                inside = start + column < vocabulary
+                scores = tl.load(scores_at + start + column, mask=inside, other=-float("inf"))
+                of_all += _weights(scores, inside, least, top)
+            wanted = p * tl.sum(of_all)
+
+            lower = tl.zeros((), tl.uint32)
+            one = tl.full((), 1 << 30, tl.uint32)
+            for _ in range(_DIGITS):
+                sum_1 = tl.zeros((BLOCK_N,), tl.float32)
+                sum_2 = tl.zeros((BLOCK_N,), tl.float32)
+                sum_3 = tl.zeros((BLOCK_N,), tl.float32)
+                for start in range(0, vocabulary, BLOCK_N):
+                    inside = start + column < vocabulary
+                    scores = tl.load(scores_at + start + column, mask=inside, other=-float("inf"))
+                    key, weights = _key(scores), _weights(scores, inside, least, top)
+                    sum_1 += tl.where(key >= lower + one, weights, 0.0)
+                    sum_2 += tl.where(key >= lower + 2 * one, weights, 0.0)
+                    sum_3 += tl.where(key >= lower + 3 * one, weights, 0.0)
+                steps = (tl.sum(sum_1) >= wanted).to(tl.uint32) + (tl.sum(sum_2) >= wanted).to(tl.uint32)
+                lower += (steps + (tl.sum(sum_3) >= wanted).to(tl.uint32)) * one
+                one = one >> 2
+            least = tl.maximum(least, lower)
+
+    for start in range(0, vocabulary, BLOCK_N):
+        inside = start + column < vocabulary
+        scores = tl.load(scores_at + start + column, mask=inside, other=0.0)
+        tl.store(out_at + start + column, tl.where(_key(scores) >= least, scores, -float("inf")), mask=inside)
+
+
+def apply_top_k_top_p(logits: Tensor, top_k: Tensor | None, top_p: Tensor | None) -> Tensor:
+    """See `Ops.apply_top_k_top_p`."""
+    if top_k is None and top_p is None:
+        return logits
+    rows, vocabulary = logits.shape
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    launch(
+        top_k_top_p_kernel,
+        (rows,),
+        *(logits, out, top_k if top_k is not None else logits, top_p if top_p is not None else logits),
+        *(vocabulary, logits.stride(0)),
+        work=lambda: _work(logits, top_k is not None, top_p is not None),
+        HAS_K=top_k is not None,
+        HAS_P=top_p is not None,
+    )
+    return out
+
+
+def _work(logits: Tensor, has_k: bool, has_p: bool) -> Work:
+    """A pass of a search compares three times and adds three times; for top-p it makes an exponential, too."""
+    a_score = 16 * (6 * has_k + 8 * has_p) + 3 * has_p + 1
+    return Work(logits.nbytes, logits.nbytes, flops=a_score * logits.numel())
