@@ -26,7 +26,8 @@ from tests.probes.unknowing_work import works
 from tracellm import probe
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
-from tracellm.probes.spawned import VARIABLE, Status, Together, invited
+from tracellm.probes.spawned import VARIABLE, invited
+from tracellm.probes.together import Status, Together
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder

@@ -38,21 +38,11 @@ from tracellm.probes.otel.opentelemetry import OpenTelemetry, parent_from_outsid
 from tracellm.probes.patches import Patches
 from tracellm.probes.process import this_process
 from tracellm.probes.selection import Selection
-from tracellm.probes.spawned import (
-    Invitation,
-    Status,
-    Together,
-    earlier_engines,
-    file_stem,
-    invitation,
-    name_of_fork,
-    process_patches,
-    recorded_processes,
-    settle,
-)
+from tracellm.probes.spawned import Invitation, earlier_engines, invitation, name_of_fork, process_patches
 from tracellm.probes.spec import Entry, Mistake, Probe
 from tracellm.probes.state import Record, call_and_place, next_call, state
 from tracellm.probes.threads import THREAD_PATCHES
+from tracellm.probes.together import Status, Together, file_stem, recorded_processes, settle
 from tracellm.probes.traceparent import parse, write
 from tracellm.probes.writer import Writer
 from tracellm.trace import names
