@@ -1,0 +1,73 @@
+"""What an attention kernel's launch says of itself is what the interpreter sees its programs do."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.engine.ops.attention_batch import Batch
+from tests.engine.ops.watched import Launch, watched
+from tracellm.engine.ops.triton import (
+    TritonOps,
+    attention_plan,
+    attention_varlen,
+    paged_attention_v1,
+    paged_attention_v2,
+)
+from tracellm.engine.ops.triton.launch import INTERPRETED
+
+pytestmark = pytest.mark.skipif(not INTERPRETED, reason="only the interpreter can be watched")
+
+BATCHES: dict[str, dict[str, Any]] = {
+    "decode": {"lengths": [(1, 9), (1, 1), (1, 30)], "heads": (4, 2)},
+    "split": {"lengths": [(1, 9), (1, 1), (1, 30)], "heads": (2, 2), "partition": 8},
+    "window": {"lengths": [(1, 33), (6, 29), (1, 2)], "heads": (2, 1), "window": 7, "partition": 4},
+    "mixed": {"lengths": [(1, 12), (70, 75), (4, 19)], "heads": (3, 1)},
+}
+
+
+def launches_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Batch, list[Launch]]:
+    """A batch, attended, and its launches."""
+    given = dict(BATCHES[name])
+    monkeypatch.setattr(attention_plan, "PARTITION", given.pop("partition", 512))
+    batch = Batch(**given, block_size=4)
+    with watched(paged_attention_v1, paged_attention_v2, attention_varlen) as launches:
+        batch.attend(TritonOps())
+    return batch, launches
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_blocks_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program reads the blocks of the KV cache that its launch says, and in that order, keys and values alike."""
+    batch, launches = launches_of(name, monkeypatch)
+    for launch in launches:
+        if launch.work.blocks_read is None:
+            assert launch.name == "paged_attention_v2_reduce_kernel"
+            assert launch.blocks_read(batch.cache[0]) == {}
+            continue
+        told = {
+            program: blocks
+            for place, blocks in launch.work.blocks_read.items()
+            for program in product(
+                *(range(size) if at is None else [at] for at, size in zip(place, launch.grid, strict=True))
+            )
+        }
+        assert launch.blocks_read(batch.cache[0]) == told
+        assert launch.blocks_read(batch.cache[1]) == told
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes that a launch says it moves are those that its programs read and write, to the last one."""
+    _, launches = launches_of(name, monkeypatch)
+    assert len(launches) == {"decode": 1, "split": 2, "window": 3, "mixed": 2}[name]
+    for launch in launches:
+        assert (launch.work.bytes_read, launch.work.bytes_written) == (launch.bytes_read(), launch.bytes_written())
+
+
+def test_operations() -> None:
+    """Each query's head multiplies and adds its D numbers twice for each key that it sees, and no other."""
+    batch = Batch([(1, 12), (6, 10)], heads=(4, 2), block_size=4, window=5)
+    with watched(paged_attention_v1, attention_varlen) as (launches):
+        batch.attend(TritonOps())
+    assert [launch.work.flops for launch in launches] == [4 * 4 * 16 * 5, 4 * 4 * 16 * (6 * 5)]
