@@ -226,8 +226,11 @@ def test_a_context_manager_is_a_call_until_its_block_ends(vllm: dict[str, Any], 
 
 def test_secrets_are_not_recorded() -> None:
     """Of an argument that is a key only its name is told."""
-    facts = startup._capture_llm((None, "tiny"), {"hf_token": "hf_abc", "seed": 3}, None)
-    assert startup._llm(facts)[names.ARGUMENTS] == ["model=tiny", "hf_token=...", "seed=3"]
+    [entry] = [one for one in startup.ENTRIES if one.target == "vllm.entrypoints.llm:LLM.__init__"]
+    assert entry.capture is not None
+    assert entry.attributes is not None
+    facts = entry.capture((None, "tiny"), {"hf_token": "hf_abc", "seed": 3}, None)
+    assert entry.attributes(facts)[names.ARGUMENTS] == ["model=tiny", "hf_token=...", "seed=3"]
 
 
 def test_weights_are_counted_in_the_files_headers(tmp_path: Path) -> None:

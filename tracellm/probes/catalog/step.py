@@ -14,7 +14,7 @@ from tracellm.probes.catalog.step_span import complete_step
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "ended_of", "new_requests"]
 
 STEP = "EngineCore.step_fn"
 _REQUEST_ID = attrgetter("request_id")
@@ -27,10 +27,7 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     requests, pool = scheduler.requests, scheduler.kv_cache_manager.block_pool
     return {
         "tokens": list(output.num_scheduled_tokens.items()),
-        "new": [
-            (new.req_id, new.num_computed_tokens, [group.copy() for group in new.block_ids])
-            for new in output.scheduled_new_reqs
-        ],
+        "new": new_requests(output),
         "cached": [
             (
                 request_id,
@@ -60,6 +57,14 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     }
 
 
+def new_requests(output: Any) -> list[tuple[str, int, list[list[int]]]]:
+    """Of a SchedulerOutput, who begins: how many tokens of it are computed, and its blocks in each group of layers."""
+    return [
+        (new.req_id, new.num_computed_tokens, [group.copy() for group in new.block_ids])
+        for new in output.scheduled_new_reqs
+    ]
+
+
 def _schedule(facts: Any) -> dict[str, Any]:
     num_tokens = sum(tokens for _, tokens in facts["tokens"])
     return {names.RESULT: f"{len(facts['tokens'])} requests, {num_tokens} tokens"}
@@ -74,13 +79,17 @@ def _give_schedule(facts: Any) -> dict[str, Any]:
 
 def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
     model_output = argument(args, kwargs, 2, "model_runner_output")
-    ended = [
+    return ended_of(outputs), tuple(model_output.logits_shape)
+
+
+def ended_of(outputs: Any) -> list[tuple[str, str]]:
+    """Of the EngineCoreOutputs for each client, who has ended, and why."""
+    return [
         (output.request_id, str(output.finish_reason))
         for of_client in outputs.values()
         for output in of_client.outputs
         if output.finish_reason is not None
     ]
-    return ended, tuple(model_output.logits_shape)
 
 
 def _update(facts: Any) -> dict[str, Any]:

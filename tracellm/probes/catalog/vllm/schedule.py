@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tracellm.probes.catalog.helpers import argument
+from tracellm.probes.catalog.step import new_requests
 from tracellm.probes.catalog.vllm.held import Refusal, held_requests
 from tracellm.trace import names
 
@@ -97,10 +98,7 @@ def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any)
     resumed = [new.req_id for new in output.scheduled_new_reqs if requests[new.req_id].num_preemptions > 0]
     facts = {
         "tokens": list(output.num_scheduled_tokens.items()),
-        "new": [
-            (new.req_id, new.num_computed_tokens, [group.copy() for group in new.block_ids])
-            for new in output.scheduled_new_reqs
-        ],
+        "new": new_requests(output),
         "cached": [
             (
                 request_id,

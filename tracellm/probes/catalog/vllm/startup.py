@@ -10,17 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.caller import caller_attributes
 from tracellm.probes.catalog import startup as ours
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.token_texts import learn_tokenizer, learn_tokenizer_in, tokenizer_facts
+from tracellm.probes.catalog.token_texts import tokenizer_facts
 from tracellm.probes.catalog.vllm import loading
 from tracellm.probes.catalog.vllm.entries import at, heirs, like, plain, told_as, users_line
 from tracellm.probes.catalog.vllm.lives import know_engine
-from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
-from tracellm.trace import names
-from tracellm.trace.model import Span
 
 __all__ = ["ENTRIES"]
 
@@ -34,12 +30,6 @@ def _capture_llm(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> 
     given = [("model", str(args[1]))] if len(args) > 1 else []
     told = ((name, "..." if name.endswith(_SECRETS) else str(value)[:_LONGEST_VALUE]) for name, value in kwargs.items())
     return users_line(), [*given, *told]
-
-
-def _llm(facts: Any) -> dict[str, Any]:
-    where, arguments = facts
-    told = [f"{name}={value}" for name, value in arguments]
-    return {**caller_attributes(where), **({names.ARGUMENTS: told} if told else {})}
 
 
 _SETTINGS = (
@@ -83,12 +73,6 @@ def _name_of(model: Any) -> str:
     return str(told[0] if isinstance(told, list | tuple) and told else told or model.model)
 
 
-def _learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    if facts is not None:
-        ledger.model, tokenizer = facts
-        learn_tokenizer(ledger, tokenizer)
-
-
 def _capture_core(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     config, executor = argument(args, kwargs, 1, "vllm_config"), argument(args, kwargs, 2, "executor_class")
     model = config.model_config
@@ -103,17 +87,6 @@ def _fetched(model: Any) -> str | None:
         return None
     file = hub.try_to_load_from_cache(str(model.tokenizer), "tokenizer.json", revision=model.tokenizer_revision)
     return str(Path(file).parent) if isinstance(file, str) else None
-
-
-def _core(facts: Any) -> dict[str, Any]:
-    return {names.ARGUMENTS: ["vllm_config=VllmConfig", f"executor_class={facts[0]}"]}
-
-
-def _learn_core(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    if facts is not None:
-        _, ledger.model, tokenizer = facts
-        if tokenizer is not None:
-            learn_tokenizer_in(ledger, tokenizer)
 
 
 # -- the KV cache -----------------------------------------------------------------------------------------------------
@@ -135,7 +108,7 @@ _SECOND_RUNNER = "v1.worker.gpu.model_runner:GPUModelRunner"
 _COORDINATORS = ("UnitaryKVCacheCoordinator", "HybridKVCacheCoordinator", "KVCacheCoordinatorNoPrefixCache")
 
 ENTRIES = (
-    Entry(at("entrypoints.llm:LLM.__init__"), "request", _capture_llm, _llm, phase="startup", even_if_raises=True),
+    like(ours.ENTRIES, "LLM.__init__", "entrypoints.llm:LLM.__init__", capture=_capture_llm),
     *plain("request", "v1.engine.llm_engine", "LLMEngine.from_engine_args", "LLMEngine.from_vllm_config"),
     like(
         ours.ENTRIES,
@@ -145,8 +118,10 @@ ENTRIES = (
     ),
     *plain("request", "engine.arg_utils", "EngineArgs.create_model_config"),
     *plain("request", "v1.executor.abstract", "Executor.get_class"),
-    Entry(at("v1.engine.llm_engine:LLMEngine.__init__"), "request", _capture_engine, observe=_learn_engine),
-    Entry(at("v1.engine.async_llm:AsyncLLM.__init__"), "request", _capture_engine, observe=_learn_engine),
+    *(
+        like(ours.ENTRIES, "LLMEngine.__init__", f"v1.engine.{engine}.__init__", capture=_capture_engine)
+        for engine in ("llm_engine:LLMEngine", "async_llm:AsyncLLM")
+    ),
     *plain("request", "transformers_utils.tokenizer", "init_tokenizer_from_configs"),
     *plain("request", "renderers.registry", "renderer_from_config"),
     Entry(
@@ -155,14 +130,7 @@ ENTRIES = (
         other_targets=(at("v1.engine.input_processor:InputProcessor.__init__"),),
     ),
     *plain("step", "v1.engine.output_processor", "OutputProcessor.__init__"),
-    Entry(
-        at(_CORE + ".__init__"),
-        "request",
-        _capture_core,
-        _core,
-        observe=_learn_core,
-        span_name="EngineCore.__init__",
-    ),
+    like(ours.ENTRIES, "EngineCore.__init__", _CORE + ".__init__", capture=_capture_core),
     *plain("request", "v1.executor.abstract", "Executor.__init__"),
     *plain("request", "v1.executor.uniproc_executor", "UniProcExecutor._init_executor"),
     *plain("request", "v1.executor.multiproc_executor", "MultiprocExecutor._init_executor"),

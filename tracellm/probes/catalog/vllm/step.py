@@ -33,18 +33,7 @@ def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any)
         for request_id in scheduled
         if rows.get(request_id, len(sampled)) < len(sampled)
     ]
-    ended = [
-        (output.request_id, str(output.finish_reason))
-        for of_client in outputs.values()
-        for output in of_client.outputs
-        if output.finish_reason is not None
-    ]
-    return ended, tokens
-
-
-def _update(facts: Any) -> dict[str, Any]:
-    ended, _ = facts
-    return {names.RESULT: f"{len(ended)} finished"}
+    return ours.ended_of(outputs), tokens
 
 
 def _give_update(facts: Any) -> dict[str, Any]:
@@ -98,7 +87,6 @@ ENTRIES = (
         "Scheduler.update_from_output",
         f"{_SCHEDULER}:Scheduler.update_from_output",
         capture=_capture_update,
-        attributes=_update,
         gives=_give_update,
         span_name="Scheduler.update_from_output",
         **_IN_STEP,
