@@ -1,4 +1,4 @@
-"""The command: `tracellm run | serve | show | report | diff | check | export | doctor`, for people at a terminal.
+"""The command: `tracellm run | serve | show | report | diff | check | export | doctor | bench`, at a terminal.
 
 The uppermost floor: `app` reads the arguments, and a module for each of these words does what they ask for.
 """

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tracellm.cli.bench.command import bench_command
 from tracellm.cli.errors import CommandError
 from tracellm.cli.language import choose_language
 from tracellm.cli.serve_command import serve_command
@@ -287,6 +288,7 @@ def _build(lang: Language) -> click.Group:
 
         return job
 
+    group.add_command(bench_command(lang))
     return group
 
 

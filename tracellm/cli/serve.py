@@ -6,7 +6,6 @@ second Ctrl-C gave up running requests.
 
 import asyncio
 import json
-import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracellm.cli.engine_options import engine_arguments
+from tracellm.cli.engine_options import SERVES_WITH, as_option, engine_arguments
 from tracellm.cli.errors import CommandError
 from tracellm.cli.failure import is_users_mistake
 from tracellm.report.texts import Language, text
@@ -45,7 +44,7 @@ def serve(serving: Serving, lang: Language, options: "Options | None") -> int:
     Raises:
         CommandError: an option cannot be understood, or the run folder cannot be written.
     """
-    engine = engine_arguments(serving.engine)
+    engine = SERVES_WITH | engine_arguments(serving.engine)
     further = _serve_options(serving.options)
     explanation = None if options is None else _explanation(options)
     error: BaseException | None = None
@@ -65,7 +64,7 @@ def serve(serving: Serving, lang: Language, options: "Options | None") -> int:
         if not is_users_mistake(caught):
             raise
         error = caught.with_traceback(None)  # it would lead to a line of a library, and none is the user's
-        _say(lang, _as_option(str(caught)))
+        _say(lang, as_option(str(caught)))
     finally:
         _interrupt_on_signals()  # the event loop has put them back
         if explanation is not None:
@@ -171,15 +170,6 @@ def _interrupt_on_signals() -> dict[int, Any]:
         raise KeyboardInterrupt
 
     return {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
-
-
-def _as_option(message: str) -> str:
-    """A refusal of an argument of `LLM` as one of an option."""
-    return re.sub(
-        r"^LLM: (tracellm does not have )?`(\w+)`",
-        lambda found: f"{found[1] or ''}--{found[2].replace('_', '-')}",
-        message,
-    )
 
 
 def _say(lang: Language, message: str) -> None:

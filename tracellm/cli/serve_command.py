@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tracellm.cli.engine_options import engine_options
+from tracellm.cli.engine_options import EngineCommand
 from tracellm.cli.errors import CommandError
 from tracellm.cli.language import choose_language
 from tracellm.report.texts import Language, text
@@ -36,38 +36,6 @@ _SERVER: dict[str, dict[str, Any]] = {  # option -> click's own arguments for it
 _EXPLAIN = ("out", "detail", "focus", "only", "skip", "ring", "no_text", "quiet", "open_report")
 
 
-class _ServeCommand(click.Command):
-    """Reads the engine's settings only when `serve` is asked for: the other commands start without the engine."""
-
-    engine_title = ""
-    _engine_options: list[click.Option] | None = None
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        if self._engine_options is None:
-            self._engine_options = engine_options()
-        return [*super().get_params(ctx), *self._engine_options]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The engine's settings under a title of their own, with their defaults."""
-        known = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        of_the_engine = self._engine_options or []
-        for title, params in (
-            ("Options", [param for param in known if param not in of_the_engine]),
-            (self.engine_title, of_the_engine),
-        ):
-            rows = [row for param in params if (row := param.get_help_record(ctx)) is not None]
-            with formatter.section(title):
-                formatter.write_dl(rows)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """vLLM takes --max_model_len for --max-model-len."""
-        spelled = []
-        for argument in args:
-            name, equals, value = argument.partition("=")
-            spelled.append(f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else argument)
-        return super().parse_args(ctx, spelled)
-
-
 def serve_command(lang: Language) -> click.Command:
     """The command, with its help in one language; it returns what to do."""
 
@@ -95,7 +63,7 @@ def serve_command(lang: Language) -> click.Command:
         option("--quiet", "-q", is_flag=True),
         option("--open", "open_report", is_flag=True, key="open"),
     ]
-    command = _ServeCommand(
+    command = EngineCommand(
         "serve",
         params=params,
         callback=lambda **given: _job(given),

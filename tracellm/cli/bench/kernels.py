@@ -1,0 +1,173 @@
+"""`tracellm bench kernels`: each operation of a layer by itself, in each implementation, beside the machine's limit.
+
+vLLM: benchmarks/kernels/ in its repository.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+from tracellm.cli.bench.figures import Spread, number, plain_table
+from tracellm.cli.bench.machine import Ceilings, describe, measure_ceilings, synchronized
+from tracellm.cli.bench.throughput import interleaved
+from tracellm.cli.engine_options import as_option
+from tracellm.cli.errors import CommandError
+from tracellm.report.texts import Language, text
+
+if TYPE_CHECKING:
+    from tracellm.cli.bench.kernel_cases import Case
+    from tracellm.engine.config import VllmConfig
+
+__all__ = ["Row", "kernels"]
+
+_TURN_SECONDS = 0.02
+_MOST_CALLS = 10_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation in one implementation."""
+
+    case: str
+    tokens: int
+    ops: str
+    microseconds: Spread
+    gigabytes_per_second: float
+    gigaflops_per_second: float
+    of_limit: float
+    """The ideal time over the median one. Small tensors may lie in the cache, which is faster than memory: above 1."""
+
+
+def kernels(
+    model: str | None,
+    engine: Mapping[str, Any],
+    lang: Language,
+    *,
+    names: Sequence[str],
+    tokens: Sequence[int],
+    context: int,
+    repeats: int,
+    as_json: bool,
+) -> int:
+    """Measure, and print. `names` are the implementations, by default those that run well here. Returns 0.
+
+    Raises:
+        CommandError: the engine refuses the model or a setting, or an implementation cannot run here.
+    """
+    from tracellm.cli.bench.kernel_cases import Sizes, cases
+
+    config = _config(model, engine)
+    device = config.device_config.device
+    chosen = list(names) or list(dict.fromkeys(["torch", config.ops_choice.name]))
+    _check(chosen, config)
+    ceilings = measure_ceilings(config.model_config.dtype, device)
+    rows = []
+    for count in tokens:
+        for case in cases(Sizes.of(config.model_config, device, count, context)):
+            rows += _measured(case, count, chosen, ceilings, repeats, device)
+    if as_json:
+        print(json.dumps({"machine": describe(), "ceilings": asdict(ceilings), "rows": [asdict(row) for row in rows]}))
+        return 0
+    told = text(
+        lang,
+        "bench.kernels.headlines",
+        machine=describe(),
+        read=number(ceilings.read_bytes_per_second / 1e9),
+        flops=number(ceilings.flops_per_second / 1e9),
+        dtype=ceilings.dtype,
+        model=config.model_config.served_model_name,
+        context=context,
+    )
+    print(told)
+    print(_table(rows, lang))
+    return 0
+
+
+def _config(model: str | None, engine: Mapping[str, Any]) -> "VllmConfig":
+    from tracellm.engine.arg_utils import EngineArgs
+    from tracellm.engine.errors import EngineError
+    from tracellm.engine.hf_config import EMBEDDED_MODEL
+
+    try:
+        return EngineArgs.from_arguments(**{"model": model or EMBEDDED_MODEL, **engine}).create_engine_config()
+    except EngineError as error:
+        raise CommandError("bench.refused", message=as_option(str(error))) from None
+
+
+def _check(names: Sequence[str], config: "VllmConfig") -> None:
+    from tracellm.engine.errors import EngineError
+    from tracellm.engine.ops.choice import choose_ops
+
+    for name in names:
+        try:
+            choose_ops(name, config.device_config.device)
+        except EngineError as error:
+            raise CommandError(
+                "bench.refused", message=as_option(str(error)).replace("--attention-backend", "--ops")
+            ) from None
+
+
+def _measured(
+    case: "Case", tokens: int, names: Sequence[str], ceilings: Ceilings, repeats: int, device: Any
+) -> list[Row]:
+    """One operation, its implementations in turn."""
+    import torch
+
+    from tracellm.engine.ops import make_ops
+
+    with torch.inference_mode():
+        turns = {name: _Turn(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
+        taken: dict[str, list[float]] = {name: [] for name in turns}
+        for name in interleaved(list(turns), repeats):
+            taken[name].append(turns[name].seconds())
+    rows = []
+    for name, seconds in taken.items():
+        spread = Spread.of([one * 1e6 for one in seconds])
+        median = spread.median / 1e6
+        of_limit = ceilings.seconds(case.num_bytes, case.flops) / median
+        rows.append(
+            Row(case.name, tokens, name, spread, case.num_bytes / median / 1e9, case.flops / median / 1e9, of_limit)
+        )
+    return rows
+
+
+class _Turn:
+    """One implementation: calls it often enough for a clock to tell."""
+
+    def __init__(self, calls: list[Callable[[], object]], device: Any) -> None:
+        self._calls = calls
+        self._device = device
+        for call in calls:
+            call()  # compiles, tunes, and touches all memory
+        self._count = len(calls)
+        while (once := self.seconds()) * self._count < _TURN_SECONDS and self._count < _MOST_CALLS:
+            self._count = min(_MOST_CALLS, max(2 * self._count, int(_TURN_SECONDS / once)))
+
+    def seconds(self) -> float:
+        """Of one call, on average."""
+        wait = synchronized(lambda: None, self._device)
+        wait()
+        start = time.perf_counter()
+        for call in islice(cycle(self._calls), self._count):
+            call()
+        wait()
+        return (time.perf_counter() - start) / self._count
+
+
+def _table(rows: Sequence[Row], lang: Language) -> str:
+    lines = [
+        [
+            row.case,
+            str(row.tokens),
+            row.ops,
+            str(row.microseconds),
+            number(row.gigabytes_per_second),
+            number(row.gigaflops_per_second) if row.gigaflops_per_second else "-",
+            f"{row.of_limit:.0%}",
+        ]
+        for row in rows
+    ]
+    return plain_table(text(lang, "bench.kernels.heads").split("|"), lines)

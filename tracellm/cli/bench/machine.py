@@ -1,0 +1,138 @@
+"""The machine that a benchmark runs on: its name for the page, and what its memory and its arithmetic give, measured.
+
+These rates are the ceilings that every other figure is held against, so they are measured in the same run, with as many
+threads as the engine has.
+"""
+
+import platform
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Ceilings", "describe", "matrix_instructions", "measure_ceilings", "processor", "synchronized"]
+
+_BYTES = 1 << 28  # 256 MiB: more than any cache here holds
+_GPU_BYTES = 1 << 32
+_SIDES = (256, 512, 1024, 1536)  # rows and columns of the matrices that are multiplied
+_GPU_SIDES = (4096, 8192)
+_LONG = 0.1  # seconds; larger matrices than those that take this long would tell nothing new
+_REPEATS = 5
+_INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
+"""Flags of a processor that say how fast it multiplies, from slow to fast."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What was measured: the most that any computation can be expected to reach."""
+
+    read_bytes_per_second: float
+    """Reading memory from one end to the other."""
+    flops_per_second: float
+    """Multiplying large square matrices of `dtype`; a multiplication and an addition are two."""
+    dtype: str
+
+    def seconds(self, num_bytes: float, flops: float) -> float:
+        """The least time for so much reading and computing, which go on at once."""
+        return max(num_bytes / self.read_bytes_per_second, flops / self.flops_per_second)
+
+    def merged(self, other: "Ceilings") -> "Ceilings":
+        """The higher of two measurements: nothing makes a machine faster than it is."""
+        return Ceilings(
+            max(self.read_bytes_per_second, other.read_bytes_per_second),
+            max(self.flops_per_second, other.flops_per_second),
+            self.dtype,
+        )
+
+
+def measure_ceilings(dtype: "torch.dtype", device: "torch.device | str" = "cpu", repeats: int = _REPEATS) -> Ceilings:
+    """Read a large piece of memory, and multiply large matrices: the best of `repeats` each. Takes about a second."""
+    import torch
+
+    on_gpu = torch.device(device).type == "cuda"
+    memory = torch.ones((_GPU_BYTES if on_gpu else _BYTES) // 4, dtype=torch.float32, device=device)
+    read_seconds = best_of(synchronized(memory.sum, device), repeats)
+    fastest = 0.0
+    for side in _GPU_SIDES if on_gpu else _SIDES:
+        seconds = _multiply(side, dtype, device, repeats)
+        fastest = max(fastest, 2 * side**3 / seconds)
+        if seconds > _LONG:
+            break
+    return Ceilings(memory.numel() * 4 / read_seconds, fastest, str(dtype).removeprefix("torch."))
+
+
+def _multiply(side: int, dtype: "torch.dtype", device: "torch.device | str", repeats: int) -> float:
+    """Seconds to multiply two square matrices."""
+    import torch
+
+    left, right = torch.randn(2, side, side, device=device).to(dtype).unbind()
+    return best_of(synchronized(lambda: left @ right, device), repeats)
+
+
+def best_of(work: Callable[[], object], repeats: int) -> float:
+    """The shortest time that it took, in seconds, after one turn to warm up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def synchronized(work: Callable[[], object], device: "torch.device | str") -> Callable[[], None]:
+    """`work`, which is over when the device is done with it."""
+    import torch
+
+    on_gpu = torch.device(device).type == "cuda"
+
+    def run() -> None:
+        work()
+        if on_gpu:
+            torch.cuda.synchronize(device)
+
+    return run
+
+
+def describe(threads: int | None = None) -> str:
+    """One line: date, processor with the instructions that matter here, GPU, threads, versions."""
+    import torch
+
+    told = [time.strftime("%Y-%m-%d"), processor()]
+    if found := matrix_instructions():
+        told.append("+".join(found))
+    if torch.cuda.is_available():
+        told.append(torch.cuda.get_device_name())
+    count = threads or torch.get_num_threads()
+    told.append(f"{count} thread" if count == 1 else f"{count} threads")
+    return ", ".join([*told, f"Python {platform.python_version()}", f"torch {torch.__version__}"])
+
+
+def matrix_instructions() -> list[str]:
+    """Which of the processor's instructions for multiplying matrices there are; nothing where nobody tells."""
+    flags = _cpuinfo(r"^(?:flags|Features)\s*:\s*(.+)$")
+    known = flags.split() if flags else []
+    return [name for name in _INSTRUCTIONS if name in known]
+
+
+def processor() -> str:
+    """Its name, and how many there are."""
+    count = len(re.findall(r"^processor\s*:", _CPUINFO.read_text(), re.MULTILINE)) if _CPUINFO.exists() else 0
+    name = _cpuinfo(r"^model name\s*:\s*(.+)$") or platform.machine()
+    return f"{name}, {count or '?'} CPU"
+
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def _cpuinfo(pattern: str) -> str:
+    """What it says of its first processor; nothing on other systems than Linux."""
+    if not _CPUINFO.exists():
+        return ""
+    found = re.search(pattern, _CPUINFO.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return found[1].strip() if found else ""

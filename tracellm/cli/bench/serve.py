@@ -1,0 +1,253 @@
+"""`tracellm bench serve`: requests to a running server, as its clients see it.
+
+The server is `tracellm serve`, a real `vllm serve`, or any other with OpenAI's completions. Requests are random token
+ids and stream their answers; each has a thread here, as they mostly wait.
+
+vLLM: vllm/benchmarks/serve.py, whose options have the same names.
+"""
+
+import http.client
+import json
+import random
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from tracellm.cli.bench.figures import number, percentile
+from tracellm.cli.bench.latency import PERCENTS, latency_table
+from tracellm.cli.bench.workload import Lengths, Workload, random_workload
+from tracellm.cli.errors import CommandError
+from tracellm.report.texts import Language, text
+from tracellm.report.visible import visible
+
+__all__ = ["Answer", "serve"]
+
+_TOKEN_IDS = 1000
+"""Prompts are made of the ids below: every model has them."""
+_TIMEOUT_SECONDS = 600.0
+_LONGEST_ERROR = 300  # characters
+
+
+@dataclass
+class Answer:
+    """What became of one request. Times are of one clock, in seconds."""
+
+    sent: float = 0.0
+    arrivals: list[float] = field(default_factory=list)
+    """Of each piece of the stream that holds text."""
+    num_tokens: int = 0
+    error: str = ""
+
+
+class Client:
+    """Asks one server."""
+
+    def __init__(self, base_url: str, api_key: str | None) -> None:
+        """`base_url`: http://HOST:PORT, with or without a path.
+
+        Raises:
+            CommandError: that is no such address.
+        """
+        parts = urlsplit(base_url)
+        try:
+            self._host, self._port = parts.hostname, parts.port
+        except ValueError:
+            self._host = None
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise CommandError("bench.base_url", value=base_url)
+        self.address = base_url
+        self._secure = parts.scheme == "https"
+        self._path = parts.path.rstrip("/").removesuffix("/v1")
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def model(self) -> str:
+        """The first model that it serves.
+
+        Raises:
+            CommandError: nobody answers there, or not as OpenAI's API does.
+        """
+        try:
+            response, connection = self._ask("GET", "/v1/models", None)
+            with connection:
+                told = response.read()
+            return str(json.loads(told)["data"][0]["id"])
+        except (OSError, http.client.HTTPException) as error:
+            raise CommandError("bench.no_server", url=self.address, reason=error) from None
+        except (ValueError, LookupError, TypeError):
+            reason = f"{response.status} {told.decode(errors='replace')[:_LONGEST_ERROR]}"
+            raise CommandError("bench.no_server", url=self.address, reason=visible(reason)) from None
+
+    def complete(self, model: str, prompt: list[int], length: int) -> Answer:
+        """Ask for a completion of so many tokens, and note when each piece of it comes. Never raises."""
+        body = {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": length,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        answer = Answer(sent=time.perf_counter())
+        try:
+            response, connection = self._ask("POST", "/v1/completions", json.dumps(body))
+            with connection:
+                if response.status != http.client.OK:
+                    raise ValueError(response.read().decode(errors="replace"))
+                for line in response:
+                    self._take(line, answer)
+            if answer.num_tokens != length:
+                raise ValueError(f"asked for {length} tokens, got {answer.num_tokens}")
+        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+            answer.error = visible(str(error) or type(error).__name__)[:_LONGEST_ERROR]
+        return answer
+
+    @staticmethod
+    def _take(line: bytes, answer: Answer) -> None:
+        """One line of the stream of events."""
+        now = time.perf_counter()
+        if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
+            return
+        event = json.loads(line[5:])
+        if "error" in event:
+            raise ValueError(json.dumps(event["error"]))
+        if event.get("choices"):
+            answer.arrivals.append(now)
+        if usage := event.get("usage"):
+            answer.num_tokens = usage["completion_tokens"]
+
+    def _ask(self, method: str, path: str, body: str | None) -> "tuple[http.client.HTTPResponse, _Closing]":
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        assert self._host is not None
+        connection = kind(self._host, self._port, timeout=_TIMEOUT_SECONDS)
+        connection.request(method, self._path + path, body, self._headers)
+        return connection.getresponse(), _Closing(connection)
+
+
+@dataclass
+class _Closing:
+    """Closes a connection."""
+
+    connection: http.client.HTTPConnection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+def serve(
+    client: Client,
+    lang: Language,
+    *,
+    model: str | None,
+    requests: int,
+    inputs: Lengths,
+    outputs: Lengths,
+    rate: float,
+    at_once: int | None,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Ask, measure and print. Returns 1 if a request failed, else 0.
+
+    Args:
+        client: of the server.
+        lang: what to speak.
+        model: which of the server's; None: its first.
+        requests: how many.
+        inputs: tokens of a prompt.
+        outputs: tokens of an answer.
+        rate: requests a second, coming as by chance (Poisson); infinite: all at once.
+        at_once: the most that wait for their answer; None: as many as come.
+        seed: of lengths, tokens and arrivals.
+        as_json: print figures for programs.
+
+    Raises:
+        CommandError: there is no such server.
+    """
+    name = model or client.model()
+    workload = random_workload(_TOKEN_IDS, requests, inputs, outputs, seed)
+    client.complete(name, workload.prompts[0], 1)  # the server's first request is slower than all others
+    start = time.perf_counter()
+    answers = _asked(client, name, workload, rate, at_once, seed)
+    seconds = time.perf_counter() - start
+    good = [answer for answer in answers if not answer.error]
+    failed = [answer for answer in answers if answer.error]
+    figures = {
+        "requests": len(answers),
+        "failed": len(failed),
+        "seconds": seconds,
+        "requests_per_second": len(good) / seconds,
+        "output_tokens_per_second": sum(answer.num_tokens for answer in good) / seconds,
+    }
+    times = _times(good)
+    if failed:
+        print(text(lang, "bench.serve.failed", n=len(failed), error=failed[0].error), file=sys.stderr)
+    if as_json:
+        told = {
+            kind: {str(percent): percentile(of, percent) for percent in PERCENTS} for kind, of in times.items() if of
+        }
+        print(json.dumps({**figures, "model": name, "latency_seconds": told}, indent=2))
+    else:
+        _print(figures, times, name, client, workload, lang)
+    return 1 if failed else 0
+
+
+def _asked(client: Client, model: str, workload: Workload, rate: float, at_once: int | None, seed: int) -> list[Answer]:
+    """All requests' answers, in their order; each is sent when it is its time, and there is room."""
+    chance = random.Random(seed)
+    with ThreadPoolExecutor(max_workers=at_once or len(workload.prompts)) as threads:
+        futures = []
+        due = time.perf_counter()
+        for prompt, length in zip(workload.prompts, workload.lengths, strict=True):
+            time.sleep(max(0.0, due - time.perf_counter()))
+            futures.append(threads.submit(client.complete, model, prompt, length))
+            due += chance.expovariate(rate) if rate != float("inf") else 0.0
+        return [future.result() for future in futures]
+
+
+def _times(answers: Sequence[Answer]) -> dict[str, list[float]]:
+    """Until the first token, on average from one to the next, from a piece of the stream to the next, until the end."""
+    times: dict[str, list[float]] = {"first": [], "token": [], "between": [], "whole": []}
+    for answer in answers:
+        first, last = answer.arrivals[0], answer.arrivals[-1]
+        times["first"].append(first - answer.sent)
+        if answer.num_tokens > 1:
+            times["token"].append((last - first) / (answer.num_tokens - 1))
+        times["between"] += [
+            after - before for before, after in zip(answer.arrivals, answer.arrivals[1:], strict=False)
+        ]
+        times["whole"].append(last - answer.sent)
+    return times
+
+
+def _print(
+    figures: dict[str, Any],
+    times: dict[str, list[float]],
+    model: str,
+    client: Client,
+    workload: Workload,
+    lang: Language,
+) -> None:
+    told = text(
+        lang,
+        "bench.serve.headlines",
+        url=client.address,
+        model=visible(model),
+        requests=figures["requests"],
+        inputs=workload.num_input_tokens,
+        outputs=workload.num_output_tokens,
+        seconds=number(figures["seconds"]),
+        rate=number(figures["requests_per_second"]),
+        speed=number(figures["output_tokens_per_second"]),
+    )
+    print(told)
+    print(latency_table(times, lang))
