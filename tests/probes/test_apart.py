@@ -318,23 +318,46 @@ def test_a_program_that_closes_all_files(tmp_path: Path):
     assert [file.suffix for file in (tmp_path / "trace").iterdir()] == [".jsonl"]
 
 
+FORKS = """
+with Recording(folder) as recording:
+    child = os.fork()
+    if not child:
+        DO
+        recording.stop()
+        os._exit(0 if recording._stats is None else 3)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert recording.stats["problems"] == []
+print(status, recording.stats["calls"], len(os.listdir(folder / "trace")))
+"""
+
+
+@pytest.mark.parametrize(("does", "said"), [("pass", "0 1 1"), ("work(1)", "3 2 2")])
+def test_a_fork_with_nothing_to_record(tmp_path: Path, does: str, said: str):
+    """Nothing is started for it, and no file is made; that of another one tells also what it has cost."""
+    assert run(FORKS.replace("DO", does), tmp_path) == f"{said}\n"
+
+
 FORKS_WITH_A_FULL_DISK = """
+import time
 from tracellm.probes.spool import SpoolWriter
 from tracellm.probes.state import state
-with Recording(folder):
+with Recording(folder) as recording:
     def refuse(spool): raise OSError(28, "No space left on device")
     write, SpoolWriter._finish = SpoolWriter._finish, refuse
     sys.stderr = sys.stdout
     child = os.fork()
     if not child:
         work(1)
-        sys.exit(3 if state.append is None else 4)
+        while state.append is not None: time.sleep(0.01)
+        sys.exit(3)
     SpoolWriter._finish = write
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+told = f"child (pid {child}) was not recorded: [Errno 28] No space left on device"
+assert recording.stats["problems"] == [told], recording.stats["problems"]
 """
 
 
 def test_a_fork_that_cannot_be_recorded(tmp_path: Path):
-    """It says so in a line, and goes on without collecting records for nobody."""
+    """It says so in a line, as does the recording, and goes on without collecting records for nobody."""
     said = run(FORKS_WITH_A_FULL_DISK, tmp_path)
     assert said == "tracellm: what the process child does is not recorded: [Errno 28] No space left on device\n"

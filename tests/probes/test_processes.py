@@ -36,9 +36,9 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 @probe
-def launches(name: str, target: Any, *args: Any) -> Any:
+def launches(name: str, target: Any, *args: Any, context: Any = SPAWN) -> Any:
     """Starts a process."""
-    process = SPAWN.Process(target=target, args=args, name=name)
+    process = context.Process(target=target, args=args, name=name)
     process.start()
     return process
 
@@ -171,10 +171,12 @@ def test_a_process_that_is_killed_when_its_work_is_done(tmp_path: Path):
     assert recording.stats["problems"] == []
 
 
-def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path):
+@pytest.mark.parametrize("method", [one for one in ("spawn", "fork") if one in multiprocessing.get_all_start_methods()])
+def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path, method: str):
     """Before it is terminated it hands over what it has, so that whoever does not wait for it loses nothing."""
+    context = multiprocessing.get_context(method)
     with Recording(tmp_path, script="script.py", selection=Selection("request", only=("probe",))) as recording:
-        process = launches("Worker_0", works_and_waits, worked := SPAWN.Event())
+        process = launches("Worker_0", works_and_waits, worked := context.Event(), context=context)
         worked.wait()
         process.terminate()
         process.kill()

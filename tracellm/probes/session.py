@@ -6,7 +6,7 @@
 
 It installs the catalog, starts the writer, and opens the span that stands for the script. There is one recording at a
 time in a process. Processes that this one starts through multiprocessing record too, each into a file of its own
-(spawned.py); when the recording ends here, it ends in all of them.
+(spawned.py); when the recording ends here, it ends in all of them (together.py).
 """
 
 import atexit
@@ -208,6 +208,9 @@ class Recording:
         state.open.pop(self._root, None)
         told, problems = self._others.end() if self._others is not None else ([], [])
         self._writer.stop(ended, self._script_record(ended, failed))
+        if self._status is not None and self._status.is_idle:
+            self._status.remove()
+            return
         own = self._cost()
         own["problems"] += [*self._not_recorded, *problems]
         others = [one["stats"] for one in told if "stats" in one]
@@ -250,17 +253,20 @@ class Recording:
             listeners.append(Live(self._listener, self._follower, self._has_others, now))
         if self._joins is None and not self._is_fork:
             listeners.append(UsersMetrics(self._program_measures))
-        look = None if self._status is None else partial(self._status.look, self.stop, self._so_far)
         self._problems: list[str] = []
         heard = Listeners(listeners, self._tell)
-        assigned = Assignment(self._file, process, self._builder, heard, self._ring, self._tell)
-        locks = () if self._status is None else (self._status.descriptor,)
-        self._desk: AnyDesk = Courier(assigned, self._mistakes, locks) if self._is_apart else Desk(assigned)
-        self._writer = Writer(self._desk, heard, self._problems, look)
+        self._assigned = Assignment(self._file, process, self._builder, heard, self._ring, self._tell)
+        desk, begin = (Desk(self._assigned), self._begin_in_child) if self._is_fork else (self._new_desk(), None)
+        self._writer = Writer(desk, heard, self._problems, self._look_at_others, begin)
+
+    def _new_desk(self) -> AnyDesk:
+        if not (self._apart and os.name == "posix" and self._clock.readings is not None):
+            return Desk(self._assigned)
+        return Courier(self._assigned, self._mistakes, () if self._status is None else (self._status.descriptor,))
 
     @property
-    def _is_apart(self) -> bool:
-        return self._apart and os.name == "posix" and self._clock.readings is not None
+    def _desk(self) -> AnyDesk:
+        return self._writer.desk
 
     def _tell(self, problem: str) -> None:
         if problem not in self._problems:
@@ -286,10 +292,13 @@ class Recording:
         if self._joins is not None or self._is_fork:
             self.stop()
 
+    def _look_at_others(self) -> None:
+        if self._status is not None:
+            self._status.look(self.stop, self._so_far)
+
     def _so_far(self) -> dict[str, Any]:
         """Hand over all that there is, in the writer's thread, and say what it has cost: this may be the end."""
-        self._writer.catch_up()
-        self._desk.look(state.open.copy())
+        self._writer.hand_over()
         if isinstance(self._desk, Courier):
             self._desk.wait_until_read(_PATIENCE_SECONDS)
         return self._cost(at_rest=False)
@@ -332,10 +341,24 @@ class Recording:
         state.ids = self._builder.continue_in_child(next_call())
         self._builder.ledger.untold = self._installation.left_out.keys()
         state.open = {}
+        self._status = Status(self._traces, self._name, is_idle=True)
         self._prepare_writing()
         self._writer.start()
         state.append = self._writer.buffer.append
         self._end_with_multiprocessing()
+
+    def _begin_in_child(self) -> AnyDesk:
+        """There is something to write in a fork: most end, or become another program, without that."""
+        assert self._status is not None
+        try:
+            desk = self._new_desk()
+        except OSError as error:
+            self._status.fail(error)
+            self._status = None
+            _leave_out(self, error)
+            return self._desk
+        self._status.begin()
+        return desk
 
     def _end_with_multiprocessing(self) -> None:
         """A process that multiprocessing forks, from this one or from its server, ends without what atexit knows."""
@@ -345,13 +368,18 @@ class Recording:
 
 
 def _after_fork() -> None:
-    global _active
     if _active is not None:
         try:
             _active._continue_in_child()
         except OSError as error:
-            print(f"tracellm: what the process {_active._name} does is not recorded: {error}", file=sys.stderr)  # noqa: T201
-            _active = state.append = None
+            _leave_out(_active, error)
+
+
+def _leave_out(recording: Recording, error: OSError) -> None:
+    """This process cannot be recorded."""
+    global _active
+    print(f"tracellm: what the process {recording._name} does is not recorded: {error}", file=sys.stderr)  # noqa: T201
+    _active = state.append = None
 
 
 if hasattr(os, "register_at_fork"):

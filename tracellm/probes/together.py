@@ -37,16 +37,20 @@ _SETTLE = ".settle"
 
 
 class Status:
-    """The status file of this process, in the folder `traces`; locked until `end`, with its open file `descriptor`."""
+    """The status file of this process, in the folder `traces`; locked until `end`, with its open file `descriptor`.
 
-    def __init__(self, traces: Path, process: str) -> None:
+    While the process `is_idle`, it has recorded nothing yet, and nobody misses what it did if it is no more.
+    """
+
+    def __init__(self, traces: Path, process: str, is_idle: bool = False) -> None:
+        self.is_idle = is_idle
         self._over = traces / _OVER
         self._settle = traces / _SETTLE
         self._settled = (0, 0.0)  # what was last asked for, and when
         self._ending = False
         self._told = {"pid": os.getpid(), "name": process}
-        file = traces / f"{file_stem(process, os.getpid())}{_STATUS}"
-        self.descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = traces / f"{file_stem(process, os.getpid())}{_STATUS}"
+        self.descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         _lock(self.descriptor)
         self._write({})
 
@@ -73,6 +77,21 @@ class Status:
         self._write({"stats": stats})
         os.close(self.descriptor)
 
+    def begin(self) -> None:
+        """It is idle no more."""
+        self.is_idle = False
+        self._write({})
+
+    def remove(self) -> None:
+        """There is nothing to tell of this process."""
+        self._file.unlink(missing_ok=True)
+        os.close(self.descriptor)
+
+    def fail(self, error: Exception) -> None:
+        """This process cannot be recorded."""
+        self._write({"failed": str(error)})
+        os.close(self.descriptor)
+
     def leave(self) -> None:
         """This is a fork of the process whose file it is."""
         os.close(self.descriptor)
@@ -80,7 +99,7 @@ class Status:
     def _write(self, more: dict[str, Any]) -> None:
         with suppress(OSError):
             os.ftruncate(self.descriptor, 0)
-            os.pwrite(self.descriptor, json.dumps({**self._told, **more}).encode(), 0)
+            os.pwrite(self.descriptor, json.dumps({**self._told, "idle": self.is_idle, **more}).encode(), 0)
 
 
 class Together:
@@ -116,7 +135,9 @@ class Together:
             name = f"{status.get('name', file.stem)} (pid {status.get('pid', '?')})"
             if file in left:
                 problems.append(f"{name} did not end its recording in {LONGEST_WAIT_SECONDS:.0f} s: its end is missing")
-            elif "stats" not in status:
+            elif "failed" in status:
+                problems.append(f"{name} was not recorded: {status['failed']}")
+            elif "stats" not in status and not status.get("idle"):
                 problems.append(f"{name} was killed: what it did in its last moment is not recorded")
             told.append(status)
         self.clean()

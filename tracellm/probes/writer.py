@@ -31,10 +31,12 @@ class Writer:
     """Owns the buffer and the thread of one process; hands the records to `desk`.
 
     In its thread `listeners` have their turns, and `each_round` is called, whenever it has looked whether there is
-    something to write. `problems` is where it tells what went wrong.
+    something to write. `problems` is where it tells what went wrong. With `begin`, there is to be another desk as soon
+    as there is something to write: what `begin` returns.
 
     Attributes:
         buffer: where records go.
+        desk: where they are handed over.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Writer:
         listeners: Listeners,
         problems: list[str],
         each_round: Callable[[], None] | None = None,
+        begin: Callable[[], AnyDesk] | None = None,
     ) -> None:
         self.buffer: list[AnyRecord] = []
         self.desk = desk
         self._listeners = listeners
         self._problems = problems
         self._each_round = each_round
+        self._begin = begin
         self._under_way: Collection[int] = ()  # calls that had not ended when this was last looked at
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracellm-writer", daemon=True)
@@ -66,7 +70,7 @@ class Writer:
         with self.desk.effort.spent():
             self._listeners.look()  # others may have come and gone since the last look
             self.catch_up()
-            self.desk.end(ended, last, state.open)
+            self._desk_for(state.open).end(ended, last, state.open)
             self._listeners.end()
 
     @property
@@ -91,11 +95,24 @@ class Writer:
     def catch_up(self) -> None:
         """Write what is in the buffer now; what comes meanwhile waits."""
         left = len(self.buffer)
+        desk = self._desk_for(left)
         while left > 0:
             chunk = self.buffer[: min(left, _CHUNK)]
             del self.buffer[: len(chunk)]
             left -= len(chunk)
-            self.desk.take(chunk, self._pause)
+            desk.take(chunk, self._pause)
+
+    def hand_over(self) -> None:
+        """Write all that is there now, calls under way too; to be called in the writer's thread."""
+        self.catch_up()
+        under_way = state.open.copy()
+        self._desk_for(under_way).look(under_way)
+
+    def _desk_for(self, something: object) -> AnyDesk:
+        if something and self._begin is not None:
+            begin, self._begin = self._begin, None
+            self.desk = begin()
+        return self.desk
 
     def _pause(self) -> int:
         """Let the others run, and see whether they are not too fast for this thread."""
@@ -115,6 +132,6 @@ class Writer:
         under_way = state.open.copy()  # in one piece: a dict's copy cannot be interrupted by a probed call
         lasting = {call: one for call, one in under_way.items() if call in self._under_way}
         self._under_way = under_way.keys()
-        self.desk.look(lasting)
+        self._desk_for(lasting).look(lasting)
         if self._each_round is not None:
             self._each_round()
