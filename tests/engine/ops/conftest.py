@@ -7,6 +7,11 @@ this folder can do so.
 from importlib.util import find_spec
 
 import pytest
+import torch
+
+from tests.engine.ops.implementations import EVERY, Implementation
+
+collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is made for Linux only
 
 
 def pytest_pycollect_makemodule(parent: pytest.Collector) -> None:
@@ -15,6 +20,8 @@ def pytest_pycollect_makemodule(parent: pytest.Collector) -> None:
         return
     with pytest.MonkeyPatch.context() as patch:  # for the import only: no process that a test starts shall inherit it
         patch.setenv("TRITON_INTERPRET", "1")
+        import triton.experimental.gluon  # noqa: F401  (the first launch would import it, and it must find the same)
+
         import tracellm.engine.ops.triton  # noqa: F401
 
 
@@ -23,13 +30,24 @@ def pytest_pycollect_makemodule(parent: pytest.Collector) -> None:
 )
 def device(request: pytest.FixtureRequest) -> str:
     """Where a test's tensors are, and with them its kernels."""
-    if request.param == "cuda":
-        import torch
+    need(request.param, "triton")
+    return request.param
 
+
+@pytest.fixture(params=EVERY)
+def implementation(request: pytest.FixtureRequest) -> Implementation:
+    """Each implementation on each device that it runs on."""
+    need(request.param.device, request.param.name)
+    return request.param
+
+
+def need(device: str, name: str) -> None:
+    """Skip the test where this implementation cannot run on this device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    if name == "triton":
+        pytest.importorskip("triton")
         from tracellm.engine.ops.triton.launch import INTERPRETED
 
-        if not torch.cuda.is_available():
-            pytest.skip("needs a CUDA device")
-        if INTERPRETED:
+        if INTERPRETED and device == "cuda":
             pytest.skip("the kernels of this process are interpreted; `pytest -m gpu` compiles them")
-    return request.param

@@ -1,13 +1,21 @@
-"""Norms, rotary embedding and activation, against their definitions in float64."""
+"""Norms, rotary embedding and activations of every implementation, against their definitions in float64."""
 
 import math
 
 import pytest
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
-from tracellm.engine.ops.torch_ops import TorchOps
+from tests.engine.ops.implementations import DTYPES, Implementation, assert_near, numbers
+from tracellm.engine.ops import Ops, make_ops
 
-ops = TorchOps()
+SHAPES = [
+    *((rows, columns, dtype) for rows, columns in [(1, 1), (1, 896), (5, 33), (70, 129)] for dtype in DTYPES),
+    (2000, 7, torch.float32),
+]
+"""Rows, columns and dtype: one token and thousands, powers of two and none."""
 
 
 @pytest.fixture(autouse=True)
@@ -15,81 +23,139 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def test_rms_norm() -> None:
-    """Each row divided by its root mean square, times the weight."""
-    x, weight = torch.randn(5, 32) * 3, torch.randn(32)
+UNSHRUNK = [Phase.explicit, Phase.reuse, Phase.generate]
+"""Kernels are interpreted so slowly that the search for a smaller example would take minutes."""
+
+
+def rms(x: Tensor, weight: Tensor, epsilon: float = 1e-6) -> Tensor:
+    """The definition."""
     wide = x.double()
-    expected = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
-    torch.testing.assert_close(ops.rms_norm(x, weight, 1e-6).double(), expected, atol=1e-6, rtol=1e-5)
+    return wide / (wide.square().mean(-1, keepdim=True) + epsilon).sqrt() * weight.double()
 
 
-def test_rms_norm_of_large_half_precision_numbers() -> None:
-    """In float16 the squares would overflow: they are taken in float32."""
-    x = torch.full((1, 8), 1000.0, dtype=torch.float16)
-    assert torch.equal(ops.rms_norm(x, torch.ones(8, dtype=torch.float16), 1e-6), torch.ones(1, 8, dtype=torch.float16))
+def silu(gate: Tensor) -> Tensor:
+    """The definition."""
+    return gate / (1 + (-gate).exp())
 
 
-def test_fused_add_rms_norm() -> None:
-    """The sum is the new residual, and what is normed; the inputs stay as they were."""
-    x, residual, weight = torch.randn(5, 32), torch.randn(5, 32), torch.randn(32)
-    x_before, residual_before = x.clone(), residual.clone()
+def gelu_tanh(gate: Tensor) -> Tensor:
+    """The definition."""
+    return 0.5 * gate * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
+
+
+def check_norms(ops: Ops, rows: int, columns: int, dtype: torch.dtype, device: str) -> None:
+    """All three norms, of numbers with NaN around them."""
+    x, residual = (numbers(rows, columns, dtype=dtype, device=device, spread=3.0) for _ in range(2))
+    weight = numbers(columns, dtype=dtype, device=device)
+    assert_near(ops.rms_norm(x, weight, 1e-6), rms(x, weight))
+    assert_near(ops.gemma_rms_norm(x, weight, 1e-6), rms(x, 1 + weight.double()))
+    before = x.clone(), residual.clone()
     normed, total = ops.fused_add_rms_norm(x, residual, weight, 1e-6)
-    assert torch.equal(total, x + residual)
-    assert torch.equal(normed, ops.rms_norm(x + residual, weight, 1e-6))
-    assert torch.equal(x, x_before)
-    assert torch.equal(residual, residual_before)
+    assert_near(total, x.double() + residual.double())
+    assert_near(normed, rms(total, weight))
+    assert torch.equal(x, before[0]), "the inputs stay as they were"
+    assert torch.equal(residual, before[1])
 
 
-def test_gemma_rms_norm() -> None:
-    """1 is added to the weight, and nothing is rounded before the product; heads [T, H, D] are normed one by one."""
-    x, weight = torch.randn(5, 3, 32) * 3, torch.randn(32)
-    wide = x.double()
-    expected = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * (1 + weight.double())
-    torch.testing.assert_close(ops.gemma_rms_norm(x, weight, 1e-6).double(), expected, atol=1e-6, rtol=1e-5)
-    narrow, weight = x.bfloat16(), weight.bfloat16()
-    exact = ops.gemma_rms_norm(narrow.float(), weight.float(), 1e-6)
-    assert torch.equal(ops.gemma_rms_norm(narrow, weight, 1e-6), exact.bfloat16())
+def check_activations(ops: Ops, rows: int, columns: int, dtype: torch.dtype, device: str) -> None:
+    """Both activations; gates far out, too, where exponentials overflow."""
+    x = numbers(rows, 2 * columns, dtype=dtype, device=device, spread=3.0)
+    x[:, 0] = torch.tensor([200.0, -200.0], device=device).repeat(rows)[:rows]
+    gate, up = x[:, :columns].double(), x[:, columns:].double()
+    assert_near(ops.silu_and_mul(x), silu(gate) * up)
+    assert_near(ops.gelu_tanh_and_mul(x), gelu_tanh(gate) * up)
 
 
-def test_gelu_tanh_and_mul() -> None:
-    """The tanh approximation of gelu of the first half, times the second."""
-    x = torch.randn(5, 32)
-    gate, up = x[:, :16].double(), x[:, 16:].double()
-    gelu = 0.5 * gate * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
-    torch.testing.assert_close(ops.gelu_tanh_and_mul(x).double(), gelu * up, atol=1e-6, rtol=1e-6)
+def check_rotary(ops: Ops, tokens: int, heads: tuple[int, int], pairs: int, dtype: torch.dtype, device: str) -> None:
+    """Query and key, which are views of one merged projection, are turned as complex numbers are."""
+    angles = torch.outer(torch.arange(50.0), 1 / 100 ** (torch.arange(pairs) / pairs)).to(device)
+    cache = torch.cat((angles.cos(), angles.sin()), dim=-1).to(dtype)
+    positions = torch.randint(50, (tokens,), device=device)
+    positions[0] = 0
+    merged = numbers(tokens, sum(heads) * 2 * pairs, dtype=dtype, device=device).unflatten(-1, (-1, 2 * pairs))
+    given = merged[:, : heads[0]], merged[:, heads[0] :]
+    turned = ops.rotary_embedding(positions, *given, cache)
+    cos, sin = cache.double()[positions][:, None].chunk(2, dim=-1)
+    for x, result in zip(given, turned, strict=True):
+        product = torch.complex(*x.double().chunk(2, dim=-1)) * torch.complex(cos, sin)
+        assert result.shape == x.shape
+        assert_near(result, torch.cat((product.real, product.imag), dim=-1))
+        assert torch.equal(result[0], x[0]), "position 0 does not turn"
 
 
-def test_silu_and_mul() -> None:
-    """silu of the first half times the second."""
-    x = torch.randn(5, 32)
-    gate, up = x[:, :16].double(), x[:, 16:].double()
-    torch.testing.assert_close(ops.silu_and_mul(x).double(), gate / (1 + (-gate).exp()) * up, atol=1e-6, rtol=1e-6)
+@pytest.mark.parametrize(("rows", "columns", "dtype"), SHAPES)
+def test_norms(implementation: Implementation, rows: int, columns: int, dtype: torch.dtype) -> None:
+    """Each row divided by its root mean square, times the weight, or 1 + the weight; alone, or of a sum."""
+    check_norms(implementation.ops, rows, columns, dtype, implementation.device)
 
 
-def test_rotary_embedding_turns_pairs() -> None:
+@pytest.mark.parametrize(("rows", "columns", "dtype"), SHAPES)
+def test_activations(implementation: Implementation, rows: int, columns: int, dtype: torch.dtype) -> None:
+    """silu, or the tanh approximation of gelu, of the first half, times the second."""
+    check_activations(implementation.ops, rows, columns, dtype, implementation.device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("tokens", "heads", "pairs"), [(1, (1, 1), 1), (7, (14, 2), 32), (33, (3, 3), 10)])
+def test_rotary_embedding(
+    implementation: Implementation, tokens: int, heads: tuple[int, int], pairs: int, dtype: torch.dtype
+) -> None:
     """The pair (i, i + D/2), as a complex number, is multiplied by e^(i * angle) of its token's position."""
-    angles = torch.outer(torch.arange(50.0), 1 / 100 ** (torch.arange(4) / 4))
-    cache = torch.cat((angles.cos(), angles.sin()), dim=-1)
-    positions = torch.tensor([0, 7, 49, 7])
-    query, key = torch.randn(4, 3, 8), torch.randn(4, 1, 8)
-    turn = torch.polar(torch.ones(4, 1, 4, dtype=torch.float64), angles[positions].double()[:, None])
-    for x, rotated in zip((query, key), ops.rotary_embedding(positions, query, key, cache), strict=True):
-        expected = torch.complex(x[..., :4].double(), x[..., 4:].double()) * turn
-        torch.testing.assert_close(
-            rotated.double(), torch.cat((expected.real, expected.imag), -1), atol=1e-5, rtol=1e-5
-        )
-    assert torch.equal(ops.rotary_embedding(positions, query, key, cache)[0][0], query[0]), "position 0 does not turn"
+    check_rotary(implementation.ops, tokens, heads, pairs, dtype, implementation.device)
 
 
-def test_rotary_scores_depend_on_distance_only() -> None:
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_norms_of_heads(implementation: Implementation, dtype: torch.dtype) -> None:
+    """Heads [T, H, D] that are views of a merged projection are normed one by one."""
+    heads = numbers(5, 7 * 24, dtype=dtype, device=implementation.device).unflatten(-1, (-1, 24))[:, 1:4]
+    weight = numbers(24, dtype=dtype, device=implementation.device)
+    assert_near(implementation.ops.rms_norm(heads, weight, 1e-6), rms(heads, weight))
+    assert_near(implementation.ops.gemma_rms_norm(heads, weight, 1e-6), rms(heads, 1 + weight.double()))
+
+
+def test_rms_norm_of_large_half_precision_numbers(implementation: Implementation) -> None:
+    """In float16 the squares would overflow: they are taken in float32."""
+    x = torch.full((1, 8), 1000.0, dtype=torch.float16, device=implementation.device)
+    assert_near(implementation.ops.rms_norm(x, torch.ones_like(x[0]), 1e-6), torch.ones(1, 8).double())
+
+
+@pytest.mark.parametrize("name", ["torch", "cpu"])
+def test_gemma_rms_norm_rounds_once(name: str) -> None:
+    """1 is added to the weight, and nothing is rounded before the product."""
+    x, weight = (torch.randn(5, 3, 32) * 3).bfloat16(), torch.randn(32).bfloat16()
+    exact = make_ops(name).gemma_rms_norm(x.float(), weight.float(), 1e-6)
+    assert torch.equal(make_ops(name).gemma_rms_norm(x, weight, 1e-6), exact.bfloat16())
+
+
+def test_rotary_scores_depend_on_distance_only(implementation: Implementation) -> None:
     """A query and a key that are equally far apart have the same score wherever they are."""
+    ops, device = implementation.ops, implementation.device
     angles = torch.outer(torch.arange(50.0), 1 / 10000 ** (torch.arange(4) / 4))
-    cache = torch.cat((angles.cos(), angles.sin()), dim=-1)
-    query, key = torch.randn(1, 1, 8), torch.randn(1, 1, 8)
+    cache = torch.cat((angles.cos(), angles.sin()), dim=-1).to(device)
+    query, key = (torch.randn(1, 1, 8, device=device) for _ in range(2))
 
     def score(at: int) -> float:
-        turned, _ = ops.rotary_embedding(torch.tensor([at]), query, key, cache)
-        _, turned_key = ops.rotary_embedding(torch.tensor([at - 5]), query, key, cache)
+        turned, _ = ops.rotary_embedding(torch.tensor([at], device=device), query, key, cache)
+        _, turned_key = ops.rotary_embedding(torch.tensor([at - 5], device=device), query, key, cache)
         return float((turned * turned_key).sum())
 
     assert math.isclose(score(5), score(44), rel_tol=1e-4)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("device", ["cpu"], indirect=True)
+@settings(max_examples=15, phases=UNSHRUNK, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 70),
+    columns=st.integers(1, 200),
+    heads=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 10),
+)
+def test_kernels_of_any_shape(rows: int, columns: int, heads: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
+    """Whatever the number of rows, columns and heads, the kernels give what the definitions do."""
+    torch.manual_seed(seed)
+    ops = make_ops("triton")
+    check_norms(ops, rows, columns, dtype, "cpu")
+    check_activations(ops, rows, columns, dtype, "cpu")
+    check_rotary(ops, rows, heads, 1 + columns // 8, dtype, "cpu")

@@ -42,7 +42,7 @@ CONFIGS = [
     triton.Config({"BLOCK_ROWS": rows}, num_warps=warps)
     for rows, warps in [(1, 1), (1, 4), (1, 8), (4, 2), (4, 4), (8, 4)]
 ]
-FIXED = triton.Config({"BLOCK_ROWS": 64})
+FIXED = triton.Config({"BLOCK_ROWS": 128})
 
 
 @tuned(CONFIGS, FIXED, key=["N"])

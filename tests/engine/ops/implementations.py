@@ -1,0 +1,54 @@
+"""Every implementation of the operations, wherever it can run, and how near to the definitions it has to come."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from tracellm.engine.ops import Ops, make_ops
+
+__all__ = ["DTYPES", "EVERY", "Implementation", "assert_near", "numbers"]
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+class Implementation(NamedTuple):
+    """An implementation by name, and a device; its operations are made when a test asks for them."""
+
+    name: str
+    device: str
+
+    @property
+    def ops(self) -> Ops:
+        """A new one."""
+        return make_ops(self.name)
+
+
+EVERY = [
+    *(pytest.param(Implementation(name, "cpu"), id=name) for name in ("torch", "cpu")),
+    pytest.param(Implementation("triton", "cpu"), id="triton-interpreted"),
+    *(
+        pytest.param(Implementation(name, "cuda"), id=f"{name}-gpu", marks=pytest.mark.gpu)
+        for name in ("torch", "triton")
+    ),
+]
+"""For `pytest.mark.parametrize`; the fixture `implementation` skips what cannot run."""
+
+_NEAR = {torch.float32: 4e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Four units in the last place, relative to the largest number of a result; the interpreter cuts bfloat16 off."""
+
+
+def numbers(*shape: int, dtype: torch.dtype, device: str, spread: float = 1.0) -> Tensor:
+    """Random numbers that lie inside of a larger tensor, all else of which is NaN: who reads beside them is found."""
+    whole = torch.full((*shape[:-1], shape[-1] + 8), torch.nan)
+    inner = whole[..., 3 : 3 + shape[-1]]
+    inner.copy_(torch.randn(shape) * spread)
+    return whole.to(device, dtype)[..., 3 : 3 + shape[-1]]
+
+
+def assert_near(result: Tensor, expected: Tensor) -> None:
+    """`result` is what was worked out in float64, but for the rounding of its dtype."""
+    near = _NEAR[result.dtype]
+    size = float(expected.abs().max()) if expected.numel() else 0.0
+    torch.testing.assert_close(result.double().cpu(), expected.cpu(), rtol=near, atol=near * size)
