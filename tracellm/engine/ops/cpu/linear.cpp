@@ -1,0 +1,173 @@
+// y = x W^T + bias for few rows of x and a W that is far larger: what decoding is made of.
+//
+// With 16 requests a step reads every weight of the model once and multiplies it with 16 numbers. So two things bind: how
+// fast weights come from memory, and how many multiply-adds a core can do. The layout serves both. W [N, K] is stored
+// in panels of NR output columns, a panel's numbers in the order in which they are used:
+//
+//     W:     row n, the weights of output n            panel p:  k=0: W[pNR.., 0]   NR numbers side by side
+//            [n0 k0 k1 k2 ...]                                   k=1: W[pNR.., 1]
+//            [n1 k0 k1 k2 ...]             ---->                 ...
+//            [.. ...         ]                                   (bfloat16: two k side by side for each column)
+//
+//     one tile, R <= MR rows of x by NR columns, all its sums in registers:
+//            for k:  load NR weights (NV vectors);  for each row: broadcast x[row, k], NV multiply-adds
+//
+// A panel is read once from memory, in order, and serves all rows. AVX2 has no arithmetic for bfloat16: a piece of a panel
+// (KC deep) is widened to float32 in the nearest cache first, which is a shift or a mask, and then serves all rows; the
+// piece after it is fetched meanwhile. Sums are float32 throughout and rounded once, with the bias added.
+//
+// Memory traffic: N K times 2 bytes (4 in float32) for W, once for each MB rows; x and y are small beside it.
+#include "vectors.h"
+
+constexpr int NV = 2, NR = NV * VL;                 // columns of a panel: 16 with AVX2, 32 with AVX-512
+constexpr int MR = (REGISTERS - NV - 2) / NV;       // rows of a tile: its MR * NV sums fill the registers
+constexpr int KC = 256;                             // weights of a column that are widened at a time: 16 KiB with AVX2
+constexpr int64_t MB = 240;                         // rows that a thread works on while a panel is at hand
+
+static int64_t panels(int64_t N) { return (N + NR - 1) / NR; }
+
+// Numbers that N x K weights take when packed: columns are filled up to whole panels, bfloat16 to whole pairs of k.
+extern "C" int64_t packed_size(int64_t N, int64_t K, int is_bf16) { return panels(N) * NR * (is_bf16 ? K + K % 2 : K); }
+
+// E: a float, or a pair of bfloat16. Both are 4 bytes, and a panel is a transposed block of them either way.
+template <class E, class Read>
+static void pack(E* out, int64_t N, int64_t depth, int threads, Read read) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t p = 0; p < panels(N); p++) {
+        int64_t columns = std::min<int64_t>(NR, N - p * NR);
+        E* panel = out + p * depth * NR;
+        if (columns < NR) memset(panel, 0, depth * NR * sizeof(E));
+        for (int64_t k = 0; k < depth; k++)
+            for (int64_t j = 0; j < columns; j++) panel[k * NR + j] = read(p * NR + j, k);
+    }
+}
+
+extern "C" void pack_weight(const void* weight, void* out, int64_t N, int64_t K, int is_bf16, int threads) {
+    if (!is_bf16) {
+        const float* w = (const float*)weight;
+        pack((float*)out, N, K, threads, [=](int64_t n, int64_t k) { return w[n * K + k]; });
+    } else if (K % 2 == 0) {
+        const uint32_t* w = (const uint32_t*)weight;
+        pack((uint32_t*)out, N, K / 2, threads, [=](int64_t n, int64_t k) { return w[n * (K / 2) + k]; });
+    } else {
+        const uint16_t* w = (const uint16_t*)weight;
+        pack((uint32_t*)out, N, K / 2 + 1, threads, [=](int64_t n, int64_t k) {
+            return w[n * K + 2 * k] | (2 * k + 1 < K ? uint32_t(w[n * K + 2 * k + 1]) << 16 : 0u);
+        });
+    }
+}
+
+// Two k of bfloat16 lie in the halves of 32 bits: shifted up, the lower is a float32; masked, the upper is one.
+static void widen_pairs(const bf16* from, float* to, int64_t pairs) {
+    for (int64_t k = 0; k < pairs; k++)
+        for (int v = 0; v < NV; v++) {
+            vu both;
+            memcpy(&both, from + (k * NR + v * VL) * 2, sizeof both);
+            store(to + 2 * k * NR + v * VL, reinterpret<vf>(both << 16));
+            store(to + (2 * k + 1) * NR + v * VL, reinterpret<vf>(both & 0xffff0000u));
+        }
+}
+
+// R rows of x times `depth` rows of the panel, added to c [R, NR]. `fetch`: what will be read next, depth * stride bytes.
+template <int R>
+static void tile(const float* x, int64_t x_stride, const float* w, float* c, int64_t depth, const char* fetch, int stride) {
+    vf sums[R][NV];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) sums[r][v] = load(c + r * NR + v * VL);
+    for (int64_t k = 0; k < depth; k++) {
+        vf weights[NV];
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) weights[v] = load(w + k * NR + v * VL);
+        if (stride) __builtin_prefetch(fetch + k * stride);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+            float number = x[r * x_stride + k];
+#pragma GCC unroll 4
+            for (int v = 0; v < NV; v++) sums[r][v] += number * weights[v];
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) store(c + r * NR + v * VL, sums[r][v]);
+}
+
+using Tile = void (*)(const float*, int64_t, const float*, float*, int64_t, const char*, int);
+
+// The tile for each number of rows: the compiler must know it to keep the sums in registers.
+template <int... R>
+static Tile choose_tile(int64_t rows, std::integer_sequence<int, R...>) {
+    static constexpr Tile tiles[] = {tile<R + 1>...};
+    return tiles[rows - 1];
+}
+
+// One panel times m rows of x, into c [m, NR]. T: what the panel holds.
+template <class T>
+static void panel_product(const float* x, int64_t K, const T* panel, float* c, float* widened, int64_t m) {
+    int64_t groups = (m + MR - 1) / MR;
+    memset(c, 0, m * NR * sizeof(float));
+    for (int64_t k = 0; k < K; k += KC) {
+        int64_t depth = std::min<int64_t>(KC, K - k);
+        const float* w;
+        if constexpr (sizeof(T) == 2) {
+            widen_pairs(panel + k * NR, widened, depth / 2);
+            w = widened;
+        } else {
+            w = panel + k * NR;
+        }
+        for (int64_t g = 0; g < groups; g++) {  // groups of rows as even as can be: 16 are 6, 5 and 5
+            int64_t first = m * g / groups, rows = m * (g + 1) / groups - first;
+            Tile product = choose_tile(rows, std::make_integer_sequence<int, MR>());
+            product(x + first * K + k, K, w, c + first * NR, depth, (const char*)(panel + (k + depth) * NR),
+                    g == 0 ? NR * int(sizeof(T)) : 0);
+        }
+    }
+}
+
+template <class T>
+static void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads) {
+    int64_t depth = sizeof(T) == 2 ? K + K % 2 : K;
+    thread_local std::vector<float> kept;  // x in float32, kept between calls
+    if (sizeof(T) == 2) kept.resize(std::max<size_t>(kept.size(), std::min(M, MB) * depth));
+    float* wide = kept.data();
+    int64_t share = std::max<int64_t>(1, std::min<int64_t>(8, panels(N) / (4 * threads)));
+    if (M * N * K < 100000) threads = 1;  // less than waking a thread takes
+#pragma omp parallel num_threads(threads)
+    {
+        alignas(64) float widened[KC * NR], c[MB * NR];
+        for (int64_t m0 = 0; m0 < M; m0 += MB) {
+            int64_t m = std::min(MB, M - m0);
+            const float* rows;
+            if constexpr (sizeof(T) == 2) {
+#pragma omp for schedule(static)
+                for (int64_t i = 0; i < m; i++) {
+                    for (int64_t k = 0; k < K; k++) wide[i * depth + k] = widen(x[(m0 + i) * K + k]);
+                    if (depth > K) wide[i * depth + K] = 0;
+                }
+                rows = wide;
+            } else {
+                rows = x + m0 * K;
+            }
+#pragma omp for schedule(dynamic, share)
+            for (int64_t p = 0; p < panels(N); p++) {
+                panel_product(rows, depth, packed + p * depth * NR, c, widened, m);
+                int64_t columns = std::min<int64_t>(NR, N - p * NR);
+                float added[NR] = {};
+                if (bias)
+                    for (int64_t j = 0; j < columns; j++) added[j] = widen(bias[p * NR + j]);
+                for (int64_t i = 0; i < m; i++)
+                    for (int64_t j = 0; j < columns; j++)
+                        y[(m0 + i) * N + p * NR + j] = narrow<T>(c[i * NR + j] + added[j]);
+            }
+        }
+    }
+}
+
+extern "C" void linear_f32(const float* x, const float* w, const float* b, float* y, int64_t M, int64_t N, int64_t K, int threads) {
+    linear(x, w, b, y, M, N, K, threads);
+}
+extern "C" void linear_bf16(const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int64_t N, int64_t K, int threads) {
+    linear(x, w, b, y, M, N, K, threads);
+}

@@ -1,0 +1,146 @@
+"""Compiles the C++ kernels for this very CPU, once, and loads them.
+
+    load() -> Kernels(library, "compiled by /usr/bin/g++ for this CPU")   or   Kernels(None, "no C++ compiler ...")
+
+At start-up: `make_ops("cpu")` -> `CpuOps` -> `load`. The first engine on a machine waits seconds for the compiler;
+the library is kept in the user's cache under a name that says what it was made of (sources, compiler, flags, CPU),
+so that a change of any makes it anew. The kernels work in PyTorch's own threads: they are linked with the OpenMP
+library that torch has loaded, as a second set of threads would get in the way of the first.
+
+vLLM: setup.py and cmake/cpu_extension.cmake, which build csrc/cpu beforehand.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+__all__ = ["CACHE", "COMPILER", "Kernels", "Shape", "load"]
+
+COMPILER = "TRACELLM_CXX"
+"""The environment variable that names the C++ compiler, or is empty: then there shall be none."""
+CACHE = "TRACELLM_KERNEL_CACHE"
+"""The environment variable that names the folder where compiled kernels are kept."""
+_SOURCES = ("linear.cpp", "elementwise.cpp", "attention.cpp")
+_FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+# Not -ffast-math: it would hide NaN, and change the rounding of tiny numbers in the whole process.
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled kernels, or why there are none."""
+
+    library: ctypes.CDLL | None
+    reason: str
+    """One clause for people."""
+
+
+class Shape(ctypes.Structure):
+    """`Shape` of attention.cpp; strides in numbers, window and cap 0 where there is none."""
+
+    _fields_ = [
+        *[
+            (name, ctypes.c_int64)
+            for name in (
+                "sequences", "query_heads", "kv_heads", "size", "block_size", "table_stride", "query_token_stride",
+                "query_head_stride", "window",
+            )
+        ],
+        ("scale", ctypes.c_float),
+        ("cap", ctypes.c_float),
+    ]  # fmt: skip
+
+
+@cache
+def load() -> Kernels:
+    """The kernels, compiled if need be; the same for the whole process."""
+    if sys.platform != "linux":
+        return Kernels(None, f"the kernels are compiled on Linux only, not on {sys.platform}")
+    named = os.environ.get(COMPILER)
+    compiler = shutil.which(named) if named is not None else shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        looked = f"no C++ compiler: {COMPILER} is {named!r}" if named is not None else "no C++ compiler (g++, clang++)"
+        return Kernels(None, looked)
+    openmp = _openmp_library()
+    if openmp is None:
+        return Kernels(None, "PyTorch uses no OpenMP here")
+    try:
+        return Kernels(_declared(ctypes.CDLL(_compiled(compiler, openmp))), f"compiled for this CPU by {compiler}")
+    except subprocess.CalledProcessError as error:
+        lines = [line for line in str(error.stderr).splitlines() if "error" in line] or str(error.stderr).splitlines()
+        return Kernels(None, f"{compiler} cannot compile the kernels: {lines[0] if lines else error}")
+    except OSError as error:
+        return Kernels(None, f"the kernels cannot be kept or loaded: {error}")
+
+
+def _openmp_library() -> str | None:
+    """The file of the OpenMP library in this process, which is torch's."""
+    import torch  # noqa: F401  (loads it)
+
+    found = re.search(r"\S*/lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*", Path("/proc/self/maps").read_text())
+    return found.group() if found else None
+
+
+def _compiled(compiler: str, openmp: str) -> str:
+    """The path of the library, which is compiled where it is not there yet.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler failed.
+        OSError: there is no folder to write to.
+    """
+    here = Path(__file__).parent
+    native = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
+    made_of = hashlib.sha256()
+    for source in ("vectors.h", *_SOURCES):
+        made_of.update((here / source).read_bytes())
+    made_of.update(repr([compiler, os.stat(compiler).st_mtime_ns, openmp, native, *_FLAGS, _cpu()]).encode())
+    folder = Path(os.environ.get(CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tracellm/kernels"))
+    folder = folder.expanduser()
+    library = folder / f"{made_of.hexdigest()[:24]}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Under a name of its own first: several processes may start at once, and one may be killed.
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            made = Path(place) / "kernels.so"
+            command = [compiler, *_FLAGS, native, *(str(here / source) for source in _SOURCES), "-o", str(made), openmp]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            made.replace(library)
+    return str(library)
+
+
+def _cpu() -> str:
+    """What the CPU can do: a home folder may be shared by machines that differ."""
+    found = re.search(r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found.group() if found else platform.processor()
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    """The library, its functions' parameters declared: addresses, sizes, and the number of threads at the end."""
+    p, n, i, f = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+    library.packed_size.argtypes, library.packed_size.restype = [n, n, i], n
+    library.pack_weight.argtypes = [p, p, n, n, i, i]
+    library.reshape_and_cache.argtypes = [p] * 4 + [p] + [n] * 4
+    for dtype in ("f32", "bf16"):
+        signatures = {
+            "linear": [p] * 4 + [n] * 3 + [i],
+            "rms_norm": [p] * 3 + [n, n, f, i],
+            "gemma_rms_norm": [p] * 3 + [n, n, f, i],
+            "add_rms_norm": [p] * 5 + [n, n, f, i],
+            "silu_and_mul": [p] * 2 + [n, n, i],
+            "gelu_tanh_and_mul": [p] * 2 + [n, n, i],
+            "rotary": [p] * 6 + [n] * 8 + [i],
+            "paged_attention": [p] * 7 + [ctypes.POINTER(Shape), i],
+        }
+        for name, parameters in signatures.items():
+            function = getattr(library, f"{name}_{dtype}")
+            function.argtypes, function.restype = parameters, None
+    library.pack_weight.restype = library.reshape_and_cache.restype = None
+    return library

@@ -1,0 +1,93 @@
+// Vectors of float32 as wide as this CPU's registers, bfloat16, and exp: what the kernels of this folder share.
+//
+// Vectors are the compiler's own (GCC, Clang): `a * b + c` on a `vf` is one instruction for VL numbers. So the same
+// source becomes AVX2, AVX-512 or NEON code; only how many numbers and how many registers there are is said here.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#if defined(__AVX512F__)
+constexpr int VL = 16, REGISTERS = 32;
+#elif defined(__AVX__)
+constexpr int VL = 8, REGISTERS = 16;
+#else
+constexpr int VL = 4, REGISTERS = 32;  // NEON
+#endif
+
+typedef float vf __attribute__((vector_size(VL * 4)));
+typedef uint32_t vu __attribute__((vector_size(VL * 4)));
+typedef uint16_t vh __attribute__((vector_size(VL * 2)));
+
+struct bf16 {  // the upper half of a float32
+    uint16_t bits;
+};
+
+template <class To, class From>
+static inline To reinterpret(From from) {
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+static inline float widen(float x) { return x; }
+static inline float widen(bf16 x) { return reinterpret<float>(uint32_t(x.bits) << 16); }
+
+template <class T>
+static inline T narrow(float x);
+template <>
+inline float narrow<float>(float x) { return x; }
+template <>
+inline bf16 narrow<bf16>(float x) {  // to the nearest, of two equally near to the even one; as PyTorch does
+    uint32_t bits = reinterpret<uint32_t>(x);
+    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return {uint16_t((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};  // NaN stays NaN
+}
+
+// x in the precision of T: where PyTorch would keep an intermediate result in a tensor of T.
+template <class T>
+static inline float rounded(float x) { return widen(narrow<T>(x)); }
+
+static inline vf load(const float* from) {
+    vf x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+static inline vf load(const bf16* from) {
+    vh bits;
+    memcpy(&bits, from, sizeof bits);
+    return reinterpret<vf>(__builtin_convertvector(bits, vu) << 16);
+}
+static inline void store(float* to, vf x) { memcpy(to, &x, sizeof x); }
+
+static inline float sum(vf x) {
+    float half[VL];
+    memcpy(half, &x, sizeof x);
+    for (int n = VL / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) half[i] += half[i + n];
+    return half[0];
+}
+
+// e^x to within 2 units in the last place, 0 below e^-87: x = n ln 2 + r, a polynomial for e^r, n into the exponent.
+// Without a branch or a call, so that a loop over it becomes vector code.
+static inline float fast_exp(float x) {
+    float in_range = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
+    float n = std::nearbyint(in_range * 1.44269504f);
+    float r = (in_range - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    float power = reinterpret<float>((int32_t(n) + 127) << 23);
+    float result = p * power;
+    return x < -87.0f ? 0.0f : x > 88.0f ? INFINITY : x != x ? x : result;
+}
+
+static inline float fast_tanh(float x) { return 1.0f - 2.0f / (fast_exp(2.0f * x) + 1.0f); }
