@@ -1,5 +1,6 @@
 """Processes join the recording of the process that started them, and end it together."""
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from tests.probes.spawned_work import (
 from tests.probes.tracing import outline
 from tests.probes.unknowing_work import works
 from tracellm import probe
+from tracellm.probes import together
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.probes.spawned import VARIABLE, invited
@@ -226,6 +229,24 @@ def test_a_users_subprocess_is_left_alone(tmp_path: Path):
         subprocess.run([sys.executable, "-c", program, str(tmp_path / "b")], check=True, timeout=120)
     assert outline(RunFolder.open(tmp_path / "a").trace) == "script.py\n  multiplies"
     assert outline(RunFolder.open(tmp_path / "b").trace) == "python\n  multiplies"
+
+
+@pytest.mark.parametrize(("heard", "seconds"), [(False, 10), (True, 120)])
+def test_how_long_the_end_of_others_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool, seconds: int
+):
+    """Of a process that does not hear of the end it is soon told that its end is missing; one that has much to write,
+    on a busy machine, is waited for."""
+    clock = itertools.count()
+    monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
+    others = Together(tmp_path)
+    status = Status(tmp_path, "Worker_0")
+    if heard:
+        status.is_ending()
+    _, [problem] = others.end()
+    assert problem == f"Worker_0 (pid {os.getpid()}) did not end its recording in {seconds} s: its end is missing"
+    assert next(clock) in range(seconds, seconds + 5)
+    status.end({})
 
 
 def test_nobody_waits_for_what_is_gone(tmp_path: Path):

@@ -197,6 +197,8 @@ class Recording:
                 return
             _active = None
         state.append = state.settle = None
+        if self._status is not None:
+            self._status.is_ending()
         ended = self._clock.now()
         seconds = (time.perf_counter_ns() - self._started_real) / 1e9
         self._patches.stop()

@@ -22,7 +22,10 @@ from typing import Any
 __all__ = ["Status", "Together", "file_stem", "recorded_processes", "settle"]
 
 LONGEST_WAIT_SECONDS = 10.0
-"""How long the main process waits for the others to write what they have."""
+"""How long the main process waits for others to hear of the end."""
+
+LONGEST_END_SECONDS = 120.0
+"""How long it waits for those who have heard of it to write what they have, which may be much, on a busy machine."""
 
 _LONGEST_SETTLING_SECONDS = 5.0
 """How long a process that terminates others waits until they have handed over theirs; they do so within 0.2 s."""
@@ -72,6 +75,10 @@ class Status:
                 # Python ends without waiting for the writer's thread, and a thread that it starts would be like it.
                 threading.Thread(target=stop, name="tracellm-end", daemon=False).start()
 
+    def is_ending(self) -> None:
+        """This process has heard of the end, or comes to its own, and writes what it has: that is to be waited for."""
+        self._write({**self._more, "ending": True})
+
     def end(self, stats: dict[str, Any]) -> None:
         """Everything is written; `stats` is what the probes cost here."""
         self._write({"stats": stats})
@@ -97,6 +104,7 @@ class Status:
         os.close(self.descriptor)
 
     def _write(self, more: dict[str, Any]) -> None:
+        self._more = more
         with suppress(OSError):
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, json.dumps({**self._told, "idle": self.is_idle, **more}).encode(), 0)
@@ -124,17 +132,21 @@ class Together:
         if not files:
             return [], []
         self._over.touch()
-        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        begin = time.monotonic()
         left = files
         with suppress(KeyboardInterrupt):  # whoever does not want to wait need not
-            while (left := [file for file in left if _locked(file)]) and time.monotonic() < deadline:
+            while left := [file for file in left if _locked(file)]:
+                heard = any(_read(file).get("ending") for file in left)
+                if time.monotonic() > begin + (LONGEST_END_SECONDS if heard else LONGEST_WAIT_SECONDS):
+                    break
                 time.sleep(0.02)
         told, problems = [], []
         for file in files:
             status = _read(file)
             name = f"{status.get('name', file.stem)} (pid {status.get('pid', '?')})"
             if file in left:
-                problems.append(f"{name} did not end its recording in {LONGEST_WAIT_SECONDS:.0f} s: its end is missing")
+                limit = LONGEST_END_SECONDS if status.get("ending") else LONGEST_WAIT_SECONDS
+                problems.append(f"{name} did not end its recording in {limit:.0f} s: its end is missing")
             elif "failed" in status:
                 problems.append(f"{name} was not recorded: {status['failed']}")
             elif "stats" not in status and not status.get("idle"):
