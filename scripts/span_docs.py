@@ -19,7 +19,8 @@ from tracellm.trace import names
 __all__ = ["blocks", "known_spans"]
 
 _REGIONS = (
-    "startup", "client", "processes", "server", "request", "outputs", "step", "runner", "sampling", "model", "kernels"
+    "startup", "client", "processes", "server", "request", "outputs", "step", "runner", "sampling", "model", "kernels",
+    "launches",
 )  # fmt: skip
 """The catalog's files, in the order of a request's life."""
 

@@ -34,6 +34,10 @@ SCRIPT_SPAN = "the script"
 """What stands for the names of spans of scripts: their files' names."""
 
 
+LAUNCH_SPAN = "<kernel>"
+"""How the span of a Triton kernel's launch is named: `paged_attention_v1_kernel`."""
+
+
 HTTP_SPAN = "<method> <path>"
 """How the span of an HTTP request to the server is named: `POST /v1/completions`."""
 
@@ -347,6 +351,38 @@ STEP_DRAWN_CANDIDATES = _define(
     "the five likeliest of those, as JSON `[[id, text, probability], ...]`",
     private=True,
 )
+
+_group, _on = "A launch of a Triton kernel", (LAUNCH_SPAN,)
+LAUNCH_GRID = _define("tracellm.launch.grid", "int[]", "how many programs were started, along each axis of the grid")
+LAUNCH_CONSTANTS = _define(
+    "tracellm.launch.constants",
+    "str[]",
+    "what the kernel was compiled for, each as `name=value`: sizes of the model, of blocks, warps, stages",
+)
+LAUNCH_BYTES_READ = _define(
+    "tracellm.launch.bytes_read", "int", "bytes that all programs together have to read, if no cache helps them"
+)
+LAUNCH_BYTES_WRITTEN = _define("tracellm.launch.bytes_written", "int", "bytes that they write")
+LAUNCH_FLOPS = _define("tracellm.launch.flops", "int", "floating-point operations that they do")
+LAUNCH_BLOCKS = _define(
+    "tracellm.launch.blocks_read",
+    "str[]",
+    "of attention: which KV blocks each program reads, as `place in the grid: ranges`; `*`: all along this axis",
+)
+LAUNCH_REASON = _define(
+    "tracellm.launch.reason",
+    "str",
+    "of paged attention, why v1: short_context (nothing to split), enough_programs (the GPU is busy as it is); why v2: "
+    "few_programs",
+)
+LAUNCH_NUMBER = _define(
+    "tracellm.launch.number", "int", "on a GPU: the launch's number, by which tracellm.gpu.launches knows it"
+)
+_group, _on = "What the GPU did meanwhile", ("GPUModelRunner._sample",)
+GPU_LAUNCHES = _define(
+    "tracellm.gpu.launches", "int[]", "numbers of the launches that the GPU had done by then, and not before"
+)
+GPU_TIMES = _define("tracellm.gpu.times_ns", "int[]", "how long it took for each of them, in nanoseconds")
 
 PRIVATE = frozenset(name for name, attribute in ATTRIBUTES.items() if attribute.private)
 """Names whose values may hold a user's text: left out of a recording made with `--no-text`."""

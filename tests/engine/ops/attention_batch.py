@@ -67,7 +67,7 @@ class Batch:
             .to(device),
             query_lens_cpu=query_lens,
             seq_lens_cpu=[length for _, length in lengths],
-            block_table_cpu=table.numpy(),
+            block_table_cpu=table.numpy().copy(),
         )
 
     def attend(self, ops: Ops) -> Tensor:

@@ -10,13 +10,14 @@ knows nothing of this; where an entry and the engine disagree, a test fails.
 - `step.py`: one engine step, its scheduling and its outputs; `step_span.py`: what is told of it on its span;
 - `runner.py`: the model runner; `sampling.py`: the sampler; `asked.py`: what it is asked for;
 - `model.py`: models and layers;
-- `kernels.py`: the operations;
+- `kernels.py`: the operations; `launches.py`: the launches of Triton kernels;
 - `vllm/`: the same of a real vLLM, in files of the same names.
 """
 
 from tracellm.probes.catalog import (
     client,
     kernels,
+    launches,
     model,
     outputs,
     processes,
@@ -43,6 +44,7 @@ CATALOG = (
     *sampling.ENTRIES,
     *model.ENTRIES,
     *kernels.ENTRIES,
+    *launches.ENTRIES,
 )
 """Every entry for the engine of this project. Where two match the same function, the first counts."""
 

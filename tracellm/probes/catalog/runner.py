@@ -11,6 +11,7 @@ from weakref import ref
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.asked import Asked, asked_of
 from tracellm.probes.catalog.helpers import argument, plain
+from tracellm.probes.catalog.launches import gpu_times
 from tracellm.probes.catalog.sampling import chances
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
@@ -51,6 +52,7 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         "requests": requests,
         "asked": asked,
         "tokens": sampled,
+        "gpu": gpu_times(),
         **chances(drawn_from, tokens),
     }
 
@@ -79,10 +81,12 @@ def _batch(runner: Any, rows: list[int]) -> _Batch:
 
 
 def _sample(facts: Any) -> dict[str, Any]:
-    return {
+    told = {
         names.ARGUMENTS: [f"logits={write(facts['logits'])}"],
         names.RESULT: f"{len(facts['tokens'])} tokens",
     }
+    launches, times = facts["gpu"]
+    return {**told, names.GPU_LAUNCHES: launches, names.GPU_TIMES: times} if launches else told
 
 
 def _give_sample(facts: Any) -> dict[str, Any]:

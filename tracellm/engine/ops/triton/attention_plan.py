@@ -9,8 +9,8 @@ In a request's life: the first attention layer of each step. vLLM: the choice be
 vllm/attention/ops/paged_attn.py; vllm/v1/attention/backends/triton_attn.py (`TritonAttentionMetadataBuilder`).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.ops.interface import AttentionMetadata
+from tracellm.engine.ops.triton.launch import Work
 
 __all__ = ["ENOUGH_PROGRAMS", "PARTITION", "AttentionPlan", "Reads", "Reason", "plan_attention", "queries_per_tile"]
 
@@ -70,6 +71,13 @@ class AttentionPlan:
     partition: int
     partitions: int
     reason: Reason
+    _work: dict[str, Work] = field(default_factory=dict)
+
+    def work_of(self, kernel: str, find: Callable[[], Work]) -> Work:
+        """What a kernel's launch has to do, found by `find` for the first layer: it is the same for all."""
+        if kernel not in self._work:
+            self._work[kernel] = find()
+        return self._work[kernel]
 
     @cached_property
     def decode_partitions(self) -> list[tuple[int, int, Reads]]:

@@ -43,7 +43,7 @@ from torch import Tensor
 from tracellm.engine.ops.interface import AttentionMetadata
 from tracellm.engine.ops.triton.attention_plan import AttentionPlan
 from tracellm.engine.ops.triton.attention_work import attention_work
-from tracellm.engine.ops.triton.launch import launch, tuned
+from tracellm.engine.ops.triton.launch import Work, launch, tuned
 from tracellm.engine.ops.triton.paged_attention_v1 import block_rows, constants
 
 __all__ = ["attention_varlen"]
@@ -179,10 +179,13 @@ def attention_varlen(
         *key_cache.stride()[:3],
         metadata.block_table.stride(0),
         output.stride(0),
-        work=lambda: attention_work(
-            [((number, None), reads) for number, reads in enumerate(plan.tiles)], query, key_cache, metadata
-        ),
+        work=lambda: plan.work_of("varlen", lambda: _work(plan, query, key_cache, metadata)),
         QUERIES=queries,
         **constants(group, head_size, key_cache.shape[1], window, soft_cap),
         BLOCK_M=block_rows(queries * group),
     )
+
+
+def _work(plan: AttentionPlan, query: Tensor, key_cache: Tensor, metadata: AttentionMetadata) -> Work:
+    programs = [((number, None), reads) for number, reads in enumerate(plan.tiles)]
+    return attention_work(programs, query, key_cache, metadata)

@@ -22,6 +22,7 @@ def attention_work(
     key_cache: Tensor,
     metadata: AttentionMetadata,
     *,
+    reason: str | None = None,
     bytes_per_row: int | None = None,
 ) -> Work:
     """The work of programs at these places of the grid, each of them for all K key heads.
@@ -31,6 +32,7 @@ def attention_work(
         query: [T, H, D].
         key_cache: [blocks, block_size, K, D].
         metadata: of the step.
+        reason: why this kernel, as a code.
         bytes_per_row: written for each query and head; by default as many as a row of `query` has.
     """
     heads, head_size = query.shape[1:]
@@ -43,6 +45,7 @@ def attention_work(
         bytes_written=rows * (row if bytes_per_row is None else bytes_per_row),
         flops=4 * heads * head_size * sum(reads.pairs for _, reads in programs),
         blocks_read=_blocks_read(programs, block_size, metadata),
+        reason=reason,
     )
 
 

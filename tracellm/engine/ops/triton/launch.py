@@ -26,22 +26,25 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Do kernels run in Triton's interpreter? Decided once, when the first of them is defined."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """What one launch has to do, all programs together.
 
     Attributes:
         bytes_read: from the GPU's memory, if each program reads what it needs once and finds nothing in a cache.
         bytes_written: to it.
-        flops: floating-point operations; a multiplication with an addition counts as two, an exponential as one.
+        flops: floating-point operations; a multiplication with an addition counts as two, an exponential as one. Of
+            attention only the two products.
         blocks_read: of attention: which blocks of the KV cache the programs read, in the order of their positions. A
             program is named by its place in the grid; None in that place: all programs along this axis read the same.
+        reason: why this kernel was chosen, where there are several: a code.
     """
 
     bytes_read: int
     bytes_written: int
     flops: int
     blocks_read: Mapping[tuple[int | None, ...], Sequence[int]] | None = None
+    reason: str | None = None
 
 
 def launch(

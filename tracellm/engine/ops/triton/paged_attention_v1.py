@@ -45,7 +45,7 @@ from torch import Tensor
 from tracellm.engine.ops.interface import AttentionMetadata
 from tracellm.engine.ops.triton.attention_plan import AttentionPlan
 from tracellm.engine.ops.triton.attention_work import attention_work
-from tracellm.engine.ops.triton.launch import INTERPRETED, launch, tuned
+from tracellm.engine.ops.triton.launch import INTERPRETED, Work, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "block_rows", "paged_attention_v1"]
 
@@ -168,12 +168,15 @@ def paged_attention_v1(
         *key_cache.stride()[:3],
         metadata.block_table.stride(0),
         output.stride(0),
-        work=lambda: attention_work(
-            [((number, None), reads) for number, reads in enumerate(plan.decodes)], query, key_cache, metadata
-        ),
+        work=lambda: plan.work_of("v1", lambda: _work(plan, query, key_cache, metadata)),
         **constants(group, head_size, key_cache.shape[1], window, soft_cap),
         BLOCK_G=block_rows(group),
     )
+
+
+def _work(plan: AttentionPlan, query: Tensor, key_cache: Tensor, metadata: AttentionMetadata) -> Work:
+    programs = [((number, None), reads) for number, reads in enumerate(plan.decodes)]
+    return attention_work(programs, query, key_cache, metadata, reason=plan.reason)
 
 
 def constants(

@@ -210,13 +210,7 @@ def paged_attention_v2(
         *key_cache.stride()[:3],
         metadata.block_table.stride(0),
         plan.partitions,
-        work=lambda: attention_work(
-            [((number, None, part), reads) for number, part, reads in plan.decode_partitions],
-            query,
-            key_cache,
-            metadata,
-            bytes_per_row=4 * (head_size + 2),
-        ),
+        work=lambda: plan.work_of("v2", lambda: _work(plan, query, key_cache, metadata)),
         **compiled_for,
         PARTITION=plan.partition,
         BLOCK_G=block_rows(group),
@@ -240,6 +234,12 @@ def paged_attention_v2(
         BLOCK_D=compiled_for["BLOCK_D"],
         BLOCK_P=triton.next_power_of_2(plan.partitions),
     )
+
+
+def _work(plan: AttentionPlan, query: Tensor, key_cache: Tensor, metadata: AttentionMetadata) -> Work:
+    programs = [((number, None, part), reads) for number, part, reads in plan.decode_partitions]
+    bytes_per_row = 4 * (query.shape[2] + 2)
+    return attention_work(programs, query, key_cache, metadata, reason=plan.reason, bytes_per_row=bytes_per_row)
 
 
 def _reduce_work(parts: int, rows: int, head_size: int, element_size: int) -> Work:

@@ -1,0 +1,101 @@
+"""What a recording tells of launches of Triton kernels, and how it learns how long the GPU took without waiting."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.ops.attention_batch import Batch
+from tests.probes.tracing import record
+from tracellm.engine.ops.triton import TritonOps, attention_plan
+from tracellm.probes.catalog import launches
+from tracellm.trace import names
+from tracellm.trace.model import Span
+
+
+def recorded(batch: Batch, folder: Path) -> list[Span]:
+    """The launches of a batch's attention."""
+    trace = record(folder, lambda: batch.attend(TritonOps()), catalog=launches.ENTRIES)
+    return [span for span in trace.spans if span.name.startswith(("paged_", "attention_"))]
+
+
+def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
+    """A launch's span has its kernel's name and place in the code, grid, sizes, tensors, work, blocks and reason."""
+    (span,) = recorded(Batch([(1, 9), (1, 30)], heads=(4, 2), block_size=4, device=device, seed=1), tmp_path)
+    told = span.attributes
+    assert span.name == "paged_attention_v1_kernel"
+    assert told[names.CODE_FUNCTION].endswith("ops.triton.paged_attention_v1.paged_attention_v1_kernel")
+    assert told[names.CODE_FILE] == "tracellm/engine/ops/triton/paged_attention_v1.py"
+    assert told[names.LAUNCH_GRID] == [2, 2]
+    assert {"GROUP=2", "HEAD_SIZE=16"} < set(told[names.LAUNCH_CONSTANTS])
+    assert any(constant.startswith("BLOCK_N=") for constant in told[names.LAUNCH_CONSTANTS])
+    assert told[names.ARGUMENTS][:3] == [
+        "output=float32[2, 4, 16]",
+        "query=float32[2, 4, 16]",
+        "key_cache=float32[15, 4, 2, 16]",
+    ]
+    assert told[names.LAUNCH_BYTES_READ] == 2 * 39 * (2 * 16 * 4 + 4) + 2 * 4 * 16 * 4
+    assert told[names.LAUNCH_BYTES_WRITTEN] == 2 * 4 * 16 * 4
+    assert told[names.LAUNCH_FLOPS] == 4 * 4 * 16 * 39
+    assert told[names.LAUNCH_REASON] == "short_context"
+    assert all(names.ATTRIBUTES[name] for name in told)
+
+
+def test_which_blocks_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place in the grid is told with the blocks read there, in the order of their tokens; `*` stands for all."""
+    monkeypatch.setattr(attention_plan, "PARTITION", 8)
+    batch = Batch([(1, 9), (3, 6)], heads=(2, 2), block_size=4)
+    table = [[7, 8, 2], [5, 1]]
+    for row, blocks in enumerate(table):
+        batch.metadata.block_table_cpu[row, : len(blocks)] = blocks  # as the host says; the kernels read the others
+    told = [span.attributes.get(names.LAUNCH_BLOCKS) for span in recorded(batch, tmp_path)]
+    assert told == [["0,*,0: 7-8", "0,*,1: 2"], None, ["0,*: 5,1"]]
+
+
+class Event:
+    """An event in the queue of a GPU that is not there: it has come to pass when `now` is beyond it."""
+
+    now = 0
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def query(self) -> bool:
+        """Has it come to pass?"""
+        return Event.now >= self.at
+
+    def elapsed_time(self, end: "Event") -> float:
+        """Milliseconds between the two."""
+        assert end.query(), "only then is it known"
+        return float(end.at - self.at)
+
+
+def test_the_time_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each launch has a number; how long the GPU took for it is told once, when it is known, and nobody waits."""
+    queue = iter(range(100))
+    monkeypatch.setattr(launches, "_waiting", type(launches._waiting)(maxlen=100))
+    monkeypatch.setattr(launches, "_new_event", lambda args: Event(next(queue) ** 2))
+    batch = Batch([(1, 9), (3, 6)], heads=(1, 1), block_size=4)
+    numbers = [span.attributes[names.LAUNCH_NUMBER] for span in recorded(batch, tmp_path)]
+    all_numbers = [number for number, _, _ in launches._waiting]
+    assert all_numbers[-2:] == numbers
+    assert all_numbers[1:] == [number + 1 for number in all_numbers[:-1]]
+    monkeypatch.setattr(Event, "now", 0)
+    assert launches.gpu_times() == ([], [])
+    monkeypatch.setattr(Event, "now", 10)
+    assert launches.gpu_times() == (all_numbers[:2], [1_000_000, 5_000_000])
+    monkeypatch.setattr(Event, "now", 100)
+    assert launches.gpu_times() == (all_numbers[2:], [9_000_000])
+
+
+def test_times_are_those_of_a_gpu(device: str, tmp_path: Path) -> None:
+    """Once a GPU is done, every launch there has a time greater than zero; on the CPU there is none to be told."""
+    spans = recorded(Batch([(1, 20), (7, 18)], heads=(2, 1), block_size=16, device=device), tmp_path)
+    numbers = [span.attributes.get(names.LAUNCH_NUMBER) for span in spans]
+    if device == "cpu":
+        assert (numbers, launches.gpu_times()) == ([None, None], ([], []))
+        return
+    torch.cuda.synchronize()
+    done, times = launches.gpu_times()
+    assert set(numbers) <= set(done)
+    assert all(time > 0 for time in times)

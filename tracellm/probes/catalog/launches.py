@@ -1,0 +1,138 @@
+"""Launches of Triton kernels: how many programs, of which sizes, over which tensors, and what they have to do.
+
+A launch only asks the GPU for work, so the time of its call is that of asking. How long the GPU took is known later:
+two CUDA events stand before and behind the kernel in the GPU's queue, and when the step's tokens have come (runner.py)
+all pairs that have come to pass are asked for the time between. So the probe never waits for the GPU. Launches that are
+being captured into a CUDA graph do not run, and have no such time.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from tracellm.probes.brief import brief, written
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.spec import Entry, code_constants
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.ranges import format_ranges
+
+__all__ = ["ENTRIES", "gpu_times"]
+
+_MOST_WAITING = 10_000  # launches whose time nobody has asked for, as where steps are not recorded: the latest are kept
+
+_waiting: deque[tuple[int, Any, Any]] = deque(maxlen=_MOST_WAITING)
+"""Of launches that the GPU has not done, as far as is known: number, event before, event behind."""
+
+_next_launch = count(1).__next__
+_here = threading.local()
+
+
+def _before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Put an event into the GPU's queue before the kernel."""
+    _here.event = _new_event(args)
+
+
+def _new_event(args: tuple[Any, ...]) -> Any:
+    """An event in the GPU's queue, behind all that is there; None where there is no GPU, or where it only listens."""
+    if not any(getattr(arg, "is_cuda", False) for arg in args[2:]):
+        return None
+    from torch import cuda
+
+    if cuda.is_current_stream_capturing():
+        return None
+    event = cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def gpu_times() -> tuple[list[int], list[int]]:
+    """The numbers of launches that the GPU has done by now, and of each how long it took, in nanoseconds; each is told
+    once. Does not wait."""
+    numbers, times = [], []
+    while _waiting and _waiting[0][2].query():
+        number, before, behind = _waiting.popleft()
+        numbers.append(number)
+        times.append(int(before.elapsed_time(behind) * 1e6))
+    return numbers, times
+
+
+def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """What is told of a launch; `launch(kernel, grid, *args, work=..., **constants)`."""
+    number, before = None, getattr(_here, "event", None)
+    if before is not None:
+        number = _next_launch()
+        _waiting.append((number, before, _new_event(args)))
+    kernel, grid, *given = args
+    constants = {name: value for name, value in kwargs.items() if name != "work"}
+    best = getattr(kernel, "best_config", None)
+    if best is not None:
+        constants |= {**best.kwargs, "num_warps": best.num_warps, "num_stages": best.num_stages}
+    work = kwargs["work"]()
+    return {
+        "where": _where(kernel),
+        "grid": list(grid(constants) if callable(grid) else grid),
+        "given": [(name, brief(value)) for name, value in zip(kernel.arg_names, given, strict=False)],
+        "constants": constants,
+        "work": (work.bytes_read, work.bytes_written, work.flops),
+        "blocks": None if work.blocks_read is None else _blocks(work),
+        "reason": work.reason,
+        "number": number,
+    }
+
+
+@lru_cache(maxsize=256)
+def _where(kernel: Any) -> tuple[str, dict[str, Any]]:
+    """The kernel's name, and where it is in the code."""
+    function = getattr(kernel, "base_fn", None) or kernel.fn
+    return function.__name__, code_constants(function)
+
+
+@lru_cache(maxsize=8)
+def _blocks(work: Any) -> list[str]:
+    """Which blocks the programs read; a step's layers share their work, and this with it."""
+    return [f"{_program(place)}: {format_ranges(blocks)}" for place, blocks in work.blocks_read.items()]
+
+
+def _program(place: Sequence[int | None]) -> str:
+    return ",".join("*" if at is None else str(at) for at in place)
+
+
+def _attributes(facts: Any) -> Mapping[str, Any]:
+    bytes_read, bytes_written, flops = facts["work"]
+    told = {
+        **facts["where"][1],
+        **written(facts["given"], None),
+        names.LAUNCH_GRID: facts["grid"],
+        names.LAUNCH_CONSTANTS: [f"{name}={value}" for name, value in facts["constants"].items()],
+        names.LAUNCH_BYTES_READ: bytes_read,
+        names.LAUNCH_BYTES_WRITTEN: bytes_written,
+        names.LAUNCH_FLOPS: flops,
+        names.LAUNCH_BLOCKS: facts["blocks"],
+        names.LAUNCH_REASON: facts["reason"],
+        names.LAUNCH_NUMBER: facts["number"],
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _name(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    """The span is the kernel's, and a click on it leads there."""
+    if facts is not None:
+        span.name = facts["where"][0]
+
+
+ENTRIES = (
+    Entry(
+        "tracellm.engine.ops.triton.*:launch",  # in each module that imports it
+        "kernel",
+        _capture,
+        _attributes,
+        before=_before,
+        observe=_name,
+        span_name=names.LAUNCH_SPAN,
+        lifeline="Triton",
+    ),
+)
