@@ -183,8 +183,10 @@ class Request:
 
     def take_events(self) -> list[EngineCoreEvent] | None:
         """What happened since the last call; None when nothing did."""
+        if not self.events:
+            return None
         events, self.events = self.events, []
-        return events or None
+        return events
 
     def is_finished(self) -> bool:
         """Has it ended?"""

@@ -1,6 +1,8 @@
 """The scheduler's door to the KV cache: hits, slots, refusals, giving back."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.engine.sched.harness import make_kv_cache_config, make_request
 from tracellm.engine.kv_cache.kv_cache_manager import KVCacheManager
@@ -39,6 +41,44 @@ def test_a_request_gets_just_the_blocks_that_its_tokens_need():
     blocks = manager.allocate_slots(a, 1)
     assert blocks is not None
     assert blocks.get_block_ids() == ([4],)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    caching=st.booleans(),
+    prompts=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=9), min_size=1, max_size=4),
+    turns=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60),
+)
+def test_a_step_is_passed_over_only_when_it_changes_nothing(caching, prompts, turns):
+    """Blocks and what is found in them are the same as when every step of every request goes the whole way."""
+    short, whole = make_manager(12, caching), make_manager(12, caching)
+    requests = [request(str(i), prompt) for i, prompt in enumerate(prompts)]
+    for which, tokens in turns:
+        one = requests[which % len(requests)]
+        outcomes = []
+        for manager in (short, whole):
+            whole._next_change.clear()
+            if not tokens:  # preempted
+                manager.free(one)
+                continue
+            computed, cached = (
+                (None, 0) if manager.get_block_ids(one.request_id)[0] else manager.get_computed_blocks(one)
+            )
+            new = manager.allocate_slots(
+                one, min(tokens, one.num_tokens - one.num_computed_tokens - cached), cached, computed
+            )
+            outcomes.append((cached, new and new.get_block_ids()))
+        assert outcomes[:1] == outcomes[1:]
+        if not tokens:
+            one.num_computed_tokens = 0
+        elif outcomes[0][1] is not None:
+            cached = outcomes[0][0]
+            one.num_computed_tokens += cached + min(tokens, one.num_tokens - one.num_computed_tokens - cached)
+            if one.num_computed_tokens == one.num_tokens:
+                one.append_output_token_ids(which % 2)
+        for each in requests:
+            assert short.get_block_ids(each.request_id) == whole.get_block_ids(each.request_id)
+        assert [b.block_hash for b in short.block_pool.blocks] == [b.block_hash for b in whole.block_pool.blocks]
 
 
 def test_a_shared_prefix_is_shared_block_by_block():

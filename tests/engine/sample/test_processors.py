@@ -131,8 +131,7 @@ def test_min_tokens_end_while_the_batch_stays() -> None:
     for _ in range(3):
         batch.refresh_metadata()
         drawn.append(engine(logits, batch.sampling_metadata).sampled_token_ids[:, 0].tolist())
-        batch.append_token(0, drawn[-1][0])
-        batch.append_token(1, drawn[-1][1])
+        batch.append_tokens([0, 1], drawn[-1])
     assert [row[0] == 5 for row in drawn] == [False, False, True]
     assert [row[1] for row in drawn] == [5, 5, 5]
 

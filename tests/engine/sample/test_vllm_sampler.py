@@ -61,7 +61,7 @@ def test_sampler_does_as_vllms(case: dict[str, Any]) -> None:
         elif SAME_NOISE:
             compare_logprobs(output.logprobs_tensors, step)
         for row, token in enumerate(step["tokens"]):
-            batch.append_token(row, token)
+            batch.append_tokens([row], [token])
 
 
 def compare_logprobs(tensors: Any, step: dict[str, Any]) -> None:

@@ -140,7 +140,7 @@ def test_the_batch_holds_what_the_requests_hold(seed: int) -> None:
         check(batch, requests)
         for row, req_id in enumerate(batch.req_ids):
             if rng.random() < 0.5 and requests[req_id].num_tokens < MAX_LEN:
-                batch.append_token(row, rng.randrange(VOCAB))
+                batch.append_tokens([row], [rng.randrange(VOCAB)])
             if rng.random() < 0.3 and len(requests[req_id].block_ids[0]) < MAX_LEN // BLOCK_SIZE:
                 new_blocks = [rng.randint(1, 999)], [rng.randint(1, 999)]
                 for blocks, new in zip(requests[req_id].block_ids, new_blocks, strict=True):

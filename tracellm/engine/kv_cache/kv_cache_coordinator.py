@@ -65,6 +65,10 @@ class KVCacheCoordinator(ABC):
         for manager in self.single_type_managers:
             manager.cache_blocks(request, num_computed_tokens)
 
+    def get_next_change(self, request_id: str, num_tokens: int) -> int:
+        """With which number of tokens, above `num_tokens`, the request's blocks change for the first time."""
+        return min(manager.get_next_change(request_id, num_tokens) for manager in self.single_type_managers)
+
     def free(self, request_id: str) -> None:
         """Give all blocks of the request back."""
         for manager in self.single_type_managers:

@@ -58,6 +58,8 @@ class KVCacheManager:
         self.block_pool = self.coordinator.block_pool
         # Most decode steps need no new block: they share this one object.
         self.empty_kv_cache_blocks = KVCacheBlocks(((),) * self.num_kv_cache_groups)
+        self._next_change: dict[str, int] = {}
+        """By request: with fewer tokens than so many its blocks stay as they are, and none of them becomes full."""
 
     @property
     def usage(self) -> float:
@@ -103,6 +105,8 @@ class KVCacheManager:
         """
         if num_new_tokens == 0:
             raise ValueError("num_new_tokens must be greater than 0")
+        if request.num_computed_tokens + num_new_tokens < self._next_change.get(request.request_id, 0):
+            return self.empty_kv_cache_blocks
         computed_blocks = (new_computed_blocks or self.empty_kv_cache_blocks).blocks
         # Even for a request that is then refused: the others have more room.
         self.coordinator.remove_skipped_blocks(request.request_id, request.num_computed_tokens)
@@ -123,6 +127,7 @@ class KVCacheManager:
             # The workers will have written these slots before any later step reads them, so they can be found from now
             # on.
             self.coordinator.cache_blocks(request, num_tokens)
+        self._next_change[request.request_id] = self.coordinator.get_next_change(request.request_id, num_tokens)
         return self.create_kv_cache_blocks(new_blocks)
 
     def get_num_blocks_to_allocate(
@@ -142,6 +147,7 @@ class KVCacheManager:
 
     def free(self, request: Request) -> None:
         """Give all blocks of the request back; what is cached in them can still be found until they are used anew."""
+        self._next_change.pop(request.request_id, None)
         self.coordinator.free(request.request_id)
 
     def reset_prefix_cache(self) -> bool:

@@ -89,6 +89,11 @@ class SingleTypeKVCacheManager(ABC):
         )
         self.num_cached_block[request.request_id] = num_full_blocks
 
+    def get_next_change(self, request_id: str, num_tokens: int) -> int:
+        """With which number of tokens, above `num_tokens`, a block becomes full, is needed, or may be given back."""
+        next_full = (num_tokens // self.block_size + 1) * self.block_size
+        return min(next_full, len(self.req_to_blocks[request_id]) * self.block_size + 1)
+
     def free(self, request_id: str) -> None:
         """Give all blocks of the request back, the last one first: a prefix should outlive what follows it."""
         self.block_pool.free_blocks(reversed(self.req_to_blocks.pop(request_id, [])))
@@ -185,6 +190,10 @@ class SlidingWindowManager(SingleTypeKVCacheManager):
     def get_num_common_prefix_blocks(self, running_request_id: str) -> int:
         """0: the prefix is what a window leaves first."""
         return 0
+
+    def get_next_change(self, request_id: str, num_tokens: int) -> int:
+        """The next: with any token the window may leave a block."""
+        return num_tokens + 1
 
     @classmethod
     def find_longest_cache_hit(

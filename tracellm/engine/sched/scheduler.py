@@ -57,6 +57,8 @@ class Scheduler:
         """All requests that have not ended, by id."""
         self.waiting = create_request_queue(self.policy)
         self.running: list[Request] = []
+        self.constrained_req_ids: set[str] = set()
+        """Those of them whose output is constrained."""
         self.finished_req_ids: set[str] = set()
         """Requests that ended since the last step, of which the workers are to be told."""
         self.failed_reqs: list[Request] = []
@@ -241,11 +243,7 @@ class Scheduler:
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
         """Which tokens the constrained requests of this step may be given; None when there are none."""
-        request_ids = [
-            request_id
-            for request_id in scheduler_output.num_scheduled_tokens
-            if request_id in self.requests and self.requests[request_id].use_structured_output
-        ]
+        request_ids = [name for name in scheduler_output.num_scheduled_tokens if name in self.constrained_req_ids]
         if not request_ids:
             return None
         return GrammarOutput(request_ids, self.structured_output_manager.grammar_bitmask(self.requests, request_ids))
@@ -268,12 +266,13 @@ class Scheduler:
         """
         outputs: dict[int, list[EngineCoreOutput]] = {}
         stopped_reqs: set[Request] = set()
+        errors, logprobs = model_runner_output.errors, model_runner_output.logprobs
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(request_id)
             if request is None:
                 continue  # aborted while the step ran
-            if (why := model_runner_output.errors.get(request_id)) is not None:
-                self._fail_request(request, why)
+            if request_id in errors:
+                self._fail_request(request, errors[request_id])
                 stopped_reqs.add(request)
                 continue
             index = model_runner_output.req_id_to_index[request_id]
@@ -287,8 +286,8 @@ class Scheduler:
             if self.structured_output_manager.should_advance(request):
                 self.structured_output_manager.accept_tokens(request, new_token_ids)
             new_logprobs = None
-            if model_runner_output.logprobs is not None and request.sampling_params.logprobs is not None:
-                new_logprobs = model_runner_output.logprobs.slice(index, index + 1)
+            if logprobs is not None and request.sampling_params.logprobs is not None:
+                new_logprobs = logprobs.slice(index, index + 1)
             outputs.setdefault(request.client_index, []).append(
                 EngineCoreOutput(
                     request_id=request_id,
@@ -337,6 +336,8 @@ class Scheduler:
     def add_request(self, request: Request) -> None:
         """Queue a request."""
         self.requests[request.request_id] = request
+        if request.use_structured_output:
+            self.constrained_req_ids.add(request.request_id)
         self.waiting.add_request(request)
         if self.log_stats:
             request.record_event(EngineCoreEventType.QUEUED)
@@ -372,6 +373,7 @@ class Scheduler:
         self.kv_cache_manager.free(request)
         self.finished_req_ids.add(request.request_id)
         del self.requests[request.request_id]
+        self.constrained_req_ids.discard(request.request_id)
 
     def get_request_counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""

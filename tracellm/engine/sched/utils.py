@@ -17,10 +17,10 @@ def check_stop(request: Request, max_model_len: int) -> bool:
     vLLM: vllm/v1/core/sched/utils.py::check_stop.
     """
     sampling_params = request.sampling_params
-    num_output_tokens = request.num_output_tokens
+    output_token_ids = request.output_token_ids
+    num_output_tokens, last_token_id = len(output_token_ids), output_token_ids[-1]
     if num_output_tokens < sampling_params.min_tokens:
         return False
-    last_token_id = request.output_token_ids[-1]
     if not sampling_params.ignore_eos and last_token_id == request.eos_token_id:
         request.status = RequestStatus.FINISHED_STOPPED
         return True

@@ -129,11 +129,12 @@ class InputBatch:
             column[target] = column[source]
         self.block_table.move_row(source, target)
 
-    def append_token(self, row: int, token_id: int) -> None:
-        """The request in `row` has generated a token."""
-        self.token_ids_cpu[row, self.num_tokens[row]] = token_id
-        self.num_tokens[row] += 1
-        self._requests[row].output_token_ids.append(token_id)
+    def append_tokens(self, rows: list[int], token_ids: list[int]) -> None:
+        """The requests in these rows have generated a token each."""
+        self.token_ids_cpu[rows, self.num_tokens[rows]] = token_ids
+        self.num_tokens[rows] += 1
+        for row, token_id in zip(rows, token_ids, strict=True):
+            self._requests[row].output_token_ids.append(token_id)
 
     def refresh_metadata(self) -> None:
         """Renew `sampling_metadata` if requests came, went or moved, and tell the logits processors of the step."""

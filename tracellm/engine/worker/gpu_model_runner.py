@@ -94,13 +94,14 @@ class GPUModelRunner:
         self.requests: dict[str, CachedRequestState] = {}
         """Every request that was scheduled and has not ended, in the batch or preempted."""
         generator = torch.Generator(device).manual_seed(self.model_config.seed)
-        self.sampler = Sampler(generator, self.model_config.logprobs_mode)
+        self.sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
         self.kv_caches: list[Tensor] = []
         self.kv_cache_groups: list[KVCacheGroupSpec] = []
         self.execute_model_state: ExecuteModelState | None = None
         self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
         """Of the requests that asked for them and whose prompt is not complete."""
 
+        self._arange = np.arange(max(self.max_num_tokens, self.max_num_reqs))
         self.input_ids = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int32, device=device)
         self.positions = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int64, device=device)
         self.query_start_loc = CpuGpuBuffer(self.max_num_reqs + 1, dtype=torch.int32, device=device)
@@ -240,24 +241,29 @@ class GPUModelRunner:
                 )
             to_add.append(request)
 
+        rows: list[int] = []  # of those that were in the step before, too
+        num_computed: list[int] = []
         for req_id, num_computed_tokens, new_block_ids in zip(
             cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
         ):
             request = self.requests[req_id]
             request.num_computed_tokens = num_computed_tokens
-            if req_id in cached.resumed_req_ids:
-                assert new_block_ids is not None
-                request.block_ids = tuple(list(new) for new in new_block_ids)  # the old ones went when it was preempted
-            elif new_block_ids is not None:
-                for blocks, new_blocks in zip(request.block_ids, new_block_ids, strict=True):
-                    blocks.extend(new_blocks)
             row = batch.req_id_to_index.get(req_id)
             if row is None:
                 to_add.append(request)
             else:
-                batch.num_computed_tokens_cpu[row] = num_computed_tokens
-                if new_block_ids is not None:
-                    batch.block_table.append_row(new_block_ids, row)
+                rows.append(row)
+                num_computed.append(num_computed_tokens)
+            if new_block_ids is None:
+                continue
+            if req_id in cached.resumed_req_ids:
+                request.block_ids = tuple(list(new) for new in new_block_ids)  # the old ones went when it was preempted
+            else:
+                for blocks, new_blocks in zip(request.block_ids, new_block_ids, strict=True):
+                    blocks.extend(new_blocks)
+            if row is not None:
+                batch.block_table.append_row(new_block_ids, row)
+        batch.num_computed_tokens_cpu[rows] = num_computed
 
         for request in to_add:
             batch.add_request(request)
@@ -273,8 +279,11 @@ class GPUModelRunner:
         ends = np.cumsum(num_scheduled)
 
         # Requests of 2, 1 and 3 tokens: rows = [0 0 1 2 2 2], and positions count up from each one's num_computed.
-        rows = np.repeat(np.arange(num_reqs), num_scheduled)
-        positions = np.arange(num_tokens) - np.repeat(ends - num_scheduled - num_computed, num_scheduled)
+        rows: np.ndarray = self._arange[:num_reqs]
+        positions: np.ndarray = num_computed
+        if num_tokens > num_reqs:  # else they all decode
+            rows = np.repeat(rows, num_scheduled)
+            positions = self._arange[:num_tokens] - np.repeat(ends - num_scheduled - num_computed, num_scheduled)
         self.positions.np[:num_tokens] = positions
         self.input_ids.np[:num_tokens] = batch.token_ids_cpu[rows, positions]
         batch.block_table.compute_slot_mapping(rows, positions)
@@ -293,7 +302,7 @@ class GPUModelRunner:
 
     def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
         """Tell each attention layer which tokens belong to which request and where its keys and values are."""
-        num_reqs, num_tokens = len(inputs.num_scheduled_tokens), len(inputs.input_ids)
+        num_reqs, num_tokens = len(inputs.num_scheduled_tokens), inputs.input_ids.shape[0]
         query_start_loc, seq_lens = self.query_start_loc.copy_to_gpu(num_reqs + 1), self.seq_lens.copy_to_gpu(num_reqs)
         query_lens_cpu, seq_lens_cpu = inputs.num_scheduled_tokens.tolist(), self.seq_lens.np[:num_reqs].tolist()
         of_layer: dict[str, AttentionMetadata] = {}
@@ -347,20 +356,13 @@ class GPUModelRunner:
                 "beyond the dtype's range. Try another dtype (bfloat16 or float32); "
                 "if it stays, the checkpoint is damaged."
             )
-        tokens = sampler_output.sampled_token_ids[:, 0].tolist()
+        tokens: list[int] = sampler_output.sampled_token_ids[:, 0].tolist()
+        rows = [row for row in inputs.sampling_rows if tokens[row] >= 0]
+        batch.append_tokens(rows, [tokens[row] for row in rows])
         sampled_token_ids: list[list[int]] = [[] for _ in batch.req_ids]
-        errors: dict[str, str] = {}
-        for row in inputs.sampling_rows:
-            if tokens[row] < 0:
-                params = self.requests[batch.req_ids[row]].sampling_params
-                given = ", ".join(f"`{name}`" for name in _FORBIDDING if getattr(params, name))
-                errors[batch.req_ids[row]] = (
-                    f"Request {batch.req_ids[row]!r}: no token is left that could be sampled: together, all are "
-                    f"forbidden by {given}. Loosen these parameters."
-                )
-                continue
+        for row in rows:
             sampled_token_ids[row] = [tokens[row]]
-            batch.append_token(row, tokens[row])
+        errors = {batch.req_ids[row]: self._why_no_token(row) for row in inputs.sampling_rows if tokens[row] < 0}
         logprobs_tensors = sampler_output.logprobs_tensors
         return ModelRunnerOutput(
             req_ids=batch.req_ids.copy(),
@@ -370,6 +372,16 @@ class GPUModelRunner:
             prompt_logprobs_dict=self._get_prompt_logprobs_dict(inputs, hidden_states),
             logits_shape=(logits.shape[0], logits.shape[1]),
             errors=errors,
+        )
+
+    def _why_no_token(self, row: int) -> str:
+        """What the client of the request in `row` is told: nothing could be sampled."""
+        req_id = self.input_batch.req_ids[row]
+        params = self.requests[req_id].sampling_params
+        given = ", ".join(f"`{name}`" for name in _FORBIDDING if getattr(params, name))
+        return (
+            f"Request {req_id!r}: no token is left that could be sampled: together, all are "
+            f"forbidden by {given}. Loosen these parameters."
         )
 
     def _get_prompt_logprobs_dict(self, inputs: PreparedInputs, hidden_states: Tensor) -> dict[str, LogprobsTensors]:
