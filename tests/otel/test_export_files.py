@@ -65,6 +65,27 @@ def test_what_a_ring_lets_go_unread_is_counted(tmp_path: Path):
     assert files.let_go == 1
 
 
+def test_what_came_and_went_between_two_looks_is_known_to_be_missing(tmp_path: Path):
+    """Of files that a ring removed before anybody saw them, what was in them is counted by what was written in all."""
+    files = Files(tmp_path, ring=2)
+    file, aside = tmp_path / "main-1.jsonl", tmp_path / "main-1.before.jsonl"
+    lines = [otlp.encode(Process(1, "main"), [span]) for span in spans(9)]
+    file.write_bytes(lines[0])
+    assert len(files.new(9)) == 1
+    with file.open("ab") as stream:
+        stream.write(lines[1])
+    file.unlink()  # so have the files with 2 to 5 by then
+    aside.write_bytes(lines[6] + lines[7])
+    file.write_bytes(lines[8])
+    assert [span.name for span in files.new(9)] == ["6", "7", "8"]
+    assert (files.let_go, files.never_met(9)) == (1, 4)
+    file.write_bytes(lines[7] + lines[8])
+    aside.unlink()
+    assert files.new(9) == []
+    assert files.never_met(9) == 4
+    assert Files(tmp_path).never_met(9) == 0, "without a ring nothing goes"
+
+
 def test_what_the_program_sends_itself_is_not_let_go(tmp_path: Path):
     """A ring that removes unread spans lets go of those that were to be sent, and of no other."""
     files = Files(tmp_path, ring=1)

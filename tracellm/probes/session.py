@@ -220,7 +220,7 @@ class Recording:
         if self._follower is not None:
             self._stats["unheard"] = max(0, sum(one["writer"]["spans"] for one in others) - self._follower.count)
         if self._export is not None:
-            self._stats["export"] = self._export.end()
+            self._stats["export"] = self._export.end(self._stats["writer"]["spans"])
         if self._status is not None:
             self._status.end(self._stats)
 

@@ -83,14 +83,14 @@ class Export:
             half.replace(self._measured)
         return now
 
-    def end(self) -> dict[str, Any]:
-        """Everything is written: have the rest sent, wait for that, but not forever.
+    def end(self, spans: int) -> dict[str, Any]:
+        """Everything is written, so many spans: have the rest sent, wait for that, but not forever.
 
         Returns:
             What run.json says of it: `endpoint`, the spans `sent` and `lost`, or null where that is not known, and
             `errors`, why.
         """
-        self._tell({"end": True})
+        self._tell({"end": spans})
         answer: dict[str, Any] = {}
         if self._process is not None:
             try:

@@ -43,6 +43,7 @@ class Files:
         wanted: Collection[str] | None = None,
     ) -> None:
         self.let_go = 0
+        self._met = 0  # of spans that ended, with a ring, each once
         self._decoder = otlp.Decoder(wanted)
         self._traces = traces
         self._earlier = frozenset(earlier)
@@ -81,6 +82,13 @@ class Files:
             count += sum(map(is_to_send, spans))
         return count + sum(map(is_to_send, self.never_ended()))
 
+    def never_met(self, written: int) -> int:
+        """How many of so many spans that were written nobody has seen here: their file came and went between two looks.
+
+        With a ring only; and when all is read that is there.
+        """
+        return 0 if self._ring is None else max(0, written - self._met)
+
     def program_measures(self, span: Span) -> bool:
         """Is this span one of a process where the program's own MeterProvider was told of it?"""
         if span.name != names.REQUEST_SPAN or span.process is None:
@@ -118,7 +126,9 @@ class Files:
         unread = self._unread.setdefault(tail.process, _Known(2 * (self._ring or 0)))
         while lines := tail.piece():
             for line in lines.splitlines():
-                self.let_go += sum(unread.add(span.span_id) for span in self._ended(line) if is_to_send(span))
+                new = [span for span in self._ended(line) if unread.add(span.span_id)]
+                self._met += len(new)
+                self.let_go += sum(map(is_to_send, new))
 
     def _ended(self, line: bytes) -> Iterator[Span]:
         try:
@@ -140,7 +150,10 @@ class Files:
         given, unread = self._given.setdefault(process, _Known(self._ring)), self._unread.get(process, ())
         for span in spans:
             if given.add(span.span_id):
-                self.let_go -= span.span_id in unread
+                if span.span_id in unread:
+                    self.let_go -= is_to_send(span)
+                else:
+                    self._met += 1
                 yield span
 
 

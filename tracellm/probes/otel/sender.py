@@ -37,6 +37,7 @@ class Sender:
         from tracellm.probes.otel.convert import Converter
 
         self.sent = self.refused = 0
+        self._written = 0
         self.reasons: list[str] = []
         self.ended = threading.Event()
         self.done = threading.Event()
@@ -81,8 +82,9 @@ class Sender:
         limit = min(_NOBODY_SECONDS, self._wanted.timeout_s) if self._nobody_there else self._wanted.timeout_s
         return silent > limit
 
-    def wait_from_now(self) -> None:
-        """The recording has ended: from now on patience is limited."""
+    def wait_from_now(self, written: int = 0) -> None:
+        """The recording has ended, so many spans were written in all: from now on patience is limited."""
+        self._written = written
         self._last_taken = time.monotonic()
         self.ended.set()
 
@@ -93,7 +95,8 @@ class Sender:
         answers = self._collector.answers
         with self._counting:
             left = 0 if self.done.is_set() else len(self._held) + self._files.count_rest()
-            rejected, let_go = answers.rejected, self._files.let_go
+            rejected = answers.rejected
+            let_go = self._files.let_go + self._files.never_met(self._written)
             reasons = list(self.reasons)
             if let_go:
                 reasons.append("--ring let go of them before they could be sent")
@@ -159,8 +162,9 @@ def main() -> None:
     try:
         answer = _send_all(files, wanted)
     except Exception as error:  # before anything was sent: what the variables ask for cannot be
-        _wait_for_end(sys.stdin)
-        answer = {"sent": 0, "lost": files.count_rest(), "errors": [_why(error, wanted)]}
+        written = _wait_for_end(sys.stdin)
+        lost = files.count_rest() + files.let_go + files.never_met(written)
+        answer = {"sent": 0, "lost": lost, "errors": [_why(error, wanted)]}
     files.close()
     answer["errors"] += wanted.problems
     with suppress(OSError):  # whoever started this may have been killed
@@ -183,9 +187,9 @@ def _send_all(files: Files, wanted: Settings) -> dict[str, Any]:
     sender = Sender(files, wanted, metrics)
     thread = threading.Thread(target=sender.run, name="tracellm-sender", daemon=True)
     thread.start()
-    _wait_for_end(sys.stdin)
+    written = _wait_for_end(sys.stdin)
     deadline = time.monotonic() + wanted.patience_s
-    sender.wait_from_now()
+    sender.wait_from_now(written)
     while thread.is_alive() and time.monotonic() < deadline and not sender.give_up():
         thread.join(0.02)
     sent, lost, errors = sender.account()
@@ -212,15 +216,19 @@ def _own_metrics(protocol: str, answers: Any) -> tuple[Any, Any]:
     return Lives(provider), provider
 
 
-def _wait_for_end(told: TextIO) -> None:
-    """Until the recording has ended, or whoever records was killed."""
+def _wait_for_end(told: TextIO) -> int:
+    """Until the recording has ended, or whoever records was killed; returns how many spans were written, if it says."""
     over = threading.Event()
+    said: list[str] = []
 
     def _listen() -> None:
-        told.readline()  # says that the recording has ended, or is empty where nobody is there any more
+        said.append(told.readline())  # says that the recording has ended, or is empty where nobody is there any more
         over.set()
 
     threading.Thread(target=_listen, daemon=True).start()
     parent = os.getppid()
     while not over.wait(_LOOK_SECONDS) and os.getppid() == parent:
         pass
+    with suppress(LookupError, ValueError):  # nobody is there any more
+        return int(json.loads(said[0])["end"])
+    return 0
