@@ -4,13 +4,17 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from hypothesis import Phase
 from torch import Tensor
 
 from tracellm.engine.ops import Ops, make_ops
 
-__all__ = ["DTYPES", "EVERY", "Implementation", "assert_near", "numbers"]
+__all__ = ["DTYPES", "EVERY", "UNSHRUNK", "Implementation", "assert_near", "numbers"]
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+UNSHRUNK = [Phase.explicit, Phase.reuse, Phase.generate]
+"""For tests of kernels with hypothesis: interpreted, a search for smaller examples would take minutes."""
 
 
 class Implementation(NamedTuple):

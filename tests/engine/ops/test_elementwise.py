@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.engine.ops.implementations import DTYPES, Implementation, assert_near, numbers
+from tests.engine.ops.implementations import DTYPES, UNSHRUNK, Implementation, assert_near, numbers
 from tracellm.engine.ops import Ops, make_ops
 
 SHAPES = [
@@ -21,10 +21,6 @@ SHAPES = [
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-UNSHRUNK = [Phase.explicit, Phase.reuse, Phase.generate]
-"""Kernels are interpreted so slowly that the search for a smaller example would take minutes."""
 
 
 def rms(x: Tensor, weight: Tensor, epsilon: float = 1e-6) -> Tensor:

@@ -107,6 +107,16 @@ class Ops(ABC):
         """
 
     @abstractmethod
+    def apply_top_k_top_p(self, logits: Tensor, top_k: Tensor | None, top_p: Tensor | None) -> Tensor:
+        """Logits with those that are not among the likeliest of their row set to minus infinity; the sampler asks.
+
+        First top-k: what is below the k-th largest goes; tokens equal to it stay, so more than k can. Then top-p, on
+        the probabilities that are left: the fewest likeliest tokens that together reach p stay; always at least one.
+
+        Shapes: logits float32 [N, V], top_k int [N] in 1 .. V, top_p float32 [N] in (0, 1]; None: no row asks for it.
+        """
+
+    @abstractmethod
     def paged_attention(
         self,
         query: Tensor,

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tracellm.engine.ops.interface import AttentionMetadata, Ops
+from tracellm.engine.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
 __all__ = ["AttentionPlan", "SequenceGroup", "TorchOps", "plan_attention"]
 
@@ -136,6 +137,10 @@ class TorchOps(Ops):
         """See `Ops.reshape_and_cache`."""
         key_cache.flatten(0, 1).index_copy_(0, slot_mapping, key)
         value_cache.flatten(0, 1).index_copy_(0, slot_mapping, value)
+
+    def apply_top_k_top_p(self, logits: Tensor, top_k: Tensor | None, top_p: Tensor | None) -> Tensor:
+        """See `Ops.apply_top_k_top_p`."""
+        return apply_top_k_top_p(logits, top_k, top_p)
 
     def paged_attention(
         self,

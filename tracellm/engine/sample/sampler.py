@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from tracellm.engine.model_runner_output import SamplerOutput
+from tracellm.engine.ops import Ops, current_ops
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.ops.bad_words import apply_bad_words
 from tracellm.engine.sample.ops.logprobs import compute_logprobs, gather_logprobs
 from tracellm.engine.sample.ops.order import argmax
 from tracellm.engine.sample.ops.penalties import apply_all_penalties
-from tracellm.engine.sample.ops.topk_topp_sampler import apply_top_k_top_p, random_sample
+from tracellm.engine.sample.ops.topk_topp_sampler import random_sample
 
 __all__ = ["Sampler"]
 
@@ -29,8 +30,8 @@ __all__ = ["Sampler"]
 class Sampler(nn.Module):
     """Greedy or random sampling, row by row as `SamplingMetadata` asks."""
 
-    def __init__(self, generator: torch.Generator, logprobs_mode: str = "raw_logprobs") -> None:
-        """`generator` is what the rows without a seed of their own share.
+    def __init__(self, generator: torch.Generator, logprobs_mode: str = "raw_logprobs", ops: Ops | None = None) -> None:
+        """`generator` is what the rows without a seed of their own share; `ops` are by default the `current_ops`.
 
         `logprobs_mode` says what is reported as log probability: `raw_logprobs` of the model's logits, or
         `processed_logprobs` of what is drawn from; or, by name, these logits themselves: `raw_logits`,
@@ -39,6 +40,7 @@ class Sampler(nn.Module):
         super().__init__()
         self.generator = generator
         self.logprobs_mode = logprobs_mode
+        self.ops = ops or current_ops()
 
     def forward(self, logits: Tensor, sampling_metadata: SamplingMetadata) -> SamplerOutput:
         """Logits [N, vocabulary] of any float dtype, left unchanged, to one token for each row."""
@@ -97,7 +99,7 @@ class Sampler(nn.Module):
         scaled = self.apply_temperature(logits, sampling_metadata.temperature)
         for processor in sampling_metadata.logitsprocs.argmax_invariant:
             scaled = processor.apply(scaled)
-        kept = apply_top_k_top_p(scaled, sampling_metadata.top_k, sampling_metadata.top_p)
+        kept = self.ops.apply_top_k_top_p(scaled, sampling_metadata.top_k, sampling_metadata.top_p)
         sampled = random_sample(kept.softmax(dim=-1), sampling_metadata.generators, self.generator)
         if not sampling_metadata.all_random:
             sampled = torch.where(sampling_metadata.temperature == 0, self.greedy_sample(logits), sampled)

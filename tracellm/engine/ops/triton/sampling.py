@@ -60,9 +60,9 @@ def _key(score):
 
 
 @triton.jit
-def _weights(scores, inside, least, largest):
-    """What counts towards top-p: exp(score - largest) where the key is at least `least`, else 0."""
-    return tl.where(inside & (_key(scores) >= least), tl.exp(scores - largest), 0.0)
+def _greatest(holds):
+    """The greatest digit for which it holds, of [4], the first of which need not be asked: it holds for the digit 0."""
+    return tl.maximum(tl.sum(holds.to(tl.uint32)), 1) - 1
 
 
 @tuned(CONFIGS, FIXED, key=["vocabulary"])
@@ -81,57 +81,51 @@ def top_k_top_p_kernel(
     """One program: one row."""
     row = tl.program_id(0).to(tl.int64)
     scores_at, out_at = logits + row * stride, out + row * vocabulary
-    column = tl.arange(0, BLOCK_N)
-    least = tl.zeros((), tl.uint32)  # the key of the least score that stays
+    column = tl.arange(0, BLOCK_N)[None, :]
+    digits = tl.arange(0, 4)[:, None].to(tl.uint32)
+    least = tl.full((), 0, tl.uint32)  # the key of the least score that stays
 
     if HAS_K:
         k = tl.load(top_k + row)
         if k < vocabulary:
-            one = tl.full((), 1 << 30, tl.uint32)  # of the digit that is looked for
+            one = tl.full((), 1 << 30, tl.uint32)  # of the digit that is looked for, the uppermost first
             for _ in range(_DIGITS):
-                reach_1 = tl.zeros((BLOCK_N,), tl.int32)
-                reach_2 = tl.zeros((BLOCK_N,), tl.int32)
-                reach_3 = tl.zeros((BLOCK_N,), tl.int32)
+                candidates = least + digits * one  # [4, 1]
+                reaching = tl.full((4,), 0, tl.int32)
                 for start in range(0, vocabulary, BLOCK_N):
                     inside = start + column < vocabulary
                     key = _key(tl.load(scores_at + start + column, mask=inside, other=0.0))
-                    reach_1 += (inside & (key >= least + one)).to(tl.int32)
-                    reach_2 += (inside & (key >= least + 2 * one)).to(tl.int32)
-                    reach_3 += (inside & (key >= least + 3 * one)).to(tl.int32)
-                steps = (tl.sum(reach_1) >= k).to(tl.uint32) + (tl.sum(reach_2) >= k).to(tl.uint32)
-                least += (steps + (tl.sum(reach_3) >= k).to(tl.uint32)) * one
+                    reaching += tl.sum((inside & (key >= candidates)).to(tl.int32), axis=1)
+                least += one * _greatest(reaching >= k)
                 one = one >> 2
 
     if HAS_P:
         p = tl.load(top_p + row)
         if p < 1.0:
-            largest = tl.full((BLOCK_N,), -float("inf"), tl.float32)
+            largest = tl.full((), -float("inf"), tl.float32)
             for start in range(0, vocabulary, BLOCK_N):
                 inside = start + column < vocabulary
-                largest = tl.maximum(largest, tl.load(scores_at + start + column, mask=inside, other=-float("inf")))
-            top = tl.max(largest)
-            of_all = tl.zeros((BLOCK_N,), tl.float32)
+                largest = tl.maximum(
+                    largest, tl.max(tl.load(scores_at + start + column, mask=inside, other=-float("inf")))
+                )
+            wanted = tl.full((), 0.0, tl.float32)
             for start in range(0, vocabulary, BLOCK_N):
                 inside = start + column < vocabulary
                 scores = tl.load(scores_at + start + column, mask=inside, other=-float("inf"))
-                of_all += _weights(scores, inside, least, top)
-            wanted = p * tl.sum(of_all)
+                wanted += p * tl.sum(tl.where(_key(scores) >= least, tl.exp(scores - largest), 0.0))
 
-            lower = tl.zeros((), tl.uint32)
+            lower = tl.full((), 0, tl.uint32)
             one = tl.full((), 1 << 30, tl.uint32)
             for _ in range(_DIGITS):
-                sum_1 = tl.zeros((BLOCK_N,), tl.float32)
-                sum_2 = tl.zeros((BLOCK_N,), tl.float32)
-                sum_3 = tl.zeros((BLOCK_N,), tl.float32)
+                candidates = lower + digits * one  # [4, 1]
+                together = tl.full((4,), 0.0, tl.float32)
                 for start in range(0, vocabulary, BLOCK_N):
                     inside = start + column < vocabulary
                     scores = tl.load(scores_at + start + column, mask=inside, other=-float("inf"))
-                    key, weights = _key(scores), _weights(scores, inside, least, top)
-                    sum_1 += tl.where(key >= lower + one, weights, 0.0)
-                    sum_2 += tl.where(key >= lower + 2 * one, weights, 0.0)
-                    sum_3 += tl.where(key >= lower + 3 * one, weights, 0.0)
-                steps = (tl.sum(sum_1) >= wanted).to(tl.uint32) + (tl.sum(sum_2) >= wanted).to(tl.uint32)
-                lower += (steps + (tl.sum(sum_3) >= wanted).to(tl.uint32)) * one
+                    key = _key(scores)
+                    stays = (key >= least) & (key >= candidates)
+                    together += tl.sum(tl.where(stays, tl.exp(scores - largest), 0.0), axis=1)
+                lower += one * _greatest(together >= wanted)
                 one = one >> 2
             least = tl.maximum(least, lower)
 

@@ -14,6 +14,7 @@ from tracellm.engine.ops.triton.attention import paged_attention
 from tracellm.engine.ops.triton.cache import reshape_and_cache
 from tracellm.engine.ops.triton.norms import fused_add_rms_norm, rms_norm
 from tracellm.engine.ops.triton.rotary import rotary_embedding
+from tracellm.engine.ops.triton.sampling import apply_top_k_top_p
 
 __all__ = ["TritonOps"]
 
@@ -52,6 +53,10 @@ class TritonOps(Ops):
     ) -> None:
         """See `Ops.reshape_and_cache`."""
         reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
+
+    def apply_top_k_top_p(self, logits: Tensor, top_k: Tensor | None, top_p: Tensor | None) -> Tensor:
+        """See `Ops.apply_top_k_top_p`."""
+        return apply_top_k_top_p(logits, top_k, top_p)
 
     def paged_attention(
         self,

@@ -1,0 +1,92 @@
+"""Top-k and top-p of every implementation: which of a row's tokens may still be drawn."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.engine.ops.implementations import UNSHRUNK, Implementation, numbers
+from tracellm.engine.ops import make_ops
+
+
+def kept(scores: list[float], k: int | None, p: float | None) -> list[bool]:
+    """The definition, for scores of which no two are alike: the likeliest, until k are there or p is reached."""
+    order = sorted(range(len(scores)), key=lambda token: -scores[token])[: k or len(scores)]
+    probabilities = torch.tensor([scores[token] for token in order], dtype=torch.float64).softmax(0).tolist()
+    stay, reached = set(), 0.0
+    for token, probability in zip(order, probabilities, strict=True):
+        if not stay or reached < (1.0 if p is None else p):
+            stay.add(token)
+        reached += probability
+    return [token in stay for token in range(len(scores))]
+
+
+def check(implementation: Implementation, logits: Tensor, top_k: list[int] | None, top_p: list[float] | None) -> None:
+    """Those that stay keep their scores, those that go get minus infinity; and the given ones are left alone."""
+    before = logits.clone()
+    device = logits.device
+    result = implementation.ops.apply_top_k_top_p(
+        logits,
+        None if top_k is None else torch.tensor(top_k, dtype=torch.int32, device=device).long(),
+        None if top_p is None else torch.tensor(top_p, dtype=torch.float32, device=device),
+    )
+    assert torch.equal(logits, before)
+    for row, scores in enumerate(logits.tolist()):
+        stays = kept(scores, top_k and top_k[row], top_p and top_p[row])
+        expected = torch.tensor(scores).masked_fill(~torch.tensor(stays), -torch.inf)
+        assert torch.equal(result[row].cpu(), expected), (row, top_k, top_p)
+
+
+@pytest.mark.parametrize("vocabulary", [5, 1300])
+@pytest.mark.parametrize("asked", ["k", "p", "kp"])
+def test_the_likeliest_stay(implementation: Implementation, vocabulary: int, asked: str) -> None:
+    """k tokens stay, or as many as reach p, or those of the k that reach p; in each row as it asks."""
+    torch.manual_seed(0)
+    top_k = [1, vocabulary, 3] if "k" in asked else None
+    top_p = [1e-6, 0.9, 0.6] if "p" in asked else None
+    logits = numbers(3, vocabulary, dtype=torch.float32, device=implementation.device, spread=3.0)
+    check(implementation, logits, top_k, top_p)
+
+
+def test_equal_scores(implementation: Implementation) -> None:
+    """Tokens as likely as the k-th stay too, be it 0 or -0; one that has gone before stays away."""
+    scores = [[3.0, 0.0, -0.0, -1.0, -torch.inf]]
+    for top_p in (None, torch.tensor([0.999999], device=implementation.device)):
+        logits = torch.tensor(scores, device=implementation.device)
+        top_k = torch.tensor([2], device=implementation.device)
+        result = implementation.ops.apply_top_k_top_p(logits, top_k, top_p)
+        assert result.tolist() == [[3.0, 0.0, -0.0, -torch.inf, -torch.inf]]
+
+
+def test_rows_that_ask_for_nothing(implementation: Implementation) -> None:
+    """With k the whole vocabulary and p = 1 a row stays as it is, however improbable its last tokens are."""
+    logits = torch.tensor([[0.0, -200.0, 5.0, -30.0]], device=implementation.device)
+    all_of_them, one = torch.tensor([4], device=logits.device), torch.tensor([1.0], device=logits.device)
+    assert torch.equal(implementation.ops.apply_top_k_top_p(logits, all_of_them, None), logits)
+    assert implementation.ops.apply_top_k_top_p(logits, None, None) is logits
+    if implementation.name == "triton":  # by sorting, those go whose probability is 0 in float32
+        assert torch.equal(implementation.ops.apply_top_k_top_p(logits, all_of_them, one), logits)
+
+
+@pytest.mark.parametrize("device", ["cpu"], indirect=True)
+@settings(max_examples=8, phases=UNSHRUNK, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    vocabulary=st.integers(1, 70),
+    k=st.none() | st.integers(1, 70),
+    p=st.none() | st.floats(0.01, 0.99),
+    spread=st.sampled_from([1e-30, 0.1, 4.0, 1e30]),
+    seed=st.integers(0, 1000),
+)
+def test_the_kernel_keeps_what_sorting_does(
+    device: str, vocabulary: int, k: int | None, p: float | None, spread: float, seed: int
+) -> None:
+    """Whatever the scores' size, the search for the threshold ends where the sorted order does."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(2, vocabulary, generator=generator) * spread
+    top_k = None if k is None else torch.tensor([min(k, vocabulary), vocabulary])
+    top_p = None if p is None else torch.tensor([p, p])
+    found, sorted_ones = (make_ops(name).apply_top_k_top_p(logits, top_k, top_p) for name in ("triton", "torch"))
+    if spread == 1e-30 and p is not None:  # as good as equal: float32 cannot tell where p is reached
+        return
+    torch.testing.assert_close(found, sorted_ones)
