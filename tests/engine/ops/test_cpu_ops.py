@@ -1,0 +1,170 @@
+"""The CPU's linear layers in their own layout, how its kernels come to be, and what computes where they cannot."""
+
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.engine.ops.implementations import assert_near
+from tracellm import LLM, SamplingParams
+from tracellm.engine.layers.linear import ReplicatedLinear
+from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
+from tracellm.engine.ops import using_ops
+from tracellm.engine.ops.cpu import native
+from tracellm.engine.ops.cpu_ops import CpuOps, PackedWeight
+from tracellm.engine.ops.torch_ops import TorchOps
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """The kernels are looked for anew, in the test and after it."""
+    native.load.cache_clear()
+    yield
+    native.load.cache_clear()
+
+
+class Model(nn.Module):
+    """An embedding that is the output layer too, and a layer with a bias."""
+
+    def __init__(self, vocabulary: int, size: int) -> None:
+        super().__init__()
+        self.embedding = VocabParallelEmbedding(vocabulary, size)
+        self.layer = ReplicatedLinear(size, size + 3, bias=True)
+        self.head = ParallelLMHead(vocabulary, size, tied_to=self.embedding)
+        for parameter in self.parameters():
+            parameter.data.normal_()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.sampled_from([0, 1, 2, 5, 6, 7, 13, 16, 31, 64]) | st.integers(1, 300),
+    outputs=st.integers(1, 70),
+    inputs=st.integers(1, 40) | st.sampled_from([255, 256, 257, 513, 700]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    bias=st.booleans(),
+    seed=st.integers(0, 5),
+)
+def test_linear(rows: int, outputs: int, inputs: int, dtype: torch.dtype, bias: bool, seed: int) -> None:
+    """Whatever the number of rows, outputs and inputs, `x @ weight.T + bias`; x may be part of something wider."""
+    torch.manual_seed(seed)
+    ops = CpuOps()
+    with using_ops(ops):
+        layer = ReplicatedLinear(inputs, outputs, bias).to(dtype)
+    for parameter in layer.parameters():
+        parameter.data.normal_()
+    expected_weight = layer.weight.double()
+    x = torch.randn(rows, inputs + 3).to(dtype)[:, 2:-1]
+    expected = x.double() @ expected_weight.T + (layer.bias.double() if layer.bias is not None else 0)
+    ops.prepare_weights(layer)
+    assert_near(layer(x), expected)
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    """Bit for bit the same, alone and among others: a request's tokens do not depend on who shares its step."""
+    torch.manual_seed(0)
+    ops = CpuOps()
+    for dtype in (torch.float32, torch.bfloat16):
+        weight = ops._packed(torch.randn(50, 600).to(dtype))
+        if weight is None or weight.onednn:
+            pytest.skip("needs the compiled kernels")
+        x = torch.randn(40, 600).to(dtype)
+        together = ops.linear(x, weight, None)
+        for row in range(40):
+            assert torch.equal(ops.linear(x[row : row + 1], weight, None)[0], together[row])
+
+
+def test_weights_are_laid_out_once() -> None:
+    """A layer's weight is given back for the one laid out anew; an embedding that is the output layer too is kept."""
+    ops = CpuOps()
+    with using_ops(ops):
+        model = Model(vocabulary=37, size=16)
+    before = model.embedding.weight
+    logits, turned = model.head(torch.ones(2, 16)), model.layer(torch.ones(2, 16))
+    ops.prepare_weights(model)
+    assert isinstance(model.layer.weight, PackedWeight)
+    assert isinstance(model.head.weight, PackedWeight)
+    assert model.embedding.weight is before
+    torch.testing.assert_close(model.head(torch.ones(2, 16)), logits)
+    torch.testing.assert_close(model.layer(torch.ones(2, 16)), turned)
+
+
+def test_layers_of_another_engine_are_left_alone() -> None:
+    """Two engines of a process: each lays out the weights of its own layers only."""
+    ops = CpuOps()
+    with using_ops(TorchOps()):
+        model = Model(vocabulary=37, size=16)
+    ops.prepare_weights(model)
+    assert not isinstance(model.layer.weight, PackedWeight)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's operations compute, the reason is told, and an engine gives the same tokens."""
+    params = SamplingParams(temperature=0, max_tokens=6)
+    fast = LLM(attention_backend="cpu").generate("Once upon", params, use_tqdm=False)[0].outputs[0].token_ids
+    native.load.cache_clear()
+    monkeypatch.setenv(native.COMPILER, "")
+    ops = CpuOps()
+    assert ops.how == "no C++ compiler: TRACELLM_CXX is ''"
+    x, weight = torch.randn(3, 8), torch.randn(8)
+    assert torch.equal(ops.rms_norm(x, weight, 1e-6), TorchOps().rms_norm(x, weight, 1e-6))
+    slow = LLM(attention_backend="cpu").generate("Once upon", params, use_tqdm=False)[0].outputs[0].token_ids
+    assert slow == fast
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it said first is told, and nothing is left in the folder of compiled kernels."""
+    compiler = _script(tmp_path / "c++", "echo 'linear.cpp:1: error: no such thing' >&2; exit 1")
+    monkeypatch.setenv(native.COMPILER, str(compiler))
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
+    kernels = native.load()
+    assert kernels.library is None
+    assert kernels.reason == f"{compiler} cannot compile the kernels: linear.cpp:1: error: no such thing"
+    assert not list((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The compiler is asked once, until something that the library is made of changes."""
+    loaded = native.load().library
+    if loaded is None:
+        pytest.skip("needs a C++ compiler")
+    # A compiler that writes down that it was called, and gives what the real one has made before.
+    shutil.copy(str(loaded._name), tmp_path / "made.so")
+    compiler = _script(
+        tmp_path / "c++",
+        f'echo called >> {tmp_path}/calls; while [ "$1" != -o ]; do shift; done; cp {tmp_path}/made.so "$2"',
+    )
+    monkeypatch.setenv(native.COMPILER, str(compiler))
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
+
+    def calls() -> int:
+        native.load.cache_clear()
+        assert native.load().library is not None
+        return len((tmp_path / "calls").read_text().splitlines())
+
+    assert [calls(), calls()] == [1, 1]
+    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-g"))
+    assert calls() == 2
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Is told as the reason why PyTorch's operations compute."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "file" / "folder"))
+    assert native.load().reason.startswith("the kernels cannot be kept or loaded: ")
+
+
+def _script(path: Path, commands: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{commands}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
