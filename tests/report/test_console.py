@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
+from tqdm import tqdm
 
 import tracellm
 from tests.conftest import Golden
@@ -16,6 +17,7 @@ from tests.report.processes import sync_run
 from tests.report.synthetic import HOSTILE, MANIFEST, a_run
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows
+from tracellm.report.console.paper import Paper
 from tracellm.report.facts import ClientChoice, KVCache
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
@@ -61,6 +63,22 @@ def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.Monkey
     widths = {cell_len(line) for line in lines if line[:1] in ("╭", "│", "╰")}
     assert widths == {min(columns, 104)}
     assert all(cell_len(line) <= columns or line.startswith(("Report", "报告")) for line in lines)
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["in a pipe", "on a terminal"])
+def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.MonkeyPatch):
+    """What is said stands below a bar that has been drawn, once, in a pipe; on a terminal the bar makes room for it."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal() if terminal else io.StringIO()
+    paper = Paper(stream, quiet=False)
+    bar = tqdm(total=2, file=stream, ascii=True, ncols=40)
+    paper.line("one")
+    paper.line("two")
+    bar.update(2)
+    bar.close()
+    before, _, after = stream.getvalue().partition("one")
+    assert before.endswith("\r" if terminal else "]\n")
+    assert (before + after).count("\n") == (3 if terminal else 4)
 
 
 def test_the_client_comes_before_what_it_holds():

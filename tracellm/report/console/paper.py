@@ -49,6 +49,7 @@ class Paper:
     def __init__(self, stream: TextIO | None, *, quiet: bool) -> None:
         self._stream = stream or sys.stderr
         self._closed = quiet
+        self._seen_bars = 0.0
         self._rich = RichConsole(file=self._stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
     def box(self, title: str, content: RenderableType) -> None:
@@ -80,19 +81,28 @@ class Paper:
             said = written.get()
             if not self._rich.is_terminal:
                 said = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
-            with _beside_progress_bars(self._stream):
+            with self._beside_progress_bars():
                 self._stream.write(said)
                 self._stream.flush()
         except (OSError, ValueError):  # stderr was closed: the script goes on, and so does the recording
             self._closed = True
 
+    @contextlib.contextmanager
+    def _beside_progress_bars(self) -> Iterator[None]:
+        """Take tqdm's progress bars off the terminal while something is written, if the script shows any.
 
-@contextlib.contextmanager
-def _beside_progress_bars(stream: TextIO) -> Iterator[None]:
-    """Take tqdm's progress bars off the terminal while something is written, if the script shows any."""
-    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
-    if tqdm is None:
-        yield
-    else:
-        with tqdm.external_write_mode(file=stream):
+        From a pipe or a file nothing can be taken: there it is written below what the bars have drawn last.
+        """
+        tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+        if tqdm is None:
             yield
+        elif self._rich.is_terminal:
+            with tqdm.external_write_mode(file=self._stream):
+                yield
+        else:
+            with tqdm.get_lock():
+                drawn = max((bar.last_print_t for bar in tqdm._instances if bar.fp == self._stream), default=0.0)
+                if drawn > self._seen_bars:
+                    self._seen_bars = drawn
+                    self._stream.write("\n")
+                yield
