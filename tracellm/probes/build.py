@@ -14,7 +14,7 @@ from typing import Any, Self
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.errors import Remembered, stack_trace
 from tracellm.probes.ledger import Ledger
-from tracellm.probes.otel.told import attributes_of, event_of, link_of
+from tracellm.probes.otel.notes import Notes
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import Made, Note, Open, Place, Record, Told
 from tracellm.trace import names
@@ -27,7 +27,6 @@ Given = tuple[tuple[str, ...], dict[str, Any]]
 
 _MASK = (1 << 64) - 1
 _LONGEST_TEXT = 16_384
-_MOST_TOLD = 10_000  # calls of which something was told before they ended
 _MOST_CALLS = 1 << 48  # of a process: ids beyond are another's
 
 
@@ -43,7 +42,7 @@ class Builder:
         ledger: what is known across calls.
         given: what calls that have ended gave to those around them, by the number of the next one around.
         told_open: the calls under way of which there is a span without an end.
-        told: what users told of calls under way, through OpenTelemetry.
+        notes: what users told of calls under way, through OpenTelemetry.
         calls, capture_ns: how many have ended, and how long they took to capture what is told of them.
     """
 
@@ -68,7 +67,7 @@ class Builder:
         self._fixed: dict[tuple[Probe, Any], tuple[str, dict[str, Any]]] = {}
         self.given: dict[int, list[Given]] = {}
         self.told_open: set[int] = set()
-        self.told: dict[int, list[Told]] = {}
+        self.notes = Notes()
         self.calls = 0
         self.capture_ns = 0
 
@@ -118,7 +117,7 @@ class Builder:
         self.ledger = Ledger(self._ids, self._clock.wall, self.span_id, self._text)
         self.given.clear()
         self.told_open.clear()
-        self.told.clear()
+        self.notes = Notes()
         self.calls = self.capture_ns = 0
         return self._ids
 
@@ -133,7 +132,7 @@ class Builder:
             yield self._publish(record.make(self))
             return
         if isinstance(record, Told):
-            self._keep(record)
+            self.notes.keep(record.call or self._root, record)
             return
         probe, call, parent, place, owner, start, end, captured, facts, error = record
         self.calls += 1
@@ -144,8 +143,8 @@ class Builder:
         given = self.given.pop(call, ())
         if facts is not None:
             self._tell(probe, facts, attributes)
-        if call in self.told:
-            self._add_told(span, call)
+        if call in self.notes.of:
+            self.notes.add_to(span, call, self._clock.wall, self._text)
         if error is not None:
             self._fail(span, error)
         mine = self.pass_on(probe, parent, given) if given else {}
@@ -305,22 +304,6 @@ class Builder:
         if self._text:
             told[names.EXCEPTION_STACKTRACE] = stack_trace(error)[:_LONGEST_TEXT]
         span.events.append(Event("exception", span.end_ns, {**told}))
-
-    def _keep(self, told: Told) -> None:
-        """Until the call ends. Of one that has ended already nothing more can be told, so not all are kept for ever."""
-        if len(self.told) >= _MOST_TOLD:
-            del self.told[next(iter(self.told))]
-        self.told.setdefault(told.call or self._root, []).append(told)
-
-    def _add_told(self, span: Span, call: int) -> None:
-        for one in self.told.pop(call):
-            for name, value in attributes_of(one.attributes, self._text).items():
-                span.attributes.setdefault(name, value)
-            if one.event is not None:
-                name, attributes, time, is_wall = one.event
-                span.events.append(event_of(name, attributes, time if is_wall else self._clock.wall(time), self._text))
-            if one.link is not None:
-                span.links.append(link_of(*one.link, self._text))
 
     def _publish(self, span: Span) -> Span:
         if not self._text:

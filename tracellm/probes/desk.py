@@ -127,6 +127,8 @@ class Desk:
         self._to_file(self._file.settle)
         self._write_unfinished(under_way)
         self._file.close()
+        if unkept := self._builder.notes.let_go:
+            self._tell(f"{unkept:,} attributes, events or links told of calls under way were too many to keep")
 
     def cut_off(self) -> None:
         """Write all that has waited: the process was killed."""

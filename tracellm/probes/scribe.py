@@ -125,7 +125,7 @@ class Scribe:
         (first, offset), root, shift = builder.origin, builder.root, builder.shift_ns
         if offset != self._offset:
             self._offset, self._ids = offset, _Ids(offset)
-        ids, given, users = self._ids, builder.given, builder.told
+        ids, given, users = self._ids, builder.given, builder.notes.of
         texts, calls, parents = written.texts, written.calls, written.parents
         spans: list[Span] = []
         before: Place | str | None = "none yet"

@@ -1,0 +1,62 @@
+"""What users tell of calls under way is kept until these end, within bounds."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from opentelemetry import trace
+
+from tracellm import probe
+from tracellm.probes.otel import notes
+from tracellm.probes.otel.notes import Notes
+from tracellm.probes.session import Recording
+from tracellm.probes.state import Told
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.run_folder import RunFolder
+
+
+@probe
+def tells(times: int) -> None:
+    """Tells the current span the same so many times, and each time something else."""
+    for number in range(times):
+        trace.get_current_span().set_attribute("number", number)
+        trace.get_current_span().set_attribute(names.CODE_LINE, number)
+        trace.get_current_span().add_event(f"event {number}")
+
+
+def test_the_last_value_counts(tmp_path: Path):
+    """An attribute that is set again has its new value, as in OpenTelemetry; none replaces what the recording says."""
+    with Recording(tmp_path, catalog=(), apart=False) as recording:
+        tells(3)
+    [span] = RunFolder.open(tmp_path).trace.named("tells")
+    assert span.attributes["number"] == 2
+    assert span.attributes[names.CODE_LINE] == inspect.unwrap(tells).__code__.co_firstlineno
+    assert [event.name for event in span.events] == ["event 0", "event 1", "event 2"]
+    assert recording.stats["problems"] == []
+
+
+def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first of too many things is let go, and it is said how many that were."""
+    monkeypatch.setattr(notes, "_MOST", 4)
+    with Recording(tmp_path, catalog=(), apart=False) as recording:
+        tells(3)
+    [span] = RunFolder.open(tmp_path).trace.named("tells")
+    assert [event.name for event in span.events] == ["event 1", "event 2"]
+    assert recording.stats["problems"] == [
+        "5 attributes, events or links told of calls under way were too many to keep"
+    ]
+
+
+def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytest.MonkeyPatch):
+    """The oldest goes first, of whichever call it is, and of a call that has ended nothing is kept."""
+    monkeypatch.setattr(notes, "_MOST", 3)
+    kept = Notes()
+    for call in (1, 2, 3):
+        kept.keep(call, Told(call, {"n": call}))
+    span = Span("call", "0" * 32, "0" * 16, None, 0, 1)
+    kept.add_to(span, 2, int, True)
+    assert span.attributes == {"n": 2}
+    for call in (4, 5):
+        kept.keep(call, Told(call))
+    assert (list(kept.of), kept.let_go) == ([3, 4, 5], 1)
