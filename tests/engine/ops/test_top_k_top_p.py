@@ -14,7 +14,8 @@ def kept(scores: list[float], k: int | None, p: float | None) -> list[bool]:
     """The definition, for scores of which no two are alike: the likeliest, until k are there or p is reached."""
     order = sorted(range(len(scores)), key=lambda token: -scores[token])[: k or len(scores)]
     probabilities = torch.tensor([scores[token] for token in order], dtype=torch.float64).softmax(0).tolist()
-    stay, reached = set(), 0.0
+    stay: set[int] = set()
+    reached = 0.0
     for token, probability in zip(order, probabilities, strict=True):
         if not stay or reached < (1.0 if p is None else p):
             stay.add(token)
@@ -33,7 +34,7 @@ def check(implementation: Implementation, logits: Tensor, top_k: list[int] | Non
     )
     assert torch.equal(logits, before)
     for row, scores in enumerate(logits.tolist()):
-        stays = kept(scores, top_k and top_k[row], top_p and top_p[row])
+        stays = kept(scores, top_k[row] if top_k else None, top_p[row] if top_p else None)
         expected = torch.tensor(scores).masked_fill(~torch.tensor(stays), -torch.inf)
         assert torch.equal(result[row].cpu(), expected), (row, top_k, top_p)
 
