@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from tracellm.cli.bench.machine import processor
+
 __all__ = ["COST_PAGES", "machine", "table", "write_pages"]
 
 _ROOT = Path(__file__).parents[1]
@@ -39,13 +41,4 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def machine(packages: Sequence[str] = ()) -> str:
     """What was measured on: date, processor, Python, versions of packages."""
     versions = [f"{package} {version(package)}" for package in packages]
-    return ", ".join([time.strftime("%Y-%m-%d"), _processor(), f"Python {platform.python_version()}", *versions])
-
-
-def _processor() -> str:
-    model = platform.machine()
-    with_names = Path("/proc/cpuinfo")
-    text = with_names.read_text(encoding="utf-8", errors="replace") if with_names.exists() else ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    count = len(re.findall(r"^processor\s*:", text, re.MULTILINE))
-    return f"{found[1].strip() if found else model}, {count} CPU"
+    return ", ".join([time.strftime("%Y-%m-%d"), processor(), f"Python {platform.python_version()}", *versions])

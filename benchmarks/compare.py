@@ -1,0 +1,112 @@
+"""How fast the engine is beside others: the same weights, token ids, dtype, threads and KV budget for all.
+
+    python benchmarks/compare.py [--only toy|0.5B|1.5B] [--dtype bfloat16] [--repeats 5] [--vllm PYTHON] [--write]
+
+Compared are this engine, recorded and not, transformers' `generate` on padded batches and its continuous batching, and
+a real vLLM in the environment that scripts/install-vllm.sh makes. Each has a process that keeps its model in memory.
+First all generate the same, greedily, and it is told how many outputs are equal; then they take their turns, in each
+round beginning with another. What memory and arithmetic give is measured in the same rounds, and every figure stands
+beside it. The largest model needs 20 GB of memory and an hour. Nothing else should run on the machine.
+"""
+
+# ruff: noqa: T201  (it prints tables)
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+
+from benchmarks.compared.process import EngineFailed
+from benchmarks.compared.rounds import ENGINES, WAYS, Plan, measure
+from benchmarks.compared.shapes import SHAPES
+from benchmarks.compared.tables import comparison
+from benchmarks.pages import write_pages
+from tracellm.cli.bench.machine import describe, matrix_instructions
+from tracellm.cli.bench.workload import parse_lengths
+
+__all__ = ["PAGES", "main"]
+
+_ROOT = Path(__file__).parents[1]
+PAGES = {"en": _ROOT / "docs" / "performance.md", "zh": _ROOT / "docs" / "zh" / "performance.md"}
+_USUAL_VLLM = _ROOT / ".venv-vllm" / "bin" / "python"
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+def main() -> None:
+    """Measure, print the tables, and write them."""
+    options = _options()
+    command = "python benchmarks/compare.py"
+    further = [] if options.dtype == "bfloat16" else [f"--dtype {options.dtype}"]
+    if options.dtype == "bfloat16" and not _BFLOAT16 & set(matrix_instructions()):
+        _tell("this processor has no instructions for bfloat16, which will be very slow: --dtype float32")
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            place = options.checkpoints or Path(temporary)
+            place.mkdir(parents=True, exist_ok=True)
+            for name in options.only or SHAPES:
+                figures = measure(name, SHAPES[name], _plan(options, place))
+                if options.json:
+                    print(json.dumps(figures), flush=True)
+                told = " ".join([command, f"--only {name}", *further, "--write"])
+                made = {lang: comparison(figures, lang, told, describe(options.threads)) for lang in PAGES}
+                if not options.json:
+                    print(made["en"], flush=True)
+                if options.write:
+                    write_pages(PAGES, f"compare-{name}", made)
+    except EngineFailed as error:
+        sys.exit(f"compare.py: {error}")
+
+
+def _plan(options: argparse.Namespace, place: Path) -> Plan:
+    pythons: dict[str, Any] = dict.fromkeys(ENGINES, sys.executable) | {"vllm_engine": options.vllm}
+    return Plan(
+        ways=options.ways,
+        dtype=options.dtype,
+        threads=options.threads,
+        repeats=options.repeats,
+        pythons=pythons,
+        place=place,
+        requests=options.requests,
+        outputs=parse_lengths("--output-len", options.output_len) if options.output_len else None,
+        check_requests=options.check,
+        tell=_tell,
+    )
+
+
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=[*SHAPES], help="one model; may be repeated")
+    parser.add_argument("--ways", nargs="+", choices=[*WAYS], default=[*WAYS], help="some of the engines")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each engine")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds; at least 5 for figures to be told")
+    parser.add_argument("--check", type=int, default=8, metavar="N", help="requests to compare in float32; 0: none")
+    parser.add_argument("--requests", type=int, help="another number of requests than the model's")
+    parser.add_argument("--output-len", metavar="N-M", help="other lengths of outputs than the model's")
+    parser.add_argument(
+        "--checkpoints", type=Path, help="a folder to keep the checkpoints in; otherwise a temporary one"
+    )
+    usual = os.environ.get("TRACELLM_VLLM_PYTHON", str(_USUAL_VLLM))
+    parser.add_argument("--vllm", default=usual, metavar="PYTHON", help="the Python of a real vLLM's environment")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON, a line for each model")
+    parser.add_argument("--write", action="store_true", help="put the tables into the documentation")
+    options = parser.parse_args()
+    if "vllm" in options.ways and not Path(options.vllm).exists():
+        parser.error(f"there is no vLLM at {options.vllm}: scripts/install-vllm.sh makes one; or leave it out: --ways")
+    if options.write and (
+        options.repeats < 5 or list(options.ways) != [*WAYS] or options.requests or options.output_len
+    ):
+        parser.error("the documentation wants 5 rounds of all engines and the models' own requests")
+    return options
+
+
+if __name__ == "__main__":
+    main()

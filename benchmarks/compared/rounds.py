@@ -1,0 +1,248 @@
+"""One model in every engine: outputs compared, then rounds in which each engine takes its turn, and the machine too."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compared.agreement import Agreement, compare_outputs
+from benchmarks.compared.busy import Busy
+from benchmarks.compared.process import EngineProcess
+from benchmarks.compared.shapes import Shape
+from tracellm.cli.bench.figures import Spread
+from tracellm.cli.bench.limits import ModelCost, cost_of, work_of
+from tracellm.cli.bench.machine import Ceilings, measure_ceilings
+from tracellm.cli.bench.throughput import interleaved
+from tracellm.cli.bench.workload import Lengths, Workload, random_workload
+
+__all__ = ["ENGINES", "REFERENCE", "WAYS", "Plan", "measure"]
+
+WAYS = {
+    "tracellm": "tracellm_engine",
+    "tracellm-traced": "tracellm_engine",
+    "transformers": "transformers_engine",
+    "transformers-continuous": "transformers_engine",
+    "vllm": "vllm_engine",
+}
+"""Each way to generate, and the module whose process knows it."""
+ENGINES = tuple(dict.fromkeys(WAYS.values()))
+REFERENCE = "tracellm"
+"""Whose outputs the others' are held against."""
+_JUDGE = "transformers_engine"
+"""Who tells how near two tokens were."""
+_CHECKED = "float32"
+_STEP_TOKENS = 4096
+"""The token budget of a step, for all."""
+_ROUNDED = 128
+"""Tokens of the largest KV block of any engine."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, and how."""
+
+    ways: Sequence[str]
+    dtype: str
+    threads: int
+    repeats: int
+    pythons: Mapping[str, str]
+    """By engine, whose Python runs it."""
+    place: Path
+    """Where checkpoints and logs go."""
+    requests: int | None = None
+    """Fewer or more than the shape says."""
+    outputs: Lengths | None = None
+    """Likewise."""
+    check_requests: int = 8
+    """How many are compared in float32; 0: none."""
+    check_tokens: int = 24
+    tell: Any = print
+
+    def engines(self) -> list[str]:
+        """The engines of the ways, each once."""
+        return list(dict.fromkeys(WAYS[way] for way in self.ways))
+
+
+def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
+    """All figures of one model.
+
+    Raises:
+        EngineFailed: one of the engines has failed; why.
+    """
+    plan.tell(f"{name}: making the checkpoint")
+    folder = shape.folder(name, plan.place, "bfloat16")  # the dtype in which such models are published
+    shape = replace(shape, requests=plan.requests or shape.requests, outputs=plan.outputs or shape.outputs)
+    if plan.outputs:
+        shape = replace(shape, decode_outputs=plan.outputs.most)
+    workload = random_workload(shape.vocab_size, shape.requests, shape.inputs, shape.outputs)
+    checked = plan.check_requests and plan.dtype != _CHECKED
+    exact = _compared_exactly(shape, folder, workload, plan) if checked else {}
+    with ExitStack() as engines:
+        running = {}
+        for module in plan.engines():
+            plan.tell(f"{name}: starting {module} in {plan.dtype}")
+            running[module] = engines.enter_context(_engine(module, shape, folder, plan, plan.dtype))
+        near = _compared(running, workload, plan)
+        rounds = _rounds(name, running, shape, workload, plan)
+        about = {module: engine.about for module, engine in running.items()}
+    cost = _cost(folder, plan.dtype)
+    return {
+        "shape": name,
+        "dtype": plan.dtype,
+        "threads": plan.threads,
+        "repeats": plan.repeats,
+        "requests": shape.requests,
+        "input_tokens": workload.num_input_tokens,
+        "output_tokens": workload.num_output_tokens,
+        "about": about,
+        "ceilings": asdict(rounds.ceilings),
+        "busy_elsewhere": rounds.busy,
+        "ways": {
+            way: {
+                **rounds.speeds(way, cost, shape.requests),
+                "float32": _as_dict((near if plan.dtype == _CHECKED else exact).get(way)),
+                plan.dtype: _as_dict(near.get(way)),
+            }
+            for way in plan.ways
+        },
+    }
+
+
+def _as_dict(agreement: Agreement | None) -> dict[str, Any] | None:
+    if agreement is None:
+        return None
+    return {"requests": agreement.requests, "same": agreement.same, "first": agreement.first, "gap": agreement.gap}
+
+
+@contextmanager
+def _engine(module: str, shape: Shape, folder: Path, plan: Plan, dtype: str) -> Iterator[EngineProcess]:
+    per_request = -(-shape.longest // _ROUNDED) * _ROUNDED
+    tokens = shape.requests * per_request + _ROUNDED  # and a block that no request has
+    settings = {
+        "model": str(folder),
+        "dtype": dtype,
+        "max_model_len": per_request,
+        "max_num_seqs": shape.requests,
+        "max_num_batched_tokens": max(_STEP_TOKENS, per_request),
+        "kv_cache_tokens": tokens,
+        "kv_cache_bytes": tokens * _cost(folder, dtype).kv_bytes,
+    }
+    log = plan.place / f"{module}.log"
+    with EngineProcess(module, plan.pythons[module], settings, plan.threads, log) as engine:
+        yield engine
+
+
+def _cost(folder: Path, dtype: str) -> ModelCost:
+    from tracellm.engine.arg_utils import EngineArgs
+
+    return cost_of(EngineArgs.from_arguments(model=str(folder), dtype=dtype).create_model_config())
+
+
+def _compared_exactly(shape: Shape, folder: Path, workload: Workload, plan: Plan) -> dict[str, Agreement]:
+    """A part of the workload in float32, one engine after the other: the largest would not fit beside each other."""
+    part = Workload(
+        workload.prompts[: plan.check_requests], [plan.check_tokens] * min(plan.check_requests, shape.requests)
+    )
+    outputs = {}
+    for module in plan.engines():
+        plan.tell(f"comparing outputs: {module} in {_CHECKED}")
+        with _engine(module, shape, folder, plan, _CHECKED) as engine:
+            for way in (way for way in plan.ways if WAYS[way] == module):
+                outputs[way] = engine.turn(way, part)["token_ids"]
+    reference = outputs.get(REFERENCE)
+    return {way: compare_outputs(reference, ids) for way, ids in outputs.items()} if reference else {}
+
+
+def _compared(running: dict[str, EngineProcess], workload: Workload, plan: Plan) -> dict[str, Agreement]:
+    """The whole workload as it will be timed: everything is warm then, too."""
+    outputs = {}
+    for way in plan.ways:
+        plan.tell(f"comparing outputs: {way} in {plan.dtype}")
+        outputs[way] = running[WAYS[way]].turn(way, workload)["token_ids"]
+    reference = outputs.get(REFERENCE)
+    if reference is None:
+        return {}
+    told = {}
+    for way, ids in outputs.items():
+        agreement = compare_outputs(reference, ids)
+        if agreement.differences and _JUDGE in running:
+            gaps = running[_JUDGE].gaps(
+                [
+                    ([*workload.prompts[part.request], *ids[part.request][: part.position]], part.one, part.other)
+                    for part in agreement.differences
+                ]
+            )
+            agreement = replace(agreement, gap=max(one["gap"] / one["spread"] for one in gaps))
+        told[way] = agreement
+    return told
+
+
+@dataclass
+class _Rounds:
+    """What the turns took."""
+
+    workload: Workload
+    decoding: Workload
+    ceilings: Ceilings
+    busy: float
+    """The share of the processors' time that others had, the median of all turns."""
+    seconds: dict[str, list[dict[str, float]]]
+    """By way: for each round those of the whole, of its first tokens, of what decodes, of its first tokens."""
+
+    def speeds(self, way: str, cost: ModelCost, at_once: int) -> dict[str, Any]:
+        """Tokens a second with their ratios to the limit."""
+        taken = self.seconds[way]
+        whole = Spread.of([self.workload.num_output_tokens / one["whole"] for one in taken])
+        ideal = work_of(cost, self.ceilings, self.workload, at_once)
+        full = work_of(cost, self.ceilings, self.decoding, at_once)
+        first = work_of(cost, self.ceilings, self.decoding.first_tokens(), at_once)
+        num_decoded = self.decoding.num_output_tokens - len(self.decoding.prompts)
+        # From medians: the difference of two times of one round can be anything on a busy machine.
+        decode_seconds = [max(one["decode"] - one["decode_first"], 1e-9) for one in taken]
+        decode = Spread.of([num_decoded / seconds for seconds in decode_seconds])
+        median_seconds = statistics.median(decode_seconds)
+        return {
+            "whole": asdict(whole),
+            "of_limit": ideal.seconds * whole.median / self.workload.num_output_tokens,
+            "decode": asdict(decode),
+            "decode_of_limit": (full.seconds - first.seconds) / median_seconds,
+            "decode_gb_per_second": (full.num_bytes - first.num_bytes) / median_seconds / 1e9,
+            "decode_of_bandwidth": (full.num_bytes - first.num_bytes)
+            / median_seconds
+            / self.ceilings.read_bytes_per_second,
+            "seconds": taken,
+        }
+
+
+def _rounds(name: str, running: dict[str, EngineProcess], shape: Shape, workload: Workload, plan: Plan) -> _Rounds:
+    import torch
+
+    torch.set_num_threads(plan.threads)
+    same = Lengths(shape.decode_inputs, shape.decode_inputs), Lengths(shape.decode_outputs, shape.decode_outputs)
+    decoding = random_workload(shape.vocab_size, shape.requests, *same, seed=1)
+    turns = {
+        "whole": workload,
+        "whole_first": workload.first_tokens(),
+        "decode": decoding,
+        "decode_first": decoding.first_tokens(),
+    }
+    seconds: dict[str, list[dict[str, float]]] = {way: [] for way in plan.ways}
+    shares = []
+    ceilings = None
+    for number, way in enumerate(interleaved(list(plan.ways), plan.repeats)):
+        if number % len(plan.ways) == 0:
+            measured = measure_ceilings(getattr(torch, plan.dtype))
+            ceilings = measured if ceilings is None else ceilings.merged(measured)
+        plan.tell(f"{name}: round {number // len(plan.ways) + 1} of {plan.repeats}, {way}")
+        taken = {}
+        for turn, asked in turns.items():
+            busy = Busy()
+            told = running[WAYS[way]].turn(way, asked)
+            taken[turn] = told["seconds"]
+            if way != "tracellm-traced":  # what writes its spans is in another process
+                shares.append(busy.elsewhere(told["cpu_seconds"]))
+        seconds[way].append(taken)
+    assert ceilings is not None
+    return _Rounds(workload, decoding, ceilings, statistics.median(shares or [0.0]), seconds)

@@ -1,0 +1,123 @@
+"""The models that benchmarks/compare.py measures: the one inside, and shapes of known ones with random weights.
+
+Random weights cost nothing to have and compute as long as trained ones. They are as large as they must be for what a
+layer does to matter in the output: otherwise every model would say its last token again.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracellm.cli.bench.workload import Lengths
+
+__all__ = ["SHAPES", "Shape"]
+
+_QWEN2_5: dict[str, Any] = {
+    "vocab_size": 151_936,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.04,
+    "rope_theta": 1_000_000.0,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "bos_token_id": 151_643,
+    "eos_token_id": 151_645,
+    "pad_token_id": 151_643,
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model to measure, and with how much work."""
+
+    title: tuple[str, str]
+    """In English and Chinese."""
+    config: dict[str, Any] | None
+    """Of the random weights; None: the model that comes with tracellm."""
+    requests: int
+    inputs: Lengths
+    outputs: Lengths
+    decode_inputs: int
+    """Tokens of the prompts where decoding is measured: they are all the same, so that the batch stays full."""
+    decode_outputs: int
+
+    def folder(self, name: str, place: Path, dtype: str) -> Path:
+        """Where its checkpoint is, made in `place` if it is not there yet (seconds to a minute, up to 3 GB)."""
+        if self.config is None:
+            import tracellm
+
+            return Path(tracellm.__file__).parent / "tiny"
+        folder = place / f"{name}-{dtype}"
+        if not (folder / "made").exists():
+            _make(folder, self.config, dtype)
+            (folder / "made").touch()
+        return folder
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are below it."""
+        if self.config is not None:
+            return int(self.config["vocab_size"])
+        return int(json.loads((self.folder("", Path(), "") / "config.json").read_text())["vocab_size"])
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of prompt and output together."""
+        return max(self.inputs.most + self.outputs.most, self.decode_inputs + self.decode_outputs)
+
+
+SHAPES: dict[str, Shape] = {
+    "toy": Shape(
+        title=("The model inside, 4 layers", "内置模型，4 层"),
+        config=None,
+        requests=32,
+        inputs=Lengths(32, 256),
+        outputs=Lengths(32, 128),
+        decode_inputs=32,
+        decode_outputs=128,
+    ),
+    "0.5B": Shape(
+        title=("Shape of Qwen2.5-0.5B, random weights", "Qwen2.5-0.5B 的形状，随机权重"),
+        config={
+            **_QWEN2_5,
+            "hidden_size": 896,
+            "intermediate_size": 4864,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+        },
+        requests=16,
+        inputs=Lengths(32, 256),
+        outputs=Lengths(32, 128),
+        decode_inputs=32,
+        decode_outputs=48,
+    ),
+    "1.5B": Shape(
+        title=("Shape of Qwen2.5-1.5B, random weights", "Qwen2.5-1.5B 的形状，随机权重"),
+        config={
+            **_QWEN2_5,
+            "hidden_size": 1536,
+            "intermediate_size": 8960,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 2,
+        },
+        requests=16,
+        inputs=Lengths(32, 256),
+        outputs=Lengths(32, 128),
+        decode_inputs=32,
+        decode_outputs=32,
+    ),
+}
+
+
+def _make(folder: Path, config: dict[str, Any], dtype: str) -> None:
+    """Write a Qwen2 checkpoint with random weights of this dtype, the same on every machine."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    hf_config = AutoConfig.for_model("qwen2", **config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(hf_config, dtype=getattr(torch, dtype))
+    model.save_pretrained(folder)

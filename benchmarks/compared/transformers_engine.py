@@ -1,0 +1,126 @@
+"""Transformers for benchmarks/compare.py: `generate` on padded batches, and its continuous batching.
+
+`generate` knows one length for a whole batch. So requests are sorted by the length of their outputs, and padded on the
+left to the longest prompt of their batch; each batch goes on until its longest output, and what is too much of the
+others is thrown away.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.compared.protocol import Engine, TokenIds, answer
+
+CONTINUOUS = "transformers-continuous"
+_NO_TOKEN = -1  # ends no output
+_PAGE = 32  # tokens
+
+
+class Transformers(Engine):
+    """One model, `AutoModelForCausalLM`, with scaled dot product attention."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        dtype = getattr(torch, settings["dtype"])
+        self._model = AutoModelForCausalLM.from_pretrained(
+            settings["model"], dtype=dtype, attn_implementation="sdpa"
+        ).eval()
+        self._settings = settings
+
+    def about(self) -> dict[str, Any]:
+        """Versions, and how many threads torch takes."""
+        import torch
+        import transformers
+
+        threads = torch.get_num_threads()
+        return {"transformers": transformers.__version__, "torch": str(torch.__version__), "threads": threads}
+
+    def generate(self, way: str, prompts: Sequence[TokenIds], lengths: Sequence[int]) -> list[TokenIds]:
+        """See `Engine.generate`."""
+        if way == CONTINUOUS:
+            return self._continuous(prompts, lengths)
+        outputs: dict[int, TokenIds] = {}
+        order = sorted(range(len(prompts)), key=lambda index: lengths[index])
+        at_once = self._settings["max_num_seqs"]
+        for first in range(0, len(order), at_once):
+            batch = order[first : first + at_once]
+            generated = self._padded([prompts[index] for index in batch], lengths[batch[-1]])
+            outputs |= {index: ids[: lengths[index]] for index, ids in zip(batch, generated, strict=True)}
+        return [outputs[index] for index in range(len(prompts))]
+
+    @contextmanager
+    def prepared(self, way: str) -> Iterator[None]:
+        """Start what batches continuously, with its thread and its cache; it ends with the turn."""
+        if way != CONTINUOUS:
+            yield
+            return
+        from transformers import ContinuousBatchingConfig, GenerationConfig
+
+        config = GenerationConfig(do_sample=False, max_new_tokens=1, eos_token_id=_NO_TOKEN, pad_token_id=0)
+        batching = ContinuousBatchingConfig(
+            page_size=_PAGE,
+            num_blocks=self._settings["kv_cache_tokens"] // _PAGE,
+            max_batch_tokens=self._settings["max_num_batched_tokens"],
+            max_requests_per_batch=self._settings["max_num_seqs"],
+            allow_block_sharing=False,
+        )
+        with self._model.continuous_batching_context_manager(config, continuous_batching_config=batching) as manager:
+            self._manager = manager
+            self._continuous([[1, 2, 3]], [2])  # the cache is made with the first request
+            yield
+
+    def _padded(self, prompts: Sequence[TokenIds], length: int) -> list[TokenIds]:
+        import torch
+
+        longest = max(map(len, prompts))
+        padded = torch.tensor([[0] * (longest - len(ids)) + list(ids) for ids in prompts])
+        mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+        generated = self._model.generate(
+            padded,
+            attention_mask=mask,
+            do_sample=False,
+            max_new_tokens=length,
+            min_new_tokens=length,
+            pad_token_id=0,
+            eos_token_id=_NO_TOKEN,
+        )
+        return generated[:, longest:].tolist()
+
+    def _continuous(self, prompts: Sequence[TokenIds], lengths: Sequence[int]) -> list[TokenIds]:
+        """The manager is made before the clock starts (`prepared`)."""
+        names = [
+            self._manager.add_request(list(prompt), max_new_tokens=length, eos_token_id=_NO_TOKEN)
+            for prompt, length in zip(prompts, lengths, strict=True)
+        ]
+        outputs: dict[str, TokenIds] = {}
+        while len(outputs) < len(names):
+            result = self._manager.get_result(timeout=1)
+            if result is None:
+                if not self._manager.is_running():
+                    raise RuntimeError("the thread of the continuous batching has ended")
+            elif result.error is not None:
+                raise RuntimeError(result.error)
+            elif result.is_finished():
+                outputs[result.request_id] = list(result.generated_tokens)
+        return [outputs[name] for name in names]
+
+    def gaps(self, questions: Sequence[tuple[TokenIds, int, int]]) -> list[dict[str, float]]:
+        """See `Engine.gaps`."""
+        import torch
+
+        told = []
+        for context, one, other in questions:
+            with torch.inference_mode():
+                logits = self._model(torch.tensor([context])).logits[0, -1].float()
+            told.append({"gap": float(abs(logits[one] - logits[other])), "spread": float(logits.std())})
+        return told
+
+
+if __name__ == "__main__":
+    answer(Transformers)
