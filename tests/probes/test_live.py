@@ -42,8 +42,7 @@ def test_the_follower_reads_what_is_added(tmp_path: Path):
 
 def test_the_follower_leaves_out_what_nobody_wants(tmp_path: Path):
     """Of calls with other names only those are read that tell more than any call; all of them are counted."""
-    follower = Follower(tmp_path, tmp_path / "main-1.jsonl")
-    follower.want_only(["wanted"])
+    follower = Follower(tmp_path, tmp_path / "main-1.jsonl", names=["wanted"])
     plain, wanted, sends, fails = (span(name, 1) for name in ("plain", "wanted", "sends", "fails"))
     for one in (plain, wanted, sends, fails):
         one.attributes = {names.LIFELINE: "A", names.ARGUMENTS: ["x=1"]}
@@ -76,7 +75,7 @@ def test_the_follower_of_a_ring(tmp_path: Path):
 def test_alone_nothing_is_held_back(tmp_path: Path):
     """In a run of one process each span is told at once."""
     heard: list[Span] = []
-    live = Live(heard.append, Follower(tmp_path, tmp_path / "main-1.jsonl"), lambda: False, lambda: 0)
+    live = Live(heard.append, None, Follower(tmp_path, tmp_path / "main-1.jsonl"), lambda: False, lambda: 0)
     live(span("a", 1))
     assert [one.name for one in heard] == ["a"]
     live.look()
@@ -91,6 +90,7 @@ def test_others_are_told_in_their_place(tmp_path: Path):
     other = tmp_path / "EngineCore_0-2.jsonl"
     live = Live(
         lambda one: heard.append(one.name),
+        None,
         Follower(tmp_path, tmp_path / "main-1.jsonl"),
         other.exists,
         lambda: int(now[0] * SECOND),

@@ -25,25 +25,17 @@ two rounds."""
 class Follower:
     """Reads what is added to the trace files in a folder, except what the process of the file `own` writes.
 
-    `ring` is how many spans of each process are kept, where not all are: some may be let go before they are read.
+    `ring` is how many spans of each process are kept, where not all are: some may be let go before they are read. With
+    `names`, spans of other names are left out that tell no more than any call does; but with a ring nothing is, as what
+    is there twice is known by its span.
 
     Attributes:
         count: how many spans were read, or seen and left out.
     """
 
-    def __init__(self, traces: Path, own: Path, ring: int | None = None) -> None:
+    def __init__(self, traces: Path, own: Path, ring: int | None = None, names: Collection[str] | None = None) -> None:
         self.count = 0
-        self._of = traces, (own.name, set_aside(own).name), ring
-        self._files = Files(*self._of)
-
-    def want_only(self, names: Collection[str]) -> None:
-        """Leave out spans of other names that tell no more than any call does; to be said before anything is read.
-
-        With a ring nothing is left out: what is there twice is known by its span.
-        """
-        traces, own, ring = self._of
-        if ring is None:
-            self._files = Files(traces, own, ring, names)
+        self._files = Files(traces, (own.name, set_aside(own).name), ring, names if ring is None else None)
 
     def new(self) -> list[Span]:
         """The spans that ended and were not read before; a line that is not whole yet, or is damaged, is left."""
@@ -60,8 +52,8 @@ class Follower:
 class Live:
     """A listener between the writer and `listener`, which hears of other processes too.
 
-    `others` says whether there are any, `now` is the wall clock in nanoseconds. It wants to hear what `listener` does,
-    which is every span if that has no `names` (see Listener).
+    It wants to hear `names` (see Listener), as does the follower. `others` says whether there are any, `now` is the
+    wall clock in nanoseconds.
     """
 
     title = "the live log"
@@ -69,15 +61,14 @@ class Live:
     def __init__(
         self,
         listener: Callable[[Span], None],
+        names: frozenset[str] | None,
         follower: Follower,
         others: Callable[[], bool],
         now: Callable[[], int],
     ) -> None:
-        self.names: frozenset[str] | None = getattr(listener, "names", None)
+        self.names = names
         self._listener = listener
         self._follower = follower
-        if self.names is not None:
-            follower.want_only(self.names)
         self._others = others
         self._now = now
         self._holds = False

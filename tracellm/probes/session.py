@@ -250,9 +250,10 @@ class Recording:
         self._earlier_files = {file.name for file in self._traces.glob("*.jsonl")}
         listeners: list[Listener] = []
         if self._listener is not None:
-            self._follower = Follower(self._traces, self._file, self._ring)
+            wanted: frozenset[str] | None = getattr(self._listener, "names", None)
+            self._follower = Follower(self._traces, self._file, self._ring, wanted)
             now = lambda: self._clock.wall(self._clock.now())  # noqa: E731
-            listeners.append(Live(self._listener, self._follower, self._has_others, now))
+            listeners.append(Live(self._listener, wanted, self._follower, self._has_others, now))
         if self._joins is None and not self._is_fork:
             listeners.append(UsersMetrics(self._program_measures))
         self._problems: list[str] = []
