@@ -37,6 +37,7 @@ def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
     assert told[names.LAUNCH_BYTES_READ] == 2 * 39 * (2 * 16 * 4 + 4) + 2 * 4 * 16 * 4
     assert told[names.LAUNCH_BYTES_WRITTEN] == 2 * 4 * 16 * 4
     assert told[names.LAUNCH_FLOPS] == 4 * 4 * 16 * 39
+    assert told[names.RESULT] == "2 x 2 programs: 10,808 bytes read, 512 written, 9,984 operations"
     assert told[names.LAUNCH_REASON] == "short_context"
     assert all(names.ATTRIBUTES[name] for name in told)
 

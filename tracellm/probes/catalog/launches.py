@@ -106,6 +106,8 @@ def _attributes(facts: Any) -> Mapping[str, Any]:
     told = {
         **facts["where"][1],
         **written(facts["given"], None),
+        names.RESULT: f"{' x '.join(map(str, facts['grid']))} programs: {bytes_read:,} bytes read, {bytes_written:,} "
+        f"written, {flops:,} operations",
         names.LAUNCH_GRID: facts["grid"],
         names.LAUNCH_CONSTANTS: [f"{name}={value}" for name, value in facts["constants"].items()],
         names.LAUNCH_BYTES_READ: bytes_read,
