@@ -12,14 +12,15 @@ import pytest
 
 from tests.probes.tracing import record
 from tracellm.probes.catalog.vllm import CATALOG
+from tracellm.probes.catalog.vllm.sampling import acts_on_logits
 from tracellm.probes.catalog.vllm.schedule import _in_order, give_schedule
 from tracellm.probes.session import Recording
 from tracellm.trace.model import Trace
 
 FACTS: dict[str, Any] = {
-    "tokens": [],
+    "tokens": {},
     "new": [],
-    "cached": [],
+    "cached": ((), (), (), (), ()),
     "resumed": [],
     "preempted": [],
     "refused": [],
@@ -44,13 +45,13 @@ def held(**facts: Any) -> dict[str, tuple[str, dict[str, Any]]]:
 
 def test_nobody_is_held():
     """Where all get what they want nothing is said."""
-    assert held(tokens=[("a", 5), ("b", 1)], running=["a", "b"]) == {}
+    assert held(tokens={"a": 5, "b": 1}, running=["a", "b"]) == {}
 
 
 def test_a_prompt_that_is_cut_at_the_budget():
     """The last one takes what the others left, and those behind it wait for tokens."""
     told = held(
-        tokens=[("a", 1), ("b", 15)],
+        tokens={"a": 1, "b": 15},
         running=["a", "b"],
         short=[("b", 9)],
         waiting=["c", "d"],
@@ -65,26 +66,26 @@ def test_a_prompt_that_is_cut_at_the_budget():
 
 def test_a_prompt_that_is_cut_at_the_threshold():
     """A long prompt gets a chunk, though there are tokens left."""
-    told = held(tokens=[("a", 4)], running=["a"], short=[("a", 6)], threshold=4)
+    told = held(tokens={"a": 4}, running=["a"], short=[("a", 6)], threshold=4)
     assert told == {"a": ("chunk_threshold", {"threshold": 4, "wanted": 10, "given": 4})}
 
 
 def test_a_running_request_without_tokens():
     """One that runs and got nothing lacks tokens; unless it has nothing to compute, for its last token is awaited."""
-    told = held(tokens=[("a", 16)], running=["a", "b", "c"], wanted={"b": 1, "c": 0})
+    told = held(tokens={"a": 16}, running=["a", "b", "c"], wanted={"b": 1, "c": 0})
     assert told == {"b": ("token_budget", {"budget": 16, "left": 0, "wanted": 1, "given": 0})}
 
 
 def test_too_few_places():
     """All that wait are held by the limit, if tokens are left."""
-    told = held(tokens=[("a", 1)], running=["a"], limit=1, waiting=["b", "c"], wanted={"b": 3})
+    told = held(tokens={"a": 1}, running=["a"], limit=1, waiting=["b", "c"], wanted={"b": 3})
     assert set(told) == {"b", "c"}
     assert told["c"] == ("max_num_seqs", {"limit": 1, "running": 1})
 
 
 def test_too_few_blocks():
     """The one that was refused blocks, and those behind it."""
-    told = held(tokens=[("a", 1)], running=["a"], waiting=["b", "c"], refused=[("b", 3, 2)], wanted={"b": 3})
+    told = held(tokens={"a": 1}, running=["a"], waiting=["b", "c"], refused=[("b", 3, 2)], wanted={"b": 3})
     assert told == {
         "b": ("no_free_blocks", {"needed": 3, "free": 2}),
         "c": ("behind", {"request": "b", "cause": "no_free_blocks"}),
@@ -94,7 +95,7 @@ def test_too_few_blocks():
 def test_preemptions():
     """Each refusal of a running request's blocks took somebody's; the last of these is who the others wait behind."""
     told = held(
-        tokens=[("a", 1)],
+        tokens={"a": 1},
         running=["a"],
         preempted=["c", "b"],
         refused=[("a", 1, 0), ("b", 1, 0)],
@@ -126,7 +127,7 @@ def test_states_that_requests_wait_in():
 
 
 def test_a_queue_by_priority_is_read_in_its_order():
-    """A heap is sorted, which takes a fraction of the time of taking one off after the other, and is left as it is."""
+    """As many as are wanted are looked for in the heap, which is left as it is: not all are taken off one by one."""
 
     class Queue:
         def __init__(self, heap: list[Any]) -> None:
@@ -143,11 +144,36 @@ def test_a_queue_by_priority_is_read_in_its_order():
     assert list(_in_order(deque(requests))) == requests
 
 
+def test_processors_that_nobody_asked_for():
+    """vLLM has its processors of logits at hand in every step: where no row asks for any, the logits are the model's
+    and are not copied or looked through once more. What a user has put in may do anything."""
+
+    class MinTokensLogitsProcessor:
+        def __init__(self, rows: dict[int, Any]) -> None:
+            self.min_toks = rows
+
+    class Users:
+        pass
+
+    def acts(*processors: Any, greedy: bool = True) -> bool:
+        metadata = SimpleNamespace(
+            all_greedy=greedy,
+            allowed_token_ids_mask=None,
+            bad_words_token_ids={},
+            no_penalties=True,
+            logitsprocs=SimpleNamespace(non_argmax_invariant=[*processors]),
+        )
+        return acts_on_logits(metadata)
+
+    assert not acts(MinTokensLogitsProcessor({}))
+    assert acts(MinTokensLogitsProcessor({0: (5, [], set())}))
+    assert acts(MinTokensLogitsProcessor({}), Users())
+    assert acts(greedy=False)
+
+
 def test_requests_that_come_back_as_new():
     """The later model runner is told of resumed requests as of new ones; here they are resumed."""
-    facts = give_schedule(
-        {**FACTS, "tokens": [("a", 1), ("b", 2)], "new": [("a", 0, []), ("b", 4, [])], "resumed": ["b"]}
-    )
+    facts = give_schedule({**FACTS, "tokens": {"a": 1, "b": 2}, "new": [("a", 0, []), ("b", 4, [])], "resumed": ["b"]})
     assert [one[0] for one in facts["scheduled"]["new"]] == ["a"]
     assert facts["scheduled"]["cached"] == [("b", 4, [], False)]
 

@@ -21,6 +21,7 @@ __all__ = [
     "OfNames",
     "arguments_and_result",
     "brief",
+    "brief_tensor",
     "receiver_of",
     "write",
     "written",
@@ -49,6 +50,11 @@ def _itself(value: Any) -> Brief:
 
 def _tensor(value: Any) -> Brief:
     return (_TENSOR, value.dtype, *value.shape)
+
+
+def brief_tensor(dtype: Any, *shape: int) -> Brief:
+    """The same of a tensor that need not be made for it."""
+    return (_TENSOR, dtype, *shape)
 
 
 def _group(value: Any) -> Brief:

@@ -50,7 +50,7 @@ class Ledger:
         tokenizers: the same for every tokenizer that was told of, by its number (catalog/token_texts.py).
         model: the model's name as the user wrote it.
         steps: engine steps so far.
-        queued: the requests that were in the scheduler's queues after its last step.
+        queued: the requests that are in the scheduler's queues, as far as its steps told of their ends.
         untold: the subjects (catalog/subjects.py) of which a part is not recorded: nothing is put together of them, as
             requests' lives without an end would be.
     """
@@ -99,6 +99,11 @@ class Ledger:
         """What `submitted` told of did not come to be."""
         if (life := self._lives.get(request_id)) is not None and life.span.span_id == span_id:
             del self._lives[request_id]
+
+    def arrived(self, request_id: str) -> None:
+        """A request came into the scheduler's queue, which is not told of whole in each step if it is long."""
+        if _TELLING_STEPS.isdisjoint(self.untold):
+            self.queued.add(request_id)
 
     def computed_here(self, request_id: str, trace_id: str, span_id: str) -> None:
         """A request came to this process to be computed; its life may belong to another."""

@@ -82,11 +82,15 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
         said.append(text(lang, "step.prefix_hit", names=names, tokens=tokens))
     if before is None or _held(step) != _held(before):
         groups: dict[str, list[str]] = {}
+        why = ""
         for held in step.held:
             why = held_reason(held.reason, held.details, lang, held.request_id)
             groups.setdefault(why, []).append(held.request_id)
+        unnamed = {why: step.num_waiting - len(step.waiting)}
         shown, more = clip(list(groups.items()), _MOST_REASONS)
-        said += [text(lang, "step.held", names=name_requests(ids, lang), why=why) for why, ids in shown]
+        said += [
+            text(lang, "step.held", names=name_requests(ids, lang, unnamed.get(why, 0)), why=why) for why, ids in shown
+        ]
         if more:
             said.append(text(lang, "step.held_more", n=more))
     return said
@@ -106,13 +110,13 @@ def endings(step: Step, lang: str) -> list[str]:
     return said
 
 
-def name_requests(ids: Iterable[str], lang: str) -> str:
-    """`request 3`, `requests 3, 4, 7`, `requests 0, 1, 2, 3, 4, 5 and 20 more`."""
+def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:
+    """`request 3`, `requests 3, 4, 7`, `requests 0, 1, 2, 3, 4, 5 and 20 more`; `unnamed` are among these others."""
     everyone = [visible(id) for id in ids]
     shown, more = clip(everyone, _MOST_NAMES)
     names = text(lang, "step.comma").join(shown)
-    if more:
-        return text(lang, "step.names_more", names=names, more=more)
+    if more + unnamed:
+        return text(lang, "step.names_more", names=names, more=more + unnamed)
     return text(lang, "step.name" if len(everyone) == 1 else "step.names", names=names)
 
 

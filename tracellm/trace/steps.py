@@ -81,7 +81,8 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """One engine step. Its `kind` is prefill, decode, mixed, empty, or unknown where its scheduling was not recorded.
 
     `aborted` were taken from the queues between the step before and this one. `released` ended since the step before,
-    and the workers forget them in this one: a step for that alone schedules nothing.
+    and the workers forget them in this one: a step for that alone schedules nothing. Of a long queue `waiting` and
+    `held` have the beginning: the others of `num_waiting` are held for the same reason as the last one that is told.
     """
 
     index: int
@@ -96,6 +97,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     released: tuple[str, ...]
     running: tuple[str, ...]
     waiting: tuple[str, ...]
+    num_waiting: int
     held: tuple[Held, ...]
     token_budget: int
     blocks_free: int
@@ -139,6 +141,7 @@ def read_step(span: Span) -> Step:
         released=facts.texts(names.STEP_RELEASED),
         running=facts.texts(names.STEP_RUNNING),
         waiting=facts.texts(names.STEP_WAITING),
+        num_waiting=max(facts.integer(names.STEP_NUM_WAITING), len(facts.texts(names.STEP_WAITING))),
         held=tuple(_held(facts)),
         token_budget=facts.integer(names.STEP_BUDGET),
         blocks_free=facts.integer(names.STEP_BLOCKS_FREE),

@@ -63,8 +63,10 @@ def _added(facts: Any) -> dict[str, Any]:
 
 
 def _note_added(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    if facts is not None and facts[1] is not None:
-        ledger.computed_here(facts[0], *facts[1])
+    if facts is not None:
+        ledger.arrived(facts[0])
+        if facts[1] is not None:
+            ledger.computed_here(facts[0], *facts[1])
 
 
 ARRIVES = Entry(

@@ -18,7 +18,7 @@ from tracellm.probes.spec import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES", "sampled_attributes", "to_millionths"]
+__all__ = ["ENTRIES", "batch_of", "sampled_attributes", "to_millionths"]
 
 
 def _capture_tensors(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -45,7 +45,7 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     if sampled and min(sampled) < 0:  # every token was forbidden
         tokens = tokens.clamp(min=0)
         sampled = [max(token, 0) for token in sampled]
-    requests, asked = _batch(runner, rows)
+    requests, asked = batch_of(runner, rows)
     return {
         "logits": brief(logits),
         "rows": rows.copy(),
@@ -63,7 +63,7 @@ _last: tuple[Any, list[int], _Batch] = (lambda: None), [], ([], [])
 sampled; and what there is to tell of these."""
 
 
-def _batch(runner: Any, rows: list[int]) -> _Batch:
+def batch_of(runner: Any, rows: list[int]) -> _Batch:
     """The requests in these rows, and what each asked for and how many tokens it has generated; where nobody asks for
     a least number, it does not matter how many."""
     global _last

@@ -5,6 +5,7 @@ logits is read off its request's parameters (asked.py), and what that did is cou
 drawn from.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -29,13 +30,16 @@ CANDIDATES = 5
 """How many of the likeliest tokens are told."""
 
 _NEIGHBOURS = 64
+_SMALL_VOCABULARY = 8192
+"""Up to here `topk` takes no longer than looking among neighbours first, and for few rows half as long."""
 
 
 def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """Of each row, how many tokens were left to draw from, how probable the drawn one was, and the likeliest."""
     logits, metadata = argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_metadata")
     drawn: dict[str, Any] = {"logits": brief(logits)}
-    if metadata.temperature is None and not changes_logits(metadata):  # drawn from the model's own: the runner tells
+    processors = metadata.logitsprocs.non_argmax_invariant
+    if metadata.temperature is None and not changes_logits(metadata, processors):  # the runner tells
         return {**drawn, "left": [logits.shape[1]] * int(logits.shape[0])}
     sampled, kept = result  # int64 [N], float32 [N, vocabulary]
     if metadata.temperature is not None and not metadata.all_random:
@@ -95,7 +99,7 @@ def likeliest(probabilities: Any) -> Likeliest:
 
     rows, vocabulary = probabilities.shape
     count = min(CANDIDATES, vocabulary)
-    if vocabulary % _NEIGHBOURS or vocabulary < _NEIGHBOURS * count or not probabilities.is_cpu:
+    if vocabulary % _NEIGHBOURS or vocabulary <= _SMALL_VOCABULARY or not probabilities.is_cpu:
         values, ids = probabilities.topk(count, dim=-1)
         return values.tolist(), None, ids.tolist()
     groups = probabilities.reshape(rows, vocabulary // _NEIGHBOURS, _NEIGHBOURS)
@@ -113,12 +117,12 @@ def _rows(count: int) -> Any:
     return numpy.arange(count)[:, None]
 
 
-def changes_logits(metadata: Any) -> bool:
-    """As `Sampler.apply_logits_processors` asks."""
+def changes_logits(metadata: Any, processors: Sequence[Any]) -> bool:
+    """As `Sampler.apply_logits_processors` asks; `processors` may change which token is the likeliest."""
     return (
         metadata.allowed_token_ids_mask is not None
         or bool(metadata.bad_words_token_ids)
-        or bool(metadata.logitsprocs.non_argmax_invariant)
+        or bool(processors)
         or not metadata.no_penalties
     )
 

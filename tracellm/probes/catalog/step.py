@@ -6,6 +6,7 @@ who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, w
 (step_span.py).
 """
 
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +15,11 @@ from tracellm.probes.catalog.step_span import complete_step
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
-__all__ = ["ENTRIES", "ended_of", "new_requests"]
+__all__ = ["ENTRIES", "LISTED", "cached_rows", "ended_of", "going_on", "new_requests"]
+
+LISTED = 100
+"""How many of those who wait are told by name: in a queue of thousands the others wait for what the last of these does,
+and to tell of each in every step would cost more than the step."""
 
 STEP = "EngineCore.step_fn"
 _REQUEST_ID = attrgetter("request_id")
@@ -23,33 +28,21 @@ _REQUEST_ID = attrgetter("request_id")
 
 
 def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    scheduler, cached = args[0], output.scheduled_cached_reqs
-    requests, pool = scheduler.requests, scheduler.kv_cache_manager.block_pool
+    scheduler, pool, held = args[0], args[0].kv_cache_manager.block_pool, output.not_scheduled
+    num_waiting = len(scheduler.waiting)
     return {
-        "tokens": list(output.num_scheduled_tokens.items()),
+        "tokens": output.num_scheduled_tokens.copy(),
         "new": new_requests(output),
-        "cached": [
-            (
-                request_id,
-                computed,
-                [group.copy() for group in blocks] if blocks else (),
-                has_generated > 0 and requests[request_id].num_tokens - computed == 1,
-            )
-            for request_id, computed, blocks, has_generated in zip(
-                cached.req_ids,
-                cached.num_computed_tokens,
-                cached.new_block_ids,
-                cached.num_output_tokens,
-                strict=True,
-            )
-        ],
-        "resumed": list(cached.resumed_req_ids),
-        "held": [
-            (request_id, reason.code._value_, reason.numbers) for request_id, reason in output.not_scheduled.items()
+        "cached": going_on(output, scheduler.requests),
+        "resumed": list(output.scheduled_cached_reqs.resumed_req_ids),
+        "held": [  # last come those who wait, each of whom has a reason
+            (request_id, reason.code._value_, reason.numbers)
+            for request_id, reason in islice(held.items(), max(0, len(held) - num_waiting) + LISTED)
         ],
         "released": sorted(output.finished_req_ids),
         "running": [*map(_REQUEST_ID, scheduler.running)],
-        "waiting": [*map(_REQUEST_ID, scheduler.waiting)],
+        "waiting": [*map(_REQUEST_ID, islice(scheduler.waiting, LISTED))],
+        "num_waiting": num_waiting,
         "budget": scheduler.max_num_scheduled_tokens,
         "block_size": scheduler.kv_cache_manager.coordinator.block_size,
         "free": pool.free_block_queue.num_free_blocks,
@@ -65,13 +58,38 @@ def new_requests(output: Any) -> list[tuple[str, int, list[list[int]]]]:
     ]
 
 
+Columns = tuple[list[str], list[int], list[Any], list[int], list[int]]
+
+
+def going_on(output: Any, requests: Any) -> Columns:
+    """Of a SchedulerOutput, who goes on: ids, tokens computed, new blocks if there are any, outputs, prompts' lengths.
+
+    Columns, of which `cached_rows` makes rows later: there may be hundreds, and each row is another object to make.
+    """
+    cached = output.scheduled_cached_reqs
+    return (
+        cached.req_ids.copy(),
+        cached.num_computed_tokens.copy(),
+        [blocks and [group.copy() for group in blocks] for blocks in cached.new_block_ids],
+        cached.num_output_tokens.copy(),
+        [requests[request_id].num_prompt_tokens for request_id in cached.req_ids],
+    )
+
+
+def cached_rows(columns: Columns) -> list[tuple[str, int, Any, bool]]:
+    """Of each who goes on: its id, how many tokens are computed, its new blocks, and whether it decodes."""
+    return [
+        (request_id, computed, blocks or (), outputs > 0 and prompt + outputs - computed <= 1)
+        for request_id, computed, blocks, outputs, prompt in zip(*columns, strict=True)
+    ]
+
+
 def _schedule(facts: Any) -> dict[str, Any]:
-    num_tokens = sum(tokens for _, tokens in facts["tokens"])
-    return {names.RESULT: f"{len(facts['tokens'])} requests, {num_tokens} tokens"}
+    return {names.RESULT: f"{len(facts['tokens'])} requests, {sum(facts['tokens'].values())} tokens"}
 
 
 def _give_schedule(facts: Any) -> dict[str, Any]:
-    return {"scheduled": facts}
+    return {"scheduled": {**facts, "cached": cached_rows(facts["cached"])}}
 
 
 # -- its conclusions --------------------------------------------------------------------------------------------------

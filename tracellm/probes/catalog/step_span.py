@@ -52,7 +52,7 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     rows |= {request_id: (request_id, computed, blocks, False) for request_id, computed, blocks in facts["new"]}
     new, resumed = [request_id for request_id, *_ in facts["new"]], facts["resumed"]
     from_cache = {*new, *resumed}
-    ids = [request_id for request_id, _ in facts["tokens"]]
+    ids = list(facts["tokens"])
     scheduled = [rows[request_id] for request_id in ids]
     # Of a request that begins, what is computed came from the prefix cache, in whole blocks at the front of its table.
     hits = [computed if request_id in from_cache else 0 for request_id, computed, _, _ in scheduled]
@@ -63,7 +63,7 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     phases = ["decode" if decodes else "prefill" for *_, decodes in scheduled]
     told[names.STEP_KIND] = "mixed" if len(set(phases)) > 1 else phases[0] if phases else "empty"
     told[names.STEP_REQUESTS] = ids
-    told[names.STEP_TOKENS] = [tokens for _, tokens in facts["tokens"]]
+    told[names.STEP_TOKENS] = list(facts["tokens"].values())
     told[names.STEP_COMPUTED] = [computed for _, computed, _, _ in scheduled]
     told[names.STEP_PHASES] = phases
     told[names.STEP_CACHED] = hits
@@ -75,6 +75,8 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
     told[names.STEP_RELEASED] = facts["released"]
     told[names.STEP_RUNNING] = facts["running"]
     told[names.STEP_WAITING] = facts["waiting"]
+    if facts["num_waiting"] > len(facts["waiting"]):
+        told[names.STEP_NUM_WAITING] = facts["num_waiting"]
     told[names.STEP_HELD] = [request_id for request_id, _, _ in facts["held"]]
     told[names.STEP_HELD_REASONS] = [code for _, code, _ in facts["held"]]
     told[names.STEP_HELD_DETAILS] = [_details(numbers) for _, _, numbers in facts["held"]]

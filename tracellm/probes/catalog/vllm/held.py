@@ -29,7 +29,7 @@ Refusal = tuple[str, int | None, int]
 
 def held_requests(facts: Any) -> Iterator[Held]:
     """Who was not scheduled, or got less than it wanted, and why, as far as that can be concluded."""
-    scheduled, preempted, blocked = dict(facts["tokens"]), facts["preempted"], dict(facts["blocked"])
+    scheduled, preempted, blocked = facts["tokens"], facts["preempted"], dict(facts["blocked"])
     yield from _cut_short(facts)
     yield from _why_preempted(facts)
     left = facts["budget"] - sum(scheduled.values())
@@ -48,7 +48,7 @@ def held_requests(facts: Any) -> Iterator[Held]:
 
 
 def _cut_short(facts: Any) -> Iterator[Held]:
-    given_to, left_over = dict(facts["tokens"]), facts["budget"]
+    given_to, left_over = facts["tokens"], facts["budget"]
     still = dict(facts["short"])
     for request_id, given in given_to.items():
         if request_id in still:

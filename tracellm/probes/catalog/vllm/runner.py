@@ -11,13 +11,12 @@ vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/worker/gpu/model_runner.py.
 from collections.abc import Iterator
 from typing import Any
 
-from tracellm.probes.brief import brief, write
+from tracellm.probes.brief import brief, brief_tensor, write
 from tracellm.probes.catalog import runner as ours
-from tracellm.probes.catalog.asked import asked_of
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.sampling import likeliest
+from tracellm.probes.catalog.sampling import chances
 from tracellm.probes.catalog.vllm.entries import heirs, like
-from tracellm.probes.catalog.vllm.sampling import acts_on_logits
+from tracellm.probes.catalog.vllm.sampling import acts_on_logits, tell_constrained
 from tracellm.probes.catalog.vllm.step import STEPS
 from tracellm.probes.ledger import Ledger
 from tracellm.trace import names
@@ -41,7 +40,7 @@ def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         buffer = getattr(runner, name, None)
         tensor = getattr(buffer, "gpu", buffer)  # a CpuGpuBuffer, or a tensor
         if getattr(tensor, "ndim", 0) == 1:
-            told.append((name, brief(tensor[:length])))  # type: ignore[index]
+            told.append((name, brief_tensor(tensor.dtype, length)))  # type: ignore[union-attr]
     told += [("logits_indices", brief(value)) for value in result[:1] if _is_tensor(value)]
     return told
 
@@ -68,14 +67,20 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _keep_logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Let the sampler work on a copy where it would change the logits of which probabilities are to be told.
+    """Let the sampler work on a copy where it would change the logits of which probabilities are to be told, and its
+    probe know whether a grammar may have changed them already.
 
     It works on float32, and changes what has that dtype in place.
     """
     logits = argument(args, kwargs, 1, "logits")
-    if not _is_told(args, kwargs, logits) or str(logits.dtype) != "torch.float32":
+    if not _is_told(args, kwargs, logits):
         return None
-    if not acts_on_logits(args[0].input_batch.sampling_metadata):
+    batch = args[0].input_batch
+    _, asked = ours.batch_of(args[0], [*range(batch.num_reqs)])
+    tell_constrained(any("structured_outputs" in before for (before, _, _), _ in asked))
+    if str(logits.dtype) != "torch.float32":
+        return None
+    if not acts_on_logits(batch.sampling_metadata):
         return None
     copy = logits.clone()
     copy.before_sampling = logits
@@ -102,16 +107,14 @@ def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         return facts
     if unfinished:
         tokens, logits = tokens[rows], logits[rows]
-    requests = [runner.requests[runner.input_batch.req_ids[row]] for row in rows]
-    probabilities = logits.float().softmax(dim=-1)  # float32 [rows, vocabulary]
+    requests, asked = ours.batch_of(runner, rows)
     return {
         **facts,
         "rows": rows,
-        "requests": [request.req_id for request in requests],
-        "asked": [(asked_of(request.sampling_params), len(request.output_token_ids)) for request in requests],
+        "requests": requests,
+        "asked": asked,
         "tokens": [token for [token] in tokens.tolist()],
-        "probabilities": [probability for [probability] in probabilities.gather(1, tokens).tolist()],
-        "likeliest": likeliest(probabilities),
+        **chances(logits, tokens),
     }
 
 
@@ -120,7 +123,8 @@ def _prefilling(runner: Any) -> frozenset[int]:
     mask = getattr(runner, "discard_request_mask", None)
     if mask is None:  # 0.11
         return frozenset(runner.discard_request_indices.np[: runner.num_discarded_requests].tolist())
-    return frozenset(mask.np[: runner.input_batch.num_reqs].nonzero()[0].tolist())
+    among = mask.np[: runner.input_batch.num_reqs]
+    return frozenset(among.nonzero()[0].tolist()) if among.any() else frozenset()
 
 
 def _sample(facts: Any) -> dict[str, Any]:

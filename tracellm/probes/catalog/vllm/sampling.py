@@ -18,16 +18,31 @@ from tracellm.probes.catalog.vllm.entries import like, plain
 from tracellm.probes.catalog.vllm.step import STEPS
 from tracellm.trace import names
 
-__all__ = ["ENTRIES", "acts_on_logits"]
+__all__ = ["ENTRIES", "acts_on_logits", "tell_constrained"]
+
+_BY_ROW = {"MinTokensLogitsProcessor": "min_toks", "LogitBiasLogitsProcessor": "biases"}
+"""The processors of its own that every vLLM has at hand, and where each keeps the rows that ask for it."""
 
 
 def acts_on_logits(metadata: Any) -> bool:
     """Whether the sampler changes the logits of any row: not where all are greedy and nothing else is asked for."""
-    return not metadata.all_greedy or ours.changes_logits(metadata)
+    processors = metadata.logitsprocs.non_argmax_invariant
+    return not metadata.all_greedy or ours.changes_logits(metadata, [one for one in processors if _may_act(one)])
+
+
+def _may_act(processor: Any) -> bool:
+    rows = _BY_ROW.get(type(processor).__name__)
+    return rows is None or bool(getattr(processor, rows, True))
 
 
 _kept = threading.local()
-"""What `apply_top_k_top_p` has returned in this thread, until `Sampler.sample` around it returns."""
+"""What is known in this thread until `Sampler.sample` returns: what `apply_top_k_top_p` in it has returned, and whether
+a grammar may have forbidden tokens, which it does before."""
+
+
+def tell_constrained(constrained: bool) -> None:
+    """What is about to be sampled from has, or has not, a row that a grammar may have been applied to."""
+    _kept.constrained = constrained
 
 
 def _capture_filter(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -45,21 +60,19 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     """Of each row, how many tokens were left to draw from, how probable the drawn one was, and the likeliest."""
     logits, metadata = argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_metadata")
     facts = {"logits": brief(logits)}
-    kept = vars(_kept).pop("logits", logits)
+    kept, constrained = vars(_kept).pop("logits", logits), vars(_kept).pop("constrained", True)
     if not metadata.all_greedy:
         logits = kept  # float32 [rows, vocabulary]
     if logits.device.type != "cpu" or not logits.shape[0]:
         return facts
-    facts["left"] = ours.tokens_left(logits)
-    if not acts_on_logits(metadata):
+    acts = acts_on_logits(metadata)
+    if constrained or acts:
+        facts["left"] = ours.tokens_left(logits)
+    else:
+        facts["left"] = [logits.shape[1]] * int(logits.shape[0])
+    if not acts:
         return facts  # drawn from the model's own, which the runner's `_sample` tells
-    sampled = result[0].long()  # [rows]
-    probabilities = logits.softmax(dim=-1)
-    return {
-        **facts,
-        "probabilities": [probability for [probability] in probabilities.gather(1, sampled[:, None]).tolist()],
-        "likeliest": ours.likeliest(probabilities),
-    }
+    return {**facts, **ours.chances(logits, result[0].long()[:, None])}
 
 
 def _drawn(facts: Any) -> Mapping[str, Any]:

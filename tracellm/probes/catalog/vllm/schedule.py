@@ -7,13 +7,15 @@ vLLM: vllm/v1/core/sched/scheduler.py::Scheduler, vllm/v1/core/kv_cache_manager.
 
 import inspect
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.step import new_requests
+from tracellm.probes.catalog.step import LISTED, cached_rows, going_on, new_requests
 from tracellm.probes.catalog.vllm.held import Refusal, held_requests
 from tracellm.trace import names
 
@@ -34,9 +36,9 @@ _MOST_REFUSALS = 1024
 _refusals: WeakKeyDictionary[Any, deque[Refusal]] = WeakKeyDictionary()
 """By KVCacheManager, those of the step that is being scheduled."""
 
-_ran: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
-"""By Scheduler, the requests that ran after the last step: who was among them and waits now was preempted. Versions
-before 0.12 or so tell nobody."""
+_ran: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
+"""By Scheduler, the requests that ran after the last step, in its order: who was among them and waits now was
+preempted."""
 
 
 # -- blocks for one request -------------------------------------------------------------------------------------------
@@ -44,16 +46,14 @@ before 0.12 or so tell nobody."""
 
 def capture_allocation(args: tuple[Any, ...], kwargs: dict[str, Any], blocks: Any) -> Any:
     """Of `KVCacheManager.allocate_slots`: for whom, for how many tokens, and how many blocks that took."""
-    request = argument(args, kwargs, 1, "request")
-    if blocks is None:
-        manager = args[0]
-        refusal = request.request_id, _needed(args, kwargs), manager.block_pool.get_num_free_blocks()
-        _refusals.setdefault(manager, deque(maxlen=_MOST_REFUSALS)).append(refusal)
-    return (
-        request.request_id,
-        argument(args, kwargs, 2, "num_new_tokens"),
-        None if blocks is None else sum(map(len, blocks.blocks)),
-    )
+    request = args[1] if len(args) > 1 else kwargs["request"]  # once a request and step: nothing is called for it
+    num_tokens = args[2] if len(args) > 2 else kwargs["num_new_tokens"]
+    if blocks is not None:
+        return request.request_id, num_tokens, sum(map(len, blocks.blocks))
+    manager = args[0]
+    refusal = request.request_id, _needed(args, kwargs), manager.block_pool.get_num_free_blocks()
+    _refusals.setdefault(manager, deque(maxlen=_MOST_REFUSALS)).append(refusal)
+    return request.request_id, num_tokens, None
 
 
 def _needed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
@@ -91,32 +91,24 @@ def allocation(facts: Any) -> dict[str, Any]:
 
 def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     """Who got how many tokens and which blocks, and how things stand after that."""
-    scheduler, cached = args[0], output.scheduled_cached_reqs
-    requests, manager = scheduler.requests, scheduler.kv_cache_manager
-    waiting = [request for name in _QUEUES for request in _in_order(getattr(scheduler, name, ()))]
+    scheduler, requests, manager = args[0], args[0].requests, args[0].kv_cache_manager
+    queues = [getattr(scheduler, name, ()) for name in _QUEUES]
+    waiting = [*islice(chain.from_iterable(map(_in_order, queues)), LISTED)]
     running = [*map(_REQUEST_ID, scheduler.running)]
     resumed = [new.req_id for new in output.scheduled_new_reqs if requests[new.req_id].num_preemptions > 0]
     facts = {
-        "tokens": list(output.num_scheduled_tokens.items()),
+        "tokens": output.num_scheduled_tokens.copy(),
         "new": new_requests(output),
-        "cached": [
-            (
-                request_id,
-                cached.num_computed_tokens[i],
-                [group.copy() for group in cached.new_block_ids[i] or ()],
-                cached.num_output_tokens[i] > 0
-                and requests[request_id].num_prompt_tokens + cached.num_output_tokens[i] - cached.num_computed_tokens[i]
-                <= 1,
-            )
-            for i, request_id in enumerate(cached.req_ids)
-        ],
-        "resumed": [*resumed, *cached.resumed_req_ids],  # a later model runner takes those that come back as new
-        "preempted": _preempted(scheduler, output, waiting),
+        "cached": going_on(output, requests),
+        # A later model runner takes those that come back as new.
+        "resumed": [*resumed, *output.scheduled_cached_reqs.resumed_req_ids],
+        "preempted": _preempted(scheduler, output),
         "refused": [*_refusals.pop(manager, ())],
         "short": list(_short(output, requests)),
         "released": sorted(output.finished_req_ids),
         "running": running,
         "waiting": [*map(_REQUEST_ID, waiting)],
+        "num_waiting": sum(map(len, queues)),
         "blocked": [
             (request.request_id, status) for request in waiting if (status := request.status._name_) not in _ABLE
         ],
@@ -129,7 +121,7 @@ def capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any)
         "free": manager.block_pool.get_num_free_blocks(),
         "total": manager.block_pool.num_gpu_blocks - 1,
     }
-    _ran[scheduler] = frozenset(running)
+    _ran[scheduler] = running
     return facts
 
 
@@ -139,8 +131,18 @@ def _in_order(queue: Iterable[Any]) -> Iterable[Any]:
     if not isinstance(heap, list):
         return queue
     if heap and isinstance(heap[0], tuple):  # 0.11: (priority, arrival time, request)
-        return [request for *_, request in sorted(heap, key=itemgetter(0, 1))]
-    return sorted(heap, key=_PRIORITY)
+        return (request for *_, request in _first_of_heap(heap, itemgetter(0, 1)))
+    return _first_of_heap(heap, _PRIORITY)
+
+
+def _first_of_heap(heap: Sequence[Any], rank: Callable[[Any], Any]) -> Iterator[Any]:
+    """What is in a heap, the first first, which is left as it is; who takes a few looks at a few times as many."""
+    ahead = [(rank(heap[0]), 0)] if heap else []
+    while ahead:
+        _, place = heappop(ahead)
+        yield heap[place]
+        for below in range(2 * place + 1, min(2 * place + 3, len(heap))):
+            heappush(ahead, (rank(heap[below]), below))
 
 
 def _wanted(running: Iterable[Any], waiting: Iterable[Any], output: Any) -> dict[str, int]:
@@ -154,13 +156,16 @@ def _wanted(running: Iterable[Any], waiting: Iterable[Any], output: Any) -> dict
     return {one.request_id: one.num_tokens - one.num_computed_tokens for one in told}
 
 
-def _preempted(scheduler: Any, output: Any, waiting: Iterable[Any]) -> list[str]:
-    """Who lost its blocks in this step, the first first: each was put at the head of the queue."""
-    told = getattr(output, "preempted_req_ids", None)
-    lost = _ran.get(scheduler, frozenset()) if told is None else told
-    if not lost:
-        return []
-    return [one.request_id for one in waiting if one.request_id in lost and one.status._name_ == "PREEMPTED"][::-1]
+def _preempted(scheduler: Any, output: Any) -> list[str]:
+    """Who lost its blocks in this step, the first first: the last of those who ran, or the least urgent of them."""
+    told, ran = getattr(output, "preempted_req_ids", None), _ran.get(scheduler, [])
+    if told is not None:  # versions before 0.12 or so tell nobody
+        ran = [*(one for one in ran if one in told), *told.difference(ran)] if told else []
+    requests = scheduler.requests
+    lost = [requests[one] for one in ran if one in requests and requests[one].status._name_ == "PREEMPTED"]
+    if scheduler.policy.name == "PRIORITY":
+        lost.sort(key=_PRIORITY)
+    return [one.request_id for one in reversed(lost)]
 
 
 def _short(output: Any, requests: Any) -> Iterator[tuple[str, int]]:
@@ -173,9 +178,9 @@ def _short(output: Any, requests: Any) -> Iterator[tuple[str, int]]:
 
 def give_schedule(facts: Any) -> dict[str, Any]:
     """The facts as those of our engine's scheduler are, which knows the reasons itself."""
-    resumed = set(facts["resumed"])
+    resumed, cached = set(facts["resumed"]), cached_rows(facts["cached"])
     new = [one for one in facts["new"] if one[0] not in resumed]
     back = [
         (request_id, computed, blocks, False) for request_id, computed, blocks in facts["new"] if request_id in resumed
     ]
-    return {"scheduled": {**facts, "new": new, "cached": [*facts["cached"], *back], "held": list(held_requests(facts))}}
+    return {"scheduled": {**facts, "new": new, "cached": [*cached, *back], "held": list(held_requests(facts))}}

@@ -27,11 +27,10 @@ def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any)
     """Who got which tokens, and who has ended."""
     scheduled = argument(args, kwargs, 1, "scheduler_output").num_scheduled_tokens
     model_output = argument(args, kwargs, 2, "model_runner_output")
-    sampled, rows = model_output.sampled_token_ids or (), model_output.req_id_to_index
+    sampled, row_of = model_output.sampled_token_ids or (), model_output.req_id_to_index.get
+    none = len(sampled)
     tokens = [
-        (request_id, [int(token) for token in sampled[rows[request_id]]])
-        for request_id in scheduled
-        if rows.get(request_id, len(sampled)) < len(sampled)
+        (request_id, *map(int, sampled[row])) for request_id in scheduled if (row := row_of(request_id, none)) < none
     ]
     return ours.ended_of(outputs), tokens
 
@@ -45,7 +44,7 @@ def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, A
     """As for our engine; of tokens whose sampling was not recorded in this process only which they are."""
     _STEP.observe(ledger, span, executed, given)  # type: ignore[misc]
     if "sampled" not in given and "tokens" in given:
-        got = [(request_id, token) for request_id, tokens in given["tokens"] for token in tokens]
+        got = [(request_id, token) for request_id, *tokens in given["tokens"] for token in tokens]
         span.attributes[names.STEP_SAMPLED] = [request_id for request_id, _ in got]
         span.attributes[names.STEP_SAMPLED_IDS] = [token for _, token in got]
         if ledger.decode is not None:

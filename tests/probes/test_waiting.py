@@ -1,0 +1,79 @@
+"""A queue of thousands: its beginning is told by name, how many more there are as a number, and nobody is forgotten."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from tests.report.traces import Calls
+from tracellm.engine.sched.reasons import HeldReason
+from tracellm.probes.catalog import step as catalog
+from tracellm.probes.catalog.step_span import complete_step
+from tracellm.probes.clock import Ids
+from tracellm.probes.ledger import Ledger
+from tracellm.report.changes import changes
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.steps import Step, steps
+
+LIMIT = HeldReason.max_num_seqs(1, 1)
+
+
+def schedule_of(waiting: int) -> Any:
+    """What is captured of a step in which one request runs, in chunks, and so many wait."""
+    ids = [f"w{i}" for i in range(waiting)]
+    none: Any = SimpleNamespace(
+        req_ids=[], num_computed_tokens=[], new_block_ids=[], num_output_tokens=[], resumed_req_ids=[]
+    )
+    pool = SimpleNamespace(free_block_queue=SimpleNamespace(num_free_blocks=3), num_gpu_blocks=5)
+    manager = SimpleNamespace(block_pool=pool, coordinator=SimpleNamespace(block_size=16))
+    scheduler = SimpleNamespace(
+        running=[SimpleNamespace(request_id="r")],
+        waiting=[SimpleNamespace(request_id=one) for one in ids],
+        requests={},
+        kv_cache_manager=manager,
+        max_num_scheduled_tokens=16,
+    )
+    output = SimpleNamespace(
+        num_scheduled_tokens={"r": 16},
+        scheduled_new_reqs=[SimpleNamespace(req_id="r", num_computed_tokens=0, block_ids=[[1]])],
+        scheduled_cached_reqs=none,
+        not_scheduled={"r": HeldReason.token_budget(16, 16, 40, 16), **dict.fromkeys(ids, LIMIT)},
+        finished_req_ids=set(),
+    )
+    return catalog._give_schedule(catalog._capture_schedule((scheduler,), {}, output))["scheduled"]
+
+
+def step_of(facts: Any, ledger: Ledger | None = None) -> Step:
+    """The step whose span is told these facts."""
+    span = Span(catalog.STEP, "0" * 32, "0" * 16, None, 0, 1)
+    complete_step(ledger or Ledger(Ids.counting()), span, True, {"scheduled": facts})
+    calls = Calls()
+    calls.leaf(catalog.STEP, **span.attributes)
+    [step] = steps(calls.trace())
+    return step
+
+
+def test_a_short_queue_is_told_whole() -> None:
+    """Where not more wait than are told by name, there is nothing to add."""
+    step = step_of(schedule_of(catalog.LISTED))
+    assert len(step.waiting) == step.num_waiting == catalog.LISTED
+    assert names.STEP_NUM_WAITING not in step.span.attributes
+    assert len(step.held) == catalog.LISTED + 1
+
+
+def test_of_a_long_queue_the_beginning_is_told() -> None:
+    """So many are told by name, those first who do not wait, and how many wait; the report counts the others in."""
+    step = step_of(schedule_of(5000))
+    assert step.waiting == tuple(f"w{i}" for i in range(catalog.LISTED))
+    assert step.num_waiting == 5000
+    assert [one.request_id for one in step.held] == ["r", *step.waiting]
+    [held] = [line for line in changes(step, "en") if "w0" in line]
+    assert "w0, w1, w2, w3, w4, w5 and 4,994 more" in held or "w0, w1, w2, w3, w4, w5 and 4994 more" in held
+
+
+def test_who_is_aborted_far_behind_is_told() -> None:
+    """A request that no step told by name, since many were before it, and that is given up there, was aborted."""
+    ledger = Ledger(Ids.counting())
+    ledger.arrived("w4000")
+    step_of(schedule_of(5000), ledger)
+    after = {**schedule_of(10), "released": ["unknown", "w4000"]}
+    assert step_of(after, ledger).aborted == ("w4000",)
