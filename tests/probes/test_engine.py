@@ -162,6 +162,8 @@ def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
     assert told[names.LOAD_ARCHITECTURE] == ("load_weights", "Qwen2ForCausalLM")
     assert told[names.LOAD_DTYPE] == ("load_weights", "float32")
     assert told[names.LOAD_DEVICE][0] == "place_on_device"
+    assert told[names.LOAD_OPS] == ("load_model", "cpu")
+    assert told[names.LOAD_OPS_REASON] == ("load_model", "cpu")
     assert told[names.KV_NUM_BLOCKS] == ("_initialize_kv_caches", 32)
     assert told[names.KV_BLOCK_SIZE] == ("_initialize_kv_caches", 16)
     assert told[names.KV_NUM_GROUPS] == ("_initialize_kv_caches", 1)
@@ -169,6 +171,7 @@ def test_start_up(engine_run: Run, qwen2_checkpoint: Path):
     assert told[names.KV_BYTES] == ("_initialize_kv_caches", 3 * 2 * 32 * 16 * 2 * 16 * 4)
     assert told[names.KV_AVAILABLE][1] > 0
     assert "dtype=float32" in told[names.CONFIG][1]
+    assert "attention_backend=cpu" in told[names.CONFIG][1]
     assert "num_gpu_blocks_override=32" in told[names.CONFIG][1]
 
 

@@ -4,7 +4,7 @@ import io
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -15,10 +15,11 @@ import tracellm
 from tests.conftest import Golden
 from tests.report.processes import sync_run
 from tests.report.synthetic import HOSTILE, MANIFEST, a_run
+from tracellm.engine.config import OpsReason
 from tracellm.report.console import Console
-from tracellm.report.console.boxes import client_rows, kv_rows
+from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
 from tracellm.report.console.paper import Paper
-from tracellm.report.facts import ClientChoice, KVCache
+from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
@@ -253,3 +254,18 @@ def test_what_crossed_between_the_processes_is_summed_up():
     said = _say([*spans[:first], inner, *spans[first:]])
     assert "Messages between the processes: 3 ADD (900 B), 6 OUTPUTS (1.1 kB)." in said
     assert "Messages between" not in _say(a_run())
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_what_computes_the_layers(lang: str) -> None:
+    """Beside the loading stands which operations compute the layers and why, in words; an unknown code as it is."""
+    words = texts(lang)["ops.reason.gpu"]
+    colon = "：" if lang == "zh" else ": "
+    assert [row.lines for row in load_rows(_loaded("triton", "gpu"), lang)] == [[f"triton{colon}{words}"]]
+    assert [row.lines for row in load_rows(_loaded("triton", "moon"), lang)] == [[f"triton{colon}moon"]]
+    assert load_rows(_loaded(None, None), lang) == []
+    assert all(f"ops.reason.{code}" in texts(lang) for code in get_args(OpsReason))
+
+
+def _loaded(ops: str | None, reason: str | None) -> ModelLoad:
+    return ModelLoad(None, "Qwen2ForCausalLM", (), None, None, None, None, None, ops, reason, ())

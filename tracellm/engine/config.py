@@ -9,13 +9,22 @@ vLLM: vllm/config/. Left out: parallelism, LoRA, speculative decoding, quantizat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-__all__ = ["RECOMMENDED", "CacheConfig", "DeviceConfig", "ModelConfig", "OpsChoice", "SchedulerConfig", "VllmConfig"]
+__all__ = [
+    "RECOMMENDED",
+    "CacheConfig",
+    "DeviceConfig",
+    "ModelConfig",
+    "OpsChoice",
+    "OpsReason",
+    "SchedulerConfig",
+    "VllmConfig",
+]
 
 RECOMMENDED = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 """What a generation_config.json can recommend for sampling."""
@@ -135,13 +144,18 @@ class DeviceConfig:
     device: torch.device
 
 
+OpsReason: TypeAlias = Literal["argument", "environment", "cpu", "gpu", "no_triton", "unasked"]
+"""`attention_backend` says so, or TRACELLM_OPS; the default on a CPU or a GPU; a GPU, but the package triton, whose
+kernels are the default there, is not installed; nobody has chosen."""
+
+
 @dataclass(frozen=True)
 class OpsChoice:
     """Which implementation of the operations computes the layers; see ops/choice.py."""
 
     name: str = "torch"
     """`torch`, `cpu` or `triton`."""
-    reason: str = "nothing else was asked for"
+    reason: OpsReason = "unasked"
     """Who or what decided so."""
 
 

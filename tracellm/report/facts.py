@@ -62,6 +62,10 @@ class ModelLoad:
     parameters: int | None
     dtype: str | None
     device: str | None
+    ops: str | None
+    """The implementation of the layers' operations."""
+    ops_reason: str | None
+    """Why this one, as a code (`OpsReason` in the engine's config.py)."""
     stages: tuple[LoadStage, ...]
 
 
@@ -146,6 +150,8 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
         parameters=as_int(get(names.LOAD_PARAMETERS)),
         dtype=as_text(get(names.LOAD_DTYPE)),
         device=as_text(get(names.LOAD_DEVICE)),
+        ops=as_text(get(names.LOAD_OPS)),
+        ops_reason=as_text(get(names.LOAD_OPS_REASON)),
         stages=tuple(LoadStage(name, span.duration_ns / 1e9) for name, span in stages.items()),
     )
 

@@ -88,7 +88,7 @@ def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
         model=trial.model.served_model_name,
         weights=number(cost.weight_bytes / 1e6),
         ops=choice.name,
-        reason=choice.reason,
+        reason=text(lang, f"ops.reason.{choice.reason}"),
         requests=len(trial.workload.prompts),
         at_once=trial.at_once,
         inputs=trial.workload.num_input_tokens,

@@ -39,14 +39,14 @@ def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
         EngineError: no implementation has this name, or it cannot run here; the message says who asked for it.
     """
     if asked is not None:
-        return OpsChoice(_checked(asked, device, "LLM: `attention_backend`"), f"attention_backend={asked!r}")
+        return OpsChoice(_checked(asked, device, "LLM: `attention_backend`"), "argument")
     if variable := os.environ.get(envs.OPS):
-        return OpsChoice(_checked(variable, device, f"The environment variable {envs.OPS}"), f"{envs.OPS}={variable}")
+        return OpsChoice(_checked(variable, device, f"The environment variable {envs.OPS}"), "environment")
     if device.type != "cuda":
-        return OpsChoice("cpu", "the default on a CPU")
+        return OpsChoice("cpu", "cpu")
     if find_spec("triton") is None:
-        return OpsChoice("torch", "the GPU's default is triton, but that package is not installed")
-    return OpsChoice("triton", "the default on a GPU")
+        return OpsChoice("torch", "no_triton")
+    return OpsChoice("triton", "gpu")
 
 
 def _checked(asked: str, device: torch.device, who: str) -> str:

@@ -41,7 +41,8 @@ _SETTINGS = (
 
 
 def _capture_config(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return [(name, str(getattr(getattr(result, part), name))) for part, settings in _SETTINGS for name in settings]
+    told = [(name, str(getattr(getattr(result, part), name))) for part, settings in _SETTINGS for name in settings]
+    return [*told, ("attention_backend", result.ops_choice.name)]
 
 
 def _config(facts: Any) -> dict[str, Any]:
@@ -115,6 +116,15 @@ def _placed(facts: Any) -> dict[str, Any]:
     return {names.LOAD_DEVICE: device, names.RESULT: f"{num_bytes} bytes on {device}"}
 
 
+def _capture_ops(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    choice = args[0].vllm_config.ops_choice
+    return choice.name, choice.reason
+
+
+def _ops(facts: Any) -> dict[str, Any]:
+    return {names.LOAD_OPS: facts[0], names.LOAD_OPS_REASON: facts[1]}
+
+
 # -- the KV cache -----------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +196,8 @@ ENTRIES = (
     Entry(_WRAPPER + ".init_worker", "request", lifeline="Worker"),
     Entry(_WRAPPER + ".init_device", "request", lifeline="Worker"),
     *plain("request", "worker.gpu_worker", "Worker.__init__", "Worker.init_device", "Worker.load_model"),
-    *plain("request", "worker.gpu_model_runner", "GPUModelRunner.__init__", "GPUModelRunner.load_model"),
+    *plain("request", "worker.gpu_model_runner", "GPUModelRunner.__init__"),
+    Entry("tracellm.engine.worker.gpu_model_runner:GPUModelRunner.load_model", "request", _capture_ops, _ops),
     *plain("request", "model_loader.default_loader", "DefaultModelLoader.load_model"),
     Entry(_LOADER + "._prepare_weights", "request", _capture_found, _found),
     Entry(_LOADER + ".load_weights", "request", _capture_read, _read),

@@ -90,7 +90,7 @@ def real_vllm(choice: ClientChoice, lang: str) -> str:
 
 
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:
-    """The three stages of loading a model."""
+    """The three stages of loading a model, and what computes its layers."""
     took = {stage.name: duration(stage.seconds) for stage in load.stages}
     said: dict[str, str] = {}
     if load.source is not None:
@@ -100,7 +100,19 @@ def load_rows(load: ModelLoad, lang: str) -> list[Row]:
     if load.device is not None:
         place = {"device": visible(load.device), "dtype": visible(load.dtype or "?")}
         said["place"] = text(lang, "console.load.place", parameters=load.parameters or 0, **place)
-    return [Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in said.items()]
+    told = [Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in said.items()]
+    if load.ops is not None:
+        why = ops_reason(load.ops_reason, lang)
+        told.append(
+            Row(text(lang, "console.load.ops"), [text(lang, "console.load.ops.why", ops=visible(load.ops), why=why)])
+        )
+    return told
+
+
+def ops_reason(code: str | None, lang: str) -> str:
+    """Why these operations, in words; a code that has none, as it is."""
+    key = f"ops.reason.{code}"
+    return text(lang, key) if key in texts(lang) else visible(code or "?")
 
 
 def kv_rows(cache: KVCache, lang: str) -> list[Row]:

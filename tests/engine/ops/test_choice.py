@@ -1,0 +1,111 @@
+"""Which implementation of the operations an engine uses, and why."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config import OpsChoice
+from tracellm.engine.entrypoints.llm import LLM
+from tracellm.engine.errors import EngineError
+from tracellm.engine.layers.activation import SiluAndMul
+from tracellm.engine.ops import choice, current_ops, make_ops, using_ops
+from tracellm.engine.ops.choice import choose_ops
+from tracellm.engine.ops.cpu_ops import CpuOps
+from tracellm.engine.ops.torch_ops import TorchOps
+from tracellm.engine.sampling_params import SamplingParams
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
+
+
+def test_the_device_decides() -> None:
+    """A GPU gets Triton's kernels, or the reference where the package is missing; a CPU gets its own."""
+    assert choose_ops(None, CPU) == OpsChoice("cpu", "cpu")
+    assert choose_ops(None, GPU) == OpsChoice("triton", "gpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "find_spec", lambda name: None)
+        assert choose_ops(None, GPU) == OpsChoice("torch", "no_triton")
+
+
+def test_who_asks_is_heard_and_the_argument_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRACELLM_OPS comes before the device, and the argument before that; in capitals or not."""
+    monkeypatch.setenv("TRACELLM_OPS", "Torch")
+    assert choose_ops(None, CPU) == OpsChoice("torch", "environment")
+    assert choose_ops("CPU", CPU) == OpsChoice("cpu", "argument")
+    assert choose_ops("triton", GPU) == OpsChoice("triton", "argument")
+    monkeypatch.setenv("TRACELLM_OPS", "")
+    assert choose_ops(None, CPU).reason == "cpu"
+
+
+def test_triton_on_a_cpu_needs_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU, Triton's kernels run only where TRITON_INTERPRET=1 says so."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert choose_ops("triton", CPU) == OpsChoice("triton", "argument")
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(EngineError, match=r"^LLM: `attention_backend` asks for `triton`.*TRITON_INTERPRET=1"):
+        choose_ops("triton", CPU)
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "says"),
+    [
+        ("trition", CPU, "must be one of torch, cpu, triton, got 'trition'. Did you mean `triton`?"),
+        ("FLASH_ATTN", CPU, "must be one of torch, cpu, triton, got 'FLASH_ATTN'"),
+        ("cpu", GPU, "asks for `cpu`, but the model runs on cuda:0"),
+    ],
+)
+def test_what_cannot_be(asked: str, device: torch.device, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that nothing has, or one that cannot run on the device, is refused, and it is said who asked for it."""
+    with pytest.raises(EngineError) as told:
+        choose_ops(asked, device)
+    assert str(told.value).startswith("LLM: `attention_backend` ")
+    assert says in str(told.value)
+    monkeypatch.setenv("TRACELLM_OPS", asked)
+    with pytest.raises(EngineError, match=r"^The environment variable TRACELLM_OPS "):
+        choose_ops(None, device)
+
+
+def test_without_the_package_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for triton where it is not installed is told how to install it."""
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    with pytest.raises(EngineError, match=r"pip install 'tracellm\[triton\]'"):
+        choose_ops("triton", GPU)
+
+
+@pytest.mark.parametrize("value", [3, True, ["torch"]])
+def test_a_name_is_a_text(value: Any) -> None:
+    """What is no text is refused as any argument of a wrong type is."""
+    with pytest.raises(EngineError, match="attention_backend"):
+        EngineArgs(attention_backend=value)
+
+
+def test_layers_keep_what_they_were_made_with() -> None:
+    """Each layer keeps the operations that were in use when it was made, whichever are used later."""
+    ops = make_ops("torch")
+    with using_ops(ops):
+        kept = SiluAndMul()
+        with using_ops(CpuOps()):
+            assert SiluAndMul().ops is not ops
+        assert current_ops() is ops
+    assert kept.ops is ops
+    assert type(current_ops()) is TorchOps
+    assert current_ops() is not ops
+
+
+def test_two_engines_of_one_process_may_differ() -> None:
+    """Each engine computes with what it was asked for, and both generate the same."""
+    small: dict[str, Any] = {"num_gpu_blocks_override": 16, "max_model_len": 32, "dtype": "float32"}
+    engines = {name: LLM(attention_backend=name, **small) for name in ("torch", "cpu")}
+    params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+    tokens = [
+        llm.generate("Once upon a time", params, use_tqdm=False)[0].outputs[0].token_ids for llm in engines.values()
+    ]
+    assert tokens[0] == tokens[1]
+    for name, llm in engines.items():
+        executor: Any = llm.llm_engine.engine_core.engine_core.model_executor  # type: ignore[attr-defined]
+        runner = executor.driver_worker.worker.model_runner
+        assert runner.vllm_config.ops_choice == OpsChoice(name, "argument")
+        assert type(runner.ops) is type(make_ops(name))
+        assert {id(module.ops) for module in runner.model.modules() if hasattr(module, "ops")} == {id(runner.ops)}
+        assert runner.sampler.ops is runner.ops
