@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
+from tracellm.report.html.kernel_view import kernels_view
 from tracellm.report.html.request_view import requests_view
 from tracellm.report.html.run_view import (
     about_view,
@@ -76,6 +77,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "run": run_view(run_folder, lang),
         "client": client_view(client_choice(startup), lang),
         "boundary": boundary_view(trace, lang),
+        "kernels": kernels_view(trace, lang),
         "without_text": without_text,
         "drawing": draw(diagram, partial(arrow_spans, lang=lang)),
         "remark": visible(diagram.remark),
