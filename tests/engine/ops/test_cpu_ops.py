@@ -15,7 +15,7 @@ from tests.engine.ops.implementations import assert_near
 from tracellm import LLM, SamplingParams
 from tracellm.engine.layers.linear import ReplicatedLinear
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.ops import using_ops
+from tracellm.engine.ops import cpu_ops, using_ops
 from tracellm.engine.ops.cpu import native
 from tracellm.engine.ops.cpu_ops import CpuOps, PackedWeight
 from tracellm.engine.ops.torch_ops import TorchOps
@@ -92,6 +92,22 @@ def test_weights_are_laid_out_once() -> None:
     assert model.embedding.weight is before
     torch.testing.assert_close(model.head(torch.ones(2, 16)), logits)
     torch.testing.assert_close(model.layer(torch.ones(2, 16)), turned)
+
+
+def test_weights_in_the_layout_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where PyTorch's oneDNN is the faster one it computes, for one row, many or none, with a bias or without."""
+    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: True)
+    torch.manual_seed(0)
+    ops = CpuOps()
+    with using_ops(ops):
+        model = Model(vocabulary=37, size=16)
+    weight, bias, rows = model.layer.weight.double(), model.layer.bias.double(), model.embedding.weight.double()
+    ops.prepare_weights(model)
+    assert model.layer.weight.is_mkldnn
+    for count in (0, 1, 16, 70):
+        x = torch.randn(count, 20)[:, 2:18]
+        assert_near(model.layer(x), x.double() @ weight.T + bias)
+        assert_near(model.head(x), x.double() @ rows.T)
 
 
 def test_layers_of_another_engine_are_left_alone() -> None:

@@ -62,7 +62,7 @@ class CpuOps(TorchOps):
     def _packed(self, weight: Tensor) -> PackedWeight | None:
         """The weight [m, n] in a kernel's layout; None: there is none for it."""
         output_size, input_size = weight.shape
-        onednn = weight.dtype == torch.bfloat16 and _multiplies_bfloat16()
+        onednn = _onednn_is_faster(weight.dtype)
         if onednn:
             data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
         elif self._library is not None and weight.dtype in _DTYPES:
@@ -281,7 +281,7 @@ def _tokens(x: Tensor) -> Tensor:
 
 
 @cache
-def _multiplies_bfloat16() -> bool:
-    """Has the CPU instructions for products of bfloat16, and PyTorch a library that uses them?"""
+def _onednn_is_faster(dtype: torch.dtype) -> bool:
+    """Has the CPU instructions for products of bfloat16? PyTorch's library uses them, our kernel does not."""
     has = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return bool(has and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return bool(dtype == torch.bfloat16 and has and torch.ops.mkldnn._is_mkldnn_bf16_supported())

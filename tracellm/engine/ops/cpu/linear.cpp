@@ -12,16 +12,17 @@
 //     one tile, R <= MR rows of x by NR columns, all its sums in registers:
 //            for k:  load NR weights (NV vectors);  for each row: broadcast x[row, k], NV multiply-adds
 //
-// A panel is read once from memory, in order, and serves all rows. AVX2 has no arithmetic for bfloat16: a piece of a panel
-// (KC deep) is widened to float32 in the nearest cache first, which is a shift or a mask, and then serves all rows; the
-// piece after it is fetched meanwhile. Sums are float32 throughout and rounded once, with the bias added.
+// A panel is read once from memory, in order, and serves all rows: piece by piece (KC deep), so that it is in the nearest
+// cache for the tiles after the first. AVX2 has no arithmetic for bfloat16: weights become float32 in a register, by a
+// shift or a mask. Sums are float32 throughout and rounded once, with the bias added. A row's sums are made in the same
+// order whoever its neighbours are, so a request's numbers do not depend on who shares its step.
 //
 // Memory traffic: N K times 2 bytes (4 in float32) for W, once for each MB rows; x and y are small beside it.
 #include "vectors.h"
 
 constexpr int NV = 2, NR = NV * VL;                 // columns of a panel: 16 with AVX2, 32 with AVX-512
 constexpr int MR = (REGISTERS - NV - 2) / NV;       // rows of a tile: its MR * NV sums fill the registers
-constexpr int KC = 256;                             // weights of a column that are widened at a time: 16 KiB with AVX2
+constexpr int KC = 512;                             // weights of a column for one tile: a piece of 16 KiB with AVX2
 constexpr int64_t MB = 240;                         // rows that a thread works on while a panel is at hand
 
 static int64_t panels(int64_t N) { return (N + NR - 1) / NR; }
@@ -57,36 +58,51 @@ extern "C" void pack_weight(const void* weight, void* out, int64_t N, int64_t K,
     }
 }
 
-// Two k of bfloat16 lie in the halves of 32 bits: shifted up, the lower is a float32; masked, the upper is one.
-static void widen_pairs(const bf16* from, float* to, int64_t pairs) {
-    for (int64_t k = 0; k < pairs; k++)
-        for (int v = 0; v < NV; v++) {
-            vu both;
-            memcpy(&both, from + (k * NR + v * VL) * 2, sizeof both);
-            store(to + 2 * k * NR + v * VL, reinterpret<vf>(both << 16));
-            store(to + (2 * k + 1) * NR + v * VL, reinterpret<vf>(both & 0xffff0000u));
-        }
+// NR weights of column k: of float32 as they are; of bfloat16, two k lie in the halves of 32 bits: shifted up, the lower is
+// a float32; masked, the upper is one.
+static void weights_of(const float* panel, int64_t k, vf* weights) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; v++) weights[v] = load(panel + k * NR + v * VL);
+}
+static void weights_of(const bf16* panel, int64_t k, vf* weights) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; v++) {
+        vu both;
+        memcpy(&both, panel + (k & ~1) * NR + 2 * v * VL, sizeof both);
+        weights[v] = reinterpret<vf>(k & 1 ? both & 0xffff0000u : both << 16);
+    }
 }
 
-// R rows of x times `depth` rows of the panel, added to c [R, NR]. `fetch`: what will be read next, depth * stride bytes.
 template <int R>
-static void tile(const float* x, int64_t x_stride, const float* w, float* c, int64_t depth, const char* fetch, int stride) {
-    vf sums[R][NV];
+static void multiply_add(vf (&sums)[R][NV], const float* x, int64_t x_stride, const vf* weights) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+        float number = x[r * x_stride];
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) sums[r][v] += number * weights[v];
+    }
+}
+
+// R rows of x times `depth` numbers of each column of the panel, added to c [R, NR]; what comes next is fetched meanwhile.
+template <int R, class T>
+static void tile(const float* x, int64_t x_stride, const T* panel, float* c, int64_t depth) {
+    vf sums[R][NV], weights[NV];
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < NV; v++) sums[r][v] = load(c + r * NR + v * VL);
-    for (int64_t k = 0; k < depth; k++) {
-        vf weights[NV];
-#pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) weights[v] = load(w + k * NR + v * VL);
-        if (stride) __builtin_prefetch(fetch + k * stride);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; r++) {
-            float number = x[r * x_stride + k];
-#pragma GCC unroll 4
-            for (int v = 0; v < NV; v++) sums[r][v] += number * weights[v];
-        }
+    int64_t k = 0;
+    for (; k + 2 <= depth; k += 2) {
+        __builtin_prefetch(panel + (depth + k) * NR);
+        if (sizeof(T) == 4) __builtin_prefetch(panel + (depth + k + 1) * NR);
+        weights_of(panel + k * NR, 0, weights);
+        multiply_add(sums, x + k, x_stride, weights);
+        weights_of(panel + k * NR, 1, weights);
+        multiply_add(sums, x + k + 1, x_stride, weights);
+    }
+    if (k < depth) {  // of float32 only: bfloat16 is filled up to whole pairs
+        weights_of(panel + k * NR, 0, weights);
+        multiply_add(sums, x + k, x_stride, weights);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
@@ -94,36 +110,27 @@ static void tile(const float* x, int64_t x_stride, const float* w, float* c, int
         for (int v = 0; v < NV; v++) store(c + r * NR + v * VL, sums[r][v]);
 }
 
-using Tile = void (*)(const float*, int64_t, const float*, float*, int64_t, const char*, int);
+template <class T>
+using Tile = void (*)(const float*, int64_t, const T*, float*, int64_t);
 
 // The tile for each number of rows: the compiler must know it to keep the sums in registers.
-template <int... R>
-static Tile choose_tile(int64_t rows, std::integer_sequence<int, R...>) {
-    static constexpr Tile tiles[] = {tile<R + 1>...};
+template <class T, int... R>
+static Tile<T> choose_tile(int64_t rows, std::integer_sequence<int, R...>) {
+    static constexpr Tile<T> tiles[] = {tile<R + 1, T>...};
     return tiles[rows - 1];
 }
 
-// One panel times m rows of x, into c [m, NR]. T: what the panel holds.
+// One panel times m rows of x [m, K], into c [m, NR].
 template <class T>
-static void panel_product(const float* x, int64_t K, const T* panel, float* c, float* widened, int64_t m) {
+static void panel_product(const float* x, int64_t K, const T* panel, float* c, int64_t m) {
     int64_t groups = (m + MR - 1) / MR;
     memset(c, 0, m * NR * sizeof(float));
-    for (int64_t k = 0; k < K; k += KC) {
-        int64_t depth = std::min<int64_t>(KC, K - k);
-        const float* w;
-        if constexpr (sizeof(T) == 2) {
-            widen_pairs(panel + k * NR, widened, depth / 2);
-            w = widened;
-        } else {
-            w = panel + k * NR;
-        }
-        for (int64_t g = 0; g < groups; g++) {  // groups of rows as even as can be: 16 are 6, 5 and 5
+    for (int64_t k = 0; k < K; k += KC)
+        for (int64_t g = 0; g < groups; g++) {  // groups of rows as even as can be: 16 are 5, 5 and 6
             int64_t first = m * g / groups, rows = m * (g + 1) / groups - first;
-            Tile product = choose_tile(rows, std::make_integer_sequence<int, MR>());
-            product(x + first * K + k, K, w, c + first * NR, depth, (const char*)(panel + (k + depth) * NR),
-                    g == 0 ? NR * int(sizeof(T)) : 0);
+            Tile<T> product = choose_tile<T>(rows, std::make_integer_sequence<int, MR>());
+            product(x + first * K + k, K, panel + k * NR, c + first * NR, std::min<int64_t>(KC, K - k));
         }
-    }
 }
 
 template <class T>
@@ -136,7 +143,7 @@ static void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, 
     if (M * N * K < 100000) threads = 1;  // less than waking a thread takes
 #pragma omp parallel num_threads(threads)
     {
-        alignas(64) float widened[KC * NR], c[MB * NR];
+        alignas(64) float c[MB * NR];
         for (int64_t m0 = 0; m0 < M; m0 += MB) {
             int64_t m = std::min(MB, M - m0);
             const float* rows;
@@ -152,7 +159,7 @@ static void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, 
             }
 #pragma omp for schedule(dynamic, share)
             for (int64_t p = 0; p < panels(N); p++) {
-                panel_product(rows, depth, packed + p * depth * NR, c, widened, m);
+                panel_product(rows, depth, packed + p * depth * NR, c, m);
                 int64_t columns = std::min<int64_t>(NR, N - p * NR);
                 float added[NR] = {};
                 if (bias)
