@@ -337,6 +337,28 @@ def test_a_fork_with_nothing_to_record(tmp_path: Path, does: str, said: str):
     assert run(FORKS.replace("DO", does), tmp_path) == f"{said}\n"
 
 
+FORK_LIVES_ON = """
+hears, tells = os.pipe()
+is_there, comes = os.pipe()
+with Recording(folder) as recording:
+    child = os.fork()
+    if not child:
+        os.write(comes, b"x")
+        os.read(hears, 1)
+        os._exit(0)
+    os.read(is_there, 1)
+assert recording.stats["problems"] == [], recording.stats["problems"]
+print(*(file.suffix for file in (folder / "trace").iterdir()))
+os.write(tells, b"x")
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_that_lives_on_with_nothing_to_record(tmp_path: Path):
+    """The recording ends in it, and nobody takes it for one that was killed."""
+    assert run(FORK_LIVES_ON, tmp_path) == ".jsonl\n"
+
+
 FORKS_WITH_A_FULL_DISK = """
 import time
 from tracellm.probes.spool import SpoolWriter

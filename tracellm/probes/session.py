@@ -340,7 +340,6 @@ class Recording:
             self._export = None
         if self._status is not None:
             self._status.leave()
-            self._status = None
         state.ids = self._builder.continue_in_child(next_call())
         self._builder.ledger.untold = self._installation.left_out.keys()
         state.open = {}

@@ -51,6 +51,7 @@ class Status:
         self._settle = traces / _SETTLE
         self._settled = (0, 0.0)  # what was last asked for, and when
         self._ending = False
+        self._length = 0
         self._told = {"pid": os.getpid(), "name": process}
         self._file = traces / f"{file_stem(process, os.getpid())}{_STATUS}"
         self.descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -105,9 +106,10 @@ class Status:
 
     def _write(self, more: dict[str, Any]) -> None:
         self._more = more
+        content = json.dumps({**self._told, "idle": self.is_idle, **more}).encode().ljust(self._length)
+        self._length = len(content)  # in one go, and never less than before: whoever reads has all of it
         with suppress(OSError):
-            os.ftruncate(self.descriptor, 0)
-            os.pwrite(self.descriptor, json.dumps({**self._told, "idle": self.is_idle, **more}).encode(), 0)
+            os.pwrite(self.descriptor, content, 0)
 
 
 class Together:
@@ -140,13 +142,13 @@ class Together:
                 if time.monotonic() > begin + (LONGEST_END_SECONDS if heard else LONGEST_WAIT_SECONDS):
                     break
                 time.sleep(0.02)
+        waited = time.monotonic() - begin
         told, problems = [], []
-        for file in files:
+        for file in filter(Path.exists, files):  # a process that had nothing to tell has removed its own
             status = _read(file)
             name = f"{status.get('name', file.stem)} (pid {status.get('pid', '?')})"
             if file in left:
-                limit = LONGEST_END_SECONDS if status.get("ending") else LONGEST_WAIT_SECONDS
-                problems.append(f"{name} did not end its recording in {limit:.0f} s: its end is missing")
+                problems.append(f"{name} did not end its recording in {waited:.0f} s: its end is missing")
             elif "failed" in status:
                 problems.append(f"{name} was not recorded: {status['failed']}")
             elif "stats" not in status and not status.get("idle"):

@@ -110,8 +110,9 @@ class Writer:
 
     def _desk_for(self, something: object) -> AnyDesk:
         if something and self._begin is not None:
-            begin, self._begin = self._begin, None
+            begin, self._begin, effort = self._begin, None, self.desk.effort
             self.desk = begin()
+            self.desk.effort = effort
         return self.desk
 
     def _pause(self) -> int:
