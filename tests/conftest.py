@@ -4,6 +4,7 @@
 committing it.
 """
 
+import compileall
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -20,10 +21,18 @@ from hypothesis import settings
 settings.register_profile("tracellm", deadline=None)  # a busy machine makes no test fail
 settings.load_profile("tracellm")
 
-pytest_plugins = ["tests.mermaid"]  # the fixture parse_mermaid: a diagram as real Mermaid reads it
+# The fixtures parse_mermaid, a diagram as real Mermaid reads it, and what a real vLLM did.
+pytest_plugins = ["tests.mermaid", "tests.real_vllm"]
 
 Golden = Callable[[Path, str], None]
 """Compares a text with a file; the type of the `golden` fixture."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the package: where nobody does, each of the hundreds of processes that tests start does so for itself,
+    and with PYTHONDONTWRITEBYTECODE, which may be set, none keeps it for the next."""
+    if not hasattr(session.config, "workerinput"):
+        compileall.compile_dir(Path(__file__).parents[1] / "tracellm", quiet=2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,15 +89,15 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         report.longrepr = f"{report.nodeid} skipped itself, and CI skips only GPU tests: {report.longrepr}"
 
 
-_OF_VLLM = ("vllm", "alias")
-"""Folders of tests that start a real vLLM, which takes most of a minute each time."""
+_FIRST = ("test_front_real.py", "test_attach.py")
+"""Files of tests that start a real vLLM for a minute or two; what the second has run, others use (real_vllm.py)."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, so that no core waits for another at the end, and tests marked `gpu` are skipped
     where there is no CUDA device."""
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (not _starts_a_vllm(item), -sizes[item.path], item.path))
+    items.sort(key=lambda item: (item.path.name not in _FIRST, -sizes[item.path], item.path))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -97,7 +106,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
-
-def _starts_a_vllm(item: pytest.Item) -> bool:
-    return item.path.parent.name in _OF_VLLM or item.path.name == "test_vllm_docs.py"

@@ -1,6 +1,5 @@
 """The page about a real vLLM: it says what the kept recordings say, and these say what the vLLM at hand does."""
 
-import subprocess
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -9,13 +8,14 @@ import pytest
 
 from scripts import vllm_docs
 from scripts.make_docs import filled
-from scripts.vllm_runs import RUNS, VERSIONS, printed, record_script, unpack
+from scripts.vllm_runs import RUNS, VERSIONS, printed, unpack
 from scripts.vllm_tables import changes_table, clients_table, home_of, path_table, way_table
-from tests.real_vllm import require_vllm
+from tests.real_vllm import InOneProcess
 from tracellm.probes.catalog.vllm import CATALOG
 from tracellm.probes.spec import path_of
 from tracellm.report.texts import Language
 from tracellm.trace import names
+from tracellm.trace.expect import check, read
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder
 
@@ -69,6 +69,15 @@ def test_recordings_have_what_the_catalog_has(version: str, recordings: Path) ->
     assert not unknown, "record them anew: python -m scripts.vllm_runs"
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_server_calls_what_its_versions_table_says(version: str, recordings: Path) -> None:
+    """Each version's table of expectations is what the recording of its server has, whole and in order."""
+    expected = read(str(ROOT / "docs" / "expectations" / f"vllm-{version}-serve.tsv"))
+    result = check(RunFolder.open(recordings / version / "serve").trace, expected)
+    assert result.misses == ()
+    assert result.matched == len(expected.arrows) >= 59
+
+
 def test_the_documents_answers_are_on_the_page(recordings: Path) -> None:
     """What the page's sentences say of both versions is so: clients by default and by switch, what was renamed."""
     runs = {version: {run: RunFolder.open(recordings / version / run) for run in RUNS} for version in VERSIONS}
@@ -84,24 +93,23 @@ def test_the_documents_answers_are_on_the_page(recordings: Path) -> None:
     assert home_of("NoSuchClass") is None
 
 
-@pytest.fixture(scope="module")
-def at_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The version of the vLLM that is installed for tests, and the script run with it, in one process and in two."""
-    python, folder = require_vllm(), tmp_path_factory.mktemp("at-hand")
-    ask = [str(python), "-c", "from importlib.metadata import version; print(version('vllm'))"]
-    found = subprocess.run(ask, capture_output=True, encoding="utf-8", check=True).stdout
-    for run in ("in-process", "two-processes"):
-        record_script(python, folder, run)
-    return next(version for version in VERSIONS if found.startswith(version)), folder
+@pytest.fixture(params=["in-process", "two-processes"])
+def at_hand(request: pytest.FixtureRequest) -> tuple[str, RunFolder, str]:
+    """The example as the vLLM that is installed for tests runs it: which run, its folder, and what was printed."""
+    if request.param == "in-process":
+        one: InOneProcess = request.getfixturevalue("in_one_process")
+        return request.param, RunFolder.open(one.folder / request.param), one.told["printed"]
+    folder: Path = request.getfixturevalue("two_processes")
+    return request.param, RunFolder.open(folder), printed(folder)
 
 
-@pytest.mark.parametrize("run", ["in-process", "two-processes"])
-def test_the_vllm_at_hand_does_what_its_recording_says(run: str, at_hand: tuple[str, Path], tmp_path: Path) -> None:
+def test_the_vllm_at_hand_does_what_its_recording_says(at_hand: tuple[str, RunFolder, str], tmp_path: Path) -> None:
     """A run now prints the same, chooses the same client by the same rule, and gets to `step_fn` on the same path."""
-    version, folder = at_hand
-    unpack(version, tmp_path)
-    assert printed(folder / run) == printed(tmp_path / run)
-    kept, now = RunFolder.open(tmp_path / run), RunFolder.open(folder / run)
+    run, now, said = at_hand
+    found = str(now.manifest["versions"]["vllm"])
+    unpack(next(version for version in VERSIONS if found.startswith(version)), tmp_path)
+    assert said == printed(tmp_path / run)
+    kept = RunFolder.open(tmp_path / run)
     assert clients_table([("", "", now)], SAY, PAGE) == clients_table([("", "", kept)], SAY, PAGE)
     if run == "in-process":
         assert path_table({"": now.trace}, SAY, PAGE) == path_table({"": kept.trace}, SAY, PAGE)

@@ -1,33 +1,154 @@
-"""What test_attach.py has a real vLLM do: the same requests, plain and explained, in one process and in several.
+"""What a real vLLM does in one process for the tests: imported once, it makes one engine after another, explained.
 
-It is run by vLLM's Python: `attach_work.py MODEL FOLDER`. The tokens of each time go to FOLDER/tokens.json.
+It is run by vLLM's Python: `attach_work.py FOLDER`. Three run folders come of it, and FOLDER/told.json:
+
+    in-process  examples/vllm_hello.py, word for word
+    scheduled   CALLS, in which prompts share a prefix, are computed in chunks, wait for a place and for blocks, and are
+                preempted; what the scheduler decided is written down by a wrapper of this script's own
+    fork        PROMPTS, by an engine in processes that are forked from this one
+
+What it generates without being explained, of the same and of others, is in told.json too; and where it found the model
+for which the example has another name.
 """
 
+import contextlib
+import importlib
+import io
 import json
 import multiprocessing
 import os
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+BLOCK_SIZE = 32
+SHARED = list(range(100, 165))  # two blocks and a token
+GREEDY = {"temperature": 0, "max_tokens": 40, "ignore_eos": True}
+CALLS: list[list[dict[str, Any]]] = [
+    [
+        {"prompt_token_ids": [*SHARED, *range(200, 210)], "params": GREEDY},
+        {"prompt_token_ids": list(range(300, 330)), "params": GREEDY},
+        {"prompt_token_ids": list(range(400, 425)), "params": GREEDY},
+        {"prompt_token_ids": list(range(500, 520)), "params": {**GREEDY, "max_tokens": 3}},
+    ],
+    [
+        {"prompt_token_ids": [*SHARED, 7, 8, 9], "params": {**GREEDY, "max_tokens": 4}},
+        {"prompt_token_ids": [5, 6, 7], "params": {"temperature": 0.7, "top_k": 4, "seed": 3, "max_tokens": 6}},
+        {"prompt_token_ids": [5, 6, 7, 8], "params": {"temperature": 1.5, "top_p": 0.6, "seed": 4, "max_tokens": 6}},
+    ],
+]
 PROMPTS = ["Hello, my name is", "The capital of France is", "What is 3 + 4?"]
+PARAMS: list[dict[str, Any]] = [
+    {"temperature": 0, "max_tokens": 8},
+    {"temperature": 0.8, "seed": 7, "max_tokens": 8, "logprobs": 1, "ignore_eos": True},
+    {"temperature": 0, "max_tokens": 5},
+]
+TEXTS = [
+    "Hello, my name is",
+    "The capital of France is",
+    "The largest ocean is",
+    "中国的首都是",
+    "What is 3 + 4?",
+    "The KV cache is",
+]
+"""What test_tiny_in_vllm.py asks of vLLM, of transformers and of this engine."""
+MAX_TOKENS = 24
+
+_ROOT = Path(__file__).parents[2]
+_TINY = str(_ROOT / "tracellm" / "tiny")
+_NAME = "Qwen/Qwen2.5-1.5B-Instruct"  # that the example asks for
+_FEW_BLOCKS: Any = {"num_gpu_blocks_override": 7, "max_num_batched_tokens": 48, "max_num_seqs": 3}
 
 
-def tokens(model: str, multiprocess: bool) -> list[list[int]]:
-    """What a new engine generates: greedily, and drawn with a seed."""
+def explained(folder: Path) -> Any:
+    """A recording into this run folder."""
+    return importlib.import_module("tracellm").explain(folder, lang="en")
+
+
+def example() -> str:
+    """What the example prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        ran = runpy.run_path(str(_ROOT / "examples" / "vllm_hello.py"), run_name="__main__")
+    client = ran["llm"].llm_engine.engine_core
+    getattr(client, "_finalizer", int)()  # what ends a later version's engine when its process ends
+    return "".join(f"{line}\n" for line in said.getvalue().splitlines() if line.startswith("Prompt: "))
+
+
+def replaced() -> dict[str, Any]:
+    """What vLLM makes of a model's name that stands for the embedded model."""
+    from vllm import EngineArgs
+
+    config = EngineArgs(model=_NAME, enforce_eager=True).create_engine_config().model_config
+    return {"model": config.model, "tokenizer": config.tokenizer, "name": config.served_model_name}
+
+
+def engine(*, multiprocess: bool = False, **arguments: Any) -> Any:
+    """A new engine with the embedded model."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(multiprocess))
-    import vllm
-    from vllm import LLM, SamplingParams
+    from vllm import LLM
 
-    block_size = 16 if vllm.__version__.startswith("0.11") else 32  # what the CPU's attention of each can do
-    llm = LLM(model=model, dtype="float32", enforce_eager=True, max_model_len=128, block_size=block_size)
-    params = [
-        SamplingParams(temperature=0, max_tokens=8),
-        SamplingParams(temperature=0.8, seed=7, max_tokens=8, logprobs=1, ignore_eos=True),
-        SamplingParams(temperature=0, max_tokens=5),
-    ]
-    outputs = llm.generate(PROMPTS, params, use_tqdm=False)
-    return [list(one.outputs[0].token_ids) for one in outputs]
+    return LLM(model=_TINY, dtype="float32", enforce_eager=True, max_model_len=160, block_size=BLOCK_SIZE, **arguments)
+
+
+def tokens(llm: Any, prompts: list[Any], params: list[dict[str, Any]]) -> list[list[int]]:
+    """What it generates."""
+    from vllm import SamplingParams
+
+    outputs = llm.generate(prompts, [SamplingParams(**one) for one in params], use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def tokens_of_calls(llm: Any) -> list[list[int]]:
+    """What it generates for CALLS, one call after the other."""
+    calls = []
+    for requests in CALLS:
+        prompts = [{"prompt_token_ids": one["prompt_token_ids"]} for one in requests]
+        calls += tokens(llm, prompts, [one["params"] for one in requests])
+    return calls
+
+
+def write_down(schedule: Callable[..., Any], log: list[dict[str, Any]]) -> Callable[..., Any]:
+    """`Scheduler.schedule`, and what it returned, as shared/reference has it of vLLM 0.11.1."""
+
+    def logged(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        output = schedule(scheduler, *args, **kwargs)
+        cached = output.scheduled_cached_reqs
+        new_blocks = {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
+        new_blocks |= {id: blocks for id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True) if blocks}
+        log.append(
+            {
+                "scheduled": dict(output.num_scheduled_tokens),
+                "new": [[new.req_id, new.num_computed_tokens] for new in output.scheduled_new_reqs],
+                "resumed": [
+                    [id, cached.num_computed_tokens[i]]
+                    for i, id in enumerate(cached.req_ids)
+                    if id in cached.resumed_req_ids
+                ],
+                "blocks": {id: list(blocks[0]) for id, blocks in new_blocks.items()},
+                "running": [request.request_id for request in scheduler.running],
+                "waiting": [request.request_id for request in scheduler.waiting],
+                "free_blocks": scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            }
+        )
+        return output
+
+    return logged
+
+
+def scheduled(llm: Any) -> dict[str, Any]:
+    """What it generates for CALLS, and what its scheduler decided in each step."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    log: list[dict[str, Any]] = []
+    schedule = Scheduler.schedule
+    Scheduler.schedule = write_down(schedule, log)
+    try:
+        return {"outputs": tokens_of_calls(llm), "steps": log}
+    finally:
+        Scheduler.schedule = schedule
 
 
 def start_processes_by(method: str) -> None:
@@ -44,18 +165,23 @@ def start_processes_by(method: str) -> None:
 
 def main() -> None:
     """All of it."""
-    import tracellm
-
-    model, folder = sys.argv[1], Path(sys.argv[2])
-    told = {"plain": tokens(model, multiprocess=False)}
-    with tracellm.explain(folder / "in_process"):
-        told["in_process"] = tokens(model, multiprocess=False)
-    with tracellm.explain(folder / "spawn"):
-        told["spawn"] = tokens(model, multiprocess=True)
+    folder = Path(sys.argv[1])
+    importlib.import_module("tracellm.cli.substitutes").substitutes_of(None, [f"{_NAME}=tiny"]).take_effect()
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    told: dict[str, Any] = {}
+    with explained(folder / "in-process"):
+        told["printed"] = example()
+    with explained(folder / "scheduled"):
+        told["scheduled"] = scheduled(engine(**_FEW_BLOCKS))
+    told["replaced"] = replaced()
+    plain = engine(**_FEW_BLOCKS)
+    told["calls"] = tokens_of_calls(plain)
+    told["prompts"] = tokens(plain, PROMPTS, PARAMS)
+    told["texts"] = tokens(plain, TEXTS, [{"temperature": 0, "max_tokens": MAX_TOKENS}] * len(TEXTS))
     start_processes_by("fork")
-    with tracellm.explain(folder / "fork"):
-        told["fork"] = tokens(model, multiprocess=True)
-    (folder / "tokens.json").write_text(json.dumps(told))
+    with explained(folder / "fork"):
+        told["fork"] = tokens(engine(multiprocess=True), PROMPTS, PARAMS)
+    (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,39 +1,41 @@
 """A real vLLM is explained unchanged: every process that it starts joins, and it generates what it generates anyway."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.real_vllm import in_vllm
+from scripts.vllm_runs import printed
+from tests.real_vllm import InOneProcess
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 
-TINY = Path(__file__).parents[2] / "tracellm" / "tiny"
 MODES = ["in_process", "spawn", "fork"]
 
 
 @pytest.fixture(scope="module")
-def explained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folders of attach_work.py."""
-    folder = tmp_path_factory.mktemp("attach")
-    script = Path(__file__).with_name("attach_work.py")
-    done = in_vllm([script, TINY, folder], folder, VLLM_CPU_KVCACHE_SPACE="1", OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr[-3000:]
-    return folder
+def folders(in_one_process: InOneProcess, two_processes: Path) -> dict[str, Path]:
+    """A run folder for each of MODES."""
+    return {
+        "in_process": in_one_process.folder / "scheduled",
+        "spawn": two_processes,
+        "fork": in_one_process.folder / "fork",
+    }
 
 
-def test_the_tokens_are_the_same(explained: Path):
+def test_the_tokens_are_the_same(in_one_process: InOneProcess, two_processes: Path):
     """Greedy and seeded, in process and in several that were spawned or forked: recording changes no token."""
-    told = json.loads((explained / "tokens.json").read_text())
-    assert [len(tokens) for tokens in told["plain"]] == [8, 8, 5]
-    assert told == dict.fromkeys(["plain", *MODES], told["plain"])
+    told = in_one_process.told
+    assert [len(tokens) for tokens in told["prompts"]] == [8, 8, 5]
+    assert told["fork"] == told["prompts"]
+    assert [len(tokens) for tokens in told["calls"][:4]] == [40, 40, 40, 3]
+    assert told["scheduled"]["outputs"] == told["calls"]
+    assert told["printed"] == printed(two_processes) != ""
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_process_joins(explained: Path, mode: str):
+def test_every_process_joins(folders: dict[str, Path], mode: str):
     """Each has a file, and nothing went wrong in any; what they did is one tree, below the script."""
-    run = RunFolder.open(explained / mode)
+    run = RunFolder.open(folders[mode])
     assert run.problems == []
     probes = run.manifest["probes"]
     assert (probes["problems"], probes["missing"]) == ([], [])
@@ -48,9 +50,9 @@ def test_every_process_joins(explained: Path, mode: str):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_was_going_on_when_a_process_joined_is_there(explained: Path, mode: str):
+def test_what_was_going_on_when_a_process_joined_is_there(folders: dict[str, Path], mode: str):
     """A process joins before its work begins: from the loop that it is started for, down to the engine's making."""
-    spans = RunFolder.open(explained / mode).trace.spans
+    spans = RunFolder.open(folders[mode]).trace.spans
     made = {span.method for span in spans if span.attributes[names.LIFELINE].startswith("EngineCore")}
     assert {"make_client", "__init__"} <= made
     if mode == "spawn":

@@ -1,41 +1,21 @@
 """What a recording tells of a real vLLM's steps is what its scheduler decided and its sampler drew.
 
 One run of a real vLLM (tests/real_vllm.py), explained, in which prompts share a prefix, are computed in chunks, wait
-for a place and for blocks, and are preempted; core_work.py writes down beside it what `Scheduler.schedule` returned.
+for a place and for blocks, and are preempted; attach_work.py writes down beside it what `Scheduler.schedule` returned.
 """
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.real_vllm import in_vllm
+from tests.real_vllm import InOneProcess
+from tests.vllm.attach_work import BLOCK_SIZE
 from tracellm.report.steps import steps_table
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import Step, steps
-
-TINY = Path(__file__).parents[2] / "tracellm" / "tiny"
-WORK = Path(__file__).with_name("core_work.py")
-BLOCK_SIZE = 32
-SHARED = list(range(100, 165))  # two blocks and a token
-GREEDY = {"temperature": 0, "max_tokens": 40, "ignore_eos": True}
-CALLS = [
-    [
-        {"prompt_token_ids": [*SHARED, *range(200, 210)], "params": GREEDY},
-        {"prompt_token_ids": list(range(300, 330)), "params": GREEDY},
-        {"prompt_token_ids": list(range(400, 425)), "params": GREEDY},
-        {"prompt_token_ids": list(range(500, 520)), "params": {**GREEDY, "max_tokens": 3}},
-    ],
-    [
-        {"prompt_token_ids": [*SHARED, 7, 8, 9], "params": {**GREEDY, "max_tokens": 4}},
-        {"prompt_token_ids": [5, 6, 7], "params": {"temperature": 0.7, "top_k": 4, "seed": 3, "max_tokens": 6}},
-        {"prompt_token_ids": [5, 6, 7, 8], "params": {"temperature": 1.5, "top_p": 0.6, "seed": 4, "max_tokens": 6}},
-    ],
-]
 
 
 @dataclass(frozen=True)
@@ -58,26 +38,10 @@ class Explained:
 
 
 @pytest.fixture(scope="module")
-def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+def explained(in_one_process: InOneProcess) -> Explained:
     """One explained run, in process."""
-    folder = tmp_path_factory.mktemp("core")
-    asked = {
-        "llm": {
-            "model": str(TINY),
-            "max_model_len": 160,
-            "block_size": BLOCK_SIZE,
-            "num_gpu_blocks_override": 7,
-            "max_num_batched_tokens": 48,
-            "max_num_seqs": 3,
-        },
-        "calls": CALLS,
-        "result": str(folder / "decided.json"),
-    }
-    arguments = ["-m", "tracellm", "run", "--explain", "--quiet", "--out", "run", str(WORK), json.dumps(asked)]
-    done = in_vllm(arguments, cwd=folder, VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads((folder / "decided.json").read_text())
-    return Explained(RunFolder.open(folder / "run"), told["steps"], told["outputs"])
+    told = in_one_process.told["scheduled"]
+    return Explained(RunFolder.open(in_one_process.folder / "scheduled"), told["steps"], told["outputs"])
 
 
 def test_steps_are_what_the_scheduler_decided(explained: Explained):
