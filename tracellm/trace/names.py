@@ -387,6 +387,11 @@ LAUNCH_REASON = _define(
     "of paged attention, why v1: short_context (nothing to split), enough_programs (the GPU is busy as it is); why v2: "
     "few_programs",
 )
+LAUNCH_COMPILED = _define(
+    "tracellm.launch.compiled",
+    "bool",
+    "true when the launch compiled its kernel first, and where there are several block sizes, tried which are fastest",
+)
 LAUNCH_NUMBER = _define(
     "tracellm.launch.number", "int", "on a GPU: the launch's number, by which tracellm.gpu.launches knows it"
 )

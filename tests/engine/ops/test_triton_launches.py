@@ -8,6 +8,7 @@ import torch
 from tests.engine.ops.attention_batch import Batch
 from tests.probes.tracing import record
 from tracellm.engine.ops.triton import TritonOps, attention_plan
+from tracellm.engine.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
 from tracellm.probes.catalog import launches
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -89,10 +90,26 @@ def test_the_time_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert launches.gpu_times() == (all_numbers[2:], [9_000_000])
 
 
+def test_compiling_is_not_the_gpus_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that compiled its kernel, or tried its block sizes, says so, and has no time; the next one has."""
+    monkeypatch.setattr(launches, "_waiting", type(launches._waiting)())
+    monkeypatch.setattr(launches, "_new_event", lambda args: Event(0))
+    counts = iter([0, 3, 3, 3])  # before and behind the first launch, before and behind the second
+    asked = {paged_attention_v1_kernel: counts.__next__}
+    monkeypatch.setattr(launches, "_times_compiled", lambda kernel: asked.get(kernel, int)())
+    batch = Batch([(1, 9)], heads=(1, 1), block_size=4)
+    ((first,), (second,)) = (recorded(batch, tmp_path / name) for name in ("first", "second"))
+    assert first.attributes[names.LAUNCH_COMPILED]
+    assert names.LAUNCH_NUMBER not in first.attributes
+    assert names.LAUNCH_COMPILED not in second.attributes
+    assert second.attributes[names.LAUNCH_NUMBER] == launches.gpu_times()[0][-1]
+
+
 def test_times_are_those_of_a_gpu(device: str, tmp_path: Path) -> None:
-    """Once a GPU is done, every launch there has a time greater than zero; on the CPU there is none to be told."""
-    spans = recorded(Batch([(1, 20), (7, 18)], heads=(2, 1), block_size=16, device=device), tmp_path)
-    numbers = [span.attributes.get(names.LAUNCH_NUMBER) for span in spans]
+    """Once a GPU is done, each launch of a compiled kernel has a time greater than zero; on the CPU none has."""
+    batch = Batch([(1, 20), (7, 18)], heads=(2, 1), block_size=16, device=device)
+    recorded(batch, tmp_path / "compiled")
+    numbers = [span.attributes.get(names.LAUNCH_NUMBER) for span in recorded(batch, tmp_path / "timed")]
     if device == "cpu":
         assert (numbers, launches.gpu_times()) == ([None, None], ([], []))
         return

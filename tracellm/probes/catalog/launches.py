@@ -2,8 +2,9 @@
 
 A launch only asks the GPU for work, so the time of its call is that of asking. How long the GPU took is known later:
 two CUDA events stand before and behind the kernel in the GPU's queue, and when the step's tokens have come (runner.py)
-all pairs that have come to pass are asked for the time between. So the probe never waits for the GPU. Launches that are
-being captured into a CUDA graph do not run, and have no such time.
+all pairs that have come to pass are asked for the time between. So the probe never waits for the GPU. Two kinds of
+launches have no such time: those that are being captured into a CUDA graph do not run, and while a launch compiles its
+kernel, and tries its block sizes, the GPU does other things between the two events.
 """
 
 import threading
@@ -33,7 +34,17 @@ _here = threading.local()
 
 def _before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Put an event into the GPU's queue before the kernel."""
-    _here.event = _new_event(args)
+    _here.compiled, _here.event = _times_compiled(args[0]), _new_event(args)
+
+
+def _times_compiled(kernel: Any) -> int:
+    """How often the kernel was compiled: for each kind of its arguments, and each configuration that was tried."""
+    return sum(len(of_device[0]) for of_device in getattr(_jitted(kernel), "device_caches", {}).values())
+
+
+def _jitted(kernel: Any) -> Any:
+    """The kernel without the tuner around it."""
+    return kernel.fn if hasattr(kernel, "base_fn") else kernel
 
 
 def _new_event(args: tuple[Any, ...]) -> Any:
@@ -62,11 +73,11 @@ def gpu_times() -> tuple[list[int], list[int]]:
 
 def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """What is told of a launch; `launch(kernel, grid, *args, work=..., **constants)`."""
-    number, before = None, getattr(_here, "event", None)
-    if before is not None:
+    kernel, grid, *given = args
+    number, before, compiled = None, _here.event, _times_compiled(kernel) > _here.compiled
+    if before is not None and not compiled:
         number = _next_launch()
         _waiting.append((number, before, _new_event(args)))
-    kernel, grid, *given = args
     constants = {name: value for name, value in kwargs.items() if name != "work"}
     best = getattr(kernel, "best_config", None)
     if best is not None:
@@ -81,6 +92,7 @@ def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         "blocks": None if work.blocks_read is None else _blocks(work),
         "reason": work.reason,
         "number": number,
+        "compiled": compiled or None,
     }
 
 
@@ -115,6 +127,7 @@ def _attributes(facts: Any) -> Mapping[str, Any]:
         names.LAUNCH_FLOPS: flops,
         names.LAUNCH_BLOCKS: facts["blocks"],
         names.LAUNCH_REASON: facts["reason"],
+        names.LAUNCH_COMPILED: facts["compiled"],
         names.LAUNCH_NUMBER: facts["number"],
     }
     return {name: value for name, value in told.items() if value is not None}

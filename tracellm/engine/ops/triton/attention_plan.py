@@ -126,7 +126,10 @@ def _plan(metadata: AttentionMetadata, key_heads: int, window: int | None, per_t
             table.append((sequence, start))
     partitions, reason = _partitions(decodes, key_heads)
     device = metadata.block_table.device
-    numbers = _to_device([reads.sequence for reads in decodes], device)
+    if tiles:
+        numbers = _to_device([reads.sequence for reads in decodes], device)
+    else:  # all of them
+        numbers = torch.arange(len(decodes), dtype=torch.int32, device=device)
     return AttentionPlan(decodes, tiles, numbers, _to_device(table, device), per_tile, PARTITION, partitions, reason)
 
 
