@@ -1,0 +1,88 @@
+"""Compiles every kernel for a GPU, on a machine without one; says for each how many bytes its machine code has.
+
+`python -m tests.engine.ops.compile_kernels` calls each operation once, as a layer of a small model would, in bfloat16
+on the CPU; where a kernel would be launched, it is compiled for an H100 with the first configuration that is tried.
+"""
+
+import os
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from tests.engine.ops.attention_batch import Batch
+from tracellm.engine.ops.triton import TritonOps, attention_plan
+
+H100 = GPUTarget("cuda", 90, 32)
+
+_POINTERS = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+
+
+def kind(value: object) -> str:
+    """A run-time argument's type as Triton writes it."""
+    if isinstance(value, torch.Tensor):
+        return _POINTERS[value.dtype]
+    return "fp32" if isinstance(value, float) else "i32"
+
+
+def compile_it(kernel: JITFunction, args: tuple[Any, ...], constants: dict[str, Any], options: dict[str, Any]) -> None:
+    """What a launch does before it starts the programs."""
+    named = dict(zip(kernel.arg_names, args, strict=False)) | constants
+    is_constant = {param.name: param.is_constexpr for param in kernel.params}
+    source = ASTSource(
+        kernel,
+        {name: "constexpr" if is_constant[name] else kind(value) for name, value in named.items()},
+        {(kernel.arg_names.index(name),): value for name, value in named.items() if is_constant[name]},
+    )
+    code = triton.compile(source, target=H100, options=options).asm["cubin"]
+    print(kernel.__name__, len(code))  # noqa: T201  (the test reads it)
+
+
+def run_tuned(self: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) -> None:
+    """In place of `Autotuner.run`."""
+    config = self.configs[0]
+    compile_it(
+        self.fn, args, constants | config.kwargs, {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    )
+
+
+def run_plain(self: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) -> None:
+    """In place of `JITFunction.run`."""
+    compile_it(self, args, constants, {})
+
+
+def main() -> None:
+    """Call each operation."""
+    Autotuner.run, JITFunction.run = run_tuned, run_plain
+    ops = TritonOps()
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.ones(shape, dtype=torch.bfloat16)
+
+    x, weight = numbers(3, 48), numbers(48)
+    ops.gemma_rms_norm(x, weight, 1e-6)
+    ops.fused_add_rms_norm(x, x, weight, 1e-6)
+    ops.gelu_tanh_and_mul(x)
+    ops.rotary_embedding(torch.arange(3), numbers(3, 2, 16), numbers(3, 1, 16), numbers(8, 16))
+    ops.apply_top_k_top_p(torch.ones(2, 100), torch.tensor([1, 2]), torch.tensor([0.5, 0.5]))
+    batch = Batch([(1, 40), (3, 9)], heads=(4, 2), block_size=16, window=33, cap=50.0, dtype=torch.bfloat16)
+    batch.attend(ops)
+    attention_plan.PARTITION = 16  # so that a short context is split
+    batch.metadata.plans.clear()
+    batch.attend(ops)
+
+
+if __name__ == "__main__":
+    main()

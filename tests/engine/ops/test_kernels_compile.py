@@ -1,0 +1,33 @@
+"""Every kernel is one that a GPU can run, which the interpreter, for which kernels are Python, does not show."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tracellm.engine.ops
+
+ROOT = Path(__file__).parents[3]
+KERNELS = Path(tracellm.engine.ops.__file__).parent / "triton"
+
+
+def test_every_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
+    """Triton's compiler, which needs no GPU, makes machine code of each kernel that is defined."""
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.ops.compile_kernels"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    sizes = dict(line.split() for line in done.stdout.splitlines())
+    defined = {
+        name for file in KERNELS.glob("*.py") for name in re.findall(r"^def (\w+_kernel)\(", file.read_text(), re.M)
+    }
+    assert sizes.keys() == defined
+    assert all(int(size) > 1000 for size in sizes.values())
