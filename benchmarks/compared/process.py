@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,7 +41,11 @@ class EngineProcess:
                 text=True,
                 env=environment(Path(python), threads),
             )
-        self.about = self._ask(settings)
+        try:
+            self.about = self._ask(settings)
+        except BaseException:
+            self.close()
+            raise
 
     def turn(self, way: str, workload: Workload) -> dict[str, Any]:
         """Generate: `seconds` and `cpu_seconds`, and the `token_ids` of each request.
@@ -75,9 +80,12 @@ class EngineProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """End the process, which ends when nobody can ask it any more; wait until it has."""
+        with suppress(BrokenPipeError):  # it has ended by itself
+            self._process.communicate()
 
 
 def environment(python: Path, threads: int) -> dict[str, str]:

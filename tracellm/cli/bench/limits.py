@@ -106,6 +106,7 @@ def work_of(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: in
     while waiting or running:
         keys = sum(context for context, _ in running)  # read, once each
         tokens, pairs, samples = len(running), keys, len(running)
+        running = [[context + 1, left] for context, left in running]
         while waiting and len(running) < at_once:
             context, length = waiting.popleft()
             running.append([context, length])
@@ -114,7 +115,7 @@ def work_of(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: in
         step_flops = tokens * cost.layer_flops + samples * cost.head_flops + pairs * cost.attention_flops
         steps, num_bytes, flops = steps + 1, num_bytes + step_bytes, flops + step_flops
         seconds += ceilings.seconds(step_bytes, step_flops)
-        running = [[context + 1, left - 1] for context, left in running if left > 1]
+        running = [[context, left - 1] for context, left in running if left > 1]
     return Work(steps, num_bytes, flops, seconds)
 
 

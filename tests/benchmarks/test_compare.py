@@ -1,0 +1,215 @@
+"""benchmarks/compare.py: engines in their processes, outputs that agree, and the tables on the page."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.compare import PAGES
+from benchmarks.compared import process, protocol, rounds
+from benchmarks.compared.agreement import compare_outputs
+from benchmarks.compared.process import EngineFailed, EngineProcess, environment
+from benchmarks.compared.protocol import Engine
+from benchmarks.compared.rounds import WAYS, Plan, measure
+from benchmarks.compared.shapes import SHAPES, Shape
+from benchmarks.compared.tables import HEADS, NOT_MEASURED, TITLES, comparison
+from benchmarks.compared.tracellm_engine import Tracellm
+from benchmarks.compared.transformers_engine import Transformers
+from tracellm.cli.bench import machine
+from tracellm.cli.bench.workload import Lengths, Workload
+
+ROOT = Path(__file__).parents[2]
+TINY = Shape(("tiny", "tiny"), None, 3, Lengths(3, 9), Lengths(2, 4), decode_inputs=4, decode_outputs=4)
+SILENT: Any = lambda message: None  # noqa: E731
+
+
+class Beside:
+    """An engine in this process, which has imported already what a process of its own would take long to import."""
+
+    def __init__(self, module: str, python: str, settings: dict[str, Any], threads: int, log: Path) -> None:
+        made = {"tracellm_engine": Tracellm, "transformers_engine": Transformers}
+        self._engine: Engine = made[module](settings)
+        self.about = self._engine.about()
+        self.gaps = self._engine.gaps
+
+    def turn(self, way: str, workload: Workload) -> dict[str, Any]:
+        """See `EngineProcess.turn`."""
+        return protocol._turn(self._engine, way, workload.prompts, workload.lengths)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A short comparison of this engine with transformers, on the model inside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "_BYTES", 1 << 16)
+        patch.setattr(machine, "_SIDES", (16,))
+        patch.setattr(torch, "set_num_threads", lambda count: None)
+        patch.setattr(rounds, "EngineProcess", Beside)
+        ways = [way for way in WAYS if way != "vllm"]
+        pythons = dict.fromkeys(WAYS.values(), sys.executable)
+        plan = Plan(ways, "float32", 1, 1, pythons, tmp_path_factory.mktemp("compare"), tell=SILENT)
+        return measure("toy", TINY, plan)
+
+
+def test_all_ways_generate_the_same(figures: dict[str, Any]) -> None:
+    """In float32 the engine, recorded or not, and both ways of transformers agree to the last token of each request."""
+    for way in figures["ways"].values():
+        assert way["float32"] == {"requests": 3, "same": 3, "first": None, "gap": None}
+        assert len(way["seconds"]) == 1
+        assert way["whole"]["median"] > 0
+        assert way["of_limit"] > 0
+    assert list(figures["about"]) == ["tracellm_engine", "transformers_engine"]
+
+
+@pytest.mark.parametrize("lang", PAGES)
+def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str) -> None:
+    """Each model has its place on the page, whose table has the rows and columns that the command writes now."""
+    ways = dict.fromkeys(WAYS, figures["ways"]["tracellm"]) | figures["ways"]
+    for way in ways.values():
+        way["bfloat16"] = {"requests": 3, "same": 2, "first": 4, "gap": 0.02}
+    page = PAGES[lang].read_text(encoding="utf-8")
+    column = list(PAGES).index(lang)
+    for name, shape in SHAPES.items():
+        shown = re.search(rf"<!-- made: compare-{re.escape(name)} -->\n(.*?)<!-- end -->", page, re.DOTALL)
+        assert shown is not None, name
+        if shown[1] == NOT_MEASURED[lang]:
+            continue
+        (dtype,) = re.findall(r"\b(bfloat16|float32)[,，]", shown[1])
+        made = comparison({**figures, "ways": ways, "shape": name, "dtype": dtype}, lang, "x", "y")
+        assert _cells(made) == _cells(shown[1])
+        assert shape.title[column] in shown[1]
+    told = comparison({**figures, "ways": ways, "dtype": "bfloat16"}, lang, "COMMAND", "MACHINE")
+    assert [row[0] for row in _cells(told)] == [HEADS[0][column], "---", *(title[column] for title in TITLES.values())]
+    assert "2 / 3" in told
+    assert "COMMAND" in told
+    assert "0.02" in told
+
+
+def _cells(table: str) -> list[list[str]]:
+    """The first cell of every row; of the head all."""
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
+    return [rows[0], *([row[0]] for row in rows[1:])]
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("0.5B", 494_032_768), ("1.5B", 1_543_714_304)])
+def test_shapes_are_those_of_qwen(name: str, parameters: int) -> None:
+    """The random models have as many parameters as Qwen2.5's of that name."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        config = SHAPES[name].config
+        assert config is not None
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **config))
+    assert sum(one.numel() for one in model.parameters()) == parameters
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(0, 5)), min_size=1))
+def test_where_outputs_part(cases: list[tuple[list[int], int]]) -> None:
+    """For each request that differs it is told after how many equal tokens, and which two tokens stand there."""
+    outputs = [ids for ids, _ in cases]
+    others = [[*ids[:place], *(token + 1 for token in ids[place:])] for ids, place in cases]
+    told = compare_outputs(outputs, others)
+    assert told.same == sum(place >= len(ids) for ids, place in cases)
+    for part in told.differences:
+        ids, place = cases[part.request]
+        assert (part.position, part.one, part.other) == (place, ids[place], ids[place] + 1)
+    assert told.first == min((part.position for part in told.differences), default=None)
+
+
+ENGINE = """
+import sys
+sys.path.insert(0, {root!r})
+from benchmarks.compared.protocol import Engine, answer
+
+class Counting(Engine):
+    def __init__(self, settings):
+        print("loading", settings["model"])
+        if settings["model"] == "none":
+            raise ValueError("no such model")
+    def about(self):
+        return {{"counting": "1"}}
+    def generate(self, way, prompts, lengths):
+        if way == "short":
+            return [[] for _ in prompts]
+        if way == "die":
+            print("dying", file=sys.stderr)
+            sys.stderr.flush()
+            import os
+            os._exit(3)
+        return [[prompt[-1] + 1 + i for i in range(length)] for prompt, length in zip(prompts, lengths)]
+
+answer(Counting)
+"""
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an engine of a few lines, in place of the package's."""
+    (tmp_path / "counting.py").write_text(ENGINE.format(root=str(ROOT)))
+    monkeypatch.setattr(process, "_HERE", tmp_path)
+    return tmp_path
+
+
+def test_an_engine_is_asked(engines: Path) -> None:
+    """An engine says what it is, generates, and takes the time itself; what it prints is not taken for an answer."""
+    with EngineProcess("counting", sys.executable, {"model": "some"}, 1, engines / "log") as engine:
+        assert engine.about == {"counting": "1"}
+        told = engine.turn("", Workload([[1, 2], [7]], [2, 3]))
+        assert told["token_ids"] == [[3, 4], [8, 9, 10]]
+        assert told["seconds"] >= 0
+        with pytest.raises(EngineFailed, match=r"asked for \[1\] tokens, got \[0\]"):
+            engine.turn("short", Workload([[1]], [1]))
+        with pytest.raises(EngineFailed, match="dying"):
+            engine.turn("die", Workload([[1]], [1]))
+    assert (engines / "log").read_text().startswith("loading some")
+
+
+def test_an_engine_that_cannot_be_made(engines: Path) -> None:
+    """Why there is no engine is what its process says."""
+    with pytest.raises(EngineFailed, match="no such model"):
+        EngineProcess("counting", sys.executable, {"model": "none"}, 1, engines / "log")
+
+
+def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So many threads, and nothing of what this process has set for its own engine."""
+    monkeypatch.setenv("TRACELLM_OPS", "torch")
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libiomp5.so").touch()
+    given = environment(tmp_path / "bin" / "python", 3)
+    assert given["OMP_NUM_THREADS"] == "3"
+    assert given["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
+    assert not {"TRACELLM_OPS", "VLLM_CPU_OMP_THREADS_BIND"} & set(given)
+
+
+def test_documentation_wants_all(tmp_path: Path) -> None:
+    """Tables for the documentation come from five rounds of all engines, so nothing less is written there."""
+    for wrong in (["--repeats", "2"], ["--ways", "tracellm"], ["--requests", "2"]):
+        done = subprocess.run(
+            [sys.executable, "benchmarks/compare.py", "--write", "--vllm", sys.executable, *wrong],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2
+        assert "the documentation wants" in done.stderr
+
+
+def test_figures_can_be_kept(figures: dict[str, Any]) -> None:
+    """All figures are plain data, for --json."""
+    assert json.loads(json.dumps(figures)) == figures
+    assert rounds.REFERENCE in figures["ways"]

@@ -1,0 +1,116 @@
+"""`tracellm bench`: what it measures, with the real engine and its small model, and what it says of mistakes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+from tracellm.cli.bench import kernel_cases, kernels, machine
+from tracellm.cli.bench.throughput import interleaved
+
+SMALL = [
+    "--num-prompts",
+    "3",
+    "--input-len",
+    "4-9",
+    "--output-len",
+    "2-3",
+    "--dtype",
+    "float32",
+    "--max-model-len",
+    "32",
+]
+
+
+@pytest.fixture(autouse=True)
+def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is measured with little, and each kernel is called once for each copy of its tensors."""
+    monkeypatch.setattr(machine, "_BYTES", 1 << 16)
+    monkeypatch.setattr(machine, "_SIDES", (16,))
+    monkeypatch.setattr(kernel_cases, "_COLD_BYTES", 1)
+    monkeypatch.setattr(kernels, "_TURN_SECONDS", 0.0)
+
+
+def test_throughput_bare_and_recorded(command: Command) -> None:
+    """Both ways are measured in every round, and each has its speed and its share of the limit."""
+    said = command("bench", "throughput", *SMALL, "--repeats", "2", "--explain", "--json")
+    told = json.loads(said.out)
+    assert said.status == 0
+    assert list(told["ways"]) == ["bare", "kernel"]
+    assert told["requests"] == 3
+    assert told["ops"]["name"] in ("cpu", "torch", "triton")
+    for way in told["ways"].values():
+        assert len(way["seconds"]) == 2
+        spread = way["tokens_per_second"]
+        assert 0 < spread["low"] <= spread["median"] <= spread["high"]
+        assert way["of_limit"] > 0
+
+
+@pytest.mark.parametrize(("lang", "heads"), [("en", "decoding, tokens/s"), ("zh", "解码 token/s")])
+def test_throughput_for_people(command: Command, lang: str, heads: str) -> None:
+    """The machine, its limits, and which operations were chosen and why come first; then the table."""
+    said = command("bench", "throughput", *SMALL, "--repeats", "1", "--lang", lang, "--attention-backend", "torch")
+    lines = said.out.splitlines()
+    assert "GB/s" in lines[1]
+    assert "GFLOP/s" in lines[1]
+    assert "torch" in lines[2]
+    assert "attention_backend" in lines[2]
+    assert heads in lines[5]
+    assert len(lines) == 7
+
+
+def test_latency(command: Command) -> None:
+    """Every token of every request has been waited for: the first, those between, and the whole of each round."""
+    said = command("bench", "latency", *SMALL, "--output-len", "3", "--repeats", "2", "--json")
+    told = json.loads(said.out)["seconds"]
+    assert list(told) == ["first", "between", "whole"]
+    assert told["first"]["50"] <= told["whole"]["99"]
+    shown = command("bench", "latency", *SMALL, "--output-len", "1", "--repeats", "1").out
+    assert "until the first token" in shown
+    assert "from one to the next" not in shown  # there is no second token
+
+
+def test_kernels(command: Command) -> None:
+    """Each operation is there once for each number of tokens and implementation; prefill only for several tokens."""
+    arguments = ["--tokens", "1,3", "--context", "20", "--repeats", "1", "--ops", "torch", "--ops", "cpu"]
+    said = command("bench", "kernels", *arguments, "--dtype", "float32", "--json")
+    rows = json.loads(said.out)["rows"]
+    found = [(row["case"], row["tokens"], row["ops"]) for row in rows]
+    assert len(found) == len(set(found))
+    assert {row["ops"] for row in rows} == {"torch", "cpu"}
+    operations = {name for name, tokens, _ in found if tokens == 1}
+    assert operations >= {"rms_norm", "rotary_embedding", "reshape_and_cache", "linear lm_head", "attention decode"}
+    assert {name for name, tokens, _ in found if tokens == 3} - operations == {"attention prefill"}
+    assert all(row["gigabytes_per_second"] > 0 for row in rows)
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "a length": (["throughput", "--input-len", "many"], "--input-len takes a number of tokens, or a range"),
+    "a range from high to low": (["latency", "--output-len", "9-2"], "--output-len takes a number of tokens"),
+    "more than the model takes": (
+        ["throughput", "--input-len", "30", "--output-len", "8", "--max-model-len", "32"],
+        "38 tokens together, but the model takes 32",
+    ),
+    "what the engine refuses": (["throughput", "--dtype", "float8"], "--dtype must be one of"),
+    "no implementation": (["kernels", "--ops", "fast"], "--ops must be one of torch, cpu, triton"),
+    "a number of tokens": (["kernels", "--tokens", "1,x"], "--tokens takes numbers with commas between"),
+    "a detail of nothing": (["throughput", "--detail", "step"], "--detail says how to explain a run"),
+    "an address": (["serve", "--base-url", "localhost:8000"], "--base-url takes an address such as"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(command: Command, arguments: list[str], message: str) -> None:
+    """A mistake is told in one line, with the option that it is about."""
+    said = command("bench", *arguments)
+    assert said.status == 2
+    assert said.out == ""
+    assert message in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_ways_take_turns() -> None:
+    """Each round has every way once, and begins with the next one."""
+    turns: Any = interleaved(["a", "b", "c"], 3)
+    assert turns == [*"abc", *"bca", *"cab"]
