@@ -75,8 +75,8 @@ def record_hidden_states(executor: Executor) -> list[torch.Tensor]:
     runner = runner_of(executor)
     forward, recorded = runner._model_forward, []
 
-    def model_forward(input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        recorded.append(forward(input_ids, positions))
+    def model_forward(input_ids: torch.Tensor, positions: torch.Tensor, graph_size: int | None = None) -> torch.Tensor:
+        recorded.append(forward(input_ids, positions, graph_size))
         return recorded[-1]
 
     runner._model_forward = model_forward

@@ -187,7 +187,7 @@ def test_slot_mapping_is_the_definition(block_size: int, lengths: list[int], see
     assert slots.dtype == torch.int64
     assert slots.tolist() == [owned[row][p // block_size] * block_size + p % block_size for row, p in pairs]
     assert len(set(slots.tolist())) == len(pairs)
-    device_table = table.commit_block_table(len(lengths))
+    device_table = table.commit_block_table(len(lengths), len(lengths))
     assert device_table.shape == (len(lengths), max(map(len, owned)))
     for row, blocks in enumerate(owned):
         assert device_table[row, : len(blocks)].tolist() == blocks

@@ -54,15 +54,23 @@ class BlockTable:
         self.block_table.np[target, :num_blocks] = self.block_table.np[source, :num_blocks]
         self.num_blocks_per_row[target] = num_blocks
 
+    def pad(self, num_reqs: int, size: int) -> None:
+        """Rows num_reqs .. size - 1 stand for requests of one token, in the null block."""
+        self.block_table.np[num_reqs:size, 0] = 0
+        self.slot_mapping.np[num_reqs:size] = 0
+
     def compute_slot_mapping(self, rows: np.ndarray, positions: np.ndarray) -> None:
         """Work out the slots of T tokens, token t being at positions[t] of the request in rows[t]."""
         blocks = self.block_table.np[rows, positions // self.block_size].astype(np.int64)
         self.slot_mapping.np[: len(rows)] = blocks * self.block_size + positions % self.block_size
 
-    def commit_block_table(self, num_reqs: int) -> Tensor:
-        """Send the first rows to the device; int32 [num_reqs, most blocks that any of them owns]."""
-        width = int(self.num_blocks_per_row[:num_reqs].max())
-        return self.block_table.copy_to_gpu(num_reqs)[:, :width]
+    def commit_block_table(self, num_reqs: int, padded: int) -> Tensor:
+        """Send `padded` rows to the device; the first, int32 [num_reqs, most blocks that any of them owns].
+
+        Before there are requests, when a CUDA graph is captured, the rows in their full width.
+        """
+        width = int(self.num_blocks_per_row[:num_reqs].max()) or self.block_table.np.shape[1]
+        return self.block_table.copy_to_gpu(padded)[:num_reqs, :width]
 
     def commit_slot_mapping(self, num_tokens: int) -> Tensor:
         """Send the slots of the step's tokens to the device; int64 [num_tokens]."""
@@ -106,6 +114,11 @@ class MultiGroupBlockTable:
         """The request in row `source` is in row `target` from now on."""
         for table in self.block_tables:
             table.move_row(source, target)
+
+    def pad(self, num_reqs: int, size: int) -> None:
+        """Rows num_reqs .. size - 1 stand for requests of one token, in the null block."""
+        for table in self.block_tables:
+            table.pad(num_reqs, size)
 
     def compute_slot_mapping(self, rows: np.ndarray, positions: np.ndarray) -> None:
         """Work out the slots of T tokens, token t being at positions[t] of the request in rows[t]."""

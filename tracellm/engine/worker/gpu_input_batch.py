@@ -15,7 +15,8 @@ from torch import Tensor
 
 from tracellm.engine.sample.logits_processor import BatchUpdate, LogitsProcessors
 from tracellm.engine.sample.metadata import SamplingMetadata
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sampling_params import SamplingParams, SamplingType
+from tracellm.engine.sched.output import NewRequestData
 from tracellm.engine.worker.block_table import MultiGroupBlockTable
 
 __all__ = ["CachedRequestState", "InputBatch"]
@@ -35,6 +36,21 @@ class CachedRequestState:
     num_computed_tokens: int
     """Tokens whose keys and values are in the KV cache."""
     output_token_ids: list[int] = field(default_factory=list)
+
+    @classmethod
+    def from_new_request(cls, new: NewRequestData, device: torch.device) -> "CachedRequestState":
+        """What the scheduler says of a request when it is first scheduled; its generator is on the device."""
+        params, generator = new.sampling_params, None
+        if params.seed is not None and params.sampling_type == SamplingType.RANDOM_SEED:
+            generator = torch.Generator(device).manual_seed(params.seed)
+        return cls(
+            req_id=new.req_id,
+            prompt_token_ids=new.prompt_token_ids,
+            sampling_params=params,
+            generator=generator,
+            block_ids=tuple(list(blocks) for blocks in new.block_ids),
+            num_computed_tokens=new.num_computed_tokens,
+        )
 
     @property
     def num_tokens(self) -> int:

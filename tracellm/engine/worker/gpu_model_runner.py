@@ -6,11 +6,11 @@ the logits for `sample_tokens`: `_sample` -> `_bookkeeping_sync`. Between the tw
 scheduler finds out which tokens the grammars allow.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. The older documents call it ModelRunner. Left out: multimodal
-inputs, speculative tokens, parallelism, CUDA graphs, warm-up.
+inputs, speculative tokens, parallelism, warm-up.
 """
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,46 +30,18 @@ from tracellm.engine.model_runner_output import (
 )
 from tracellm.engine.models.utils import CausalLM
 from tracellm.engine.ops import AttentionMetadata, make_ops, using_ops
+from tracellm.engine.sample.forbidden import why_no_token
 from tracellm.engine.sample.sampler import Sampler
-from tracellm.engine.sampling_params import SamplingType
 from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.structured_output.utils import apply_grammar_bitmask
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
+from tracellm.engine.worker.cudagraphs import CudaGraphs, get_capture_sizes, why_eager
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tracellm.engine.worker.memory import making_step_inputs
 from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
+from tracellm.engine.worker.step_inputs import ExecuteModelState, PreparedInputs
 
-__all__ = ["GPUModelRunner", "PreparedInputs"]
-
-
-@dataclass
-class PreparedInputs:
-    """A step's inputs: T tokens of R requests, one request after the other in the order of the batch's rows."""
-
-    input_ids: Tensor
-    """int32 [T]."""
-    positions: Tensor
-    """int64 [T]: each token's place in its request, from 0."""
-    num_scheduled_tokens: np.ndarray
-    """int32 [R]."""
-    sampling_rows: list[int]
-    """The rows that get a new token: those whose tokens are all computed after this step."""
-    logits_indices: Tensor
-    """int64 [R]: the last token of each row, among the T."""
-
-
-class ExecuteModelState(NamedTuple):
-    """What `execute_model` leaves for `sample_tokens`."""
-
-    inputs: PreparedInputs
-    logits: Tensor
-    """[R, vocabulary], in the model's dtype."""
-    hidden_states: Tensor
-    """[T, hidden]."""
-
-
-_FORBIDDING = ("allowed_token_ids", "bad_words", "logit_bias", "min_tokens", "structured_outputs")
-"""Sampling parameters that can forbid tokens."""
+__all__ = ["GPUModelRunner"]
 
 
 class GPUModelRunner:
@@ -98,6 +70,10 @@ class GPUModelRunner:
         self.kv_caches: list[Tensor] = []
         self.kv_cache_groups: list[KVCacheGroupSpec] = []
         self.execute_model_state: ExecuteModelState | None = None
+        self.cudagraphs: CudaGraphs | None = None
+        """Of decode steps, once `capture_model` has run."""
+        self.eager_reason = why_eager(vllm_config)
+        """Why it makes none; None: it does."""
         self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
         """Of the requests that asked for them and whose prompt is not complete."""
 
@@ -161,6 +137,30 @@ class GPUModelRunner:
                 kv_cache.zero_()
 
     @torch.inference_mode()
+    def capture_model(self) -> None:
+        """Capture CUDA graphs of decode steps, in the KV cache that is there now, if this engine has any.
+
+        Their memory comes out of what `gpu_memory_utilization` leaves, as in vLLM 0.11.1.
+        """
+        if self.eager_reason is None:
+            self.cudagraphs = CudaGraphs(get_capture_sizes(min(self.max_num_reqs, self.max_num_tokens)))
+            self.cudagraphs.capture(self._make_decode_forward)
+
+    def _make_decode_forward(self, size: int) -> Callable[[], Tensor]:
+        """A forward pass over the buffers, of `size` requests that decode; its launches suit contexts of any length."""
+        self._pad(0, size)
+        input_ids, positions = self.input_ids.copy_to_gpu(size), self.positions.copy_to_gpu(size)
+        # The kernels read each length from a tensor; what the host says of them only decides how many programs start.
+        metadata = self._make_attention_metadata(size, size, size, [1] * size, [self.model_config.max_model_len] * size)
+
+        def forward() -> Tensor:
+            with set_forward_context(metadata):
+                hidden_states: Tensor = self.model(input_ids, positions)
+            return hidden_states
+
+        return forward
+
+    @torch.inference_mode()
     def profile_run(self) -> None:
         """Run the largest possible step without a KV cache, so that the memory it takes can be measured."""
         ids = torch.zeros(self.max_num_tokens, dtype=torch.int32, device=self.device)
@@ -186,7 +186,7 @@ class GPUModelRunner:
         inputs = self._prepare_inputs(scheduler_output)
         attn_metadata = self._build_attention_metadata(inputs)
         with set_forward_context(attn_metadata):
-            hidden_states = self._model_forward(inputs.input_ids, inputs.positions)
+            hidden_states = self._model_forward(inputs.input_ids, inputs.positions, inputs.graph_size)
         logits = self.model.compute_logits(hidden_states[inputs.logits_indices])
         self.execute_model_state = ExecuteModelState(inputs, logits, hidden_states)
         return None
@@ -221,24 +221,10 @@ class GPUModelRunner:
 
         to_add: list[CachedRequestState] = []
         for new in scheduler_output.scheduled_new_reqs:
-            generator = None
-            seed = new.sampling_params.seed
-            if seed is not None and new.sampling_params.sampling_type == SamplingType.RANDOM_SEED:
-                generator = torch.Generator(self.device).manual_seed(seed)
-            request = CachedRequestState(
-                req_id=new.req_id,
-                prompt_token_ids=new.prompt_token_ids,
-                sampling_params=new.sampling_params,
-                generator=generator,
-                block_ids=tuple(list(blocks) for blocks in new.block_ids),
-                num_computed_tokens=new.num_computed_tokens,
-            )
-            self.requests[new.req_id] = request
-            if (num_prompt_logprobs := new.sampling_params.prompt_logprobs) is not None:
-                self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(
-                    new.prompt_token_ids,
-                    self.model_config.get_vocab_size() if num_prompt_logprobs == -1 else num_prompt_logprobs,
-                )
+            request = self.requests[new.req_id] = CachedRequestState.from_new_request(new, self.device)
+            if (wanted := new.sampling_params.prompt_logprobs) is not None:
+                wanted = self.model_config.get_vocab_size() if wanted == -1 else wanted
+                self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(new.prompt_token_ids, wanted)
             to_add.append(request)
 
         rows: list[int] = []  # of those that were in the step before, too
@@ -290,29 +276,51 @@ class GPUModelRunner:
 
         self.query_start_loc.np[1 : num_reqs + 1] = ends
         self.seq_lens.np[:num_reqs] = num_computed + num_scheduled
+        graph = None if self.cudagraphs is None else self.cudagraphs.choose(num_reqs, num_tokens)
+        padded = num_tokens  # of decoding requests that are padded, there are as many as tokens
+        if graph is not None and graph.size is not None:
+            padded = graph.size
+            self._pad(num_reqs, padded)
         sampling_rows = np.flatnonzero(self.seq_lens.np[:num_reqs] == batch.num_tokens[:num_reqs])
         self.logits_indices.np[:num_reqs] = ends - 1
         return PreparedInputs(
-            input_ids=self.input_ids.copy_to_gpu(num_tokens),
-            positions=self.positions.copy_to_gpu(num_tokens),
+            input_ids=self.input_ids.copy_to_gpu(padded)[:num_tokens],
+            positions=self.positions.copy_to_gpu(padded)[:num_tokens],
             num_scheduled_tokens=num_scheduled,
             sampling_rows=sampling_rows.tolist(),
             logits_indices=self.logits_indices.copy_to_gpu(num_reqs),
+            cudagraph=graph,
         )
+
+    def _pad(self, num_reqs: int, size: int) -> None:
+        """Rows num_reqs .. size - 1 of the buffers are requests of one token, with its keys in the null block."""
+        self.input_ids.np[num_reqs:size] = 0
+        self.positions.np[num_reqs:size] = 0
+        self.query_start_loc.np[num_reqs : size + 1] = self._arange[num_reqs : size + 1]
+        self.seq_lens.np[num_reqs:size] = 1
+        self.input_batch.block_table.pad(num_reqs, size)
 
     def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
         """Tell each attention layer which tokens belong to which request and where its keys and values are."""
         num_reqs, num_tokens = len(inputs.num_scheduled_tokens), inputs.input_ids.shape[0]
-        query_start_loc, seq_lens = self.query_start_loc.copy_to_gpu(num_reqs + 1), self.seq_lens.copy_to_gpu(num_reqs)
         query_lens_cpu, seq_lens_cpu = inputs.num_scheduled_tokens.tolist(), self.seq_lens.np[:num_reqs].tolist()
+        padding = 0 if inputs.cudagraph is None else inputs.cudagraph.padding
+        return self._make_attention_metadata(num_reqs, num_tokens, num_reqs + padding, query_lens_cpu, seq_lens_cpu)
+
+    def _make_attention_metadata(
+        self, num_reqs: int, num_tokens: int, padded: int, query_lens_cpu: list[int], seq_lens_cpu: list[int]
+    ) -> dict[str, AttentionMetadata]:
+        """Send the buffers to the device, with `padded` rows where some are padding."""
+        query_start_loc = self.query_start_loc.copy_to_gpu(padded + 1)[: num_reqs + 1]
+        seq_lens = self.seq_lens.copy_to_gpu(padded)[:num_reqs]
         of_layer: dict[str, AttentionMetadata] = {}
         for index, group in enumerate(self.kv_cache_groups):
             block_table = self.input_batch.block_table[index]
             metadata = AttentionMetadata(
                 query_start_loc=query_start_loc,
                 seq_lens=seq_lens,
-                block_table=block_table.commit_block_table(num_reqs),
-                slot_mapping=block_table.commit_slot_mapping(num_tokens),
+                block_table=block_table.commit_block_table(num_reqs, padded),
+                slot_mapping=block_table.commit_slot_mapping(max(num_tokens, padded))[:num_tokens],
                 query_lens_cpu=query_lens_cpu,
                 seq_lens_cpu=seq_lens_cpu,
                 block_table_cpu=block_table.block_table.np[:num_reqs],
@@ -320,8 +328,11 @@ class GPUModelRunner:
             of_layer |= dict.fromkeys(group.layer_names, metadata)
         return of_layer
 
-    def _model_forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """The model itself: ids and positions [T] to hidden states [T, hidden]."""
+    def _model_forward(self, input_ids: Tensor, positions: Tensor, graph_size: int | None = None) -> Tensor:
+        """The model itself: ids and positions [T] to hidden states [T, hidden]; or a replay of it, of padded ones."""
+        if graph_size is not None:
+            assert self.cudagraphs is not None
+            return self.cudagraphs.replay(graph_size)[: len(input_ids)]
         hidden_states: Tensor = self.model(input_ids, positions)
         return hidden_states
 
@@ -362,7 +373,8 @@ class GPUModelRunner:
         sampled_token_ids: list[list[int]] = [[] for _ in batch.req_ids]
         for row in rows:
             sampled_token_ids[row] = [tokens[row]]
-        errors = {batch.req_ids[row]: self._why_no_token(row) for row in inputs.sampling_rows if tokens[row] < 0}
+        failed = [batch.req_ids[row] for row in inputs.sampling_rows if tokens[row] < 0]
+        errors = {req_id: why_no_token(req_id, self.requests[req_id].sampling_params) for req_id in failed}
         logprobs_tensors = sampler_output.logprobs_tensors
         return ModelRunnerOutput(
             req_ids=batch.req_ids.copy(),
@@ -372,16 +384,6 @@ class GPUModelRunner:
             prompt_logprobs_dict=self._get_prompt_logprobs_dict(inputs, hidden_states),
             logits_shape=(logits.shape[0], logits.shape[1]),
             errors=errors,
-        )
-
-    def _why_no_token(self, row: int) -> str:
-        """What the client of the request in `row` is told: nothing could be sampled."""
-        req_id = self.input_batch.req_ids[row]
-        params = self.requests[req_id].sampling_params
-        given = ", ".join(f"`{name}`" for name in _FORBIDDING if getattr(params, name))
-        return (
-            f"Request {req_id!r}: no token is left that could be sampled: together, all are "
-            f"forbidden by {given}. Loosen these parameters."
         )
 
     def _get_prompt_logprobs_dict(self, inputs: PreparedInputs, hidden_states: Tensor) -> dict[str, LogprobsTensors]:

@@ -67,8 +67,9 @@ class Worker:
         self.vllm_config.cache_config.num_gpu_blocks = num_gpu_blocks
 
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
-        """See `GPUModelRunner.initialize_kv_cache`."""
+        """See `GPUModelRunner.initialize_kv_cache` and `capture_model`; vLLM calls the latter by an RPC of its own."""
         self.model_runner.initialize_kv_cache(kv_cache_config)
+        self.model_runner.capture_model()
 
     def take_kv_cache_memory(self) -> None:
         """See `GPUModelRunner.take_kv_cache_memory`."""

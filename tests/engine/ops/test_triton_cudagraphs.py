@@ -1,0 +1,57 @@
+"""Nothing of a step on the host reaches a decode step's launches: replayed as they were captured, the tokens are right.
+
+The interpreter has no graphs. So what a graph would hold is called again, with the plan and the arguments of its
+capture; on a GPU tests/engine/worker/test_cudagraphs.py has the real ones.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from tests.engine.worker.driver import Driver, make_config, runner_of, start_executor
+from tests.engine.worker.test_gpu_model_runner import job
+from tracellm.engine.config import OpsChoice
+from tracellm.engine.worker.cudagraphs import CudaGraphs
+
+pytest.importorskip("triton")
+
+
+class Again(CudaGraphs):
+    """Runs what was captured again."""
+
+    replayed: list[int]
+
+    def capture(self, make_forward: Callable[[int], Callable[[], Tensor]]) -> None:
+        """As a GPU would, the largest first."""
+        self.replayed = []
+        self.forwards = {size: make_forward(size) for size in reversed(self.sizes)}
+        for forward in self.forwards.values():
+            forward()
+
+    def replay(self, size: int) -> Tensor:
+        """By the launches of the capture, with what the buffers hold now."""
+        self.replayed.append(size)
+        return self.forwards[size]()
+
+
+def test_a_replayed_step_gives_the_tokens_of_an_eager_one(qwen2_checkpoint: Path) -> None:
+    """Batches of 1 to 3 in graphs of 1, 2 and 4, with blocks that nobody owns full of NaN: the same greedy tokens."""
+    outputs = []
+    for name in ("torch", "triton"):
+        config = make_config(qwen2_checkpoint, max_num_seqs=4, max_num_batched_tokens=32)
+        config.ops_choice = OpsChoice(name, "argument")
+        executor = start_executor(config, num_blocks=16)
+        runner: Any = runner_of(executor)
+        driver = Driver(executor, num_blocks=16)
+        if name == "triton":
+            runner.cudagraphs = Again([1, 2, 4])
+            runner.cudagraphs.capture(runner._make_decode_forward)
+        jobs = [job(f"{i}-of-three", 3 + 2 * i, max_tokens=2 + i) for i in range(3)]
+        driver.run(jobs, max_chunk=32, pause=0)
+        outputs.append([each.output for each in jobs])
+        if name == "triton":
+            assert set(runner.cudagraphs.replayed) == {1, 2, 4}
+    assert outputs[0] == outputs[1]

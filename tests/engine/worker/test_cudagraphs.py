@@ -1,0 +1,82 @@
+"""CUDA graphs: which step is replayed by which graph, and what is in the padding."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.worker.driver import make_config, runner_of, start_executor
+from tracellm.engine.config import OpsChoice
+from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, why_eager
+
+
+@given(max_num_seqs=st.integers(1, 2000), num_reqs=st.integers(1, 2000))
+def test_the_smallest_graph_that_holds_the_batch_is_taken(max_num_seqs: int, num_reqs: int) -> None:
+    """Up to 512 requests, each batch that can be has a graph, and at most 15 rows of it are padding."""
+    sizes = get_capture_sizes(max_num_seqs)
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == min(max_num_seqs, 512)
+    size, padding, reason = CudaGraphs(sizes).choose(num_reqs, num_reqs)
+    if num_reqs > sizes[-1]:
+        assert (size, padding, reason) == (None, 0, "too_many_requests")
+    else:
+        assert size == min(s for s in sizes if s >= num_reqs)
+        assert 0 <= padding == size - num_reqs <= 15
+        assert reason == "decode"
+
+
+def test_a_step_with_a_prompt_is_not_replayed() -> None:
+    """As soon as one request has two tokens, the step runs eagerly, and says why."""
+    assert CudaGraphs([1, 2, 4]).choose(2, 3) == GraphChoice(None, 0, "prompt")
+
+
+def test_why_there_are_no_graphs(qwen2_checkpoint: Path) -> None:
+    """Asked for, no GPU, operations that plan on the host: each is told, the first first; else there are graphs."""
+    config = make_config(qwen2_checkpoint)
+    config.model_config.enforce_eager = True
+    assert why_eager(config) == "enforce_eager=True"
+    config.model_config.enforce_eager = False
+    assert why_eager(config) == "there are CUDA graphs on a GPU only"
+    config.device_config.device = torch.device("cuda")
+    assert why_eager(config) == "the operations `torch` plan each step on the host"
+    config.ops_choice = OpsChoice("triton", "argument")
+    assert why_eager(config) is None
+
+
+def test_padding_reads_and_writes_only_the_null_block(qwen2_checkpoint: Path) -> None:
+    """Rows of requests that are gone become requests of one token in block 0, whatever they held; others stay."""
+    runner: Any = runner_of(start_executor(make_config(qwen2_checkpoint, max_num_seqs=8)))
+    table = runner.input_batch.block_table[0]
+    buffers = [runner.input_ids, runner.positions, runner.seq_lens, runner.query_start_loc]
+    for buffer in (*buffers, table.block_table, table.slot_mapping):
+        buffer.np[:] = 7
+    runner._pad(3, 6)
+    assert [buffer.np[:8].tolist() for buffer in buffers] == [
+        [7, 7, 7, 0, 0, 0, 7, 7],
+        [7, 7, 7, 0, 0, 0, 7, 7],
+        [7, 7, 7, 1, 1, 1, 7, 7],
+        [7, 7, 7, 3, 4, 5, 6, 7],
+    ]
+    assert table.block_table.np[:8, 0].tolist() == table.slot_mapping.np[:8].tolist() == [7, 7, 7, 0, 0, 0, 7, 7]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
+def test_tokens_on_a_gpu_are_those_of_the_cpu(qwen2_checkpoint: Path, eager: bool) -> None:
+    """Greedy tokens of batches that grow and shrink, with graphs and without."""
+    from tracellm import LLM, SamplingParams
+
+    params = [SamplingParams(temperature=0, max_tokens=3 + i, ignore_eos=True) for i in range(11)]
+    prompts = [{"prompt_token_ids": [5 + 3 * i + j for j in range(1 + i)]} for i in range(11)]
+    options: dict[str, Any] = {"dtype": "float32", "max_num_seqs": 11, "max_model_len": 64}
+    on_gpu = LLM(qwen2_checkpoint, enforce_eager=eager, attention_backend="triton", **options)
+    runner = on_gpu.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner  # type: ignore[attr-defined]
+    assert (runner.cudagraphs is None) == eager
+    tokens = [output.outputs[0].token_ids for output in on_gpu.generate(prompts, params, use_tqdm=False)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        on_cpu = LLM(qwen2_checkpoint, **options)
+        assert tokens == [output.outputs[0].token_ids for output in on_cpu.generate(prompts, params, use_tqdm=False)]
