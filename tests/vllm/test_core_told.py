@@ -1,6 +1,8 @@
 """What is concluded of a real vLLM's step from its objects, without a vLLM: reasons, tokens, what is compiled."""
 
+import pickle
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +12,12 @@ from typing import Any
 
 import pytest
 
+import tracellm
 from tests.probes.tracing import record
 from tracellm.probes.catalog.vllm import CATALOG
 from tracellm.probes.catalog.vllm.sampling import acts_on_logits
 from tracellm.probes.catalog.vllm.schedule import _in_order, give_schedule
+from tracellm.probes.catalog.vllm.workers import tell_workers
 from tracellm.probes.session import Recording
 from tracellm.trace.model import Trace
 
@@ -177,6 +181,57 @@ def test_requests_that_come_back_as_new():
     assert [one[0] for one in facts["scheduled"]["new"]] == ["a"]
     assert facts["scheduled"]["cached"] == [("b", 4, [], False)]
 
+
+# -- workers in processes of their own --------------------------------------------------------------------------------
+
+
+def test_what_a_worker_does_belongs_to_the_call_that_asked(tmp_path: Path):
+    """The name of a method that workers are to run is a plain one where it is read, and what the reader does then has
+    the call for its parent that asked; so has what it does for the next one that asks."""
+
+    @tracellm.probe
+    def execute_model() -> None: ...
+
+    @tracellm.probe(name="step")
+    def step(method: str) -> None:
+        (_, asked), _ = tell_workers((EXECUTOR, method), {}) or ((), {})
+        sent.append(pickle.dumps(asked))
+
+    def worker() -> None:
+        for message in sent:
+            method = pickle.loads(message)
+            assert (type(method), method) == (str, "execute_model")
+            execute_model()
+
+    def run() -> None:
+        step("execute_model")
+        step("execute_model")
+        thread = threading.Thread(target=worker)
+        thread.start()
+        thread.join()
+
+    sent: list[bytes] = []
+    trace = record(tmp_path / "run", run, CATALOG)
+    asking = [span.span_id for span in trace.spans if span.name == "step"]
+    done = [span for span in trace.spans if span.name.endswith("execute_model")]
+    assert [span.parent_span_id for span in done] == asking
+    assert len(asking) == 2
+
+
+def test_workers_on_other_machines_are_told_nothing(tmp_path: Path):
+    """They may not have what it takes to read more than a name; nor is anything but a name changed."""
+
+    def run() -> None:
+        executor = SimpleNamespace(parallel_config=SimpleNamespace(nnodes=2))
+        assert tell_workers((executor, "execute_model"), {}) is None
+        assert tell_workers((EXECUTOR, len), {}) is None
+        [told] = (tell_workers((EXECUTOR,), {"method": "execute_model"}) or ((), {}))[1].values()
+        assert told == "execute_model"
+
+    record(tmp_path / "run", run, CATALOG)
+
+
+EXECUTOR = SimpleNamespace(parallel_config=SimpleNamespace())
 
 # -- compiled models --------------------------------------------------------------------------------------------------
 

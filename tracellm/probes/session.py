@@ -177,7 +177,7 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
-        state.settle = None
+        state.settle, state.place_of = None, self._builder.place_of
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (self._script_probe, 0, None, None, self._started)

@@ -109,7 +109,7 @@ class Begun(NamedTuple):
 class _State:
     """Read by every probed call, changed when a recording starts and stops."""
 
-    __slots__ = ("append", "clock", "first", "ids", "open", "settle")
+    __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "settle")
 
     def __init__(self) -> None:
         self.append: Callable[[Record | Note | Made | Told], None] | None = None  # None: nothing is being recorded
@@ -117,6 +117,7 @@ class _State:
         self.first = 0  # the first call of this recording
         self.ids: Any = None  # an Ids
         self.open: dict[int, Open | Made] = {}  # what is under way and may last, by the call's number
+        self.place_of: Callable[[int, Place], tuple[str, str | None]] | None = None  # Builder's, of this recording
         self.settle: Callable[[], None] | None = None  # once a user has attached a span (otel/context.py)
 
 

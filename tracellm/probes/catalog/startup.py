@@ -159,7 +159,7 @@ def _kv_cache(facts: Any) -> dict[str, Any]:
 def _capture_rpc(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     method = argument(args, kwargs, 1, "method")
     only = result[0] if isinstance(result, list) and len(result) == 1 else result
-    return method if isinstance(method, str) else getattr(method, "__name__", "function"), brief(only)
+    return str(method) if isinstance(method, str) else getattr(method, "__name__", "function"), brief(only)
 
 
 def _rpc(facts: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def ended_of(outputs: Any) -> list[tuple[str, str]]:
 
 
 def _update(facts: Any) -> dict[str, Any]:
-    ended, _ = facts
+    ended, *_ = facts
     return {names.RESULT: f"{len(ended)} finished"}
 
 

@@ -39,7 +39,7 @@ def complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, An
         for request_id in told[names.STEP_FINISHED]:
             ledger.computed(request_id)
             ledger.queued.discard(request_id)
-    if "logits_shape" in given:
+    if given.get("logits_shape"):
         told[names.STEP_LOGITS] = list(given["logits_shape"])
     if "sampled" in given:
         told.update(sampled_attributes(given["sampled"], ledger.decode))

@@ -16,6 +16,7 @@ from tracellm.probes.catalog.token_texts import tokenizer_facts
 from tracellm.probes.catalog.vllm import loading
 from tracellm.probes.catalog.vllm.entries import at, heirs, like, plain, told_as, users_line
 from tracellm.probes.catalog.vllm.lives import know_engine
+from tracellm.probes.catalog.vllm.workers import tell_workers
 from tracellm.probes.spec import Entry
 
 __all__ = ["ENTRIES"]
@@ -102,6 +103,7 @@ def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 _CORE = "v1.engine.core:EngineCore"
 _WRAPPER = "v1.worker.worker_base:WorkerWrapperBase"
 _EXECUTOR = "v1.executor.abstract:Executor"
+_RPC = "UniProcExecutor.collective_rpc"
 _CPU_WORKER, _CPU_RUNNER = "v1.worker.cpu_worker:CPUWorker", "v1.worker.cpu_model_runner:CPUModelRunner"
 _RUNNER = "v1.worker.gpu_model_runner:GPUModelRunner"
 _SECOND_RUNNER = "v1.worker.gpu.model_runner:GPUModelRunner"
@@ -150,9 +152,12 @@ ENTRIES = (
     *plain("request", "v1.executor.abstract", "Executor.get_kv_cache_specs"),
     like(ours.ENTRIES, "UniProcExecutor.determine_available_memory", _EXECUTOR + ".determine_available_memory"),
     *plain("request", "v1.executor.abstract", "Executor.initialize_from_config"),
-    *(
-        like(ours.ENTRIES, "UniProcExecutor.collective_rpc", f"v1.executor.{executor}.collective_rpc")
-        for executor in ("uniproc_executor:UniProcExecutor", "multiproc_executor:MultiprocExecutor")
+    like(ours.ENTRIES, _RPC, "v1.executor.uniproc_executor:UniProcExecutor.collective_rpc"),
+    like(
+        ours.ENTRIES,
+        _RPC,
+        "v1.executor.multiproc_executor:MultiprocExecutor.collective_rpc",
+        before=tell_workers,
     ),
     *plain("request", "v1.core.kv_cache_utils", "get_kv_cache_configs"),
     *heirs("step", "v1.worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),

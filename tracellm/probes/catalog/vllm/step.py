@@ -24,7 +24,7 @@ STEPS = ("EngineCore.step", "EngineCore.step_with_batch_queue")
 
 
 def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
-    """Who got which tokens, and who has ended."""
+    """Who has ended, who got which tokens, and the shape of the logits where each got one at most: a row for each."""
     scheduled = argument(args, kwargs, 1, "scheduler_output").num_scheduled_tokens
     model_output = argument(args, kwargs, 2, "model_runner_output")
     sampled, row_of = model_output.sampled_token_ids or (), model_output.req_id_to_index.get
@@ -32,16 +32,19 @@ def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any)
     tokens = [
         (request_id, *map(int, sampled[row])) for request_id in scheduled if (row := row_of(request_id, none)) < none
     ]
-    return ours.ended_of(outputs), tokens
+    of_one_each = all(len(one) <= 1 for one in sampled)
+    shape = (none, args[0].vllm_config.model_config.get_vocab_size()) if none and of_one_each else ()
+    return ours.ended_of(outputs), tokens, shape
 
 
 def _give_update(facts: Any) -> dict[str, Any]:
-    ended, tokens = facts
-    return {"ended": ended, "tokens": tokens}
+    ended, tokens, shape = facts
+    return {"ended": ended, "tokens": tokens, "shape": shape}
 
 
 def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, Any]) -> None:
     """As for our engine; of tokens whose sampling was not recorded in this process only which they are."""
+    given.setdefault("logits_shape", given.get("shape", ()))
     _STEP.observe(ledger, span, executed, given)  # type: ignore[misc]
     if "sampled" not in given and "tokens" in given:
         got = [(request_id, token) for request_id, *tokens in given["tokens"] for token in tokens]
