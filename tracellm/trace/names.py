@@ -248,10 +248,7 @@ LOAD_DEVICE = _define(
     "tracellm.load.device", "str", "where the weights are: cpu, cuda:0", on=("DefaultModelLoader.place_on_device",)
 )
 LOAD_OPS = _define(
-    "tracellm.load.ops",
-    "str",
-    "the implementation of the layers' operations: torch, cpu, triton",
-    on=("GPUModelRunner.load_model",),
+    "tracellm.load.ops", "str", "whose operations the layers use: torch, cpu, triton", on=("GPUModelRunner.load_model",)
 )
 LOAD_OPS_REASON = _define(
     "tracellm.load.ops_reason", "str", "why this implementation, as a code", on=("GPUModelRunner.load_model",)
@@ -314,9 +311,7 @@ STEP_ABORTED = _define(
 STEP_RELEASED = _define("tracellm.step.released", "str[]", "requests that the workers are told to forget in this step")
 STEP_RUNNING = _define("tracellm.step.running", "str[]", "the running queue after scheduling")
 STEP_WAITING = _define("tracellm.step.waiting", "str[]", "the waiting queue after scheduling; of a long one the first")
-STEP_NUM_WAITING = _define(
-    "tracellm.step.num_waiting", "int", "how many wait, if not all are listed; those wait for what the last listed does"
-)
+STEP_NUM_WAITING = _define("tracellm.step.num_waiting", "int", "how many wait, where that is more than are listed")
 STEP_HELD = _define("tracellm.step.held.requests", "str[]", "requests not scheduled, or given less than they wanted")
 STEP_HELD_REASONS = _define(
     "tracellm.step.held.reasons", "str[]", "why, as a code, parallel to tracellm.step.held.requests"
