@@ -106,8 +106,8 @@ def at_hand(request: pytest.FixtureRequest) -> tuple[str, RunFolder, str]:
 def test_the_vllm_at_hand_does_what_its_recording_says(at_hand: tuple[str, RunFolder, str], tmp_path: Path) -> None:
     """A run now prints the same, chooses the same client by the same rule, and gets to `step_fn` on the same path."""
     run, now, said = at_hand
-    found = str(now.manifest["versions"]["vllm"])
-    unpack(next(version for version in VERSIONS if found.startswith(version)), tmp_path)
+    installed = str(now.manifest["versions"]["vllm"])
+    unpack(next(version for version in VERSIONS if installed.startswith(version)), tmp_path)
     assert said == printed(tmp_path / run)
     kept = RunFolder.open(tmp_path / run)
     assert clients_table([("", "", now)], SAY, PAGE) == clients_table([("", "", kept)], SAY, PAGE)

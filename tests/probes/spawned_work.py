@@ -16,6 +16,7 @@ __all__ = [
     "joins_again",
     "lives_on",
     "loads",
+    "looks_for_a_model",
     "multiplies",
     "multiplies_often",
     "waits_to_be_killed",
@@ -43,6 +44,13 @@ def joins_again() -> None:
 
     join_recording()
     multiplies(1)
+
+
+def looks_for_a_model() -> None:
+    """Ends with 1 if no model's name would be replaced."""
+    from tracellm.probes.vllm_models import replace_models
+
+    sys.exit(not replace_models.cache_info().currsize)
 
 
 @probe

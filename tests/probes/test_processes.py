@@ -19,6 +19,7 @@ from tests.probes.spawned_work import (
     joins_again,
     lives_on,
     loads,
+    looks_for_a_model,
     multiplies,
     waits_to_be_killed,
     works_and_waits,
@@ -109,6 +110,15 @@ def test_a_process_joins_once(tmp_path: Path, capfd: pytest.CaptureFixture[str])
         launches("Worker_0", joins_again).join()
     assert [told["name"] for told in recording.processes] == ["main", "Worker_0"]
     assert capfd.readouterr().err == ""
+
+
+def test_a_process_finds_replaced_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What `--model NAME=PATH` says holds in a spawned process before it does anything, as vLLM's servers need it."""
+    monkeypatch.setenv("TRACELLM_MODELS", '{"some/model": "/folder"}')
+    with Recording(tmp_path, catalog=()):
+        process = launches("ApiServer_0", looks_for_a_model)
+        process.join()
+    assert process.exitcode == 0
 
 
 def test_a_process_of_any_name(tmp_path: Path):

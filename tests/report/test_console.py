@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 import tracellm
 from tests.conftest import Golden
