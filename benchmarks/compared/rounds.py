@@ -1,7 +1,7 @@
 """One model in every engine: outputs compared, then rounds in which each engine takes its turn, and the machine too."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -58,7 +58,7 @@ class Plan:
     check_requests: int = 8
     """How many are compared in float32; 0: none."""
     check_tokens: int = 24
-    tell: Any = print
+    tell: Callable[[str], object] = print
 
     def engines(self) -> list[str]:
         """The engines of the ways, each once."""

@@ -21,7 +21,6 @@ class Tracellm(Engine):
     def __init__(self, settings: dict[str, Any]) -> None:
         from tracellm import LLM, SamplingParams
 
-        further = {name: settings[name] for name in ("attention_backend",) if settings.get(name)}
         self._llm = LLM(
             settings["model"],
             dtype=settings["dtype"],
@@ -31,7 +30,6 @@ class Tracellm(Engine):
             max_num_batched_tokens=settings["max_num_batched_tokens"],
             kv_cache_memory_bytes=settings["kv_cache_bytes"],
             enable_prefix_caching=False,
-            **further,
         )
         self._params = SamplingParams
 
