@@ -59,6 +59,7 @@ class ModelConfig:
     skip_tokenizer_init: bool = False
     """No tokenizer: prompts are token ids, outputs have no text."""
     enforce_eager: bool = False
+    """No CUDA graphs; see worker/cudagraphs.py."""
 
     def get_vocab_size(self) -> int:
         """Rows of the embedding table; token ids are below it."""
@@ -144,9 +145,9 @@ class DeviceConfig:
     device: torch.device
 
 
-OpsReason: TypeAlias = Literal["argument", "environment", "cpu", "gpu", "no_triton", "unasked"]
-"""`attention_backend` says so, or TRACELLM_OPS; the default on a CPU or a GPU; a GPU, but the package triton, whose
-kernels are the default there, is not installed; nobody has chosen."""
+OpsReason: TypeAlias = Literal["argument", "environment", "cpu", "cpu_uncompiled", "gpu", "no_triton", "unasked"]
+"""`attention_backend` says so, or TRACELLM_OPS; the default on a CPU, whose kernels could be compiled or not, or on
+a GPU; a GPU, but the package triton, whose kernels are the default there, is not installed; nobody has chosen."""
 
 
 @dataclass(frozen=True)

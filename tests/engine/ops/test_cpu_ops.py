@@ -13,9 +13,11 @@ from torch import nn
 
 from tests.engine.ops.implementations import assert_near
 from tracellm import LLM, SamplingParams
+from tracellm.engine.config import OpsChoice
 from tracellm.engine.layers.linear import ReplicatedLinear
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
 from tracellm.engine.ops import cpu_ops, using_ops
+from tracellm.engine.ops.choice import choose_ops
 from tracellm.engine.ops.cpu import native
 from tracellm.engine.ops.cpu_ops import CpuOps, PackedWeight
 from tracellm.engine.ops.torch_ops import TorchOps
@@ -128,6 +130,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.COMPILER, "")
     ops = CpuOps()
     assert ops.how == "no C++ compiler: TRACELLM_CXX is ''"
+    assert choose_ops(None, torch.device("cpu")) == OpsChoice("cpu", "cpu_uncompiled")
     x, weight = torch.randn(3, 8), torch.randn(8)
     assert torch.equal(ops.rms_norm(x, weight, 1e-6), TorchOps().rms_norm(x, weight, 1e-6))
     slow = LLM(attention_backend="cpu").generate("Once upon", params, use_tqdm=False)[0].outputs[0].token_ids

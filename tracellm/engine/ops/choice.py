@@ -19,6 +19,7 @@ import torch
 from tracellm.engine import envs
 from tracellm.engine.config import OpsChoice
 from tracellm.engine.errors import EngineError, did_you_mean
+from tracellm.engine.ops.cpu import native
 from tracellm.engine.ops.interface import Ops
 from tracellm.engine.ops.torch_ops import TorchOps
 
@@ -43,7 +44,7 @@ def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
     if variable := os.environ.get(envs.OPS):
         return OpsChoice(_checked(variable, device, f"The environment variable {envs.OPS}"), "environment")
     if device.type != "cuda":
-        return OpsChoice("cpu", "cpu")
+        return OpsChoice("cpu", "cpu" if native.load().library is not None else "cpu_uncompiled")
     if find_spec("triton") is None:
         return OpsChoice("torch", "no_triton")
     return OpsChoice("triton", "gpu")
