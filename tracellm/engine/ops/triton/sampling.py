@@ -122,12 +122,11 @@ def top_k_top_p_kernel(
                 for start in range(0, vocabulary, BLOCK_N):
                     inside = start + column < vocabulary
                     scores = tl.load(scores_at + start + column, mask=inside, other=-float("inf"))
-                    key = _key(scores)
-                    stays = (key >= least) & (key >= candidates)
-                    together += tl.sum(tl.where(stays, tl.exp(scores - largest), 0.0), axis=1)
+                    reaches = _key(scores) >= candidates  # [4, BLOCK_N]
+                    together += tl.sum(tl.where(reaches, tl.exp(scores - largest), 0.0), axis=1)
                 lower += one * _greatest(together >= wanted)
                 one = one >> 2
-            least = tl.maximum(least, lower)
+            least = tl.maximum(least, lower)  # equal, at the least, but for the rounding of the sums
 
     for start in range(0, vocabulary, BLOCK_N):
         inside = start + column < vocabulary
