@@ -359,6 +359,18 @@ STEP_DRAWN_CANDIDATES = _define(
     private=True,
 )
 
+_group, _on = "A step's inputs, where the engine has CUDA graphs", ("GPUModelRunner._prepare_inputs",)
+CUDAGRAPH_SIZE = _define(
+    "tracellm.cudagraph.size", "int", "requests of the graph that is replayed; absent when the step runs eagerly"
+)
+CUDAGRAPH_PADDING = _define("tracellm.cudagraph.padding", "int", "how many of these are padding")
+CUDAGRAPH_REASON = _define(
+    "tracellm.cudagraph.reason",
+    "str",
+    "why: decode (each request computes one token), or why none is: prompt (one computes more), too_many_requests (the "
+    "largest graph holds fewer)",
+)
+
 _group, _on = "A launch of a Triton kernel", (LAUNCH_SPAN,)
 LAUNCH_GRID = _define("tracellm.launch.grid", "int[]", "how many programs were started, along each axis of the grid")
 LAUNCH_CONSTANTS = _define(

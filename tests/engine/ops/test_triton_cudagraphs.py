@@ -14,7 +14,10 @@ from torch import Tensor
 from tests.engine.worker.driver import Driver, make_config, runner_of, start_executor
 from tests.engine.worker.test_gpu_model_runner import job
 from tracellm.engine.config import OpsChoice
+from tracellm.engine.sched.output import SchedulerOutput
 from tracellm.engine.worker.cudagraphs import CudaGraphs
+from tracellm.probes.catalog.runner import ENTRIES
+from tracellm.trace import names
 
 pytest.importorskip("triton")
 
@@ -37,8 +40,28 @@ class Again(CudaGraphs):
         return self.forwards[size]()
 
 
+def watch(runner: Any) -> list[dict[str, Any]]:
+    """A list that grows with every step by what the probe of its inputs tells."""
+    (entry,) = (entry for entry in ENTRIES if entry.target.endswith("._prepare_inputs"))
+    assert entry.attributes is not None
+    assert entry.capture is not None
+    prepare, capture, attributes = runner._prepare_inputs, entry.capture, entry.attributes
+    told: list[Any] = []
+
+    def prepare_inputs(scheduler_output: SchedulerOutput) -> Any:
+        inputs = prepare(scheduler_output)
+        told.append(attributes(capture((runner, scheduler_output), {}, inputs)))
+        return inputs
+
+    runner._prepare_inputs = prepare_inputs
+    return told
+
+
 def test_a_replayed_step_gives_the_tokens_of_an_eager_one(qwen2_checkpoint: Path) -> None:
-    """Batches of 1 to 3 in graphs of 1, 2 and 4, with blocks that nobody owns full of NaN: the same greedy tokens."""
+    """Batches of 1 to 3 in graphs of 1, 2 and 4, with blocks that nobody owns full of NaN: the same greedy tokens.
+
+    A recording says of each step which graph it was, how much of it padding, and why.
+    """
     outputs = []
     for name in ("torch", "triton"):
         config = make_config(qwen2_checkpoint, max_num_seqs=4, max_num_batched_tokens=32)
@@ -46,6 +69,7 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(qwen2_checkpoint: Path
         executor = start_executor(config, num_blocks=16)
         runner: Any = runner_of(executor)
         driver = Driver(executor, num_blocks=16)
+        told = watch(runner)
         if name == "triton":
             runner.cudagraphs = Again([1, 2, 4])
             runner.cudagraphs.capture(runner._make_decode_forward)
@@ -54,4 +78,10 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(qwen2_checkpoint: Path
         outputs.append([each.output for each in jobs])
         if name == "triton":
             assert set(runner.cudagraphs.replayed) == {1, 2, 4}
+            replayed = [one for one in told if names.CUDAGRAPH_SIZE in one]
+            assert [one[names.CUDAGRAPH_SIZE] for one in replayed] == runner.cudagraphs.replayed
+            assert {one[names.CUDAGRAPH_PADDING] for one in replayed} == {0, 1}
+            assert {one[names.CUDAGRAPH_REASON] for one in told} == {"decode", "prompt"}
+        else:
+            assert not any(names.CUDAGRAPH_REASON in one for one in told)
     assert outputs[0] == outputs[1]

@@ -65,7 +65,7 @@ class LLM:
         max_num_seqs: the most requests in a step; `None`: 256, or 1024 on a large GPU.
         enable_prefix_caching: reuse KV blocks of equal prompt beginnings; `None` is True.
         enable_chunked_prefill: compute long prompts in pieces over several steps; `None` is True.
-        enforce_eager: accepted for vLLM's sake; nothing is compiled or captured here.
+        enforce_eager: `True` captures no CUDA graphs on a GPU, so that each step calls its layers one by one.
         disable_log_stats: `False` fills `RequestOutput.metrics`.
         multiprocess_mode: should the engine core run in a process of its own? `None`: as the environment variable
             VLLM_ENABLE_V1_MULTIPROCESSING says (1: yes; 0, the default here: no, in this one). vLLM has the variable

@@ -1,7 +1,7 @@
 """The model runner and the sampler: a plan becomes tensors, tensors become tokens.
 
-Worth telling: names, shapes and dtypes of the input tensors; for each row that samples the token, its text, how
-probable it was, and the likeliest others.
+Worth telling: names, shapes and dtypes of the input tensors, and which CUDA graph is replayed with them; for each row
+that samples the token, its text, how probable it was, and the likeliest others.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,21 @@ def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     """Of each group of layers the first layer's: the layers of a group share one."""
     groups = {id(metadata): metadata for metadata in result.values()}
     return [told for metadata in groups.values() for told in _capture_tensors((), {}, metadata)]
+
+
+def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return _capture_tensors(args, kwargs, result), getattr(result, "cudagraph", None)
+
+
+def _inputs(facts: Any) -> dict[str, Any]:
+    tensors, graph = facts
+    told = _tensors(tensors)
+    if graph is None:
+        return told
+    told[names.CUDAGRAPH_REASON] = graph.reason
+    if graph.size is not None:
+        told |= {names.CUDAGRAPH_SIZE: graph.size, names.CUDAGRAPH_PADDING: graph.padding}
+    return told
 
 
 def _tensors(facts: Any) -> dict[str, Any]:
@@ -125,7 +140,7 @@ _RUNNER = "tracellm.engine.worker.gpu_model_runner:GPUModelRunner"
 ENTRIES = (
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.execute_model", "GPUModelRunner._update_states"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.sample_tokens", "apply_grammar_bitmask"),
-    Entry(_RUNNER + "._prepare_inputs", "step", _capture_tensors, _tensors),
+    Entry(_RUNNER + "._prepare_inputs", "step", _capture_inputs, _inputs),
     Entry(_RUNNER + "._build_attention_metadata", "step", _capture_metadata, _tensors),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner._model_forward"),
     Entry(
