@@ -52,13 +52,13 @@ class Packer:
 
     def pack_records(self, records: Sequence[AnyRecord]) -> bytes:
         """A message with these records; what cannot be sent as it is is told here, what cannot be told is left out."""
-        no = self._unsendable
-        ready = [one if one.__class__ is tuple and one[0] not in no else self._ready(one) for one in records]
-        kept = [one for one in ready if one is not None]
+        known = self._unsendable
+        if [None for one in records if one.__class__ is not tuple or one[0] in known]:
+            records = [one for record in records if (one := self._ready(record)) is not None]
         try:
-            return self.pack("take", kept)
+            return self.pack("take", records)
         except Exception:
-            return self.pack("take", self._sendable(kept))
+            return self.pack("take", self._sendable(records))
 
     def forget_probes(self) -> None:
         """A message was lost: what it said of probes is said again."""
@@ -73,18 +73,20 @@ class Packer:
         return sendable
 
     def _ready(self, record: AnyRecord) -> AnyRecord | None:
-        """What is sent in place of a record the like of which cannot be; None if that cannot be made."""
+        """The record, told here if none like it can be sent; None if that fails."""
         try:
             if isinstance(record, Made):
                 return self._made(record)
             if isinstance(record, Told):
                 return _plain(record)
-            return record if isinstance(record, Note) else self._evaluated(record)
+            if isinstance(record, Note) or record[0] not in self._unsendable:
+                return record
+            return self._evaluated(record)
         except Exception as error:
             self._leave_out(error)
             return None
 
-    def _sendable(self, records: list[AnyRecord]) -> list[AnyRecord]:
+    def _sendable(self, records: Sequence[AnyRecord]) -> Sequence[AnyRecord]:
         """These, with what cannot be sent told here or left out. It is looked for by halves: there is little of it."""
         try:
             self._try(records)
