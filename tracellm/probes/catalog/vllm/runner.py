@@ -26,7 +26,8 @@ __all__ = ["ENTRIES"]
 
 
 def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """What `_prepare_inputs` wrote into the buffers that it keeps, and which rows of the output it wants."""
+    """What `_prepare_inputs` wrote into the buffers that it keeps, and which rows of the output it wants; of CUDA graphs
+    nothing, for which vLLM decides elsewhere."""
     runner, scheduled = args[0], argument(args, kwargs, 1, "scheduler_output")
     num_tokens, num_requests = scheduled.total_num_scheduled_tokens, runner.input_batch.num_reqs
     lengths = {
@@ -42,7 +43,7 @@ def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         if getattr(tensor, "ndim", 0) == 1:
             told.append((name, brief_tensor(tensor.dtype, length)))  # type: ignore[union-attr]
     told += [("logits_indices", brief(value)) for value in result[:1] if _is_tensor(value)]
-    return told
+    return told, None
 
 
 def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
