@@ -35,7 +35,7 @@ class Ceilings:
     read_bytes_per_second: float
     """Reading memory from one end to the other."""
     flops_per_second: float
-    """Multiplying large square matrices of `dtype`; a multiplication and an addition are two."""
+    """Multiplying large matrices of `dtype` (on a CPU, or of float32); a multiplication and an addition are two."""
     dtype: str
 
     def seconds(self, num_bytes: float, flops: float) -> float:
@@ -60,13 +60,21 @@ def measure_ceilings(dtype: "torch.dtype", device: "torch.device | str" = "cpu",
     # Which of these two reads faster differs between machines; neither reads anything twice.
     readers = (matrix.sum, lambda: matrix @ matrix[0])
     read_seconds = min(best_of(synchronized(read, device), repeats) for read in readers)
+    # A CPU without instructions for 16 bits does best to widen them: what float32 reaches is then the limit for both.
+    dtypes = [dtype] if on_gpu else list(dict.fromkeys([dtype, torch.float32]))
+    fastest = max(_multiplications_per_second(one, device, repeats) for one in dtypes)
+    return Ceilings(matrix.numel() * 4 / read_seconds, fastest, str(dtype).removeprefix("torch."))
+
+
+def _multiplications_per_second(dtype: "torch.dtype", device: "torch.device | str", repeats: int) -> float:
+    """Multiplications and additions of large matrices."""
     fastest = 0.0
-    for side in _GPU_SIDES if on_gpu else _SIDES:
+    for side in _GPU_SIDES if str(device).startswith("cuda") else _SIDES:
         seconds = _multiply(side, dtype, device, repeats)
         fastest = max(fastest, 2 * side**3 / seconds)
         if seconds > _LONG:
             break
-    return Ceilings(matrix.numel() * 4 / read_seconds, fastest, str(dtype).removeprefix("torch."))
+    return fastest
 
 
 def _multiply(side: int, dtype: "torch.dtype", device: "torch.device | str", repeats: int) -> float:
