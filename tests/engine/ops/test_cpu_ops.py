@@ -103,6 +103,7 @@ def test_weights_in_the_layout_of_onednn(monkeypatch: pytest.MonkeyPatch) -> Non
     ops = CpuOps()
     with using_ops(ops):
         model = Model(vocabulary=37, size=16)
+    assert model.layer.bias is not None
     weight, bias, rows = model.layer.weight.double(), model.layer.bias.double(), model.embedding.weight.double()
     ops.prepare_weights(model)
     assert model.layer.weight.is_mkldnn
