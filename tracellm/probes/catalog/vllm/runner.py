@@ -26,8 +26,8 @@ __all__ = ["ENTRIES"]
 
 
 def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """What `_prepare_inputs` wrote into the buffers that it keeps, and which rows of the output it wants; of CUDA graphs
-    nothing, for which vLLM decides elsewhere."""
+    """What `_prepare_inputs` wrote into the buffers that it keeps, and which rows of the output it wants; nothing of
+    CUDA graphs, for which vLLM decides elsewhere."""
     runner, scheduled = args[0], argument(args, kwargs, 1, "scheduler_output")
     num_tokens, num_requests = scheduled.total_num_scheduled_tokens, runner.input_batch.num_reqs
     lengths = {
