@@ -21,8 +21,10 @@ MIXED = [(1, 12), (6, 6), (1, 33), (4, 19), (1, 2)]
 
 @pytest.fixture
 def short_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contexts are split into parts of eight tokens, so that few are enough to see it."""
+    """Contexts are split into parts of eight tokens, so that few are enough; what is not written of a part is NaN."""
     monkeypatch.setattr(attention_plan, "PARTITION", 8)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: empty(*shape, **options).fill_(torch.nan))
 
 
 @pytest.mark.parametrize("heads", [(2, 2), (4, 2), (6, 1)], ids=["multi-head", "grouped", "multi-query"])
