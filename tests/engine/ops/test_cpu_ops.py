@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.implementations import assert_near
-from tracellm import LLM, SamplingParams
 from tracellm.engine.config import OpsChoice
 from tracellm.engine.layers.linear import ReplicatedLinear
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
@@ -43,7 +43,7 @@ class Model(nn.Module):
             parameter.data.normal_()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     rows=st.sampled_from([0, 1, 2, 5, 6, 7, 13, 16, 31, 64]) | st.integers(1, 300),
     outputs=st.integers(1, 70),
@@ -79,6 +79,43 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
         together = ops.linear(x, weight, None)
         for row in range(40):
             assert torch.equal(ops.linear(x[row : row + 1], weight, None)[0], together[row])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
+    """One thread or three: every operation gives the same bits, with enough to do for all of them."""
+    torch.manual_seed(0)
+    ops = CpuOps()
+    with using_ops(ops):
+        layer = ReplicatedLinear(600, 200, bias=True).to(dtype)
+    for parameter in layer.parameters():
+        parameter.data.normal_()
+    ops.prepare_weights(layer)
+    x, weight = torch.randn(300, 600).to(dtype), torch.randn(600).to(dtype)
+    batch = Batch([(1, 70), (90, 200), (1, 33), (5, 5)], heads=(6, 2), block_size=16, head_size=40, dtype=dtype)
+    turns = torch.randn(300, 20).to(dtype)
+
+    def results() -> list[torch.Tensor]:
+        heads = x.view(300, 30, 20)
+        return [
+            layer(x),
+            ops.rms_norm(x, weight, 1e-6),
+            *ops.fused_add_rms_norm(x, x, weight, 1e-6),
+            ops.silu_and_mul(x),
+            *ops.rotary_embedding(torch.arange(300), heads[:, :25], heads[:, 25:], turns),
+            batch.attend(ops),
+        ]
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = results()
+        torch.set_num_threads(3)
+        together = results()
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_weights_are_laid_out_once() -> None:
@@ -124,18 +161,22 @@ def test_layers_of_another_engine_are_left_alone() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's operations compute, the reason is told, and an engine gives the same tokens."""
-    params = SamplingParams(temperature=0, max_tokens=6)
-    fast = LLM(attention_backend="cpu").generate("Once upon", params, use_tqdm=False)[0].outputs[0].token_ids
-    native.load.cache_clear()
+    """PyTorch's operations compute, bit for bit, weights stay as they are, and the reason is told."""
     monkeypatch.setenv(native.COMPILER, "")
-    ops = CpuOps()
+    ops, reference = CpuOps(), TorchOps()
     assert ops.how == "no C++ compiler: TRACELLM_CXX is ''"
     assert choose_ops(None, torch.device("cpu")) == OpsChoice("cpu", "cpu_uncompiled")
-    x, weight = torch.randn(3, 8), torch.randn(8)
-    assert torch.equal(ops.rms_norm(x, weight, 1e-6), TorchOps().rms_norm(x, weight, 1e-6))
-    slow = LLM(attention_backend="cpu").generate("Once upon", params, use_tqdm=False)[0].outputs[0].token_ids
-    assert slow == fast
+    with using_ops(ops):
+        model = Model(vocabulary=37, size=16)
+    ops.prepare_weights(model)
+    x, weight = torch.randn(6, 16), torch.randn(16)
+    assert torch.equal(model.layer(x), reference.linear(x, model.layer.weight, model.layer.bias))
+    assert torch.equal(ops.rms_norm(x, weight, 1e-6), reference.rms_norm(x, weight, 1e-6))
+    assert torch.equal(ops.gemma_rms_norm(x, weight, 1e-6), reference.gemma_rms_norm(x, weight, 1e-6))
+    assert torch.equal(ops.silu_and_mul(x), reference.silu_and_mul(x))
+    assert torch.equal(ops.gelu_tanh_and_mul(x), reference.gelu_tanh_and_mul(x))
+    batches = [Batch([(1, 9), (4, 7)], heads=(4, 2), block_size=4) for _ in range(2)]
+    assert torch.equal(batches[0].attend(ops), batches[1].attend(reference))
 
 
 @pytest.mark.usefixtures("fresh")

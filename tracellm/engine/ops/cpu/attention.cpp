@@ -158,7 +158,7 @@ static void paged_attention(const T* query, const T* key_cache, const T* value_c
         tasks[i + 1] = tasks[i] + (queries + tokens - 1) / tokens * s.kv_heads;
         keys += queries * lengths[i];
     }
-    if (keys * s.query_heads * s.size < 32768) threads = 1;  // less than waking a thread takes
+    if (keys * s.query_heads * s.size < 262144) threads = 1;  // less than waking a thread may take
 #pragma omp parallel num_threads(threads)
     {
         Scratch scratch(tokens * shared, padded);
