@@ -247,30 +247,16 @@ LOAD_DTYPE = _define("tracellm.load.dtype", "str", "the dtype the model computes
 LOAD_DEVICE = _define(
     "tracellm.load.device", "str", "where the weights are: cpu, cuda:0", on=("DefaultModelLoader.place_on_device",)
 )
-LOAD_OPS = _define(
-    "tracellm.load.ops", "str", "whose operations the layers use: torch, cpu, triton", on=("GPUModelRunner.load_model",)
-)
-LOAD_OPS_REASON = _define(
-    "tracellm.load.ops_reason", "str", "why this implementation, as a code", on=("GPUModelRunner.load_model",)
-)
-KV_NUM_BLOCKS = _define(
-    "tracellm.kv_cache.num_blocks",
-    "int",
-    "blocks in the KV cache, the null block among them",
-    on=("EngineCore._initialize_kv_caches",),
-)
-KV_BLOCK_SIZE = _define(
-    "tracellm.kv_cache.block_size", "int", "tokens that one block holds", on=("EngineCore._initialize_kv_caches",)
-)
+_on = ("GPUModelRunner.load_model",)
+LOAD_OPS = _define("tracellm.load.ops", "str", "whose operations the layers use: torch, cpu, triton")
+LOAD_OPS_REASON = _define("tracellm.load.ops_reason", "str", "why these operations, as a code")
+_on = ("EngineCore._initialize_kv_caches",)
+KV_NUM_BLOCKS = _define("tracellm.kv_cache.num_blocks", "int", "blocks in the KV cache, the null block among them")
+KV_BLOCK_SIZE = _define("tracellm.kv_cache.block_size", "int", "tokens that one block holds")
 KV_NUM_GROUPS = _define(
-    "tracellm.kv_cache.num_groups",
-    "int",
-    "groups of layers, each of which takes blocks of its own for a token",
-    on=("EngineCore._initialize_kv_caches",),
+    "tracellm.kv_cache.num_groups", "int", "groups of layers, each of which takes blocks of its own for a token"
 )
-KV_BYTES = _define(
-    "tracellm.kv_cache.bytes", "int", "bytes of the whole KV cache", on=("EngineCore._initialize_kv_caches",)
-)
+KV_BYTES = _define("tracellm.kv_cache.bytes", "int", "bytes of the whole KV cache")
 KV_AVAILABLE = _define(
     "tracellm.kv_cache.available_bytes",
     "int",

@@ -19,6 +19,11 @@ from tracellm.engine.sampling_params import SamplingParams
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 
 
+@pytest.fixture(autouse=True)
+def _triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "find_spec", lambda name: name)
+
+
 def test_the_device_decides() -> None:
     """A GPU gets Triton's kernels, or the reference where the package is missing; a CPU gets its own."""
     assert choose_ops(None, CPU) in (OpsChoice("cpu", "cpu"), OpsChoice("cpu", "cpu_uncompiled"))
