@@ -191,7 +191,10 @@ class InputBatch:
 
     def _to_device(self, values: Sequence[float], needed: bool, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The values, one for each row, as a tensor; None if it is not needed."""
-        return torch.tensor(values, dtype=dtype).to(self.device, non_blocking=True) if needed else None
+        if not needed:
+            return None
+        on_host = torch.tensor(values, dtype=dtype, pin_memory=self.device.type == "cuda")  # pinned: nobody waits
+        return on_host.to(self.device, non_blocking=True)
 
     def _make_prompt_token_ids_tensor(self) -> Tensor:
         """int64 [N, longest prompt], filled up with the vocabulary's size, which is no token's id."""
