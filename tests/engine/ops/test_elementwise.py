@@ -140,7 +140,7 @@ def test_rotary_scores_depend_on_distance_only(implementation: Implementation) -
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("device", ["cpu"], indirect=True)
-@settings(max_examples=15, phases=UNSHRUNK, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, phases=UNSHRUNK, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 70),
     columns=st.integers(1, 200),

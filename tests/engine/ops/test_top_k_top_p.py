@@ -71,7 +71,7 @@ def test_rows_that_ask_for_nothing(implementation: Implementation) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu"], indirect=True)
-@settings(max_examples=8, phases=UNSHRUNK, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, phases=UNSHRUNK, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     vocabulary=st.integers(1, 70),
     k=st.none() | st.integers(1, 70),
