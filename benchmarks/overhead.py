@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from tracellm.probes.session import Recording
 from tracellm.report.console import Console
 from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["compare", "main", "overhead_table"]
+__all__ = ["compare", "figures_of", "main", "overhead_table"]
 
 Figures = dict[str, Any]
 _BATCH = 32
@@ -103,10 +103,14 @@ def compare(rounds: Rounds, details: Sequence[str], repeats: int) -> dict[str, F
         for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
             speed, stats[way] = rounds.take(way)
             speeds[way].append(speed)
-    return {way: _told(speeds[way], speeds[_BARE], stats[way]) for way in ways}
+    return {way: figures_of(speeds[way], speeds[_BARE], stats[way]) for way in ways}
 
 
-def _told(speeds: list[float], bare: list[float], stats: Figures) -> Figures:
+def figures_of(speeds: list[float], bare: list[float], stats: Figures) -> Figures:
+    """What is told of a way with these speeds, in tokens per second, beside the `bare` ones of the same rounds.
+
+    `stats` is what its recording says that it cost.
+    """
     slower = [(unit / speed - 1) * 100 for speed, unit in zip(speeds, bare, strict=True)]
     low, middle, high = statistics.quantiles(slower, n=4) if len(slower) > 1 else slower * 3
     writer = stats.get("writer", {})
@@ -122,12 +126,17 @@ def _told(speeds: list[float], bare: list[float], stats: Figures) -> Figures:
     }
 
 
-def overhead_table(figures: dict[str, dict[str, Figures]], lang: str) -> str:
-    """The table in Markdown, with what was measured on."""
+def overhead_table(
+    figures: dict[str, dict[str, Figures]],
+    lang: str,
+    models: Mapping[str, tuple[str, str]] = OVERHEAD_MODELS,
+    note: str | None = None,
+) -> str:
+    """The table in Markdown: of each model, named as in `models`, each way; below it, what was measured on."""
     column = LANGUAGES.index(lang)
     rows = []
     for model, ways in figures.items():
-        rows.append([f"*{OVERHEAD_MODELS[model][column]}*", *[""] * (len(OVERHEAD_HEADS) - 1)])
+        rows.append([f"*{models[model][column]}*", *[""] * (len(OVERHEAD_HEADS) - 1)])
         for way, row in ways.items():
             name = OVERHEAD_BARE[column] if way == _BARE else OVERHEAD_DETAIL[column].format(detail=way)
             recorded = [
@@ -138,7 +147,7 @@ def overhead_table(figures: dict[str, dict[str, Figures]], lang: str) -> str:
                 f"{row['worst_pause_ms']:.1f}" if row["worst_pause_ms"] is not None else "",
             ]
             rows.append([name, f"{row['speed']:,.1f}", *([""] * len(recorded) if way == _BARE else recorded)])
-    note = MADE_BY[column].format(command=_COMMAND, machine=machine(["torch"]))
+    note = note or MADE_BY[column].format(command=_COMMAND, machine=machine(["torch"]))
     return f"{table([texts[column] for texts in OVERHEAD_HEADS], rows)}\n{note}"
 
 

@@ -13,7 +13,8 @@ import pytest
 from benchmarks.overhead import overhead_table
 from benchmarks.pages import COST_PAGES, table, write_pages
 from benchmarks.probe_cost import cost_tables
-from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, NAMES, OVERHEAD_MODELS
+from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, NAMES, OVERHEAD_MODELS, OVERHEAD_VLLM
+from benchmarks.vllm_overhead import rounds
 from tracellm.trace.names import LEVELS
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +75,36 @@ def test_the_page_tells_of_both_models(lang: str):
     assert list(ways) == list(OVERHEAD_MODELS)
     made = overhead_table({model: dict.fromkeys(of, row) for model, of in ways.items()}, lang)
     assert structure(shown[1]) == structure(made)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_tells_of_a_real_vllm(lang: str):
+    """The table of a vLLM's runs, once measured, has the rows that benchmarks/vllm_overhead.py writes: each detail."""
+    page = COST_PAGES[lang].read_text(encoding="utf-8")
+    shown = re.search(r"<!-- made: vllm-overhead -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    assert shown is not None
+    row = {"speed": 1.0, "slower": 1.0, "low": 1.0, "high": 1.0, "calls": 1}
+    row |= {"us_within": 1.0, "us_per_span": 1.0, "worst_pause_ms": 1.0}
+    made = overhead_table({"vllm": dict.fromkeys(["bare", *LEVELS], row)}, lang, {"vllm": OVERHEAD_VLLM}, "note")
+    assert len(structure(made)) == 2 + 1 + 1 + len(LEVELS)  # head, line, model, bare, and each detail
+    assert structure(shown[1]) in ([], structure(made))
+
+
+def test_engines_take_turns():
+    """Each way generates once a round, and another one begins each time, so that none has the warmer machine."""
+    asked: list[str] = []
+
+    class Engine:
+        def __init__(self, way: str) -> None:
+            self.way = way
+
+        def generate(self) -> float:
+            asked.append(self.way)
+            return float(len(asked))
+
+    speeds = rounds({way: Engine(way) for way in ("a", "b", "c")}, repeats=2)  # type: ignore[misc]
+    assert asked == ["a", "b", "c", "b", "c", "a"]
+    assert speeds == {"a": [1.0, 6.0], "b": [2.0, 4.0], "c": [3.0, 5.0]}
 
 
 def test_a_page_without_a_place(tmp_path: Path):
