@@ -70,7 +70,9 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> InOneProcess:
 
     def run(folder: Path) -> None:
         script = _ROOT / "tests" / "vllm" / "attach_work.py"
-        done = in_vllm([script, folder], folder, VLLM_CPU_KVCACHE_SPACE="1", OMP_NUM_THREADS="1")
+        # One thread, or a process that is forked from this one finds OpenMP's threads gone, and dies of that.
+        one_thread = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        done = in_vllm([script, folder], folder, VLLM_CPU_KVCACHE_SPACE="1", **one_thread)
         assert done.returncode == 0, done.stderr[-3000:]
 
     return InOneProcess(_once(tmp_path_factory, "vllm-in-one-process", run))
