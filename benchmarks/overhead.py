@@ -1,29 +1,33 @@
 """How much slower an explained run is: tokens per second with `--explain` and without, taking turns.
 
-    python benchmarks/overhead.py [--repeats 7] [--only tiny|qwen2] [--write]
+    python benchmarks/overhead.py [--repeats 9] [--only tiny|qwen2|vllm] [--vllm PYTHON] [--write]
 
-Two models with a batch of 32 requests: the embedded one, with each `--detail`; and a Qwen2 of half a billion parameters
-with random weights, made in a temporary folder (2 GB), at the default detail. Every round generates once bare and once
-recorded in each way, beginning with another each time; the probes are installed, and the engine is warm, before the
-clock starts. The live log is printed as `tracellm run` does, to nowhere. Told are medians, and the quartiles of what is
-slower than the bare run of the same round. The aims: at most 3 % and 1 %. Nothing else should run on the machine.
+Three engines with a batch of 32 requests: ours with the embedded model, and with a Qwen2 of half a billion parameters
+whose random weights are made in a temporary folder (1 GB); and a real vLLM with the embedded model, eager, in the
+environment that scripts/install-vllm.sh makes. Each way to run one of them, bare or recorded with a `--detail`, has a
+process of its own, in which the recording begins before the engine is imported, as `tracellm run` has it: functions
+that are wrapped later are slower for long, as Python has to learn anew where they lead. When all are warm they take
+turns, beginning with another each round, and those whose turn it is not wait. The live log is printed to nowhere. Told
+are medians, and the quartiles of what is slower than the bare run of the same round. The aims: at most 3 %, and 1 % of
+the large model. Nothing else should run on the machine.
 """
 
-# ruff: noqa: T201  (it prints a table)
+# ruff: noqa: T201  (it prints tables)
 import argparse
-import io
 import json
+import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
 
+from benchmarks.compared.process import EngineFailed, EngineProcess
 from benchmarks.pages import COST_PAGES, machine, table, write_pages
 from benchmarks.probe_cost_names import (
     HALF_BILLION,
@@ -34,76 +38,102 @@ from benchmarks.probe_cost_names import (
     OVERHEAD_HEADS,
     OVERHEAD_MODELS,
 )
-from tracellm import LLM, SamplingParams
-from tracellm.probes.selection import Selection
-from tracellm.probes.session import Recording
-from tracellm.report.console import Console
-from tracellm.trace.names import LEVELS, Level
+from tracellm.cli.bench.throughput import interleaved
+from tracellm.cli.bench.workload import Lengths, Workload, random_workload
+from tracellm.trace.names import LEVELS
 
-__all__ = ["compare", "figures_of", "main", "overhead_table"]
+__all__ = ["RUNS", "Run", "compare", "figures_of", "main", "overhead_table"]
 
 Figures = dict[str, Any]
+_ROOT = Path(__file__).parents[1]
 _BATCH = 32
+_PROMPT = Lengths(3, 3)  # so short that nearly all of it is decoding
 _BARE = "bare"
-_COMMAND = "python benchmarks/overhead.py --write"
+_WARM_UPS = 2
+_LONGEST = 256
 
 
-def half_a_billion(folder: Path) -> str:
-    """A checkpoint in the shape of Qwen2-0.5B, with random weights."""
-    from tests.checkpoints import make_checkpoint
+@dataclass(frozen=True)
+class Run:
+    """An engine with a model, and how it is recorded."""
 
-    return str(make_checkpoint(folder / "qwen2", "qwen2", **HALF_BILLION))
+    module: str
+    """Of benchmarks/compared: what its process is."""
+    tokens: int
+    """For each request."""
+    details: Sequence[str]
+    kv_cache_bytes: int
+    model: dict[str, Any] = field(default_factory=dict)
+    """The shape of random weights; empty: the embedded model."""
 
+    @property
+    def ways(self) -> list[str]:
+        """Bare, and recorded."""
+        return [_BARE, *self.details]
 
-class Rounds:
-    """Generations of one engine, bare or recorded."""
+    def folder(self, place: Path) -> Path:
+        """Where its checkpoint is, made in `place` if it must be."""
+        if not self.model:
+            return _ROOT / "tracellm" / "tiny"
+        from tests.checkpoints import make_checkpoint
 
-    def __init__(self, model: str | None, tokens: int, folder: Path) -> None:
-        options: dict[str, Any] = {"max_num_seqs": _BATCH, "enable_prefix_caching": False, "max_model_len": 256}
-        self._llm = LLM(**options) if model is None else LLM(model, dtype="float32", **options)
-        self._tokens = tokens
-        self._folder = folder
-        self._count = 0
-
-    def generate(self, tokens: int, batch: int = _BATCH) -> float:
-        """Tokens per second; prompts are short, so that nearly all of it is decoding."""
-        params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-        prompts = [f"{i}:" for i in range(batch)]
-        start = time.perf_counter()
-        outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        seconds = time.perf_counter() - start
-        return sum(len(output.outputs[0].token_ids) for output in outputs) / seconds
-
-    def take(self, way: str) -> tuple[float, Figures]:
-        """Tokens per second in this way, and what the recording says that it cost."""
-        with self._recorded(way) as recording:
-            self.generate(3, batch=2)  # the probes have just been put on: Python learns the calls anew
-            speed = self.generate(self._tokens)
-        return speed, recording.stats if recording is not None else {}
-
-    @contextmanager
-    def _recorded(self, way: str) -> Iterator[Recording | None]:
-        level: Level | None = next((one for one in LEVELS if one == way), None)
-        self._count += 1
-        folder = self._folder / str(self._count)
-        recording = None
-        if level is not None:
-            recording = Recording(folder, selection=Selection(level), listener=Console("en", io.StringIO()))
-        with recording or nullcontext():
-            yield recording
+        return Path(make_checkpoint(place / "checkpoint", "qwen2", **self.model))
 
 
-def compare(rounds: Rounds, details: Sequence[str], repeats: int) -> dict[str, Figures]:
-    """Each way's speed, and by how many percent it is slower than the bare run of its round: median and quartiles."""
-    ways = [_BARE, *details]
-    speeds: dict[str, list[float]] = {way: [] for way in ways}
-    stats: dict[str, Figures] = {}
-    rounds.generate(2)
-    for number in range(repeats):
-        for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
-            speed, stats[way] = rounds.take(way)
-            speeds[way].append(speed)
-    return {way: figures_of(speeds[way], speeds[_BARE], stats[way]) for way in ways}
+RUNS = {
+    "tiny": Run("tracellm_engine", 96, LEVELS, 64 << 20),
+    "qwen2": Run("tracellm_engine", 12, LEVELS[-1:], 512 << 20, HALF_BILLION),
+    "vllm": Run("vllm_engine", 64, LEVELS, 64 << 20),
+}
+_PLACES = {"overhead": ("tiny", "qwen2"), "vllm-overhead": ("vllm",)}
+"""What each place in the documentation shows."""
+
+
+def compare(run: Run, python: str, repeats: int, place: Path) -> tuple[dict[str, Figures], dict[str, Any]]:
+    """Each way's speed, by how many percent it is slower than the bare run of its round, and what the engine is.
+
+    Raises:
+        EngineFailed: an engine could not be made; why.
+    """
+    folder = run.folder(place)
+    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    workload = random_workload(vocab_size, _BATCH, _PROMPT, Lengths(run.tokens, run.tokens))
+    settings = {
+        "model": str(folder),
+        "dtype": "float32",
+        "max_model_len": _LONGEST,
+        "max_num_seqs": _BATCH,
+        "max_num_batched_tokens": 4096,
+        "kv_cache_bytes": run.kv_cache_bytes,
+        "text": folder.name == "tiny",
+        "eager": True,  # a recording leaves compiled models to the compiler
+    }
+    with ExitStack() as stack:
+        engines = {}
+        for way in run.ways:
+            recorded = {"recorded": None if way == _BARE else way}
+            one = EngineProcess(run.module, python, settings | recorded, _processors(), place / f"{way}.log")
+            engines[way] = stack.enter_context(one)
+        return _turns(engines, workload, repeats), engines[_BARE].about
+
+
+def _turns(engines: dict[str, EngineProcess], workload: Workload, repeats: int) -> dict[str, Figures]:
+    speeds: dict[str, list[float]] = {way: [] for way in engines}
+    for way in interleaved(list(engines), _WARM_UPS):
+        engines[way].turn(way, workload)
+    for way in interleaved(list(engines), repeats):
+        seconds = engines[way].turn(way, workload)["seconds"]
+        speeds[way].append(workload.num_output_tokens / seconds)
+    figures = {}
+    for way, engine in engines.items():
+        cost = engine.cost() if way != _BARE else {}
+        cost["calls"] = round(cost.get("calls", 0) / (repeats + _WARM_UPS))
+        figures[way] = figures_of(speeds[way], speeds[_BARE], cost)
+    return figures
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def figures_of(speeds: list[float], bare: list[float], stats: Figures) -> Figures:
@@ -126,17 +156,12 @@ def figures_of(speeds: list[float], bare: list[float], stats: Figures) -> Figure
     }
 
 
-def overhead_table(
-    figures: dict[str, dict[str, Figures]],
-    lang: str,
-    models: Mapping[str, tuple[str, str]] = OVERHEAD_MODELS,
-    note: str | None = None,
-) -> str:
-    """The table in Markdown: of each model, named as in `models`, each way; below it, what was measured on."""
+def overhead_table(figures: dict[str, dict[str, Figures]], lang: str, note: str) -> str:
+    """The table in Markdown: of each of these `RUNS` each way; below it the `note`, on what was measured."""
     column = LANGUAGES.index(lang)
     rows = []
     for model, ways in figures.items():
-        rows.append([f"*{models[model][column]}*", *[""] * (len(OVERHEAD_HEADS) - 1)])
+        rows.append([f"*{OVERHEAD_MODELS[model][column]}*", *[""] * (len(OVERHEAD_HEADS) - 1)])
         for way, row in ways.items():
             name = OVERHEAD_BARE[column] if way == _BARE else OVERHEAD_DETAIL[column].format(detail=way)
             recorded = [
@@ -147,33 +172,44 @@ def overhead_table(
                 f"{row['worst_pause_ms']:.1f}" if row["worst_pause_ms"] is not None else "",
             ]
             rows.append([name, f"{row['speed']:,.1f}", *([""] * len(recorded) if way == _BARE else recorded)])
-    note = note or MADE_BY[column].format(command=_COMMAND, machine=machine(["torch"]))
     return f"{table([texts[column] for texts in OVERHEAD_HEADS], rows)}\n{note}"
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=7, help="rounds; at least 5 for figures to be told")
-    parser.add_argument("--tokens", type=int, default=96, help="tokens for each request of the embedded model")
-    parser.add_argument("--tokens-qwen2", type=int, default=12, help="the same for the large one")
-    parser.add_argument("--only", choices=[*OVERHEAD_MODELS], help="one model")
+    parser.add_argument("--repeats", type=int, default=9, help="rounds; at least 5 for figures to be told")
+    parser.add_argument("--only", action="append", choices=[*RUNS], help="one of the engines; may be repeated")
+    usual = os.environ.get("TRACELLM_VLLM_PYTHON", str(_ROOT / ".venv-vllm" / "bin" / "python"))
+    parser.add_argument("--vllm", default=usual, metavar="PYTHON", help="the Python of a real vLLM's environment")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
-    parser.add_argument("--write", action="store_true", help="put the table into the documentation")
+    parser.add_argument("--write", action="store_true", help="put the tables into the documentation")
     options = parser.parse_args()
-    if options.write and options.only:
-        parser.error("the documentation wants both models: leave out --only")
-    figures = {}
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        if options.only != "qwen2":
-            figures["tiny"] = compare(Rounds(None, options.tokens, folder / "tiny"), LEVELS, options.repeats)
-        if options.only != "tiny":
-            rounds = Rounds(half_a_billion(folder), options.tokens_qwen2, folder / "runs")
-            figures["qwen2"] = compare(rounds, LEVELS[-1:], options.repeats)
-    print(json.dumps(figures) if options.json else overhead_table(figures, "en"))
-    if options.write:
-        write_pages(COST_PAGES, "overhead", {lang: overhead_table(figures, lang) for lang in LANGUAGES})
+    chosen = options.only or [*RUNS]
+    if "vllm" in chosen and not Path(options.vllm).exists():
+        parser.error(f"there is no vLLM at {options.vllm}: scripts/install-vllm.sh makes one; or see --only")
+    for place, names in _PLACES.items():
+        if not set(names) & set(chosen):
+            continue
+        if options.write and not set(names) <= set(chosen):
+            parser.error(f"the documentation shows {' and '.join(names)} in one table: measure all of it")
+        figures: dict[str, dict[str, Figures]] = {}
+        about: dict[str, Any] = {}
+        for name in (one for one in names if one in chosen):
+            python = options.vllm if name == "vllm" else sys.executable
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    figures[name], about = compare(RUNS[name], python, options.repeats, Path(folder))
+            except EngineFailed as error:
+                sys.exit(f"overhead.py: {error}")
+        only = "".join(f" --only {name}" for name in names)
+        on = ", ".join([machine(), *(f"{name} {about[name]}" for name in ("torch", "vllm") if name in about)])
+        command = f"python benchmarks/overhead.py{only} --write"
+        notes = (made_by.format(command=command, machine=on) for made_by in MADE_BY)
+        made = {lang: overhead_table(figures, lang, note) for lang, note in zip(LANGUAGES, notes, strict=True)}
+        print(json.dumps(figures) if options.json else made["en"])
+        if options.write:
+            write_pages(COST_PAGES, place, made)
 
 
 if __name__ == "__main__":

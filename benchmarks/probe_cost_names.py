@@ -15,7 +15,6 @@ __all__ = [
     "OVERHEAD_DETAIL",
     "OVERHEAD_HEADS",
     "OVERHEAD_MODELS",
-    "OVERHEAD_VLLM",
     "PROBE",
     "TUPLE",
     "Group",
@@ -123,11 +122,11 @@ HALF_BILLION: dict[str, Any] = {
 OVERHEAD_MODELS: dict[str, Text] = {
     "tiny": ("The embedded model, 32 requests at a time", "内置模型，同时 32 个请求"),
     "qwen2": ("Qwen2 with 0.5 B random parameters, 32 requests at a time", "5 亿随机参数的 Qwen2，同时 32 个请求"),
+    "vllm": (
+        "A real vLLM with the embedded model, 32 requests at a time",
+        "真实的 vLLM 运行内置模型，同时 32 个请求",
+    ),
 }
-OVERHEAD_VLLM: Text = (
-    "A real vLLM with the embedded model, 32 requests at a time",
-    "真实的 vLLM 运行内置模型，同时 32 个请求",
-)
 OVERHEAD_BARE: Text = ("not recorded", "不录制")
 OVERHEAD_DETAIL: Text = ("`--explain --detail {detail}`", "`--explain --detail {detail}`")
 OVERHEAD_HEADS: list[Text] = [

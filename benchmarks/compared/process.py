@@ -1,4 +1,4 @@
-"""An engine in a process of its own, as benchmarks/compare.py has it: asked by lines of JSON, see protocol.py."""
+"""An engine in a process of its own, asked by lines of JSON: see protocol.py."""
 
 import json
 import os
@@ -59,6 +59,10 @@ class EngineProcess:
         """See `Engine.gaps`."""
         told: list[dict[str, float]] = self._ask({"questions": questions})["gaps"]
         return told
+
+    def cost(self) -> dict[str, Any]:
+        """What recording it has cost so far, as run.json tells it; it goes on unrecorded."""
+        return self._ask({"cost": True})
 
     def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None

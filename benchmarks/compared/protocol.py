@@ -1,19 +1,24 @@
-"""How benchmarks/compare.py talks to an engine: a process that keeps it, and answers one line of JSON with another.
+"""How a benchmark talks to an engine: a process that keeps it, and answers one line of JSON with another.
 
 The engine's process reads its settings from the first line of stdin, makes the engine, and says what it is; then each
-line asks for one turn. It takes the time itself, so that nothing of the conversation is in it. Only the standard
-library is imported here: a real vLLM's environment has nothing of ours.
+line asks for one turn. It takes the time itself, so that nothing of the conversation is in it. With the setting
+`recorded`, a level of detail, it is recorded from before the engine is imported until it is asked what that cost, as
+`tracellm run --explain` does it. Only the standard library is imported here otherwise: another engine's environment may
+have nothing of ours.
 """
 
 import gc
+import io
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 __all__ = ["Engine", "TokenIds", "answer"]
@@ -22,7 +27,7 @@ TokenIds = list[int]
 
 
 class Engine(ABC):
-    """One engine with its model in memory. It may generate in several ways, such as recorded and not."""
+    """One engine with its model in memory. It may generate in several ways, such as with batches of its own."""
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
@@ -42,7 +47,7 @@ class Engine(ABC):
         raise NotImplementedError
 
 
-def answer(make: Any) -> None:
+def answer(make: Callable[[dict[str, Any]], Engine]) -> None:
     """Be the process of an engine: `make(settings)` makes it, with all that it needs."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is not an answer
@@ -51,18 +56,43 @@ def answer(make: Any) -> None:
         print(json.dumps(told), file=replies, flush=True)
 
     engine = None
-    for line in sys.stdin:
-        asked = json.loads(line)
-        try:
-            if engine is None:
-                engine = make(asked)
-                reply(engine.about())
-            elif "questions" in asked:
-                reply({"gaps": engine.gaps(asked["questions"])})
-            else:
-                reply(_turn(engine, **asked))
-        except Exception:
-            reply({"error": traceback.format_exc()})
+    with ExitStack() as until_the_end:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            try:
+                if engine is None:
+                    recording = until_the_end.enter_context(_recorded(asked.get("recorded")))
+                    engine = make(asked)
+                    reply(engine.about())
+                elif "questions" in asked:
+                    reply({"gaps": engine.gaps(asked["questions"])})
+                elif "cost" in asked:
+                    until_the_end.close()
+                    reply(recording.stats)
+                else:
+                    reply(_turn(engine, **asked))
+            except Exception:
+                reply({"error": traceback.format_exc()})
+
+
+@contextmanager
+def _recorded(detail: str | None) -> Iterator[Any]:
+    """Recorded with this detail; the console's lines go nowhere. None: not recorded."""
+    if detail is None:
+        yield None
+        return
+    from tracellm.probes.selection import Selection
+    from tracellm.probes.session import Recording
+    from tracellm.report.console import Console
+    from tracellm.trace.names import LEVELS
+
+    [level] = [one for one in LEVELS if one == detail]
+    console = Console("en", io.StringIO())
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Recording(Path(folder) / "run", selection=Selection(level), listener=console) as recording,
+    ):
+        yield recording
 
 
 def _turn(engine: Engine, way: str, prompts: list[TokenIds], lengths: list[int]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tracellm.cli.bench.limits import ModelCost, cost_of, work_of
 from tracellm.cli.bench.machine import Ceilings, measure_ceilings
 from tracellm.cli.bench.throughput import interleaved
 from tracellm.cli.bench.workload import Lengths, Workload, random_workload
+from tracellm.trace.names import LEVELS
 
 __all__ = ["ENGINES", "REFERENCE", "WAYS", "Plan", "measure"]
 
@@ -28,6 +29,8 @@ WAYS = {
 }
 """Each way to generate, and the module whose process knows it."""
 ENGINES = tuple(dict.fromkeys(WAYS.values()))
+RECORDED = "tracellm-traced"
+"""The way that is recorded, at the default detail, and so has a process of its own."""
 REFERENCE = "tracellm"
 """Whose outputs the others' are held against."""
 _JUDGE = "transformers_engine"
@@ -60,9 +63,14 @@ class Plan:
     check_tokens: int = 24
     tell: Callable[[str], object] = print
 
-    def engines(self) -> list[str]:
-        """The engines of the ways, each once."""
-        return list(dict.fromkeys(WAYS[way] for way in self.ways))
+    def processes(self) -> list[str]:
+        """What `process_of` says of the ways, each once."""
+        return list(dict.fromkeys(map(process_of, self.ways)))
+
+
+def process_of(way: str) -> str:
+    """Whose process generates so: that of an engine, or of the way itself."""
+    return way if way == RECORDED else WAYS[way]
 
 
 def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
@@ -81,12 +89,12 @@ def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
     exact = _compared_exactly(shape, folder, workload, plan) if checked else {}
     with ExitStack() as engines:
         running = {}
-        for module in plan.engines():
-            plan.tell(f"{name}: starting {module} in {plan.dtype}")
-            running[module] = engines.enter_context(_engine(module, shape, folder, plan, plan.dtype))
+        for process in plan.processes():
+            plan.tell(f"{name}: starting {process} in {plan.dtype}")
+            running[process] = engines.enter_context(_engine(process, shape, folder, plan, plan.dtype))
         near = _compared(running, workload, plan)
         rounds = _rounds(name, running, shape, workload, plan)
-        about = {module: engine.about for module, engine in running.items()}
+        about = {process: engine.about for process, engine in running.items() if process != RECORDED}
     cost = _cost(folder, plan.dtype)
     return {
         "shape": name,
@@ -117,9 +125,10 @@ def _as_dict(agreement: Agreement | None) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _engine(module: str, shape: Shape, folder: Path, plan: Plan, dtype: str) -> Iterator[EngineProcess]:
+def _engine(process: str, shape: Shape, folder: Path, plan: Plan, dtype: str) -> Iterator[EngineProcess]:
     per_request = -(-shape.longest // _ROUNDED) * _ROUNDED
     tokens = shape.requests * per_request + _ROUNDED  # and a block that no request has
+    module = WAYS.get(process, process)
     settings = {
         "model": str(folder),
         "dtype": dtype,
@@ -128,8 +137,9 @@ def _engine(module: str, shape: Shape, folder: Path, plan: Plan, dtype: str) -> 
         "max_num_batched_tokens": max(_STEP_TOKENS, per_request),
         "kv_cache_tokens": tokens,
         "kv_cache_bytes": tokens * _cost(folder, dtype).kv_bytes,
+        "recorded": LEVELS[-1] if process == RECORDED else None,
     }
-    log = plan.place / f"{module}.log"
+    log = plan.place / f"{process}.log"
     with EngineProcess(module, plan.pythons[module], settings, plan.threads, log) as engine:
         yield engine
 
@@ -146,10 +156,10 @@ def _compared_exactly(shape: Shape, folder: Path, workload: Workload, plan: Plan
         workload.prompts[: plan.check_requests], [plan.check_tokens] * min(plan.check_requests, shape.requests)
     )
     outputs = {}
-    for module in plan.engines():
-        plan.tell(f"comparing outputs: {module} in {_CHECKED}")
-        with _engine(module, shape, folder, plan, _CHECKED) as engine:
-            for way in (way for way in plan.ways if WAYS[way] == module):
+    for process in plan.processes():
+        plan.tell(f"comparing outputs: {process} in {_CHECKED}")
+        with _engine(process, shape, folder, plan, _CHECKED) as engine:
+            for way in (way for way in plan.ways if process_of(way) == process):
                 outputs[way] = engine.turn(way, part)["token_ids"]
     reference = outputs.get(REFERENCE)
     return {way: compare_outputs(reference, ids) for way, ids in outputs.items()} if reference else {}
@@ -160,7 +170,7 @@ def _compared(running: dict[str, EngineProcess], workload: Workload, plan: Plan)
     outputs = {}
     for way in plan.ways:
         plan.tell(f"comparing outputs: {way} in {plan.dtype}")
-        outputs[way] = running[WAYS[way]].turn(way, workload)["token_ids"]
+        outputs[way] = running[process_of(way)].turn(way, workload)["token_ids"]
     reference = outputs.get(REFERENCE)
     if reference is None:
         return {}
@@ -239,9 +249,9 @@ def _rounds(name: str, running: dict[str, EngineProcess], shape: Shape, workload
         taken = {}
         for turn, asked in turns.items():
             busy = Busy()
-            told = running[WAYS[way]].turn(way, asked)
+            told = running[process_of(way)].turn(way, asked)
             taken[turn] = told["seconds"]
-            if way != "tracellm-traced":  # what writes its spans is in another process
+            if way != RECORDED:  # what writes its spans is in another process
                 shares.append(busy.elsewhere(told["cpu_seconds"]))
         seconds[way].append(taken)
     assert ceilings is not None

@@ -1,6 +1,7 @@
-"""A real vLLM for benchmarks/compare.py; run by the Python of its own environment.
+"""A real vLLM for the benchmarks; run by the Python of its own environment.
 
-It is compiled, as it is by default on a CPU. Its engine core stays in this process, where OMP_NUM_THREADS counts.
+It is compiled, as it is by default on a CPU, but with the setting `eager`. Its engine core stays in this process, where
+OMP_NUM_THREADS counts.
 """
 
 import sys
@@ -14,7 +15,7 @@ from benchmarks.compared.protocol import Engine, TokenIds, answer
 
 
 class Vllm(Engine):
-    """vLLM's `LLM`, token ids in and out."""
+    """vLLM's `LLM`, token ids in and out; with the setting `text` the tokens become text, too."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         import vllm
@@ -22,7 +23,8 @@ class Vllm(Engine):
         self._llm = vllm.LLM(
             settings["model"],
             dtype=settings["dtype"],
-            skip_tokenizer_init=True,
+            skip_tokenizer_init=not settings.get("text"),
+            enforce_eager=bool(settings.get("eager")),
             max_model_len=settings["max_model_len"],
             max_num_seqs=settings["max_num_seqs"],
             max_num_batched_tokens=settings["max_num_batched_tokens"],
@@ -31,6 +33,7 @@ class Vllm(Engine):
             disable_log_stats=True,
         )
         self._params = vllm.SamplingParams
+        self._text = bool(settings.get("text"))
 
     def about(self) -> dict[str, Any]:
         """Its version, and how many threads torch takes."""
@@ -43,7 +46,7 @@ class Vllm(Engine):
         """See `Engine.generate`."""
         asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         params = [
-            self._params(temperature=0, max_tokens=length, ignore_eos=True, detokenize=False) for length in lengths
+            self._params(temperature=0, max_tokens=length, ignore_eos=True, detokenize=self._text) for length in lengths
         ]
         outputs = self._llm.generate(asked, params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]

@@ -5,17 +5,18 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.overhead import overhead_table
+from benchmarks.compared.process import EngineProcess
+from benchmarks.overhead import RUNS, overhead_table
 from benchmarks.pages import COST_PAGES, table, write_pages
 from benchmarks.probe_cost import cost_tables
-from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, NAMES, OVERHEAD_MODELS, OVERHEAD_VLLM
-from benchmarks.vllm_overhead import rounds
-from tracellm.trace.names import LEVELS
+from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, NAMES
+from tracellm.cli.bench.workload import Workload
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,47 +65,35 @@ def test_the_page_has_the_benchmarks_rows(figures: Any, lang: str):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_page_tells_of_both_models(lang: str):
-    """The table of whole runs has the rows that benchmarks/overhead.py writes: each detail, and both models."""
+@pytest.mark.parametrize(("place", "runs"), [("overhead", ["tiny", "qwen2"]), ("vllm-overhead", ["vllm"])])
+def test_the_page_tells_of_whole_runs(place: str, runs: list[str], lang: str):
+    """The tables of whole runs have the rows that benchmarks/overhead.py writes: each engine and model, each detail."""
     page = COST_PAGES[lang].read_text(encoding="utf-8")
-    shown = re.search(r"<!-- made: overhead -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    shown = re.search(rf"<!-- made: {place} -->\n(.*?)<!-- end -->", page, re.DOTALL)
     assert shown is not None
     row = {"speed": 1.0, "slower": 1.0, "low": 1.0, "high": 1.0, "calls": 1}
     row |= {"us_within": 1.0, "us_per_span": 1.0, "worst_pause_ms": 1.0}
-    ways = {"tiny": ["bare", *LEVELS], "qwen2": ["bare", LEVELS[-1]]}
-    assert list(ways) == list(OVERHEAD_MODELS)
-    made = overhead_table({model: dict.fromkeys(of, row) for model, of in ways.items()}, lang)
+    made = overhead_table({name: dict.fromkeys(RUNS[name].ways, row) for name in runs}, lang, "note")
     assert structure(shown[1]) == structure(made)
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_page_tells_of_a_real_vllm(lang: str):
-    """The table of a vLLM's runs, once measured, has the rows that benchmarks/vllm_overhead.py writes: each detail."""
-    page = COST_PAGES[lang].read_text(encoding="utf-8")
-    shown = re.search(r"<!-- made: vllm-overhead -->\n(.*?)<!-- end -->", page, re.DOTALL)
-    assert shown is not None
-    row = {"speed": 1.0, "slower": 1.0, "low": 1.0, "high": 1.0, "calls": 1}
-    row |= {"us_within": 1.0, "us_per_span": 1.0, "worst_pause_ms": 1.0}
-    made = overhead_table({"vllm": dict.fromkeys(["bare", *LEVELS], row)}, lang, {"vllm": OVERHEAD_VLLM}, "note")
-    assert len(structure(made)) == 2 + 1 + 1 + len(LEVELS)  # head, line, model, bare, and each detail
-    assert structure(shown[1]) in ([], structure(made))
-
-
-def test_engines_take_turns():
-    """Each way generates once a round, and another one begins each time, so that none has the warmer machine."""
-    asked: list[str] = []
-
-    class Engine:
-        def __init__(self, way: str) -> None:
-            self.way = way
-
-        def generate(self) -> float:
-            asked.append(self.way)
-            return float(len(asked))
-
-    speeds = rounds({way: Engine(way) for way in ("a", "b", "c")}, repeats=2)  # type: ignore[misc]
-    assert asked == ["a", "b", "c", "b", "c", "a"]
-    assert speeds == {"a": [1.0, 6.0], "b": [2.0, 4.0], "c": [3.0, 5.0]}
+def test_what_recording_costs_is_measured_by_a_process_recorded_from_its_start(tmp_path: Path):
+    """The process of an engine that is recorded tells what that has cost, and generates what one does that is not."""
+    workload = Workload([[5, 6, 7]], [3])
+    settings = {"model": str(ROOT / "tracellm" / "tiny"), "dtype": "float32", "max_model_len": 64, "max_num_seqs": 1}
+    settings |= {"max_num_batched_tokens": 64, "kv_cache_bytes": 8 << 20, "text": True}
+    with ExitStack() as stack:
+        bare, recorded = (
+            stack.enter_context(
+                EngineProcess("tracellm_engine", sys.executable, {**settings, "recorded": way}, 1, tmp_path / str(way))
+            )
+            for way in (None, "step")
+        )
+        outputs = [engine.turn("", workload)["token_ids"] for engine in (bare, recorded)]
+        cost = recorded.cost()
+    assert outputs[0] == outputs[1]
+    assert cost["calls"] > 10
+    assert cost["writer"]["spans"] >= cost["calls"]
 
 
 def test_a_page_without_a_place(tmp_path: Path):
