@@ -63,6 +63,14 @@ def test_padding_reads_and_writes_only_the_null_block(qwen2_checkpoint: Path) ->
     assert table.block_table.np[:8, 0].tolist() == table.slot_mapping.np[:8].tolist() == [7, 7, 7, 0, 0, 0, 7, 7]
 
 
+def test_a_graph_may_be_as_large_as_the_largest_step(qwen2_checkpoint: Path) -> None:
+    """Where a step has no room for more tokens than requests, the largest graph has one of each."""
+    config = make_config(qwen2_checkpoint, max_num_seqs=8, max_num_batched_tokens=8)
+    runner: Any = runner_of(start_executor(config, num_blocks=8))
+    runner._pad(0, 8)
+    assert runner.query_start_loc.np.tolist() == list(range(9))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
 def test_tokens_on_a_gpu_are_those_of_the_cpu(qwen2_checkpoint: Path, eager: bool) -> None:

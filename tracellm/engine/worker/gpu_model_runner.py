@@ -77,7 +77,7 @@ class GPUModelRunner:
         self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
         """Of the requests that asked for them and whose prompt is not complete."""
 
-        self._arange = np.arange(max(self.max_num_tokens, self.max_num_reqs))
+        self._arange = np.arange(max(self.max_num_tokens, self.max_num_reqs) + 1)
         self.input_ids = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int32, device=device)
         self.positions = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int64, device=device)
         self.query_start_loc = CpuGpuBuffer(self.max_num_reqs + 1, dtype=torch.int32, device=device)
