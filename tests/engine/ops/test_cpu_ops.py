@@ -16,7 +16,7 @@ from tests.engine.ops.implementations import assert_near
 from tracellm.engine.config import OpsChoice
 from tracellm.engine.layers.linear import ReplicatedLinear
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.ops import cpu_ops, using_ops
+from tracellm.engine.ops import cpu_ops, make_ops, using_ops
 from tracellm.engine.ops.choice import choose_ops
 from tracellm.engine.ops.cpu import native
 from tracellm.engine.ops.cpu_ops import CpuOps, PackedWeight
@@ -116,6 +116,29 @@ def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
         torch.set_num_threads(before)
     for one, other in zip(alone, together, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_input_that_does_not_fit(dtype: torch.dtype) -> None:
+    """Numbers of another dtype or another count than the weight's are refused before anything reads them."""
+    ops = CpuOps()
+    weight = ops._packed(torch.ones(8, 16, dtype=dtype))
+    if weight is None or weight.onednn:
+        pytest.skip("needs the compiled kernels")
+    for x in (torch.ones(2, 16, dtype=torch.float16), torch.ones(2, 8, dtype=dtype)):
+        with pytest.raises(TypeError, match=r"^linear: x is "):
+            ops.linear(x, weight, None)
+
+
+@pytest.mark.parametrize("name", ["torch", "cpu"])
+def test_no_tokens(name: str) -> None:
+    """A batch without a token is computed as any other: to nothing."""
+    ops = make_ops(name)
+    none, weight = torch.empty(0, 2, 8), torch.ones(8)
+    ops.reshape_and_cache(none, none, *torch.zeros(2, 3, 4, 2, 8), torch.empty(0, dtype=torch.int64))
+    assert ops.rms_norm(none, weight, 1e-6).shape == none.shape
+    assert ops.silu_and_mul(none).shape == (0, 2, 4)
+    assert ops.rotary_embedding(torch.empty(0, dtype=torch.int64), none, none, torch.ones(4, 8))[1].shape == none.shape
 
 
 def test_weights_are_laid_out_once() -> None:

@@ -100,6 +100,18 @@ def test_rotary_embedding(
     check_rotary(implementation.ops, tokens, heads, pairs, dtype, implementation.device)
 
 
+@pytest.mark.parametrize("name", ["torch", "cpu"])
+def test_positions_that_do_not_lie_side_by_side(name: str) -> None:
+    """Every second one of a tensor turns the heads as the same positions do by themselves."""
+    cache = torch.cat((torch.linspace(-1, 1, 64).view(16, 4), torch.ones(16, 4)), dim=-1)
+    query, key = torch.randn(8, 3, 8), torch.randn(8, 1, 8)
+    positions = torch.arange(16)[::2]
+    ops = make_ops(name)
+    turned = ops.rotary_embedding(positions, query, key, cache)
+    for result, expected in zip(turned, ops.rotary_embedding(positions.clone(), query, key, cache), strict=True):
+        assert torch.equal(result, expected)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_norms_of_heads(implementation: Implementation, dtype: torch.dtype) -> None:
     """Heads [T, H, D] that are views of a merged projection are normed one by one."""

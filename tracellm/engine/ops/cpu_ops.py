@@ -92,10 +92,10 @@ class CpuOps(TorchOps):
         if weight.onednn:
             result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
             return result
-        if x.dtype != weight.dtype:
-            raise TypeError(f"linear: x is {x.dtype}, the weight {weight.dtype}")
-        x = x.contiguous()
         inputs, outputs = weight.input_size, weight.output_size
+        if x.dtype != weight.dtype or x.shape[-1] != inputs:
+            raise TypeError(f"linear: x is {x.dtype} {list(x.shape)}, the weight {weight.dtype} {[outputs, inputs]}")
+        x = x.contiguous()
         y = x.new_empty((*x.shape[:-1], outputs))
         self._kernel("linear", x)(
             x.data_ptr(),
@@ -147,10 +147,10 @@ class CpuOps(TorchOps):
         kernel = self._kernel("rotary", query, key, cos_sin_cache)
         if kernel is None or positions.dtype != torch.int64:
             return super().rotary_embedding(positions, query, key, cos_sin_cache)
-        query, key = _rows(query), _rows(key)
+        query, key, positions = _rows(query), _rows(key), positions.contiguous()
         turned_query, turned_key = query.new_empty(query.shape), key.new_empty(key.shape)
         kernel(
-            positions.contiguous().data_ptr(),
+            positions.data_ptr(),
             query.data_ptr(),
             key.data_ptr(),
             cos_sin_cache.data_ptr(),
@@ -189,7 +189,7 @@ class CpuOps(TorchOps):
             value_cache.data_ptr(),
             slot_mapping.data_ptr(),
             len(slot_mapping),
-            key[0].numel() * number,
+            key.shape[1] * key.shape[2] * number,
             key.stride(0) * number,
             value.stride(0) * number,
         )
