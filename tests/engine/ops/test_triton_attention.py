@@ -136,3 +136,13 @@ def test_the_plan_says_why(
     assert len(plan.decodes) == sum(queries == 1 for queries, _ in lengths)
     assert plan_attention(batch.metadata, key_heads, key_heads, None) is plan, "worked out once a step"
     assert plan_attention(batch.metadata, key_heads, key_heads, 64).partitions == 1, "a window is a short context"
+
+
+def test_a_plan_for_sequences_that_grow() -> None:
+    """The launches of a CUDA graph suit the longest context, or window; what is read now is what is here."""
+    batch = Batch([(1, 500)], heads=(2, 2), block_size=16)
+    batch.metadata.max_seq_len = 1500
+    for window, partitions in [(None, 3), (1000, 2), (64, 1)]:
+        plan = plan_attention(batch.metadata, 2, 2, window)
+        assert (plan.partitions, plan.reason) == (partitions, "short_context" if partitions == 1 else "few_programs")
+        assert plan.decodes[0].stop == 500

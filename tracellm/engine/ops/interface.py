@@ -41,6 +41,9 @@ class AttentionMetadata:
     """R numbers: `seq_lens` on the host."""
     block_table_cpu: Any = None
     """int32 [R, most blocks of a sequence]: `block_table` on the host, NumPy; None where only the device has it."""
+    max_seq_len: int | None = None
+    """Launches must suit sequences of up to so many tokens: those of a CUDA graph stay as they are while sequences
+    grow. None: the sequences that are here."""
     plans: dict[int | None, Any] = field(default_factory=dict)
     """By sliding window: what an implementation of `Ops` works out once a step and not once a layer."""
 

@@ -59,6 +59,11 @@ class BlockTable:
         self.block_table.np[num_reqs:size, 0] = 0
         self.slot_mapping.np[num_reqs:size] = 0
 
+    def spread(self, size: int, length: int, num_blocks: int) -> None:
+        """Rows 0 .. size - 1 stand for requests of `length` tokens, which lie in all of the cache's blocks in turn."""
+        width = -(-length // self.block_size)
+        self.block_table.np[:size, :width] = np.arange(size * width).reshape(size, width) % num_blocks
+
     def compute_slot_mapping(self, rows: np.ndarray, positions: np.ndarray) -> None:
         """Work out the slots of T tokens, token t being at positions[t] of the request in rows[t]."""
         blocks = self.block_table.np[rows, positions // self.block_size].astype(np.int64)
@@ -119,6 +124,11 @@ class MultiGroupBlockTable:
         """Rows num_reqs .. size - 1 stand for requests of one token, in the null block."""
         for table in self.block_tables:
             table.pad(num_reqs, size)
+
+    def spread(self, size: int, length: int, num_blocks: int) -> None:
+        """Rows 0 .. size - 1 stand for requests of `length` tokens, which lie in all of the cache's blocks in turn."""
+        for table in self.block_tables:
+            table.spread(size, length, num_blocks)
 
     def compute_slot_mapping(self, rows: np.ndarray, positions: np.ndarray) -> None:
         """Work out the slots of T tokens, token t being at positions[t] of the request in rows[t]."""

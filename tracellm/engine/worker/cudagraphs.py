@@ -10,7 +10,8 @@ a batch in between is padded to the next size:
 A padding row (.) is a request of one token, token 0 at position 0, whose key and value go to the null block, which no
 request reads; what the model computes for it is dropped. Whatever changes between steps lies in the model runner's
 buffers, which never move: token ids, positions, lengths, block tables, slots. So a graph needs operations that plan
-nothing on the host that depends on lengths: those of `triton`, of which the graph is captured with the longest context.
+nothing on the host that depends on lengths: those of `triton`, whose launches are made for the longest context there
+may be. Before the first capture they are tuned, with contexts of a usual length in blocks all over the KV cache.
 A step with a piece of a prompt, or with more requests than the largest graph, runs eagerly.
 
 In a request's life: `GPUModelRunner._prepare_inputs` chooses and pads, `_model_forward` replays. Sampling stays
@@ -30,9 +31,12 @@ from torch import Tensor
 
 from tracellm.engine.config import VllmConfig
 
-__all__ = ["CudaGraphs", "GraphChoice", "get_capture_sizes", "why_eager"]
+__all__ = ["TUNED_LENGTH", "CudaGraphs", "GraphChoice", "get_capture_sizes", "why_eager"]
 
 _LARGEST = 512
+
+TUNED_LENGTH = 1024
+"""Tokens of the contexts with which kernels are tuned: a single token would take the same time in any block size."""
 
 
 class GraphChoice(NamedTuple):

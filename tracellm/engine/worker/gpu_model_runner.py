@@ -35,7 +35,7 @@ from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.structured_output.utils import apply_grammar_bitmask
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
-from tracellm.engine.worker.cudagraphs import CudaGraphs, get_capture_sizes, why_eager
+from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, why_eager
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tracellm.engine.worker.memory import making_step_inputs
 from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
@@ -56,12 +56,10 @@ class GPUModelRunner:
         self.model_config = vllm_config.model_config
         self.device = device
         self.ops = make_ops(vllm_config.ops_choice.name)
-        scheduler_config = vllm_config.scheduler_config
-        self.max_num_reqs = scheduler_config.max_num_seqs
+        limits = vllm_config.scheduler_config
+        self.max_num_reqs = limits.max_num_seqs
         # A larger budget than all requests together can use would cost memory and be of no use.
-        self.max_num_tokens = min(
-            scheduler_config.max_num_batched_tokens, self.max_num_reqs * scheduler_config.max_model_len
-        )
+        self.max_num_tokens = min(limits.max_num_batched_tokens, self.max_num_reqs * limits.max_model_len)
 
         self.requests: dict[str, CachedRequestState] = {}
         """Every request that was scheduled and has not ended, in the batch or preempted."""
@@ -148,15 +146,18 @@ class GPUModelRunner:
 
     def _make_decode_forward(self, size: int) -> Callable[[], Tensor]:
         """A forward pass over the buffers, of `size` requests that decode; its launches suit contexts of any length."""
+        length = min(self.model_config.max_model_len, TUNED_LENGTH)
         self._pad(0, size)
+        self.seq_lens.np[:size] = length
+        self.input_batch.block_table.spread(size, length, self.kv_caches[0].shape[1])
         input_ids, positions = self.input_ids.copy_to_gpu(size), self.positions.copy_to_gpu(size)
-        # The kernels read each length from a tensor; what the host says of them only decides how many programs start.
-        metadata = self._make_attention_metadata(size, size, size, [1] * size, [self.model_config.max_model_len] * size)
+        metadata = self._make_attention_metadata(size, size, size, [1] * size, [length] * size)
+        for of_layer in metadata.values():  # the kernels read each length from a tensor; this says how many programs
+            of_layer.max_seq_len = self.model_config.max_model_len
 
         def forward() -> Tensor:
             with set_forward_context(metadata):
-                hidden_states: Tensor = self.model(input_ids, positions)
-            return hidden_states
+                return self._model_forward(input_ids, positions)
 
         return forward
 
@@ -214,9 +215,8 @@ class GPUModelRunner:
             self.in_progress_prompt_logprobs.pop(req_id, None)
             batch.remove_request(req_id)
         # Preempted requests, and running ones that this step leaves out, give up their rows but stay known.
-        for req_id in (
-            batch.req_id_to_index.keys() - scheduler_output.num_scheduled_tokens.keys() | cached.resumed_req_ids
-        ):
+        scheduled = scheduler_output.num_scheduled_tokens.keys()
+        for req_id in batch.req_id_to_index.keys() - scheduled | cached.resumed_req_ids:
             batch.remove_request(req_id)
 
         to_add: list[CachedRequestState] = []

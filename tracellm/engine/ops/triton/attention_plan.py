@@ -124,7 +124,10 @@ def _plan(metadata: AttentionMetadata, key_heads: int, window: int | None, per_t
             pairs = sum(p + 1 - _first_seen(p, window) for p in range(position, position + in_tile))
             tiles.append(Reads(sequence, _first_seen(position, window), position + in_tile, in_tile, pairs))
             table.append((sequence, start))
-    partitions, reason = _partitions(decodes, key_heads)
+    longest = max((reads.stop - reads.first for reads in decodes), default=1)
+    if metadata.max_seq_len is not None:
+        longest = min(metadata.max_seq_len, window or metadata.max_seq_len)
+    partitions, reason = _partitions(longest, len(decodes) * key_heads)
     device = metadata.block_table.device
     if tiles:
         numbers = _to_device([reads.sequence for reads in decodes], device)
@@ -138,12 +141,12 @@ def _first_seen(position: int, window: int | None) -> int:
     return 0 if window is None else max(0, position + 1 - window)
 
 
-def _partitions(decodes: list[Reads], key_heads: int) -> tuple[int, Reason]:
-    """Into how many the longest context is split, and why."""
-    most = -(-max((reads.stop - reads.first for reads in decodes), default=1) // PARTITION)
+def _partitions(longest: int, programs: int) -> tuple[int, Reason]:
+    """Into how many the longest context is split, and why; there are so many programs if it is not."""
+    most = -(-longest // PARTITION)
     if most == 1:
         return 1, "short_context"
-    return (1, "enough_programs") if len(decodes) * key_heads >= ENOUGH_PROGRAMS else (most, "few_programs")
+    return (1, "enough_programs") if programs >= ENOUGH_PROGRAMS else (most, "few_programs")
 
 
 def _to_device(values: Iterable[int | tuple[int, int]], device: torch.device) -> Tensor:
