@@ -4,12 +4,14 @@ Triton decides that once for a process, when kernels are defined. So they are im
 this folder can do so.
 """
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 import torch
 
 from tests.engine.ops.implementations import EVERY, Implementation
+from tracellm.engine.ops.cpu import native
 
 collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is made for Linux only
 
@@ -39,6 +41,14 @@ def implementation(request: pytest.FixtureRequest) -> Implementation:
     """Each implementation on each device that it runs on."""
     need(request.param.device, request.param.name)
     return request.param
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """The CPU's kernels are looked for anew, in the test and after it."""
+    native.load.cache_clear()
+    yield
+    native.load.cache_clear()
 
 
 def need(device: str, name: str) -> None:

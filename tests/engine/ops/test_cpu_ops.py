@@ -1,9 +1,4 @@
-"""The CPU's linear layers in their own layout, how its kernels come to be, and what computes where they cannot."""
-
-import shutil
-import stat
-from collections.abc import Iterator
-from pathlib import Path
+"""The CPU's linear layers in their own layout, and what computes where there are no kernels."""
 
 import pytest
 import torch
@@ -21,14 +16,6 @@ from tracellm.engine.ops.choice import choose_ops
 from tracellm.engine.ops.cpu import native
 from tracellm.engine.ops.cpu_ops import CpuOps, PackedWeight
 from tracellm.engine.ops.torch_ops import TorchOps
-
-
-@pytest.fixture
-def fresh() -> Iterator[None]:
-    """The kernels are looked for anew, in the test and after it."""
-    native.load.cache_clear()
-    yield
-    native.load.cache_clear()
 
 
 class Model(nn.Module):
@@ -200,55 +187,3 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(ops.gelu_tanh_and_mul(x), reference.gelu_tanh_and_mul(x))
     batches = [Batch([(1, 9), (4, 7)], heads=(4, 2), block_size=4) for _ in range(2)]
     assert torch.equal(batches[0].attend(ops), batches[1].attend(reference))
-
-
-@pytest.mark.usefixtures("fresh")
-def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What it said first is told, and nothing is left in the folder of compiled kernels."""
-    compiler = _script(tmp_path / "c++", "echo 'linear.cpp:1: error: no such thing' >&2; exit 1")
-    monkeypatch.setenv(native.COMPILER, str(compiler))
-    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
-    kernels = native.load()
-    assert kernels.library is None
-    assert kernels.reason == f"{compiler} cannot compile the kernels: linear.cpp:1: error: no such thing"
-    assert not list((tmp_path / "kept").iterdir())
-
-
-@pytest.mark.usefixtures("fresh")
-def test_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The compiler is asked once, until something that the library is made of changes."""
-    loaded = native.load().library
-    if loaded is None:
-        pytest.skip("needs a C++ compiler")
-    # A compiler that writes down that it was called, and gives what the real one has made before.
-    shutil.copy(str(loaded._name), tmp_path / "made.so")
-    compiler = _script(
-        tmp_path / "c++",
-        f'echo called >> {tmp_path}/calls; while [ "$1" != -o ]; do shift; done; cp {tmp_path}/made.so "$2"',
-    )
-    monkeypatch.setenv(native.COMPILER, str(compiler))
-    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
-
-    def calls() -> int:
-        native.load.cache_clear()
-        assert native.load().library is not None
-        return len((tmp_path / "calls").read_text().splitlines())
-
-    assert [calls(), calls()] == [1, 1]
-    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-g"))
-    assert calls() == 2
-    assert len(list((tmp_path / "kept").iterdir())) == 2
-
-
-@pytest.mark.usefixtures("fresh")
-def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Is told as the reason why PyTorch's operations compute."""
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(native.CACHE, str(tmp_path / "file" / "folder"))
-    assert native.load().reason.startswith("the kernels cannot be kept or loaded: ")
-
-
-def _script(path: Path, commands: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{commands}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path

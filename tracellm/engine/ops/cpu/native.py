@@ -1,6 +1,6 @@
 """Compiles the C++ kernels for this very CPU, once, and loads them.
 
-    load() -> Kernels(library, "compiled by /usr/bin/g++ for this CPU")   or   Kernels(None, "no C++ compiler ...")
+    load() -> Kernels(library, "compiled for this CPU by /usr/bin/g++")   or   Kernels(None, "no C++ compiler ...")
 
 At start-up: `make_ops("cpu")` -> `CpuOps` -> `load`. The first engine on a machine waits seconds for the compiler;
 the library is kept in the user's cache under a name that says what it was made of (sources, compiler, flags, CPU),
@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,9 @@ CACHE = "TRACELLM_KERNEL_CACHE"
 _SOURCES = ("linear.cpp", "elementwise.cpp", "attention.cpp")
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 # Not -ffast-math: it would hide NaN, and change the rounding of tiny numbers in the whole process.
+_PATIENCE = 300.0
+"""Seconds that the compiler may take; it needs 5, on a machine that does much else a minute."""
+_MAPS = Path("/proc/self/maps")
 
 
 @dataclass(frozen=True)
@@ -69,23 +73,26 @@ def load() -> Kernels:
     if compiler is None:
         looked = f"no C++ compiler: {COMPILER} is {named!r}" if named is not None else "no C++ compiler (g++, clang++)"
         return Kernels(None, looked)
-    openmp = _openmp_library()
-    if openmp is None:
-        return Kernels(None, "PyTorch uses no OpenMP here")
     try:
+        openmp = _openmp_library()
+        if openmp is None:
+            return Kernels(None, "PyTorch uses no OpenMP here")
         return Kernels(_declared(ctypes.CDLL(_compiled(compiler, openmp))), f"compiled for this CPU by {compiler}")
     except subprocess.CalledProcessError as error:
         lines = [line for line in str(error.stderr).splitlines() if "error" in line] or str(error.stderr).splitlines()
         return Kernels(None, f"{compiler} cannot compile the kernels: {lines[0] if lines else error}")
+    except subprocess.TimeoutExpired:
+        return Kernels(None, f"{compiler} did not compile the kernels within {_PATIENCE:g} s")
     except OSError as error:
-        return Kernels(None, f"the kernels cannot be kept or loaded: {error}")
+        return Kernels(None, f"the kernels cannot be kept or loaded: {error} ({CACHE} can name another folder)")
 
 
 def _openmp_library() -> str | None:
     """The file of the OpenMP library in this process, which is torch's."""
     import torch  # noqa: F401  (loads it)
 
-    found = re.search(r"\S*/lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*", Path("/proc/self/maps").read_text())
+    maps = os.fsdecode(_MAPS.read_bytes())  # lines that end with a file's path, in which blanks may be
+    found = re.search(r"/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*\.so[^/\n]*$", maps, re.MULTILINE)
     return found.group() if found else None
 
 
@@ -94,7 +101,8 @@ def _compiled(compiler: str, openmp: str) -> str:
 
     Raises:
         subprocess.CalledProcessError: the compiler failed.
-        OSError: there is no folder to write to.
+        subprocess.TimeoutExpired: it did not end.
+        OSError: there is no folder to write to, or it is not the user's own.
     """
     here = Path(__file__).parent
     native = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
@@ -102,18 +110,38 @@ def _compiled(compiler: str, openmp: str) -> str:
     for source in ("vectors.h", *_SOURCES):
         made_of.update((here / source).read_bytes())
     made_of.update(repr([compiler, os.stat(compiler).st_mtime_ns, openmp, native, *_FLAGS, _cpu()]).encode())
-    folder = Path(os.environ.get(CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tracellm/kernels"))
-    folder = folder.expanduser()
+    folder = _folder()
     library = folder / f"{made_of.hexdigest()[:24]}.so"
     if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Under a name of its own first: several processes may start at once, and one may be killed.
         with tempfile.TemporaryDirectory(dir=folder) as place:
             made = Path(place) / "kernels.so"
             command = [compiler, *_FLAGS, native, *(str(here / source) for source in _SOURCES), "-o", str(made), openmp]
-            subprocess.run(command, check=True, capture_output=True, text=True)
+            # In plain ASCII, whatever the user's language: `load` looks for the word "error".
+            plain = {**os.environ, "LC_ALL": "C"}
+            subprocess.run(
+                command, check=True, capture_output=True, text=True, errors="replace", env=plain, timeout=_PATIENCE
+            )
             made.replace(library)
     return str(library)
+
+
+def _folder() -> Path:
+    """Where compiled kernels are kept; nobody else may put a library there, since it is executed.
+
+    Raises:
+        OSError: it cannot be made, or others may write to it.
+    """
+    named = os.environ.get(CACHE) or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tracellm/kernels")
+    try:
+        folder = Path(named).expanduser()
+    except RuntimeError as error:  # a user without a home folder
+        raise FileNotFoundError(str(error)) from error
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+        raise PermissionError(f"others may write to {folder}")
+    return folder
 
 
 def _cpu() -> str:

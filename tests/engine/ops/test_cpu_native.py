@@ -1,0 +1,98 @@
+"""How the CPU's kernels come to be: compiled once and kept; and what is told where that cannot be."""
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from tracellm.engine.ops.cpu import native
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it said first is told, and nothing is left in the folder of compiled kernels."""
+    compiler = _script(tmp_path / "c++", "echo 'linear.cpp:1: error: no such thing' >&2; exit 1")
+    monkeypatch.setenv(native.COMPILER, str(compiler))
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
+    kernels = native.load()
+    assert kernels.library is None
+    assert kernels.reason == f"{compiler} cannot compile the kernels: linear.cpp:1: error: no such thing"
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def test_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The compiler is asked once, until something that the library is made of changes."""
+    loaded = native.load().library
+    if loaded is None:
+        pytest.skip("needs a C++ compiler")
+    # A compiler that writes down that it was called, and gives what the real one has made before.
+    shutil.copy(str(loaded._name), tmp_path / "made.so")
+    compiler = _script(
+        tmp_path / "c++",
+        f'echo called >> {tmp_path}/calls; while [ "$1" != -o ]; do shift; done; cp {tmp_path}/made.so "$2"',
+    )
+    monkeypatch.setenv(native.COMPILER, str(compiler))
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
+
+    def calls() -> int:
+        native.load.cache_clear()
+        assert native.load().library is not None
+        return len((tmp_path / "calls").read_text().splitlines())
+
+    assert [calls(), calls()] == [1, 1]
+    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-g"))
+    assert calls() == 2
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Is told as the reason why PyTorch's operations compute."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "file" / "folder"))
+    assert native.load().reason.startswith("the kernels cannot be kept or loaded: ")
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is told so, as the reason why PyTorch's operations compute."""
+    monkeypatch.setenv(native.COMPILER, "sh")
+    monkeypatch.setenv(native.CACHE, "~nobody-has-this-name/kernels")
+    assert native.load().reason.startswith("the kernels cannot be kept or loaded: ")
+
+
+def test_a_folder_that_others_may_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No library is loaded from there: anybody could have put it in."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    monkeypatch.setenv(native.COMPILER, str(_script(tmp_path / "c++", "exit 1")))
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "shared"))
+    assert f"others may write to {tmp_path}" in native.load().reason
+
+
+def test_a_compiler_that_does_not_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Is given up, and nothing is left in the folder of compiled kernels."""
+    compiler = _script(tmp_path / "c++", "exec sleep 20")
+    monkeypatch.setenv(native.COMPILER, str(compiler))
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
+    monkeypatch.setattr(native, "_PATIENCE", 0.1)
+    assert native.load().reason == f"{compiler} did not compile the kernels within 0.1 s"
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def test_the_library_that_torch_has_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Is found in a folder whose name has blanks, and not taken for one of another name."""
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "7f0000-7f1000 r-xp 00000000 fe:01 12   /usr/lib/libompi_dbg.so\n"
+        "7f0000-7f1000 r-xp 00000000 fe:01 13   /home/a b/torch/lib/libgomp-a34b3233.so.1\n"
+        "7f0000-7f1000 rw-p 00000000 00:00 0\n"
+    )
+    monkeypatch.setattr(native, "_MAPS", maps)
+    assert native._openmp_library() == "/home/a b/torch/lib/libgomp-a34b3233.so.1"
+
+
+def _script(path: Path, commands: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{commands}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
