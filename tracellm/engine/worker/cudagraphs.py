@@ -58,7 +58,9 @@ def why_eager(vllm_config: VllmConfig) -> str | None:
         return "there are CUDA graphs on a GPU only"
     if vllm_config.ops_choice.name != "triton":
         return f"the operations `{vllm_config.ops_choice.name}` plan each step on the host"
-    return None
+    from tracellm.engine.ops.triton.launch import INTERPRETED
+
+    return "Triton's interpreter launches nothing that could be captured" if INTERPRETED else None
 
 
 def get_capture_sizes(max_num_seqs: int) -> list[int]:
