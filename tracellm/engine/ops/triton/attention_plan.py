@@ -121,7 +121,7 @@ def _plan(metadata: AttentionMetadata, key_heads: int, window: int | None, per_t
         for start in range(0, queries, per_tile):
             in_tile = min(per_tile, queries - start)
             position = length - queries + start  # of the tile's first query
-            pairs = sum(p + 1 - _first_seen(p, window) for p in range(position, position + in_tile))
+            pairs = _pairs_before(position + in_tile, window) - _pairs_before(position, window)
             tiles.append(Reads(sequence, _first_seen(position, window), position + in_tile, in_tile, pairs))
             table.append((sequence, start))
     longest = max((reads.stop - reads.first for reads in decodes), default=1)
@@ -139,6 +139,12 @@ def _plan(metadata: AttentionMetadata, key_heads: int, window: int | None, per_t
 def _first_seen(position: int, window: int | None) -> int:
     """The first position that a query at this one sees."""
     return 0 if window is None else max(0, position + 1 - window)
+
+
+def _pairs_before(position: int, window: int | None) -> int:
+    """How many keys the queries at all positions before this one see, taken together; without a loop over tokens."""
+    growing = position if window is None else min(position, window)  # so many see one key more than the one before
+    return growing * (growing + 1) // 2 + (position - growing) * (window or 0)
 
 
 def _partitions(longest: int, programs: int) -> tuple[int, Reason]:
