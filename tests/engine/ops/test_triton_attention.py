@@ -21,7 +21,12 @@ MIXED = [(1, 12), (6, 6), (1, 33), (4, 19), (1, 2)]
 
 @pytest.fixture
 def short_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contexts are split into parts of eight tokens, so that few are enough; what is not written of a part is NaN."""
+    """Contexts are split into parts of eight tokens, so that few are enough; what is not written of a part is NaN.
+
+    Nor are block sizes tuned, which on a GPU would take minutes for as many windows and sizes of heads.
+    """
+    for kernel in (paged_attention_v1_kernel, paged_attention_v2_kernel, attention_varlen_kernel):
+        monkeypatch.setattr(kernel, "configs", kernel.configs[:1])
     monkeypatch.setattr(attention_plan, "PARTITION", 8)
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *shape, **options: empty(*shape, **options).fill_(torch.nan))
