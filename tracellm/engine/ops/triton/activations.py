@@ -60,7 +60,7 @@ def act_and_mul_kernel(
     BLOCK_N: tl.constexpr,
 ):
     """One program: BLOCK_ROWS rows, BLOCK_N columns of the result."""
-    row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]
+    row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]  # rows * 2n can exceed 2^31
     column = (tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
     inside = (row < rows) & (column < n)  # [BLOCK_ROWS, BLOCK_N]
     at = x + row * row_stride + column
