@@ -6,6 +6,7 @@ vLLM: vllm/v1/worker/gpu_worker.py::Worker.determine_available_memory and cpu_wo
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,6 +101,7 @@ def profile_cuda(model_runner: GPUModelRunner, device: torch.device, gpu_memory_
     Raises:
         EngineError: other processes hold so much of the GPU that the asked-for share is not free.
     """
+    gc.collect()  # an engine that was dropped holds itself, by its graphs, and with it the memory
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     ours_before = torch.cuda.memory_reserved(device)
