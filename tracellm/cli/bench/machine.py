@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Ceilings", "describe", "matrix_instructions", "measure_ceilings", "processor", "synchronized"]
 
 _BYTES = 1 << 28  # 256 MiB: more than any cache here holds
-_GPU_BYTES = 1 << 32
+_GPU_BYTES = 1 << 32  # or half of what an engine has left free
 _ROW = 1024  # numbers
 _SIDES = (256, 512, 1024, 1536)  # rows and columns of the matrices that are multiplied
 _GPU_SIDES = (4096, 8192)
@@ -56,7 +56,8 @@ def measure_ceilings(dtype: "torch.dtype", device: "torch.device | str" = "cpu",
     import torch
 
     on_gpu = torch.device(device).type == "cuda"
-    matrix = torch.ones((_GPU_BYTES if on_gpu else _BYTES) // 4 // _ROW, _ROW, dtype=torch.float32, device=device)
+    num_bytes = min(_GPU_BYTES, torch.cuda.mem_get_info(device)[0] // 2) if on_gpu else _BYTES
+    matrix = torch.ones(num_bytes // 4 // _ROW, _ROW, dtype=torch.float32, device=device)
     # Which of these two reads faster differs between machines; neither reads anything twice.
     readers = (matrix.sum, lambda: matrix @ matrix[0])
     read_seconds = min(best_of(synchronized(read, device), repeats) for read in readers)
