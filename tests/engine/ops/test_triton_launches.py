@@ -1,9 +1,11 @@
 """What a recording tells of launches of Triton kernels, and how it learns how long the GPU took without waiting."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from triton import knobs
 
 from tests.engine.ops.attention_batch import Batch
 from tests.probes.tracing import record
@@ -88,6 +90,16 @@ def test_the_time_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert launches.gpu_times() == (all_numbers[:2], [1_000_000, 5_000_000])
     monkeypatch.setattr(Event, "now", 100)
     assert launches.gpu_times() == (all_numbers[2:], [9_000_000])
+
+
+def test_the_hosts_time_is_not_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event before a kernel is put into the queue anew when Triton is about to launch, and then only."""
+    recorded: list[int] = []
+    launches._listen()
+    knobs.runtime.launch_enter_hook(None)  # nobody records this launch
+    monkeypatch.setattr(launches._here, "event", SimpleNamespace(record=lambda: recorded.append(1)), raising=False)
+    knobs.runtime.launch_enter_hook(None)
+    assert recorded == [1]
 
 
 def test_compiling_is_not_the_gpus_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,17 @@
 
 A launch only asks the GPU for work, so the time of its call is that of asking. How long the GPU took is known later:
 two CUDA events stand before and behind the kernel in the GPU's queue, and when the step's tokens have come (runner.py)
-all pairs that have come to pass are asked for the time between. So the probe never waits for the GPU. Two kinds of
-launches have no such time: those that are being captured into a CUDA graph do not run, and while a launch compiles its
-kernel, and tries its block sizes, the GPU does other things between the two events.
+all pairs that have come to pass are asked for the time between. So the probe never waits for the GPU. The first event
+is put there at the last moment, by a hook of Triton's: else a GPU with nothing to do would count the host's time, too.
+
+Two kinds of launches have no such time: those that are being captured into a CUDA graph do not run, and while a launch
+compiles its kernel, and tries its block sizes, the GPU does other things between the two events.
 """
 
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
 from typing import Any
 
@@ -35,6 +37,26 @@ _here = threading.local()
 def _before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Put an event into the GPU's queue before the kernel."""
     _here.compiled, _here.event = _times_compiled(args[0]), _new_event(args)
+    if _here.event is not None:
+        _listen()
+
+
+@cache
+def _listen() -> None:
+    """From now on Triton calls `_at_launch`."""
+    from triton import knobs
+
+    if knobs.runtime.launch_enter_hook is None:  # Triton 3.4 has room for one
+        knobs.runtime.launch_enter_hook = _at_launch
+    else:
+        knobs.runtime.launch_enter_hook.add(_at_launch)
+
+
+def _at_launch(metadata: Any) -> None:
+    """Move the event before the kernel: the host has done all for this launch but the launch itself."""
+    event = getattr(_here, "event", None)
+    if event is not None:
+        event.record()
 
 
 def _times_compiled(kernel: Any) -> int:
@@ -75,6 +97,7 @@ def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """What is told of a launch; `launch(kernel, grid, *args, work=..., **constants)`."""
     kernel, grid, *given = args
     number, before, compiled = None, _here.event, _times_compiled(kernel) > _here.compiled
+    _here.event = None
     if before is not None and not compiled:
         number = _next_launch()
         _waiting.append((number, before, _new_event(args)))
