@@ -43,6 +43,22 @@ def test_who_asks_is_heard_and_the_argument_first(monkeypatch: pytest.MonkeyPatc
     assert choose_ops(None, CPU).reason.startswith("cpu")
 
 
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("asked", [None, "cpu"])
+def test_a_cpu_without_kernels_is_told(
+    asked: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether the CPU's operations were asked for or not: a warning says that PyTorch computes instead, and why."""
+    monkeypatch.setenv("TRACELLM_CXX", "")
+    assert choose_ops(asked, CPU).name == "cpu"
+    (told,) = caplog.messages
+    assert told.startswith("PyTorch computes the layers, slower")
+    assert told.endswith(": no C++ compiler: TRACELLM_CXX is ''")
+    caplog.clear()
+    choose_ops("torch", CPU)
+    assert not caplog.messages
+
+
 def test_triton_on_a_cpu_needs_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU, Triton's kernels run only where TRITON_INTERPRET=1 says so."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")

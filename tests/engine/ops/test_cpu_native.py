@@ -1,7 +1,9 @@
 """How the CPU's kernels come to be: compiled once and kept; and what is told where that cannot be."""
 
+import logging
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,21 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "file").touch()
     monkeypatch.setenv(native.CACHE, str(tmp_path / "file" / "folder"))
     assert native.load().reason.startswith("the kernels cannot be kept or loaded: ")
+
+
+@pytest.mark.parametrize(("terminal", "level"), [(True, logging.WARNING), (False, logging.INFO)])
+def test_who_waits_for_the_compiler_is_told(
+    terminal: bool, level: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a terminal by a warning, which is seen without any setting; elsewhere as information."""
+    monkeypatch.setenv(native.COMPILER, str(_script(tmp_path / "c++", "exit 1")))
+    monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with caplog.at_level(logging.INFO):
+        native.load()
+    (told,) = caplog.records
+    assert told.levelno == level
+    assert told.getMessage().endswith(f"They are kept in {tmp_path / 'kept'}")
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

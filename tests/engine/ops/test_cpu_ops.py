@@ -122,7 +122,8 @@ def test_no_tokens(name: str) -> None:
     """A batch without a token is computed as any other: to nothing."""
     ops = make_ops(name)
     none, weight = torch.empty(0, 2, 8), torch.ones(8)
-    ops.reshape_and_cache(none, none, *torch.zeros(2, 3, 4, 2, 8), torch.empty(0, dtype=torch.int64))
+    cache = torch.zeros(3, 4, 2, 8)
+    ops.reshape_and_cache(none, none, cache, cache.clone(), torch.empty(0, dtype=torch.int64))
     assert ops.rms_norm(none, weight, 1e-6).shape == none.shape
     assert ops.silu_and_mul(none).shape == (0, 2, 4)
     assert ops.rotary_embedding(torch.empty(0, dtype=torch.int64), none, none, torch.ones(4, 8))[1].shape == none.shape

@@ -8,6 +8,7 @@ vLLM: vllm/attention/selector.py::get_attn_backend and vllm/platforms/cuda.py::g
 attention only; there each operation of the others chooses by itself (vllm/model_executor/custom_op.py::CustomOp).
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,12 +26,16 @@ from tracellm.engine.ops.torch_ops import TorchOps
 
 __all__ = ["NAMES", "OpsChoice", "choose_ops", "current_ops", "make_ops", "using_ops"]
 
+logger = logging.getLogger(__name__)
+
 NAMES = ("torch", "cpu", "triton")
 """The implementations: plain PyTorch, the fast one for a CPU, Triton kernels."""
 
 
 def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
     """What the argument says, else what `TRACELLM_OPS` says, else what is best on the device; and that as a reason.
+
+    Where it is `cpu` and there are no kernels for it, a warning says why.
 
     Args:
         asked: the argument `attention_backend`, in capitals or not; None: it was not given.
@@ -39,6 +44,13 @@ def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
     Raises:
         EngineError: no implementation has this name, or it cannot run here; the message says who asked for it.
     """
+    choice = _chosen(asked, device)
+    if choice.name == "cpu" and (kernels := native.load()).library is None:
+        logger.warning("PyTorch computes the layers, slower than kernels for this CPU would: %s", kernels.reason)
+    return choice
+
+
+def _chosen(asked: str | None, device: torch.device) -> OpsChoice:
     if asked is not None:
         return OpsChoice(_checked(asked, device, "LLM: `attention_backend`"), "argument")
     if variable := os.environ.get(envs.OPS):

@@ -12,6 +12,7 @@ vLLM: setup.py and cmake/cpu_extension.cmake, which build csrc/cpu beforehand.
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import re
@@ -25,6 +26,8 @@ from functools import cache
 from pathlib import Path
 
 __all__ = ["CACHE", "COMPILER", "Kernels", "Shape", "load"]
+
+logger = logging.getLogger(__name__)
 
 COMPILER = "TRACELLM_CXX"
 """The environment variable that names the C++ compiler, or is empty: then there shall be none."""
@@ -113,6 +116,9 @@ def _compiled(compiler: str, openmp: str) -> str:
     folder = _folder()
     library = folder / f"{made_of.hexdigest()[:24]}.so"
     if not library.exists():
+        # A warning is seen without any setting: on a terminal somebody wonders why nothing happens.
+        level = logging.WARNING if sys.stderr and sys.stderr.isatty() else logging.INFO
+        logger.log(level, "Compiling the layers' kernels for this CPU, once: some seconds. They are kept in %s", folder)
         # Under a name of its own first: several processes may start at once, and one may be killed.
         with tempfile.TemporaryDirectory(dir=folder) as place:
             made = Path(place) / "kernels.so"
