@@ -168,6 +168,7 @@ def _of_two_processes(found: re.Match[str]) -> str:
 
 def _words(block: str) -> str:
     """The words of a text, each once, in the order of the alphabet; no numbers, and no marks of a call's beginning."""
+    block = re.sub(r"(?<=[^\x00-\x7f])\n\s*(?=[^\x00-\x7f])", "", block)  # Chinese is wrapped anywhere
     block = re.sub(r"(?<=[>)])[+-](?=\w)|deactivate \w+|\d[\d,.]*(\s*(ms|µs|s|秒|B|kB)\b)?", " ", block)
     return " ".join(sorted(set(block.split())))
 

@@ -65,7 +65,11 @@ ENGINE = {
         "raw_logprobs, raw_logits, processed_logprobs or processed_logits",
         "raw_logprobs、raw_logits、processed_logprobs 或 processed_logits",
     ),
-    "enforce_eager": ("accepted; nothing is compiled here", "接受；这里什么也不编译"),
+    "enforce_eager": ("no CUDA graphs: every step's layers are called", "不用 CUDA graph：每一步都调用各层"),
+    "attention_backend": (
+        "what computes the layers: cpu, torch or triton; by default what suits the device",
+        "由什么计算各层：cpu、torch 或 triton；默认选适合设备的",
+    ),
     "disable_log_stats": ("no statistics: /metrics is empty", "不做统计：/metrics 为空"),
 }
 """What the engine's options mean, in English and in Chinese."""

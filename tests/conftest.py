@@ -8,6 +8,7 @@ import compileall
 import os
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 # Before anything imports torch or huggingface_hub: two cores are shared by all, and no test may reach the network.
@@ -38,6 +39,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds --update-golden."""
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Unless GPU tests alone were asked for, Triton's kernels are those of its interpreter.
+
+    Triton decides that once for a process, when it is imported, which any test might be the first to do.
+    """
+    leads_workers = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
+    if config.option.markexpr == "gpu" or leads_workers or find_spec("triton") is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:  # for the import only: no process that a test starts shall inherit it
+        patch.setenv("TRITON_INTERPRET", "1")
+        import triton.experimental.gluon  # noqa: F401  (the first launch would import it, and it must find the same)
+
+        import tracellm.engine.ops.triton  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from tests.probes.tracing import outline, record
 from tests.report.two_runs import Recorder
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
+from tracellm.probes import state
 from tracellm.probes.catalog.vllm import CATALOG, loading, startup
 from tracellm.probes.catalog.vllm.lives import HEADER
 from tracellm.probes.errors import is_an_end
@@ -182,6 +183,19 @@ def test_loops_without_a_name_are_recorded(vllm: dict[str, Any], tmp_path: Path)
     assert handler.attributes[names.CODE_FUNCTION] == "vllm.v1.engine.async_llm.AsyncLLM.output_handler"
     assert handler.attributes[names.CODE_FILE] == "vllm/v1/engine/async_llm.py"
     assert (handler.attributes[names.CODE_LINE], handler.attributes[names.CALL_KIND]) == (11, "loop")
+
+
+def test_a_loop_is_told_where_it_was_begun_whatever_was_under_way_in_an_earlier_recording(
+    vllm: dict[str, Any], tmp_path: Path
+) -> None:
+    """A request's trace that an earlier recording left behind has no say in where a loop of this one stands."""
+    spot = state.spot_here()
+    before = spot[state.PLACE]
+    state.here.set(state.spot_in(state.later_place(before, state.Begun("1" * 32, "2" * 16, recording=-1))))
+    try:
+        test_loops_without_a_name_are_recorded(vllm, tmp_path)
+    finally:
+        state.here.set(spot)
 
 
 def test_a_task_of_somebody_elses_is_left_as_it_is() -> None:

@@ -86,7 +86,7 @@ def _apart(wrapper: Function) -> Function:
     def outer(*args: Any, **kwargs: Any) -> Any:
         spot = spot_here()
         place = spot[PLACE]
-        if state.append is None or place.begun is None:
+        if state.append is None or place.whose is None:
             return wrapper(*args, **kwargs)
         try:
             here.set(spot_in(later_place(place, None)))
@@ -101,7 +101,7 @@ def _apart_async(wrapper: Function) -> Function:
     async def outer(*args: Any, **kwargs: Any) -> Any:
         spot = spot_here()
         place = spot[PLACE]
-        if state.append is None or place.begun is None:
+        if state.append is None or place.whose is None:
             return await wrapper(*args, **kwargs)
         try:
             here.set(spot_in(later_place(place, None)))

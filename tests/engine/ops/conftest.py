@@ -1,7 +1,6 @@
 """Where Triton's kernels run: in its interpreter, on the CPU; or, with `pytest -m gpu`, compiled, on a GPU.
 
-Triton decides that once for a process, when kernels are defined. So they are imported here, before any test module of
-this folder can do so.
+tests/conftest.py sees to that, as Triton decides it once for a process.
 """
 
 from collections.abc import Iterator
@@ -14,17 +13,6 @@ from tests.engine.ops.implementations import EVERY, Implementation
 from tracellm.engine.ops.cpu import native
 
 collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is made for Linux only
-
-
-def pytest_pycollect_makemodule(parent: pytest.Collector) -> None:
-    """Unless GPU tests alone were asked for, the kernels are those of the interpreter."""
-    if parent.config.option.markexpr == "gpu" or find_spec("triton") is None:
-        return
-    with pytest.MonkeyPatch.context() as patch:  # for the import only: no process that a test starts shall inherit it
-        patch.setenv("TRITON_INTERPRET", "1")
-        import triton.experimental.gluon  # noqa: F401  (the first launch would import it, and it must find the same)
-
-        import tracellm.engine.ops.triton  # noqa: F401
 
 
 @pytest.fixture(
