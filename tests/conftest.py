@@ -6,6 +6,7 @@ committing it.
 
 import compileall
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -15,6 +16,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# A shell has what it starts in the background ignore Ctrl-C, and so would all processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import settings

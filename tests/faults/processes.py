@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,6 +33,29 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < deadline, f"waited {HANG_GUARD:.0f} s for this: {what}"
         time.sleep(0.02)
     return answer
+
+
+def completed(
+    command: Sequence[str | Path], *, within: float = HANG_GUARD, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """What became of a program that is the leader of a session; what it said is captured.
+
+    When it does not end, or a child of it that has inherited its output does not, all of them are killed: of
+    `subprocess.run`, which kills the program alone and then reads on, the test would never come back.
+
+    Raises:
+        subprocess.TimeoutExpired: it was killed after `within` seconds.
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=within)
+        except BaseException:
+            with suppress(ProcessLookupError):  # all have ended just now
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def stat_of(pid: int) -> list[str] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.processes import HANG_GUARD, completed
 from tests.otel.collecting import Collecting, values
 from tracellm.probes import probe
 from tracellm.probes.session import Recording
@@ -91,7 +92,7 @@ Recording(sys.argv[1], script="killed.py").start()
 work()
 last()
 """
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], env={**os.environ}, check=False)
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], timeout=HANG_GUARD)
     assert done.returncode == -signal.SIGKILL
     collector.wait_for("killed.py")
     opened = {span.name: values(span.attributes).get("tracellm.open") for span in collector.spans}
@@ -111,7 +112,7 @@ with Recording(sys.argv[1], script="script.py") as recording:
     os.waitpid(child, 0)
     try:
         os.killpg(0, signal.SIGINT)
-        while True: pass
+        signal.pause()
     except KeyboardInterrupt:
         pass
 print(recording.stats["export"]["sent"], recording.stats["export"]["errors"])
@@ -121,7 +122,7 @@ print(recording.stats["export"]["sent"], recording.stats["export"]["errors"])
 def test_ctrl_c_and_forks_leave_it_alone(tmp_path: Path, collector: Collecting):
     """Neither Ctrl-C, which every process of a terminal gets, nor a fork that ends keeps spans from being sent."""
     command: list[str | Path] = [sys.executable, "-W", "error", "-c", INTERRUPTED, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    done = completed(command)
     assert (done.stdout, done.stderr) == ("3 []\n", "")
     assert sorted(span.name for span in collector.spans) == ["<lambda>", "len", "script.py"]
 

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.processes import HANG_GUARD, wait_until
+from tests.faults.processes import HANG_GUARD, completed, wait_until
 from tracellm import probe
 from tracellm.probes.courier import Courier
 from tracellm.probes.session import Recording
@@ -105,6 +104,7 @@ def test_listeners_hear_what_they_want(tmp_path: Path):
         for number in range(300):
             work(number)
     mine = [span for span in heard if span.name == "work"]
+    assert len(mine) == 300
     assert [span.span_id for span in mine] == [span.span_id for span in RunFolder.open(tmp_path).trace.named("work")]
 
 
@@ -133,7 +133,7 @@ def test_its_end_is_not_the_end(tmp_path: Path):
 
 
 KILLED = """
-import os, signal, sys
+import os, signal, sys, time
 from tracellm import probe
 from tracellm.probes.session import Recording
 
@@ -143,12 +143,12 @@ def work(number): pass
 def round_off():
     rounds = []
     recording._writer._each_round = lambda: rounds.append(1)
-    while len(rounds) < 2: pass
+    while len(rounds) < 2: time.sleep(0.01)
 
 recording = Recording(sys.argv[1])
 recording.start()
 work(0)
-while recording._desk.told().get("spans", 0) < 1: pass
+while recording._desk.told().get("spans", 0) < 1: time.sleep(0.01)
 recording._desk._wake = lambda: None  # of what comes now it learns only when this process has ended
 round_off()
 os.killpg(recording._desk._process.pid, signal.SIGSTOP)  # it is slow
@@ -163,7 +163,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @linux
 def test_what_was_packed_outlives_the_recorded_process(tmp_path: Path):
     """Of a program that is killed, all is written that it had packed, however late that is done."""
-    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, timeout=HANG_GUARD)
+    done = completed([sys.executable, "-c", KILLED, tmp_path])
     assert done.returncode == -signal.SIGKILL, done.stderr
     wait_until(lambda: not is_there(int(done.stdout)), "the end of the process that writes")
     assert len(RunFolder.open(tmp_path).trace.named("work")) == 2000
@@ -243,7 +243,7 @@ folder = Path({str(folder)!r})
 @probe
 def work(number): pass
 """
-    done = subprocess.run([executable, "-I", "-c", begin + program], capture_output=True, text=True, timeout=HANG_GUARD)
+    done = completed([executable, "-I", "-c", begin + program])
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -276,7 +276,7 @@ import ctypes, signal, time
 with Recording(folder) as recording:
     child = ctypes.PyDLL(None).fork()
     if not child:
-        time.sleep(20)
+        time.sleep(60)
         os._exit(0)
     work(1)
 assert recording.stats["problems"] == []
@@ -347,10 +347,11 @@ with Recording(folder) as recording:
         os.read(hears, 1)
         os._exit(0)
     os.read(is_there, 1)
-assert recording.stats["problems"] == [], recording.stats["problems"]
-print(*(file.suffix for file in (folder / "trace").iterdir()))
+files = [file.suffix for file in (folder / "trace").iterdir()]
 os.write(tells, b"x")
 os.waitpid(child, 0)
+assert recording.stats["problems"] == [], recording.stats["problems"]
+print(*files)
 """
 
 
@@ -370,8 +371,9 @@ with Recording(folder) as recording:
     child = os.fork()
     if not child:
         work(1)
-        while state.append is not None: time.sleep(0.01)
-        sys.exit(3)
+        given_up = time.monotonic() + 60
+        while state.append is not None and time.monotonic() < given_up: time.sleep(0.01)
+        sys.exit(3 if state.append is None else 4)
     SpoolWriter._finish = write
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 told = f"child (pid {child}) was not recorded: [Errno 28] No space left on device"
