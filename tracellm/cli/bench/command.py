@@ -1,7 +1,7 @@
 """The `bench` commands for click: their options, which have vLLM's names where `vllm bench` has the same."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +9,9 @@ from tracellm.cli.engine_options import EngineCommand, engine_arguments
 from tracellm.cli.errors import CommandError
 from tracellm.cli.language import choose_language
 from tracellm.report.texts import Language, text
+
+if TYPE_CHECKING:
+    from tracellm.cli.bench.trial import Trial
 
 __all__ = ["bench_command"]
 
@@ -104,7 +107,7 @@ def bench_command(lang: Language) -> click.Group:
     return group
 
 
-def _trial(model: str | None, engine: dict[str, Any], num_prompts: int, input_len: str, output_len: str) -> Any:
+def _trial(model: str | None, num_prompts: int, input_len: str, output_len: str, **engine: Any) -> "Trial":
     from tracellm.cli.bench.trial import Trial
     from tracellm.cli.bench.workload import parse_lengths
 
@@ -112,18 +115,7 @@ def _trial(model: str | None, engine: dict[str, Any], num_prompts: int, input_le
     return Trial(model, engine_arguments(engine), num_prompts, inputs, outputs)
 
 
-def _throughput(
-    lang: Language,
-    model: str | None,
-    num_prompts: int,
-    input_len: str,
-    output_len: str,
-    repeats: int,
-    explain: bool,
-    detail: str | None,
-    as_json: bool,
-    **engine: Any,
-) -> int:
+def _throughput(lang: Language, repeats: int, explain: bool, detail: str | None, as_json: bool, **of_trial: Any) -> int:
     from tracellm.cli.bench.throughput import throughput
     from tracellm.cli.selection import level_of
     from tracellm.trace.names import LEVELS
@@ -131,23 +123,13 @@ def _throughput(
     if detail and not explain:
         raise CommandError("only_explain", option="--detail")
     level = (level_of(detail) or LEVELS[-1]) if explain else None
-    trial = _trial(model, engine, num_prompts, input_len, output_len)
-    return throughput(trial, lang, repeats=repeats, level=level, as_json=as_json)
+    return throughput(_trial(**of_trial), lang, repeats=repeats, level=level, as_json=as_json)
 
 
-def _latency(
-    lang: Language,
-    model: str | None,
-    num_prompts: int,
-    input_len: str,
-    output_len: str,
-    repeats: int,
-    as_json: bool,
-    **engine: Any,
-) -> int:
+def _latency(lang: Language, repeats: int, as_json: bool, **of_trial: Any) -> int:
     from tracellm.cli.bench.latency import latency
 
-    return latency(_trial(model, engine, num_prompts, input_len, output_len), lang, repeats=repeats, as_json=as_json)
+    return latency(_trial(**of_trial), lang, repeats=repeats, as_json=as_json)
 
 
 def _serve(

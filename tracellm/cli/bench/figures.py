@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
-__all__ = ["Spread", "percentile", "plain_table"]
+__all__ = ["Spread", "number", "percentile", "plain_table"]
 
 
 @dataclass(frozen=True)

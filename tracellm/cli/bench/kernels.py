@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from tracellm.cli.bench.figures import Spread, number, plain_table
-from tracellm.cli.bench.machine import Ceilings, describe, measure_ceilings, synchronized
+from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings, synchronized
 from tracellm.cli.bench.throughput import interleaved
 from tracellm.cli.engine_options import as_option
 from tracellm.cli.errors import CommandError
@@ -71,17 +71,9 @@ def kernels(
     if as_json:
         print(json.dumps({"machine": describe(), "ceilings": asdict(ceilings), "rows": [asdict(row) for row in rows]}))
         return 0
-    told = text(
-        lang,
-        "bench.kernels.headlines",
-        machine=describe(),
-        read=number(ceilings.read_bytes_per_second / 1e9),
-        flops=number(ceilings.flops_per_second / 1e9),
-        dtype=ceilings.dtype,
-        model=config.model_config.served_model_name,
-        context=context,
-    )
-    print(told)
+    print(described(ceilings, lang))
+    name = config.model_config.served_model_name
+    print(text(lang, "bench.kernels.headlines", model=name, context=context))
     print(_table(rows, lang))
     return 0
 

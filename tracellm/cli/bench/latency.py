@@ -4,7 +4,7 @@ vLLM: vllm/benchmarks/latency.py, which takes the whole only.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from tracellm.cli.bench.figures import percentile, plain_table
@@ -13,9 +13,9 @@ from tracellm.cli.bench.throughput import headlines
 from tracellm.cli.bench.trial import Trial
 from tracellm.report.texts import Language, text
 
-__all__ = ["PERCENTS", "latency", "latency_table"]
+__all__ = ["latency", "latency_table", "percentiles"]
 
-PERCENTS = (50, 90, 99)
+_PERCENTS = (50, 90, 99)
 
 
 def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> int:
@@ -33,21 +33,22 @@ def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> int
                 last[output.request_id] = elapsed
         times["whole"].append(elapsed)
     if as_json:
-        told = {
-            name: {str(percent): percentile(of, percent) for percent in PERCENTS} for name, of in times.items() if of
-        }
-        print(json.dumps({"ceilings": asdict(ceilings), "seconds": told}, indent=2))
+        print(json.dumps({"ceilings": asdict(ceilings), "seconds": percentiles(times)}, indent=2))
         return 0
     print(headlines(trial, ceilings, lang))
     print(latency_table(times, lang))
     return 0
 
 
-def latency_table(times: dict[str, Sequence[float]] | dict[str, list[float]], lang: Language) -> str:
-    """Milliseconds: a row for each kind of time that was taken, a column for each percentile."""
+def percentiles(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    """For each kind of time that was taken its percentiles, in the unit of the times."""
+    return {name: {str(percent): percentile(of, percent) for percent in _PERCENTS} for name, of in times.items() if of}
+
+
+def latency_table(times: Mapping[str, Sequence[float]], lang: Language) -> str:
+    """Milliseconds, of times in seconds: a row for each kind that was taken, a column for each percentile."""
     rows = [
-        [text(lang, f"bench.latency.{name}"), *(f"{percentile(of, percent) * 1e3:,.1f}" for percent in PERCENTS)]
-        for name, of in times.items()
-        if of
+        [text(lang, f"bench.latency.{name}"), *(f"{value * 1e3:,.1f}" for value in of.values())]
+        for name, of in percentiles(times).items()
     ]
-    return plain_table([text(lang, "bench.latency.head"), *(f"p{percent}" for percent in PERCENTS)], rows)
+    return plain_table([text(lang, "bench.latency.head"), *(f"p{percent}" for percent in _PERCENTS)], rows)

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracellm.cli.bench.figures import number
+from tracellm.report.texts import Language, text
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Ceilings", "describe", "matrix_instructions", "measure_ceilings", "processor", "synchronized"]
+__all__ = ["Ceilings", "describe", "described", "matrix_instructions", "measure_ceilings", "processor", "synchronized"]
 
 _BYTES = 1 << 28  # 256 MiB: more than any cache here holds
 _GPU_BYTES = 1 << 32  # or half of what an engine has left free
@@ -123,6 +126,18 @@ def describe(threads: int | None = None) -> str:
     count = threads or torch.get_num_threads()
     told.append(f"{count} thread" if count == 1 else f"{count} threads")
     return ", ".join([*told, f"Python {platform.python_version()}", f"torch {torch.__version__}"])
+
+
+def described(ceilings: Ceilings, lang: Language) -> str:
+    """Two lines above every table: the machine, and its limits."""
+    return text(
+        lang,
+        "bench.machine",
+        machine=describe(),
+        read=number(ceilings.read_bytes_per_second / 1e9),
+        flops=number(ceilings.flops_per_second / 1e9),
+        dtype=ceilings.dtype,
+    )
 
 
 def matrix_instructions() -> list[str]:

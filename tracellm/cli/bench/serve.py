@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from tracellm.cli.bench.figures import number, percentile
-from tracellm.cli.bench.latency import PERCENTS, latency_table
+from tracellm.cli.bench.figures import number
+from tracellm.cli.bench.latency import latency_table, percentiles
 from tracellm.cli.bench.workload import Lengths, Workload, random_workload
 from tracellm.cli.errors import CommandError
 from tracellm.report.texts import Language, text
@@ -122,25 +123,14 @@ class Client:
         if usage := event.get("usage"):
             answer.num_tokens = usage["completion_tokens"]
 
-    def _ask(self, method: str, path: str, body: str | None) -> "tuple[http.client.HTTPResponse, _Closing]":
+    def _ask(
+        self, method: str, path: str, body: str | None
+    ) -> tuple[http.client.HTTPResponse, closing[http.client.HTTPConnection]]:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         assert self._host is not None
         connection = kind(self._host, self._port, timeout=_TIMEOUT_SECONDS)
         connection.request(method, self._path + path, body, self._headers)
-        return connection.getresponse(), _Closing(connection)
-
-
-@dataclass
-class _Closing:
-    """Closes a connection."""
-
-    connection: http.client.HTTPConnection
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
+        return connection.getresponse(), closing(connection)
 
 
 def serve(
@@ -192,10 +182,7 @@ def serve(
     if failed:
         print(text(lang, "bench.serve.failed", n=len(failed), error=failed[0].error), file=sys.stderr)
     if as_json:
-        told = {
-            kind: {str(percent): percentile(of, percent) for percent in PERCENTS} for kind, of in times.items() if of
-        }
-        print(json.dumps({**figures, "model": name, "latency_seconds": told}, indent=2))
+        print(json.dumps({**figures, "model": name, "latency_seconds": percentiles(times)}, indent=2))
     else:
         _print(figures, times, name, client, workload, lang)
     return 1 if failed else 0

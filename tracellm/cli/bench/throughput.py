@@ -12,7 +12,7 @@ from typing import Any
 
 from tracellm.cli.bench.figures import Spread, number, plain_table
 from tracellm.cli.bench.limits import ideal_seconds
-from tracellm.cli.bench.machine import Ceilings, describe, measure_ceilings
+from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings
 from tracellm.cli.bench.trial import Trial, recorded
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
@@ -78,13 +78,9 @@ def speed_of(trial: Trial, ceilings: Ceilings, taken: list[tuple[float, float]])
 def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
     """What was measured on, with what model, what requests."""
     choice, cost = trial.config.ops_choice, trial.cost()
-    return text(
+    told = text(
         lang,
         "bench.headlines",
-        machine=describe(),
-        read=number(ceilings.read_bytes_per_second / 1e9),
-        flops=number(ceilings.flops_per_second / 1e9),
-        dtype=ceilings.dtype,
         model=trial.model.served_model_name,
         weights=number(cost.weight_bytes / 1e6),
         ops=choice.name,
@@ -94,6 +90,7 @@ def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
         inputs=trial.workload.num_input_tokens,
         outputs=trial.workload.num_output_tokens,
     )
+    return f"{described(ceilings, lang)}\n{told}"
 
 
 def _table(speeds: dict[str, Speed], lang: Language) -> str:

@@ -2,48 +2,58 @@
 
 __all__ = ["EN", "ZH"]
 
+# Commands, which are the same in both languages.
+_THROUGHPUT = """\
+  tracellm bench throughput
+  tracellm bench throughput --explain --detail step
+  tracellm bench throughput path/to/model --num-prompts 16 --dtype bfloat16"""
+_LATENCY = """\
+  tracellm bench latency --num-prompts 1
+  tracellm bench latency path/to/model --input-len 512 --output-len 32"""
+_SERVE = """\
+  tracellm bench serve
+  tracellm bench serve --base-url http://127.0.0.1:8001 --request-rate 4 --max-concurrency 16"""
+_KERNELS = """\
+  tracellm bench kernels --tokens 1,16
+  tracellm bench kernels path/to/model --ops torch --ops cpu --dtype bfloat16"""
+
 EN = {
     "bench.help.group.short": "Measure how fast the engine, a server or the kernels are, beside the machine's limits.",
     "bench.help.group": "Measure how fast things are. Every figure stands beside what the machine allows: memory and "
     "arithmetic are measured in the same run. Nothing else should run meanwhile; OMP_NUM_THREADS sets the threads.",
     "bench.help.throughput.short": "Many requests at once: tokens a second.",
     "bench.help.throughput": "Generate for many requests at once; tokens a second, of the whole and of decoding alone.",
-    "bench.help.throughput.more": """\
+    "bench.help.throughput.more": f"""\
 MODEL is a directory or a hub id; without it, the model that comes with tracellm. Prompts are random token ids.
 
 \b
 Examples:
-  tracellm bench throughput
-  tracellm bench throughput --explain --detail step
-  tracellm bench throughput path/to/model --num-prompts 16 --dtype bfloat16""",
+{_THROUGHPUT}""",
     "bench.help.latency.short": "One batch: how long until the first token, between tokens, until the end.",
     "bench.help.latency": "Generate for one batch, again and again; milliseconds until the first token, from one token "
     "to the next, and until the end.",
-    "bench.help.latency.more": """\
+    "bench.help.latency.more": f"""\
 MODEL is a directory or a hub id; without it, the model that comes with tracellm.
 
 \b
 Examples:
-  tracellm bench latency --num-prompts 1
-  tracellm bench latency path/to/model --input-len 512 --output-len 32""",
+{_LATENCY}""",
     "bench.help.serve.short": "Requests to a running server, as its clients see it.",
     "bench.help.serve": "Send requests to a running server with OpenAI's completions, such as `tracellm serve` or "
     "`vllm serve`, and tell how long its clients wait. Exit status 1 if a request failed.",
-    "bench.help.serve.more": """\
+    "bench.help.serve.more": f"""\
 \b
 Examples:
-  tracellm bench serve
-  tracellm bench serve --base-url http://127.0.0.1:8001 --request-rate 4 --max-concurrency 16""",
+{_SERVE}""",
     "bench.help.kernels.short": "Each operation of a layer by itself, in each implementation.",
     "bench.help.kernels": "Time each operation of a layer in the sizes of MODEL: norms, rotary embedding, cache, "
     "products of matrices, attention; in each implementation, beside the machine's limit.",
-    "bench.help.kernels.more": """\
+    "bench.help.kernels.more": f"""\
 MODEL is a directory or a hub id; without it, the model that comes with tracellm. Its weights are not read.
 
 \b
 Examples:
-  tracellm bench kernels --tokens 1,16
-  tracellm bench kernels path/to/model --ops torch --ops cpu --dtype bfloat16""",
+{_KERNELS}""",
     "bench.help.num_prompts": "How many requests.",
     "bench.help.input_len": "Tokens of each prompt, or a range from which each takes its own.",
     "bench.help.output_len": "Tokens to generate for each request; likewise.",
@@ -60,9 +70,10 @@ Examples:
     "would choose here",
     "bench.help.tokens": "Tokens in a step, several numbers.",
     "bench.help.context": "Tokens before each that is decoded.",
-    "bench.headlines": """\
+    "bench.machine": """\
 machine: {machine}
-limits, measured now: {read} GB/s read, {flops} GFLOP/s in {dtype}
+limits, measured now: {read} GB/s read, {flops} GFLOP/s in {dtype}""",
+    "bench.headlines": """\
 model: {model}, {weights} MB of weights are read in each step; operations: {ops} ({reason})
 {requests} requests, {at_once} at once, {inputs:,} tokens in, {outputs:,} out; medians (quartiles)
 """,
@@ -80,8 +91,6 @@ model: {model}, {weights} MB of weights are read in each step; operations: {ops}
 """,
     "bench.serve.failed": "tracellm: {n:,} {n:request|requests} failed; the first: {error}",
     "bench.kernels.headlines": """\
-machine: {machine}
-limits, measured now: {read} GB/s read, {flops} GFLOP/s in {dtype}
 sizes of {model}; decoding with {context} tokens before each; medians (quartiles)
 What is small enough for the processor's cache may pass the limit, which is that of memory.
 """,
@@ -102,41 +111,36 @@ ZH = {
     "测量时不要运行别的程序；线程数由 OMP_NUM_THREADS 决定。",
     "bench.help.throughput.short": "同时处理许多请求：每秒多少 token。",
     "bench.help.throughput": "同时为许多请求生成；给出整体以及单独解码阶段每秒的 token 数。",
-    "bench.help.throughput.more": """\
+    "bench.help.throughput.more": f"""\
 MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模型。提示是随机的 token id。
 
 \b
 例如：
-  tracellm bench throughput
-  tracellm bench throughput --explain --detail step
-  tracellm bench throughput path/to/model --num-prompts 16 --dtype bfloat16""",
+{_THROUGHPUT}""",
     "bench.help.latency.short": "一个批次：多久出第一个 token，token 之间多久，多久结束。",
     "bench.help.latency": "反复为一个批次生成；给出到第一个 token、token 之间以及到结束的毫秒数。",
-    "bench.help.latency.more": """\
+    "bench.help.latency.more": f"""\
 MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模型。
 
 \b
 例如：
-  tracellm bench latency --num-prompts 1
-  tracellm bench latency path/to/model --input-len 512 --output-len 32""",
+{_LATENCY}""",
     "bench.help.serve.short": "向正在运行的服务器发送请求，测量客户端看到的速度。",
     "bench.help.serve": "向正在运行、兼容 OpenAI completions 的服务器（如 `tracellm serve` 或 `vllm serve`）发送请求，"
     "给出客户端等待的时间。有请求失败时退出状态为 1。",
-    "bench.help.serve.more": """\
+    "bench.help.serve.more": f"""\
 \b
 例如：
-  tracellm bench serve
-  tracellm bench serve --base-url http://127.0.0.1:8001 --request-rate 4 --max-concurrency 16""",
+{_SERVE}""",
     "bench.help.kernels.short": "单独测量一层的每个算子，各种实现对照。",
     "bench.help.kernels": "按 MODEL 的尺寸测量一层的每个算子：归一化、旋转位置编码、缓存写入、矩阵乘法、注意力；"
     "各种实现与机器的极限对照。",
-    "bench.help.kernels.more": """\
+    "bench.help.kernels.more": f"""\
 MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模型。不读取权重。
 
 \b
 例如：
-  tracellm bench kernels --tokens 1,16
-  tracellm bench kernels path/to/model --ops torch --ops cpu --dtype bfloat16""",
+{_KERNELS}""",
     "bench.help.num_prompts": "请求数。",
     "bench.help.input_len": "每个提示的 token 数，或各自随机取值的范围。",
     "bench.help.output_len": "为每个请求生成的 token 数；同上。",
@@ -152,9 +156,10 @@ MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模�
     "bench.help.ops": "一种实现：torch、cpu 或 triton；可以重复给出。默认：torch 以及引擎在这里会选择的实现",
     "bench.help.tokens": "一步中的 token 数，可给多个。",
     "bench.help.context": "每个解码的 token 之前的 token 数。",
-    "bench.headlines": """\
+    "bench.machine": """\
 机器：{machine}
-此刻测得的极限：读内存 {read} GB/s，{dtype} 运算 {flops} GFLOP/s
+此刻测得的极限：读内存 {read} GB/s，{dtype} 运算 {flops} GFLOP/s""",
+    "bench.headlines": """\
 模型：{model}，每步读取 {weights} MB 权重；算子：{ops}（{reason}）
 {requests} 个请求，同时 {at_once} 个，输入 {inputs:,} token，输出 {outputs:,}；中位数（四分位）
 """,
@@ -172,8 +177,6 @@ MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模�
 """,
     "bench.serve.failed": "tracellm：{n:,} 个请求失败；第一个：{error}",
     "bench.kernels.headlines": """\
-机器：{machine}
-此刻测得的极限：读内存 {read} GB/s，{dtype} 运算 {flops} GFLOP/s
 {model} 的尺寸；解码时每个 token 之前有 {context} 个 token；中位数（四分位）
 小到能放进处理器缓存的数据可以超过极限，因为极限是内存的。
 """,
