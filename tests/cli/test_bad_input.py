@@ -171,8 +171,9 @@ def test_a_terminal_without_unicode(run_folder: Path) -> None:
     done = subprocess.run(show, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u8c03\u7528" in done.stdout
-    ends, pipe = os.pipe()
-    os.close(ends)
-    done = subprocess.run(show, stdout=pipe, stderr=subprocess.PIPE)
-    os.close(pipe)
-    assert (done.returncode, done.stderr) == (0, b"")
+    for command in (show, [sys.executable, "-m", "tracellm", "doctor", "--json"]):
+        ends, pipe = os.pipe()
+        os.close(ends)
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE)
+        os.close(pipe)
+        assert (done.returncode, done.stderr) == (0, b"")

@@ -3,8 +3,9 @@
 import sys
 
 from tracellm.cli.errors import CommandError
+from tracellm.cli.out import print_out
 from tracellm.cli.render import tell
-from tracellm.cli.show import open_run, print_out
+from tracellm.cli.show import open_run
 from tracellm.report.quantities import duration
 from tracellm.report.recorded import notes
 from tracellm.report.texts import Language, text
@@ -39,7 +40,7 @@ def check(name: str | None, expect: str | None, lang: Language, *, phase: str | 
         told = text(lang, "check.several", path=path, count=expectation.of, line=expectation.line)
         print(visible(told), file=sys.stderr)
     result = hold_against(run.trace, expectation, phase or "")
-    print_out("\n".join(map(visible, _Report(run.trace, path, lang).lines(result))) + "\n")
+    print_out("\n".join(map(visible, _Report(run.trace, path, lang).lines(result))))
     if result.misses:
         for note in notes(run.manifest, lang):
             tell(lang, "note", note=note)

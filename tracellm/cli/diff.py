@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import find_run
+from tracellm.cli.out import print_out
 from tracellm.cli.render import tell
-from tracellm.cli.show import print_out
 from tracellm.report.problems import problem_text
 from tracellm.report.recorded import notes
 from tracellm.report.texts import Language

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tracellm import __version__
+from tracellm.cli.out import print_out
 from tracellm.probes.found import vllm_version
 from tracellm.report.texts import Language, text
 from tracellm.report.visible import visible
@@ -48,14 +49,14 @@ def doctor(lang: Language, *, as_json: bool = False) -> int:
         if not as_json:
             _print(finding)
     if as_json:
-        print(json.dumps([asdict(one) for one in findings], ensure_ascii=False, indent=2))
+        print_out(json.dumps([asdict(one) for one in findings], ensure_ascii=False, indent=2))
     return 1 if any(one.status == "bad" for one in findings) else 0
 
 
 def _print(finding: Finding) -> None:
-    print(f"{_MARKS[finding.status]} {finding.name}: {visible(finding.found)}", flush=True)
+    print_out(f"{_MARKS[finding.status]} {finding.name}: {visible(finding.found)}")
     for line in (*finding.details, *([finding.advice] if finding.advice else [])):
-        print(f"    {visible(line)}", flush=True)
+        print_out(f"    {visible(line)}")
 
 
 def _look(lang: Language) -> Iterator[Finding]:

@@ -1,7 +1,6 @@
 """`tracellm export`: an earlier run in the form of another tool, from its folder alone."""
 
 import gzip
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import IO
 
 from tracellm.cli.errors import CommandError
+from tracellm.cli.out import as_much_as_wanted, print_out
 from tracellm.cli.render import classes_in_focus, tell_depth
-from tracellm.cli.show import open_run, print_out
+from tracellm.cli.show import open_run
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
 from tracellm.report.quantities import byte_size
@@ -69,7 +69,7 @@ def export(
     if uncompressed is path:
         word = str(path) if to == "csv" else shlex.quote(str(path))  # in Python, or in a shell
         said.append(text(lang, _how(to, path), path=word))
-    print_out("\n".join(said) + "\n")
+    print_out("\n".join(said))
     return 1 if run.problems else 0
 
 
@@ -104,9 +104,7 @@ def _written(path: Path) -> Iterator[IO[bytes]]:
 def _to_stdout(pieces: Iterator[bytes]) -> None:
     """Print to stdout, however much of it is wanted (`| head`)."""
     stream = sys.stdout.buffer
-    try:
+    with as_much_as_wanted():
         for piece in pieces:
             stream.write(piece)
         stream.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end

@@ -1,12 +1,10 @@
 """`tracellm show` and `tracellm report`: an earlier run again, from its folder alone."""
 
-import io
-import os
-import sys
 from collections.abc import Sequence
 
 from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import find_run
+from tracellm.cli.out import print_out
 from tracellm.cli.render import (
     calltree_text,
     open_in_browser,
@@ -22,7 +20,7 @@ from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
 
-__all__ = ["open_run", "print_out", "report", "show"]
+__all__ = ["open_run", "report", "show"]
 
 _PARTS = ("sequence", "tree", "steps")
 
@@ -51,7 +49,7 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
             output = calltree_text(run, lang)
         case _:
             output = steps_text(run, lang)
-    print_out(output if output.endswith("\n") else f"{output}\n")
+    print_out(output)
     return 1 if run.problems else 0
 
 
@@ -72,7 +70,7 @@ def report(
     tell_depth(run, detail, lang)
     missing = write_reports(run, lang, detail=detail, focus=focus)
     if "report.html" not in missing:
-        print(text(lang, "cli.report", path=run.path / "report.html"))
+        print_out(text(lang, "cli.report", path=run.path / "report.html"))
         if open_report:
             open_in_browser(run.path / "report.html", lang)
     return 1 if missing or run.problems else 0
@@ -84,17 +82,6 @@ def _known(name: str) -> str | None:
         return str(find_run(name))
     except CommandError:
         return None
-
-
-def print_out(output: str) -> None:
-    """Print to stdout, whatever characters it can hold and however much of it is wanted (`| head`)."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        sys.stdout.write(output)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
 
 
 def open_run(name: str | None, lang: Language) -> RunFolder:

@@ -15,6 +15,7 @@ from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ce
 from tracellm.cli.bench.throughput import interleaved
 from tracellm.cli.engine_options import as_option
 from tracellm.cli.errors import CommandError
+from tracellm.cli.out import print_out
 from tracellm.report.texts import Language, text
 
 if TYPE_CHECKING:
@@ -69,12 +70,12 @@ def kernels(
         for case in cases(Sizes.of(config.model_config, device, count, context)):
             rows += _measured(case, count, chosen, ceilings, repeats, device)
     if as_json:
-        print(json.dumps({"machine": describe(), "ceilings": asdict(ceilings), "rows": [asdict(row) for row in rows]}))
+        told = {"machine": describe(), "ceilings": asdict(ceilings), "rows": [asdict(row) for row in rows]}
+        print_out(json.dumps(told))
         return 0
-    print(described(ceilings, lang))
     name = config.model_config.served_model_name
-    print(text(lang, "bench.kernels.headlines", model=name, context=context))
-    print(_table(rows, lang))
+    heads = text(lang, "bench.kernels.headlines", model=name, context=context)
+    print_out(f"{described(ceilings, lang)}\n{heads}\n{_table(rows, lang)}")
     return 0
 
 

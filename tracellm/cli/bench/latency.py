@@ -11,6 +11,7 @@ from tracellm.cli.bench.figures import percentile, plain_table
 from tracellm.cli.bench.machine import measure_ceilings
 from tracellm.cli.bench.throughput import headlines
 from tracellm.cli.bench.trial import Trial
+from tracellm.cli.out import print_out
 from tracellm.report.texts import Language, text
 
 __all__ = ["latency", "latency_table", "percentiles"]
@@ -33,10 +34,9 @@ def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> int
                 last[output.request_id] = elapsed
         times["whole"].append(elapsed)
     if as_json:
-        print(json.dumps({"ceilings": asdict(ceilings), "seconds": percentiles(times)}, indent=2))
+        print_out(json.dumps({"ceilings": asdict(ceilings), "seconds": percentiles(times)}, indent=2))
         return 0
-    print(headlines(trial, ceilings, lang))
-    print(latency_table(times, lang))
+    print_out(f"{headlines(trial, ceilings, lang)}\n{latency_table(times, lang)}")
     return 0
 
 

@@ -22,6 +22,7 @@ from tracellm.cli.bench.figures import number
 from tracellm.cli.bench.latency import latency_table, percentiles
 from tracellm.cli.bench.workload import Lengths, Workload, random_workload
 from tracellm.cli.errors import CommandError
+from tracellm.cli.out import print_out
 from tracellm.report.texts import Language, text
 from tracellm.report.visible import visible
 
@@ -182,7 +183,7 @@ def serve(
     if failed:
         print(text(lang, "bench.serve.failed", n=len(failed), error=failed[0].error), file=sys.stderr)
     if as_json:
-        print(json.dumps({**figures, "model": name, "latency_seconds": percentiles(times)}, indent=2))
+        print_out(json.dumps({**figures, "model": name, "latency_seconds": percentiles(times)}, indent=2))
     else:
         _print(figures, times, name, client, workload, lang)
     return 1 if failed else 0
@@ -236,5 +237,4 @@ def _print(
         rate=number(figures["requests_per_second"]),
         speed=number(figures["output_tokens_per_second"]),
     )
-    print(told)
-    print(latency_table(times, lang))
+    print_out(f"{told}\n{latency_table(times, lang)}")

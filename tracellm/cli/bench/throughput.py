@@ -14,6 +14,7 @@ from tracellm.cli.bench.figures import Spread, number, plain_table
 from tracellm.cli.bench.limits import ideal_seconds
 from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings
 from tracellm.cli.bench.trial import Trial, recorded
+from tracellm.cli.out import print_out
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level
 
@@ -49,10 +50,9 @@ def throughput(trial: Trial, lang: Language, *, repeats: int, level: Level | Non
     ceilings = ceilings.merged(measure_ceilings(trial.model.dtype, trial.device))
     speeds = {way: speed_of(trial, ceilings, taken) for way, taken in seconds.items()}
     if as_json:
-        print(json.dumps(_as_json(trial, ceilings, speeds, seconds), indent=2))
+        print_out(json.dumps(_as_json(trial, ceilings, speeds, seconds), indent=2))
         return 0
-    print(headlines(trial, ceilings, lang))
-    print(_table(speeds, lang))
+    print_out(f"{headlines(trial, ceilings, lang)}\n{_table(speeds, lang)}")
     return 0
 
 
