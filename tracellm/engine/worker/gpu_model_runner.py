@@ -34,9 +34,9 @@ from tracellm.engine.sample.forbidden import why_no_token
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.structured_output.utils import apply_grammar_bitmask
-from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, why_eager
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
+from tracellm.engine.worker.input_buffers import InputBuffers
 from tracellm.engine.worker.memory import making_step_inputs
 from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
 from tracellm.engine.worker.step_inputs import ExecuteModelState, PreparedInputs
@@ -75,12 +75,7 @@ class GPUModelRunner:
         self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
         """Of the requests that asked for them and whose prompt is not complete."""
 
-        self._arange = np.arange(max(self.max_num_tokens, self.max_num_reqs) + 1)
-        self.input_ids = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int32, device=device)
-        self.positions = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int64, device=device)
-        self.query_start_loc = CpuGpuBuffer(self.max_num_reqs + 1, dtype=torch.int32, device=device)
-        self.seq_lens = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int32, device=device)
-        self.logits_indices = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int64, device=device)
+        self.buffers = InputBuffers(self.max_num_reqs, self.max_num_tokens, device)
 
     # -- start-up -----------------------------------------------------------------------------------------------------
     def load_model(self) -> None:
@@ -147,10 +142,11 @@ class GPUModelRunner:
     def _make_decode_forward(self, size: int) -> Callable[[], Tensor]:
         """A forward pass over the buffers, of `size` requests that decode; its launches suit contexts of any length."""
         length = min(self.model_config.max_model_len, TUNED_LENGTH)
-        self._pad(0, size)
-        self.seq_lens.np[:size] = length
+        self.buffers.pad(self.input_batch, 0, size)
+        self.buffers.seq_lens.np[:size] = length
         self.input_batch.block_table.spread(size, length, self.kv_caches[0].shape[1])
-        input_ids, positions = self.input_ids.copy_to_gpu(size), self.positions.copy_to_gpu(size)
+        input_ids = self.buffers.input_ids.copy_to_gpu(size)
+        positions = self.buffers.positions.copy_to_gpu(size)
         metadata = self._make_attention_metadata(size, size, size, [1] * size, [length] * size)
         for of_layer in metadata.values():  # the kernels read each length from a tensor; this says how many programs
             of_layer.max_seq_len = self.model_config.max_model_len
@@ -257,53 +253,17 @@ class GPUModelRunner:
         batch.refresh_metadata()
 
     def _prepare_inputs(self, scheduler_output: SchedulerOutput) -> PreparedInputs:
-        """Gather the step's tokens and their positions from the batch, and work out where their keys and values go."""
-        batch, num_reqs = self.input_batch, self.input_batch.num_reqs
-        num_tokens = scheduler_output.total_num_scheduled_tokens
-        num_scheduled = np.array([scheduler_output.num_scheduled_tokens[r] for r in batch.req_ids], dtype=np.int32)
-        num_computed = batch.num_computed_tokens_cpu[:num_reqs]
-        ends = np.cumsum(num_scheduled)
-
-        # Requests of 2, 1 and 3 tokens: rows = [0 0 1 2 2 2], and positions count up from each one's num_computed.
-        rows: np.ndarray = self._arange[:num_reqs]
-        positions: np.ndarray = num_computed
-        if num_tokens > num_reqs:  # else they all decode
-            rows = np.repeat(rows, num_scheduled)
-            positions = self._arange[:num_tokens] - np.repeat(ends - num_scheduled - num_computed, num_scheduled)
-        self.positions.np[:num_tokens] = positions
-        self.input_ids.np[:num_tokens] = batch.token_ids_cpu[rows, positions]
-        batch.block_table.compute_slot_mapping(rows, positions)
-
-        self.query_start_loc.np[1 : num_reqs + 1] = ends
-        self.seq_lens.np[:num_reqs] = num_computed + num_scheduled
-        graph = None if self.cudagraphs is None else self.cudagraphs.choose(num_reqs, num_tokens)
-        padded = num_tokens  # of decoding requests that are padded, there are as many as tokens
-        if graph is not None and graph.size is not None:
-            padded = graph.size
-            self._pad(num_reqs, padded)
-        sampling_rows = np.flatnonzero(self.seq_lens.np[:num_reqs] == batch.num_tokens[:num_reqs])
-        self.logits_indices.np[:num_reqs] = ends - 1
-        return PreparedInputs(
-            input_ids=self.input_ids.copy_to_gpu(padded)[:num_tokens],
-            positions=self.positions.copy_to_gpu(padded)[:num_tokens],
-            num_scheduled_tokens=num_scheduled,
-            sampling_rows=sampling_rows.tolist(),
-            logits_indices=self.logits_indices.copy_to_gpu(num_reqs),
-            cudagraph=graph,
+        """Gather the step's tokens and their positions from the batch, and choose the graph that runs them."""
+        num_scheduled = np.array(
+            [scheduler_output.num_scheduled_tokens[req_id] for req_id in self.input_batch.req_ids], dtype=np.int32
         )
-
-    def _pad(self, num_reqs: int, size: int) -> None:
-        """Rows num_reqs .. size - 1 of the buffers are requests of one token, with its keys in the null block."""
-        self.input_ids.np[num_reqs:size] = 0
-        self.positions.np[num_reqs:size] = 0
-        self.query_start_loc.np[num_reqs : size + 1] = self._arange[num_reqs : size + 1]
-        self.seq_lens.np[num_reqs:size] = 1
-        self.input_batch.block_table.pad(num_reqs, size)
+        return self.buffers.prepare(self.input_batch, num_scheduled, self.cudagraphs)
 
     def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
         """Tell each attention layer which tokens belong to which request and where its keys and values are."""
         num_reqs, num_tokens = len(inputs.num_scheduled_tokens), inputs.input_ids.shape[0]
-        query_lens_cpu, seq_lens_cpu = inputs.num_scheduled_tokens.tolist(), self.seq_lens.np[:num_reqs].tolist()
+        query_lens_cpu = inputs.num_scheduled_tokens.tolist()
+        seq_lens_cpu = self.buffers.seq_lens.np[:num_reqs].tolist()
         padding = 0 if inputs.cudagraph is None else inputs.cudagraph.padding
         return self._make_attention_metadata(num_reqs, num_tokens, num_reqs + padding, query_lens_cpu, seq_lens_cpu)
 
@@ -311,8 +271,8 @@ class GPUModelRunner:
         self, num_reqs: int, num_tokens: int, padded: int, query_lens_cpu: list[int], seq_lens_cpu: list[int]
     ) -> dict[str, AttentionMetadata]:
         """Send the buffers to the device, with `padded` rows where some are padding."""
-        query_start_loc = self.query_start_loc.copy_to_gpu(padded + 1)[: num_reqs + 1]
-        seq_lens = self.seq_lens.copy_to_gpu(padded)[:num_reqs]
+        query_start_loc = self.buffers.query_start_loc.copy_to_gpu(padded + 1)[: num_reqs + 1]
+        seq_lens = self.buffers.seq_lens.copy_to_gpu(padded)[:num_reqs]
         of_layer: dict[str, AttentionMetadata] = {}
         for index, group in enumerate(self.kv_cache_groups):
             block_table = self.input_batch.block_table[index]
@@ -393,7 +353,7 @@ class GPUModelRunner:
             row = batch.req_id_to_index.get(req_id)
             if row is None:
                 continue  # it pauses
-            start, end = self.query_start_loc.np[row : row + 2].tolist()
+            start, end = self.buffers.query_start_loc.np[row : row + 2].tolist()
             num_computed_tokens = int(batch.num_computed_tokens_cpu[row])
             if prompt_logprobs.add_chunk(num_computed_tokens, hidden_states[start:end], self.model.compute_logits):
                 complete[req_id] = self.in_progress_prompt_logprobs.pop(req_id).tensors
