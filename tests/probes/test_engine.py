@@ -81,7 +81,7 @@ def test_nothing_went_wrong(engine_run: Run):
 
 
 def test_attributes_are_the_defined_ones(engine_run: Run):
-    """Every attribute has a name of names.py and a value of its type; events, links and the resource too."""
+    """Every attribute has a name of `names` and a value of its type; events, links and the resource too."""
     types = {"str": str, "int": int, "float": float, "bool": bool}
     holders = [process.attributes for process in engine_run.trace.processes]
     for span in engine_run.trace.spans:

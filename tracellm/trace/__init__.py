@@ -1,6 +1,6 @@
 """The recording as plain data: spans, processes and links; how they are written, read, folded and compared.
 
-- `names.py`: every attribute a span may carry; `model.py`: spans and the trace that holds them;
+- `names/`: every attribute a span may carry; `model.py`: spans and the trace that holds them;
 - `otlp/`: the file form; `run_folder.py`: a run on disk, `problems.py`: what may be wrong with
   it; `merge.py`: the clocks of its processes made one, `messages.py`: what they sent each other;
 - `expect/`: a run held against a diagram or a table; `compare/`: two runs held against each other;
