@@ -18,11 +18,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
+
+from scripts.vllm_server import GUARD, completed, free_port, serving
 
 __all__ = ["MODEL", "RUNS", "SCRIPT", "VERSIONS", "printed", "record", "record_script", "unpack"]
 
@@ -46,7 +45,6 @@ _REQUEST = {
     "request_id": "capital",
 }
 _SERVE = ("--max-model-len", "1024", "--dtype", "float32", "--enforce-eager", "--block-size", "32")
-_READY_SECONDS, _END_SECONDS = 600, 120
 _PRINTED = "printed.txt"
 
 
@@ -64,13 +62,8 @@ def record_script(python: Path, folder: Path, run: str, *options: str) -> None:
     """Explain the script as one of the runs, into `folder`/`run`; what it printed stands beside the recording."""
     switch = _SWITCHES[run]
     chosen = {} if switch is None else {"VLLM_ENABLE_V1_MULTIPROCESSING": switch}
-    done = subprocess.run(
-        [*_explained(python, folder / run), *options, SCRIPT],
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-        env=_environment() | chosen,
-    )
+    command = [*_explained(python, folder / run), *options, SCRIPT]
+    done = completed(command, within=GUARD, cwd=ROOT, encoding="utf-8", env=_environment() | chosen)
     if done.returncode:
         raise RuntimeError(f"{SCRIPT} failed:\n{done.stdout[-2000:]}{done.stderr[-5000:]}")
     said = "".join(f"{line}\n" for line in done.stdout.splitlines() if line.startswith("Prompt: "))
@@ -78,45 +71,12 @@ def record_script(python: Path, folder: Path, run: str, *options: str) -> None:
 
 
 def _record_server(python: Path, folder: Path) -> None:
-    port = _free_port()
+    port = free_port()
     command = [*_explained(python, folder / "serve"), "vllm", "serve", MODEL, *_SERVE, "--port", str(port)]
-    with (
-        tempfile.TemporaryFile("w+", encoding="utf-8") as said,
-        subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=said, stderr=said) as server,
-    ):
-        try:
-            _wait(server, f"http://127.0.0.1:{port}/health")
-            body = json.dumps(_REQUEST).encode()
-            headers = {"Content-Type": "application/json"}
-            url = f"http://127.0.0.1:{port}/v1/chat/completions"
-            with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
-                content = json.load(answer)["choices"][0]["message"]["content"]
-            server.send_signal(signal.SIGTERM)
-            server.wait(_END_SECONDS)
-        except BaseException as error:
-            server.kill()
-            said.seek(0)
-            raise RuntimeError(f"vllm serve failed:\n{said.read()[-5000:]}") from error
+    with serving(command, port, folder / "serve.log", cwd=ROOT, env=_environment()) as server:
+        content = json.loads(server.post("/v1/chat/completions", _REQUEST))["choices"][0]["message"]["content"]
+        server.end(signal.SIGTERM)
     (folder / "serve" / _PRINTED).write_text(f"{content}\n", encoding="utf-8")
-
-
-def _wait(server: subprocess.Popen[bytes], url: str) -> None:
-    """Until it answers there."""
-    for _ in range(_READY_SECONDS):
-        if server.poll() is not None:
-            raise RuntimeError(f"it ended by itself, with status {server.returncode}")
-        try:
-            with urllib.request.urlopen(url):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(1)
-    raise RuntimeError(f"it was not ready in {_READY_SECONDS} seconds")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _explained(python: Path, out: Path) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 from filelock import FileLock
 
 from scripts.vllm_runs import record_script
+from scripts.vllm_server import GUARD, completed
 
 __all__ = ["InOneProcess", "ask_vllm", "in_one_process", "in_vllm", "require_vllm", "two_processes"]
 
@@ -37,10 +38,9 @@ def require_vllm() -> Path:
 def in_vllm(arguments: Sequence[Any], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """What became of its Python with these arguments, without what this process has set for its own libraries."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
-    return subprocess.run(
+    return completed(
         [require_vllm(), *arguments],
-        capture_output=True,
-        text=True,
+        within=GUARD,
         cwd=cwd,
         env={**inherited, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", **environment},
     )
@@ -93,7 +93,7 @@ def _once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Non
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
     folder, made = shared / name, shared / f"{name}.made"
-    with FileLock(shared / f"{name}.lock"):
+    with FileLock(shared / f"{name}.lock", timeout=2 * GUARD):
         if not made.exists():
             folder.mkdir(exist_ok=True)
             make(folder)

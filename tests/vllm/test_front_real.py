@@ -6,10 +6,6 @@ The real vLLM runs in an environment of its own (tests/real_vllm.py).
 import json
 import os
 import signal
-import socket
-import subprocess
-import time
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +14,7 @@ from typing import Any
 import pytest
 
 from scripts.vllm_runs import VERSIONS
+from scripts.vllm_server import free_port, serving
 from tests.real_vllm import require_vllm
 from tracellm.trace import names
 from tracellm.trace.expect import check, read
@@ -56,32 +53,20 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     """One explained run of the server, which ends by Ctrl-C."""
-    folder = tmp_path_factory.mktemp("served")
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
+    folder, port = tmp_path_factory.mktemp("served"), free_port()
     explain = ["-m", "tracellm", "run", "--explain", "--quiet", "--out", "run"]
-    serve = ["vllm", "serve", str(TINY), "--host", "127.0.0.1", "--port", port, "--block-size", "32", *ARGUMENTS]
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(
-            [require_vllm(), *explain, *serve],
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=_environment(),
+    serve = ["vllm", "serve", str(TINY), "--host", "127.0.0.1", "--port", str(port), "--block-size", "32", *ARGUMENTS]
+    log = folder / "log"
+    with serving([require_vllm(), *explain, *serve], port, log, cwd=folder, env=_environment()) as server:
+        asked = {"model": "tiny", "max_tokens": 5, "temperature": 0}
+        chat = json.loads(
+            server.post("/v1/chat/completions", asked | {"messages": [{"role": "user", "content": "Hi"}]})
         )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            _wait_for(url, server)
-            asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "temperature": 0}
-            chat = json.loads(_post(f"{url}/v1/chat/completions", asked))
-            asked = {"prompt": "The capital of France is", "max_tokens": 5, "temperature": 0, "stream": True}
-            sent = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
-            lines = _post(f"{url}/v1/completions", asked, **sent).splitlines()
-        finally:
-            server.send_signal(signal.SIGINT)
-            status = server.wait()
-    assert status == 0, (folder / "log").read_text()[-3000:]
+        sent = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
+        completion = asked | {"prompt": "The capital of France is", "stream": True}
+        lines = server.post("/v1/completions", completion, **sent).splitlines()
+        status = server.end(signal.SIGINT)
+    assert status == 0, log.read_text()[-3000:]
     pieces = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
     return Served(RunFolder.open(folder / "run"), chat, pieces)
 
@@ -89,24 +74,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
 def _environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
     return {**inherited, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-
-
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    while server.poll() is None:
-        try:
-            urllib.request.urlopen(f"{url}/health").read()
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail("the server ended before it served")
-
-
-def _post(url: str, asked: dict[str, Any], **headers: str) -> str:
-    sent = {"Content-Type": "application/json", **headers}
-    request = urllib.request.Request(url, json.dumps({"model": "tiny", **asked}).encode(), sent)
-    with urllib.request.urlopen(request) as answer:
-        text: str = answer.read().decode()
-        return text
 
 
 def test_the_client(served: Served) -> None:
