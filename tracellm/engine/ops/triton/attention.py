@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.ops.interface import AttentionMetadata
+from tracellm.engine.ops.triton.attention_call import AttentionCall
 from tracellm.engine.ops.triton.attention_plan import plan_attention
 from tracellm.engine.ops.triton.attention_varlen import attention_varlen
 from tracellm.engine.ops.triton.paged_attention_v1 import paged_attention_v1
@@ -31,12 +32,12 @@ def paged_attention(
     """See `Ops.paged_attention`. The last dimension of query and caches is contiguous, and both caches lie alike."""
     output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     plan = plan_attention(metadata, query.shape[1], key_cache.shape[2], sliding_window)
-    of_layer = (output, query, key_cache, value_cache, metadata, plan, scale, sliding_window, logits_soft_cap)
+    call = AttentionCall(output, query, key_cache, value_cache, metadata, plan, scale, sliding_window, logits_soft_cap)
     if plan.decodes:
         if plan.partitions == 1:
-            paged_attention_v1(*of_layer)
+            paged_attention_v1(call)
         else:
-            paged_attention_v2(*of_layer)
+            paged_attention_v2(call)
     if plan.tiles:
-        attention_varlen(*of_layer)
+        attention_varlen(call)
     return output

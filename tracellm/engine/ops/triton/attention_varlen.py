@@ -1,6 +1,6 @@
 r"""Attention for sequences with several queries in a step: prompts, pieces of prompts, prompts with a cached prefix.
 
-**The maths** is that of paged attention (paged_attention_v1.py), for many queries at a time: the query at position p
+**The maths** is that of attention_loop.py, for many queries at a time: the query at position p
 sees the keys at positions 0 .. p, with a window w those at p - w + 1 .. p. This step's keys are in the cache already,
 so that a chunk, the prefix before it, and a whole prompt are one case.
 
@@ -38,13 +38,10 @@ vllm/attention/ops/triton_unified_attention.py, which finds a program's sequence
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from tracellm.engine.ops.interface import AttentionMetadata
-from tracellm.engine.ops.triton.attention_plan import AttentionPlan
-from tracellm.engine.ops.triton.attention_work import attention_work
+from tracellm.engine.ops.triton.attention_call import AttentionCall
+from tracellm.engine.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
 from tracellm.engine.ops.triton.launch import Work, launch, tuned
-from tracellm.engine.ops.triton.paged_attention_v1 import block_rows, constants
 
 __all__ = ["attention_varlen"]
 
@@ -95,97 +92,51 @@ def attention_varlen_kernel(
     stop_query = tl.minimum(first_query + QUERIES, queries)
 
     row = tl.arange(0, BLOCK_M)
-    dim = tl.arange(0, BLOCK_D)
     number = first_query + row // GROUP
     head = key_head * GROUP + row % GROUP
-    is_query = (row < QUERIES * GROUP) & (number < stop_query)
-    at = length - queries + number  # the query's position, [BLOCK_M]
-    in_query = is_query[:, None] & (dim < HEAD_SIZE)[None, :]
-    where = (token + number)[:, None] * query_token_stride + head[:, None] * query_head_stride + dim[None, :]
-    q = tl.load(query + where, mask=in_query, other=0.0)
-    if WIDEN:
-        q = q.to(tl.float32)
-
-    greatest = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.full([BLOCK_M], 0.0, tl.float32)
-    acc = tl.full([BLOCK_M, BLOCK_D], 0.0, tl.float32)
-    first = tl.maximum(length - queries + first_query + 1 - WINDOW, 0) if WINDOW > 0 else 0
-    stop = length - queries + stop_query
-    for start in range(first, stop, BLOCK_N):
-        position = start + tl.arange(0, BLOCK_N)
-        is_key = position < stop
-        block = tl.load(block_table + sequence * table_stride + position // KV_BLOCK_SIZE, mask=is_key, other=0)
-        place = block.to(tl.int64) * cache_block_stride + (position % KV_BLOCK_SIZE) * cache_slot_stride
-        place = place[:, None] + key_head * cache_head_stride + dim[None, :]  # [BLOCK_N, BLOCK_D]
-        in_cache = is_key[:, None] & (dim < HEAD_SIZE)[None, :]
-        k = tl.load(key_cache + place, mask=in_cache, other=0.0)
-        v = tl.load(value_cache + place, mask=in_cache, other=0.0)
-        if WIDEN:
-            k = k.to(tl.float32)
-            v = v.to(tl.float32)
-
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale  # [BLOCK_M, BLOCK_N]
-        if SOFT_CAP > 0.0:
-            shrunk = tl.exp(-2.0 * tl.abs(scores) / SOFT_CAP)
-            bent = SOFT_CAP * (1.0 - shrunk) / (1.0 + shrunk)
-            scores = tl.where(scores < 0.0, -bent, bent)
-        sees = is_query[:, None] & (position[None, :] <= at[:, None])
-        if WINDOW > 0:
-            sees = sees & (position[None, :] > at[:, None] - WINDOW)
-        scores = tl.where(sees, scores, float("-inf"))
-
-        now_greatest = tl.maximum(greatest, tl.max(scores, 1))
-        finite = tl.where(now_greatest > float("-inf"), now_greatest, 0.0)  # a row that has seen no key as yet
-        shrink = tl.exp(greatest - finite)
-        weights = tl.exp(scores - finite[:, None])
-        total = total * shrink + tl.sum(weights, 1)
-        acc = acc * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-        greatest = now_greatest
-
-    result = acc / tl.where(total > 0.0, total, 1.0)[:, None]  # rows that only pad the tile have seen nothing
-    where = output + (token + number)[:, None] * output_token_stride + head[:, None] * HEAD_SIZE + dim[None, :]
-    tl.store(where, result.to(output.dtype.element_ty), mask=in_query)
+    is_row = (row < QUERIES * GROUP) & (number < stop_query)
+    before = length - queries  # tokens that earlier steps have computed: where this step's first query is
+    at = query + (token + number) * query_token_stride + head * query_head_stride
+    q = load_rows(at, is_row, HEAD_SIZE, WIDEN, BLOCK_D)  # [BLOCK_M, BLOCK_D]
+    _, total, acc = attend(
+        q,
+        tl.where(is_row, before + number, -1),
+        tl.maximum(before + first_query + 1 - WINDOW, 0) if WINDOW > 0 else 0,
+        before + stop_query,
+        key_cache + key_head * cache_head_stride,
+        value_cache + key_head * cache_head_stride,
+        block_table + sequence * table_stride,
+        scale,
+        cache_block_stride,
+        cache_slot_stride,
+        HEAD_SIZE,
+        KV_BLOCK_SIZE,
+        WINDOW,
+        SOFT_CAP,
+        WIDEN,
+        BLOCK_D,
+        BLOCK_N,
+    )
+    at = output + (token + number) * output_token_stride + head * HEAD_SIZE
+    store_rows(at, averaged(acc, total), is_row, HEAD_SIZE, BLOCK_D)
 
 
-def attention_varlen(
-    output: Tensor,
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    metadata: AttentionMetadata,
-    plan: AttentionPlan,
-    scale: float,
-    window: int | None,
-    soft_cap: float | None,
-) -> None:
-    """Attend for the tiles in `plan.tiles`, into their rows of `output` [T, H, D]; see `Ops.paged_attention`."""
-    key_heads, head_size = key_cache.shape[2:]
-    group = query.shape[1] // key_heads
+def attention_varlen(call: AttentionCall) -> None:
+    """Attend for the tiles in `plan.tiles`, into their rows of `output`."""
+    plan = call.plan
     queries = min(plan.queries_per_tile, triton.next_power_of_2(max(reads.queries for reads in plan.tiles)))
     launch(
         attention_varlen_kernel,
-        (len(plan.tiles), key_heads),
-        output,
-        query,
-        key_cache,
-        value_cache,
-        plan.tile_table,
-        metadata.query_start_loc,
-        metadata.seq_lens,
-        metadata.block_table,
-        scale,
-        query.stride(0),
-        query.stride(1),
-        *key_cache.stride()[:3],
-        metadata.block_table.stride(0),
-        output.stride(0),
-        work=lambda: plan.work_of("varlen", lambda: _work(plan, query, key_cache, metadata)),
+        (len(plan.tiles), call.key_heads),
+        call.output,
+        *call.inputs(plan.tile_table),
+        call.output.stride(0),
+        work=lambda: plan.work_of("varlen", lambda: _work(call)),
         QUERIES=queries,
-        **constants(group, head_size, key_cache.shape[1], window, soft_cap),
-        BLOCK_M=block_rows(queries * group),
+        **call.constants(),
+        BLOCK_M=block_rows(queries * call.group),
     )
 
 
-def _work(plan: AttentionPlan, query: Tensor, key_cache: Tensor, metadata: AttentionMetadata) -> Work:
-    programs = [((number, None), reads) for number, reads in enumerate(plan.tiles)]
-    return attention_work(programs, query, key_cache, metadata)
+def _work(call: AttentionCall) -> Work:
+    return call.work([((number, None), reads) for number, reads in enumerate(call.plan.tiles)])

@@ -3,7 +3,7 @@ r"""Paged attention for decoding, version 2: the context of a sequence is split,
 **Why.** Version 1 has N * K programs. Two sequences with four key heads are eight programs: eight of a GPU's hundred
 processors work, however long the contexts are. Here P programs share one context, each for PARTITION tokens of it.
 
-**The maths.** Program p goes through its own tokens as version 1 does (paged_attention_v1.py) and leaves what it has:
+**The maths.** Program p goes over its own tokens as version 1 does over all (attention_loop.py) and leaves what it has:
 the greatest score m_p, the sum l_p of exp(s - m_p), and the average o_p = acc_p / l_p. A second, small kernel weighs
 the averages. With m the greatest of all m_p:
 
@@ -35,13 +35,11 @@ csrc/attention/paged_attention_v2.cu; elsewhere this is called flash-decoding, o
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from tracellm.engine.ops.interface import AttentionMetadata
-from tracellm.engine.ops.triton.attention_plan import AttentionPlan
-from tracellm.engine.ops.triton.attention_work import attention_work
+from tracellm.engine.ops.triton.attention_call import AttentionCall
+from tracellm.engine.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
 from tracellm.engine.ops.triton.launch import Work, launch, tuned
-from tracellm.engine.ops.triton.paged_attention_v1 import CONFIGS, FIXED, block_rows, constants
+from tracellm.engine.ops.triton.paged_attention_v1 import CONFIGS, FIXED
 
 __all__ = ["paged_attention_v2"]
 
@@ -88,52 +86,36 @@ def paged_attention_v2_kernel(
     if first >= stop:
         return
 
-    row = tl.arange(0, BLOCK_G)
-    dim = tl.arange(0, BLOCK_D)
+    row = tl.arange(0, BLOCK_G)  # one for each query head of the group
     head = key_head * GROUP + row
-    in_query = (row < GROUP)[:, None] & (dim < HEAD_SIZE)[None, :]
+    is_row = row < GROUP
     token = tl.load(query_start_loc + sequence)
-    q = tl.load(
-        query + token * query_token_stride + head[:, None] * query_head_stride + dim[None, :], mask=in_query, other=0.0
+    at = query + token * query_token_stride + head * query_head_stride
+    q = load_rows(at, is_row, HEAD_SIZE, WIDEN, BLOCK_D)  # [BLOCK_G, BLOCK_D]
+    greatest, total, acc = attend(
+        q,
+        tl.where(is_row, stop - 1, -1),
+        first,
+        stop,
+        key_cache + key_head * cache_head_stride,
+        value_cache + key_head * cache_head_stride,
+        block_table + sequence * table_stride,
+        scale,
+        cache_block_stride,
+        cache_slot_stride,
+        HEAD_SIZE,
+        KV_BLOCK_SIZE,
+        WINDOW,
+        SOFT_CAP,
+        WIDEN,
+        BLOCK_D,
+        BLOCK_N,
     )
-    if WIDEN:
-        q = q.to(tl.float32)
-
-    greatest = tl.full([BLOCK_G], float("-inf"), tl.float32)
-    total = tl.full([BLOCK_G], 0.0, tl.float32)
-    acc = tl.full([BLOCK_G, BLOCK_D], 0.0, tl.float32)
-    for start in range(first, stop, BLOCK_N):
-        position = start + tl.arange(0, BLOCK_N)
-        seen = position < stop
-        block = tl.load(block_table + sequence * table_stride + position // KV_BLOCK_SIZE, mask=seen, other=0)
-        place = block.to(tl.int64) * cache_block_stride + (position % KV_BLOCK_SIZE) * cache_slot_stride
-        place = place[:, None] + key_head * cache_head_stride + dim[None, :]
-        in_cache = seen[:, None] & (dim < HEAD_SIZE)[None, :]
-        k = tl.load(key_cache + place, mask=in_cache, other=0.0)
-        v = tl.load(value_cache + place, mask=in_cache, other=0.0)
-        if WIDEN:
-            k = k.to(tl.float32)
-            v = v.to(tl.float32)
-
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale  # [BLOCK_G, BLOCK_N]
-        if SOFT_CAP > 0.0:
-            shrunk = tl.exp(-2.0 * tl.abs(scores) / SOFT_CAP)
-            bent = SOFT_CAP * (1.0 - shrunk) / (1.0 + shrunk)
-            scores = tl.where(scores < 0.0, -bent, bent)
-        scores = tl.where(seen[None, :], scores, float("-inf"))
-
-        now_greatest = tl.maximum(greatest, tl.max(scores, 1))
-        shrink = tl.exp(greatest - now_greatest)
-        weights = tl.exp(scores - now_greatest[:, None])
-        total = total * shrink + tl.sum(weights, 1)
-        acc = acc * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-        greatest = now_greatest
-
     heads = tl.num_programs(1) * GROUP
     place = (number * heads + head) * partitions + partition  # [BLOCK_G]
-    tl.store(averages + place[:, None] * HEAD_SIZE + dim[None, :], acc / total[:, None], mask=in_query)
-    tl.store(greatests + place, greatest, mask=row < GROUP)
-    tl.store(totals + place, total, mask=row < GROUP)
+    store_rows(averages + place * HEAD_SIZE, averaged(acc, total), is_row, HEAD_SIZE, BLOCK_D)
+    tl.store(greatests + place, greatest, mask=is_row)
+    tl.store(totals + place, total, mask=is_row)
 
 
 @triton.jit
@@ -174,77 +156,48 @@ def paged_attention_v2_reduce_kernel(
     tl.store(where, result.to(output.dtype.element_ty), mask=dim < HEAD_SIZE)
 
 
-def paged_attention_v2(
-    output: Tensor,
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    metadata: AttentionMetadata,
-    plan: AttentionPlan,
-    scale: float,
-    window: int | None,
-    soft_cap: float | None,
-) -> None:
-    """Attend for the sequences in `plan.decodes`, into their rows of `output` [T, H, D]; see `Ops.paged_attention`."""
-    key_heads, head_size = key_cache.shape[2:]
-    heads, group, count = query.shape[1], query.shape[1] // key_heads, len(plan.decodes)
-    averages = torch.empty(count, heads, plan.partitions, head_size, dtype=torch.float32, device=query.device)
-    greatests, totals = torch.empty(2, count, heads, plan.partitions, dtype=torch.float32, device=query.device)
-    compiled_for = constants(group, head_size, key_cache.shape[1], window, soft_cap)
+def paged_attention_v2(call: AttentionCall) -> None:
+    """Attend for the sequences in `plan.decodes`, into their rows of `output`."""
+    plan, compiled_for = call.plan, call.constants()
+    heads, head_size = call.query.shape[1:]
+    rows, device = (len(plan.decodes), heads, plan.partitions), call.query.device
+    averages = torch.empty(*rows, head_size, dtype=torch.float32, device=device)
+    greatests, totals = torch.empty(2, *rows, dtype=torch.float32, device=device)
     launch(
         paged_attention_v2_kernel,
-        (count, key_heads, plan.partitions),
-        averages,
-        greatests,
-        totals,
-        query,
-        key_cache,
-        value_cache,
-        plan.decode_sequences,
-        metadata.query_start_loc,
-        metadata.seq_lens,
-        metadata.block_table,
-        scale,
-        query.stride(0),
-        query.stride(1),
-        *key_cache.stride()[:3],
-        metadata.block_table.stride(0),
+        (len(plan.decodes), call.key_heads, plan.partitions),
+        *(averages, greatests, totals),
+        *call.inputs(plan.decode_sequences),
         plan.partitions,
-        work=lambda: plan.work_of("v2", lambda: _work(plan, query, key_cache, metadata)),
+        work=lambda: plan.work_of("v2", lambda: _work(call)),
         **compiled_for,
         PARTITION=plan.partition,
-        BLOCK_G=block_rows(group),
+        BLOCK_G=block_rows(call.group),
     )
     launch(
         paged_attention_v2_reduce_kernel,
-        (count, heads),
-        output,
-        averages,
-        greatests,
-        totals,
-        plan.decode_sequences,
-        metadata.query_start_loc,
-        metadata.seq_lens,
-        output.stride(0),
+        (len(plan.decodes), heads),
+        *(call.output, averages, greatests, totals),
+        *(plan.decode_sequences, call.metadata.query_start_loc, call.metadata.seq_lens),
+        call.output.stride(0),
         plan.partitions,
-        work=lambda: _reduce_work(len(plan.decode_partitions) * heads, count * heads, head_size, output.element_size()),
+        work=lambda: _reduce_work(call),
         PARTITION=plan.partition,
-        HEAD_SIZE=head_size,
-        WINDOW=window or 0,
-        BLOCK_D=compiled_for["BLOCK_D"],
         BLOCK_P=triton.next_power_of_2(plan.partitions),
+        **{name: compiled_for[name] for name in ("HEAD_SIZE", "WINDOW", "BLOCK_D")},
     )
 
 
-def _work(plan: AttentionPlan, query: Tensor, key_cache: Tensor, metadata: AttentionMetadata) -> Work:
-    programs = [((number, None, part), reads) for number, part, reads in plan.decode_partitions]
-    bytes_per_row = 4 * (query.shape[2] + 2)
-    return attention_work(programs, query, key_cache, metadata, reason=plan.reason, bytes_per_row=bytes_per_row)
+def _work(call: AttentionCall) -> Work:
+    programs = [((number, None, part), reads) for number, part, reads in call.plan.decode_partitions]
+    return call.work(programs, reason=call.plan.reason, bytes_per_row=4 * (call.query.shape[2] + 2))
 
 
-def _reduce_work(parts: int, rows: int, head_size: int, element_size: int) -> Work:
+def _reduce_work(call: AttentionCall) -> Work:
+    heads, head_size = call.query.shape[1:]
+    parts = len(call.plan.decode_partitions) * heads
     return Work(
         bytes_read=parts * 4 * (head_size + 2),
-        bytes_written=rows * head_size * element_size,
+        bytes_written=len(call.plan.decodes) * heads * head_size * call.output.element_size(),
         flops=2 * parts * head_size,
     )
