@@ -70,6 +70,17 @@ class Batch:
             block_table_cpu=table.numpy().copy(),
         )
 
+    def take_over(self, other: "Batch", row: int) -> None:
+        """Its one sequence, of the same length, gets the numbers of one of another batch's; the blocks stay its own."""
+        start, stop = other.metadata.query_start_loc[row : row + 2].tolist()
+        self.query = other.query[start:stop]
+        self.keys, self.values = [other.keys[row]], [other.values[row]]
+        at = torch.arange(other.lengths[row][1] - (stop - start))  # what earlier steps have written
+        blocks = torch.from_numpy(self.metadata.block_table_cpu)[0]
+        slots = blocks[at // self.block_size].long() * self.block_size + at % self.block_size
+        for cache, numbers in zip(self.cache, (other.keys[row], other.values[row]), strict=True):
+            cache.flatten(0, 1)[slots.to(cache.device)] = numbers[: len(at)].to(cache.device)
+
     def attend(self, ops: Ops) -> Tensor:
         """Write the step's keys and values, then attend; what a layer does."""
         new_keys = torch.cat([key[-q:] for (q, _), key in zip(self.lengths, self.keys, strict=True)])

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
-import torch
 
-from tests.engine.ops.implementations import EVERY, Implementation
+from tests.engine.ops.implementations import EVERY, Implementation, need_triton
 from tracellm.engine.ops.cpu import native
 
 collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is made for Linux only
@@ -20,14 +19,15 @@ collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is 
 )
 def device(request: pytest.FixtureRequest) -> str:
     """Where a test's tensors are, and with them its kernels."""
-    need(request.param, "triton")
+    need_triton(request.param)
     return request.param
 
 
 @pytest.fixture(params=EVERY)
 def implementation(request: pytest.FixtureRequest) -> Implementation:
     """Each implementation on each device that it runs on."""
-    need(request.param.device, request.param.name)
+    if request.param.name == "triton":
+        need_triton(request.param.device)
     return request.param
 
 
@@ -37,15 +37,3 @@ def fresh() -> Iterator[None]:
     native.load.cache_clear()
     yield
     native.load.cache_clear()
-
-
-def need(device: str, name: str) -> None:
-    """Skip the test where this implementation cannot run on this device."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    if name == "triton":
-        pytest.importorskip("triton")
-        from tracellm.engine.ops.triton.launch import INTERPRETED
-
-        if INTERPRETED and device == "cuda":
-            pytest.skip("the kernels of this process are interpreted; `pytest -m gpu` compiles them")

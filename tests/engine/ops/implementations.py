@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tracellm.engine.ops import Ops, make_ops
 
-__all__ = ["DTYPES", "EVERY", "UNSHRUNK", "Implementation", "assert_near", "numbers"]
+__all__ = ["DTYPES", "EVERY", "UNSHRUNK", "Implementation", "assert_near", "need_triton", "numbers"]
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -38,6 +38,16 @@ EVERY = [
     ),
 ]
 """For `pytest.mark.parametrize`; the fixture `implementation` skips what cannot run."""
+
+
+def need_triton(device: str) -> None:
+    """Skip the test where its kernels cannot run on this device, which is there (tests/conftest.py sees to that)."""
+    pytest.importorskip("triton")
+    from tracellm.engine.ops.triton.launch import INTERPRETED
+
+    if INTERPRETED and device == "cuda":
+        pytest.skip("the kernels of this process are interpreted; `pytest -m gpu` compiles them")
+
 
 _NEAR = {torch.float32: 4e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Four units in the last place, relative to the largest number of a result; the interpreter cuts bfloat16 off."""

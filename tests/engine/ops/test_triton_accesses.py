@@ -14,9 +14,6 @@ from tracellm.engine.ops.triton import (
     paged_attention_v1,
     paged_attention_v2,
 )
-from tracellm.engine.ops.triton.launch import INTERPRETED
-
-pytestmark = pytest.mark.skipif(not INTERPRETED, reason="only the interpreter can be watched")
 
 BATCHES: dict[str, dict[str, Any]] = {
     "decode": {"lengths": [(1, 9), (1, 1), (1, 30)], "heads": (4, 2)},

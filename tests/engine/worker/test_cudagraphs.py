@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.ops.implementations import need_triton
 from tests.engine.worker.driver import make_config, runner_of, start_executor
 from tracellm.engine.config import OpsChoice
 from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, why_eager
@@ -81,10 +82,8 @@ def test_a_graph_may_be_as_large_as_the_largest_step(qwen2_checkpoint: Path) -> 
 def test_tokens_on_a_gpu_are_those_of_the_cpu(qwen2_checkpoint: Path, eager: bool) -> None:
     """Greedy tokens of batches that grow and shrink, with graphs and without."""
     from tracellm import LLM, SamplingParams
-    from tracellm.engine.ops.triton.launch import INTERPRETED
 
-    if INTERPRETED:
-        pytest.skip("the kernels of this process are interpreted; `pytest -m gpu` compiles them")
+    need_triton("cuda")
     params = [SamplingParams(temperature=0, max_tokens=3 + i, ignore_eos=True) for i in range(11)]
     prompts = [{"prompt_token_ids": [5 + 3 * i + j for j in range(1 + i)]} for i in range(11)]
     # All of a GPU would be millions of blocks, and nobody says when the first engine's memory is free for the second.

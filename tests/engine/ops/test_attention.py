@@ -1,0 +1,148 @@
+"""Paged attention of every implementation: against the definition, one query at a time in float64."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.ops.attention_batch import Batch
+from tests.engine.ops.implementations import UNSHRUNK, Implementation
+from tracellm.engine.ops.torch_ops import plan_attention
+
+MIXED = [(1, 12), (6, 6), (1, 33), (4, 19), (1, 2)]
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "torch": {"max_examples": 120},
+    "cpu": {"max_examples": 60},
+    "triton": {"max_examples": 25, "phases": UNSHRUNK},
+}
+"""How many batches are tried with each implementation."""
+
+
+@pytest.fixture
+def short_partitions(implementation: Implementation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's kernels split contexts into parts of eight tokens, so that few are enough.
+
+    Nor are block sizes tuned, which on a GPU would take minutes for as many windows and sizes of heads.
+    """
+    if implementation.name == "triton":
+        from tests.engine.ops.triton_settings import split_contexts, untuned
+
+        untuned(monkeypatch)
+        split_contexts(monkeypatch, 8)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)], ids=["multi-head", "grouped", "multi-query"])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [(7, 7)],
+        [(1, 1)],
+        [(1, 9), (1, 9)],
+        [(1, 9), (1, 1), (1, 30)],
+        [(5, 5), (3, 20), (8, 16), (40, 50)],
+        MIXED,
+    ],
+    ids=["prefill", "first token", "decode alike", "decode", "prefills with prefixes", "mixed"],
+)
+def test_every_kind_of_batch(
+    lengths: list[tuple[int, int]], heads: tuple[int, int], implementation: Implementation
+) -> None:
+    """Prefill, decode, cached prefixes, later pieces and all of them in one call give the definition's result."""
+    Batch(lengths, heads=heads, block_size=4, device=implementation.device).check(implementation.ops)
+
+
+@pytest.mark.usefixtures("short_partitions")
+def test_any_batch(implementation: Implementation) -> None:
+    """Whatever lengths, heads, sizes, order of the blocks, window and cap: the definition's result, and nothing else
+    is read."""
+
+    @settings(deadline=None, **EXAMPLES[implementation.name])
+    @given(
+        lengths=st.lists(st.tuples(st.integers(1, 12), st.integers(0, 25)), min_size=1, max_size=5),
+        heads=st.sampled_from([(1, 1), (2, 2), (4, 2), (3, 1), (14, 2)]),
+        head_size=st.sampled_from([5, 8, 16, 24, 40]),
+        block_size=st.sampled_from([1, 2, 3, 4, 16]),
+        window=st.none() | st.integers(1, 40),
+        cap=st.none() | st.sampled_from([0.5, 50.0]),
+        seed=st.integers(0, 10),
+    )
+    def check(lengths: list[tuple[int, int]], **sizes: Any) -> None:
+        whole = [(query, query + prefix) for query, prefix in lengths]
+        Batch(whole, device=implementation.device, **sizes).check(implementation.ops)
+
+    check()
+
+
+@pytest.mark.usefixtures("short_partitions")
+@pytest.mark.parametrize("window", [1, 3, 4, 5, 8, 19, 33, 1000])
+@pytest.mark.parametrize("cap", [None, 1.0], ids=["plain", "capped"])
+def test_sliding_window(window: int, cap: float | None, implementation: Implementation) -> None:
+    """A window below, at and above the length of a block, of a chunk and of the context hides just what it should."""
+    batch = Batch(MIXED, heads=(4, 2), block_size=4, window=window, cap=cap, device=implementation.device)
+    batch.check(implementation.ops)
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
+@pytest.mark.parametrize("window", [None, 45])
+def test_more_than_a_chunk_of_keys(
+    dtype: torch.dtype, near: float, window: int | None, implementation: Implementation
+) -> None:
+    """Contexts of several chunks, and prompts of several tiles or tasks, in both dtypes."""
+    lengths, device = [(1, 130), (37, 64), (50, 120)], implementation.device
+    batch = Batch(lengths, heads=(4, 2), block_size=16, window=window, dtype=dtype, device=device)
+    batch.check(implementation.ops, near)
+
+
+@pytest.mark.usefixtures("short_partitions")
+@pytest.mark.parametrize("cap", [None, 2.0], ids=["plain", "capped"])
+@pytest.mark.parametrize("window", [5, 9])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(dtype: torch.dtype, window: int, cap: float | None, implementation: Implementation) -> None:
+    """In 16 bits the result has that dtype and comes near."""
+    lengths, device = [(1, 12), (6, 10)], implementation.device
+    batch = Batch(lengths, heads=(4, 2), block_size=4, window=window, cap=cap, dtype=dtype, device=device)
+    batch.check(implementation.ops, 3e-2)
+
+
+def test_a_sequence_does_not_depend_on_its_neighbours(implementation: Implementation) -> None:
+    """A sequence gets the same result alone as between others, in whatever blocks; on the CPU bit for bit."""
+    batch = Batch([(1, 12), (6, 40), (1, 33)], heads=(4, 2), block_size=4, device=implementation.device)
+    together = batch.attend(implementation.ops)
+    near = 0 if implementation.name == "cpu" else 1e-6
+    for row, (start, length) in enumerate([(0, 1), (1, 6), (7, 1)]):
+        alone = Batch([batch.lengths[row]], heads=(4, 2), block_size=4, seed=9, device=implementation.device)
+        alone.take_over(batch, row)
+        result = alone.attend(implementation.ops)
+        torch.testing.assert_close(result, together[start : start + length], atol=near, rtol=near)
+
+
+def test_queries_that_lie_apart(implementation: Implementation) -> None:
+    """Queries that are a part of a wider tensor, as those of a merged projection, are read where they are."""
+    batch = Batch(MIXED, heads=(4, 2), block_size=4, device=implementation.device)
+    wide = torch.full((len(batch.query), 9, 16), torch.nan, device=implementation.device)
+    wide[:, 2:6] = batch.query
+    batch.query = wide[:, 2:6]
+    batch.check(implementation.ops)
+
+
+def test_attending_writes_nothing_into_the_cache(implementation: Implementation) -> None:
+    """A step's keys and values arrive bit for bit in their slots, and every other slot stays as it was."""
+    batch = Batch([(5, 9), (1, 3)], heads=(2, 2), block_size=4, device=implementation.device)
+    expected = batch.cache.clone()
+    slots = batch.metadata.slot_mapping
+    for side, numbers in zip(expected.flatten(1, 2), (batch.keys, batch.values), strict=True):
+        side[slots] = torch.cat([numbers[0][-5:], numbers[1][-1:]]).to(side.device)
+    batch.attend(implementation.ops)
+    torch.testing.assert_close(batch.cache, expected, equal_nan=True, atol=0, rtol=0)
+
+
+def test_the_reference_reads_no_further_than_a_window() -> None:
+    """Decoding, it gathers as many keys as the widest window holds, however long the sequences are."""
+    batch = Batch([(1, 400), (1, 30), (1, 3)], heads=(2, 1), block_size=4, window=7)
+    (group,) = plan_attention(batch.metadata, 4, 7)
+    assert group.slots.shape == (3, 7)
+    assert plan_attention(batch.metadata, 4, 7)[0] is group, "worked out once a step"
+    assert plan_attention(batch.metadata, 4)[0].slots.shape == (3, 400), "no window: another plan"

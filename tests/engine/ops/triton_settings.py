@@ -1,0 +1,27 @@
+"""Settings of Triton's attention kernels for tests: block sizes that nobody tunes, short parts of a context."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from tracellm.engine.ops.triton import attention_plan
+from tracellm.engine.ops.triton.attention_varlen import attention_varlen_kernel
+from tracellm.engine.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
+from tracellm.engine.ops.triton.paged_attention_v2 import paged_attention_v2_kernel
+
+__all__ = ["split_contexts", "untuned"]
+
+
+def untuned(monkeypatch: pytest.MonkeyPatch, configs: Sequence[Any] = ()) -> None:
+    """The attention kernels have these configurations, by default the first of those that they would try."""
+    for kernel in (paged_attention_v1_kernel, paged_attention_v2_kernel, attention_varlen_kernel):
+        monkeypatch.setattr(kernel, "configs", [*configs] or kernel.configs[:1])
+
+
+def split_contexts(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
+    """Contexts are split into parts of so many tokens; what is not written of what a kernel allocates is NaN."""
+    monkeypatch.setattr(attention_plan, "PARTITION", tokens)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: empty(*shape, **options).fill_(torch.nan))
