@@ -4,6 +4,7 @@ import pytest
 
 from tracellm.probes.catalog.vllm import CATALOG
 from tracellm.probes.catalog.vllm.versions import GONE, NEW, is_known_to_lack
+from tracellm.probes.examine import examine
 from tracellm.probes.found import Findings
 
 ENTRIES = {entry.target: entry for entry in CATALOG}
@@ -16,15 +17,17 @@ def test_only_what_has_no_other_name_is_known_to_be_lacking() -> None:
 
 
 def test_probes_for_other_versions_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of so many probes some found nothing: those that this version cannot have are not among so many."""
+    """Of so many probes some found nothing: those that this version cannot have are not among so many, neither in a
+    report nor for `tracellm doctor`."""
     found = Findings(CATALOG)
     found.found(CATALOG[0])
     counts = {}
     for version in ("0.11.1", "0.32.0"):
-        monkeypatch.setattr("tracellm.probes.found.vllm_version", lambda version=version: version)
+        for module in ("found", "examine"):
+            monkeypatch.setattr(f"tracellm.probes.{module}.vllm_version", lambda version=version: version)
         assert found.engine is not None
         counts[version] = found.engine["probes"]
         lacking = sum(is_known_to_lack(version, target) for target in ENTRIES)
         assert lacking > 0
         of_vllm = sum(target.startswith("vllm.") for target in ENTRIES)
-        assert counts[version] == of_vllm - lacking
+        assert counts[version] == of_vllm - lacking == examine()["probes"]

@@ -35,7 +35,9 @@ def examine() -> dict[str, Any]:
     installation.stop()
     missing = installation.findings.missing
     version = vllm_version()
-    probes = sum(not is_known_to_lack(version, entry.target) for entry in CATALOG)
+    # As a report counts them.
+    targets = [entry.target for entry in CATALOG if entry.target.partition(".")[0] == PACKAGE]
+    probes = sum(not is_known_to_lack(version, target) for target in targets)
     return {"version": version, "probes": probes, "missing": missing, "unreadable": unreadable}
 
 
