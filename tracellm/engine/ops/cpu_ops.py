@@ -89,12 +89,12 @@ class CpuOps(TorchOps):
         """See `Ops.linear`."""
         if not isinstance(weight, PackedWeight):
             return super().linear(x, weight, bias)
-        if weight.onednn:
-            result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-            return result
         inputs, outputs = weight.input_size, weight.output_size
         if x.dtype != weight.dtype or x.shape[-1] != inputs:
             raise TypeError(f"linear: x is {x.dtype} {list(x.shape)}, the weight {weight.dtype} {[outputs, inputs]}")
+        if weight.onednn:
+            result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+            return result
         x = x.contiguous()
         y = x.new_empty((*x.shape[:-1], outputs))
         self._kernel("linear", x)(
