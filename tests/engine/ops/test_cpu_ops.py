@@ -30,6 +30,14 @@ class Model(nn.Module):
             parameter.data.normal_()
 
 
+@pytest.fixture
+def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of this package compute, on a CPU for which oneDNN's are faster, too."""
+    if native.load().library is None:
+        pytest.skip(f"needs the compiled kernels: {native.load().reason}")
+    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: False)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.sampled_from([0, 1, 2, 5, 6, 7, 13, 16, 31, 64]) | st.integers(1, 300),
@@ -37,10 +45,14 @@ class Model(nn.Module):
     inputs=st.integers(1, 40) | st.sampled_from([255, 256, 257, 513, 700]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     bias=st.booleans(),
+    own=st.booleans(),
     seed=st.integers(0, 5),
 )
-def test_linear(rows: int, outputs: int, inputs: int, dtype: torch.dtype, bias: bool, seed: int) -> None:
-    """Whatever the number of rows, outputs and inputs, `x @ weight.T + bias`; x may be part of something wider."""
+def test_linear(rows: int, outputs: int, inputs: int, dtype: torch.dtype, bias: bool, own: bool, seed: int) -> None:
+    """Whatever the number of rows, outputs and inputs, `x @ weight.T + bias`; x may be part of something wider.
+
+    It holds for what this CPU computes with, and for the kernels of this package where that is oneDNN.
+    """
     torch.manual_seed(seed)
     ops = CpuOps()
     with using_ops(ops):
@@ -50,24 +62,28 @@ def test_linear(rows: int, outputs: int, inputs: int, dtype: torch.dtype, bias: 
     expected_weight = layer.weight.double()
     x = torch.randn(rows, inputs + 3).to(dtype)[:, 2:-1]
     expected = x.double() @ expected_weight.T + (layer.bias.double() if layer.bias is not None else 0)
-    ops.prepare_weights(layer)
+    with pytest.MonkeyPatch.context() as patch:
+        if own:
+            patch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: False)
+        ops.prepare_weights(layer)
     assert_near(layer(x), expected)
 
 
+@pytest.mark.usefixtures("own_kernels")
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     """Bit for bit the same, alone and among others: a request's tokens do not depend on who shares its step."""
     torch.manual_seed(0)
     ops = CpuOps()
     for dtype in (torch.float32, torch.bfloat16):
         weight = ops._packed(torch.randn(50, 600).to(dtype))
-        if weight is None or weight.onednn:
-            pytest.skip("needs the compiled kernels")
+        assert weight is not None
         x = torch.randn(40, 600).to(dtype)
         together = ops.linear(x, weight, None)
         for row in range(40):
             assert torch.equal(ops.linear(x[row : row + 1], weight, None)[0], together[row])
 
 
+@pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
     """One thread or three: every operation gives the same bits, with enough to do for all of them."""
@@ -105,16 +121,28 @@ def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
         assert torch.equal(one, other)
 
 
+def check_misfits(dtype: torch.dtype, rows: int = 2) -> None:
+    """A weight of 8 x 16 is refused numbers of another dtype or another count."""
+    ops = CpuOps()
+    weight = ops._packed(torch.ones(8, 16, dtype=dtype))
+    assert weight is not None
+    for x in (torch.ones(rows, 16, dtype=torch.float16), torch.ones(rows, 8, dtype=dtype)):
+        with pytest.raises(TypeError, match=r"^linear: x is "):
+            ops.linear(x, weight, None)
+
+
+@pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_input_that_does_not_fit(dtype: torch.dtype) -> None:
     """Numbers of another dtype or another count than the weight's are refused before anything reads them."""
-    ops = CpuOps()
-    weight = ops._packed(torch.ones(8, 16, dtype=dtype))
-    if weight is None or weight.onednn:
-        pytest.skip("needs the compiled kernels")
-    for x in (torch.ones(2, 16, dtype=torch.float16), torch.ones(2, 8, dtype=dtype)):
-        with pytest.raises(TypeError, match=r"^linear: x is "):
-            ops.linear(x, weight, None)
+    check_misfits(dtype)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_an_input_that_does_not_fit_with_onednn(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So they are, in the same words, where oneDNN computes, which without a row would not notice."""
+    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: True)
+    check_misfits(torch.float32, rows)
 
 
 @pytest.mark.parametrize("name", ["torch", "cpu"])
