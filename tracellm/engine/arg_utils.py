@@ -79,6 +79,7 @@ _RULES = (
     Rule("skip_tokenizer_init", bool, anything, "True or False"),
     Rule("enforce_eager", bool, anything, "True or False"),
     Rule("attention_backend", str, anything, "the name of an implementation, or None"),
+    Rule("async_scheduling", bool, anything, "True, False or None"),
     Rule("disable_log_stats", bool, anything, "True or False"),
 )
 
@@ -113,6 +114,8 @@ class EngineArgs:
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
     enforce_eager: bool = False
+    async_scheduling: bool | None = None
+    """Schedule a step before the tokens of the one before are known; `None`: on a GPU."""
     attention_backend: str | None = None
     """Which implementation of the layers' operations: `torch`, `cpu` or `triton`; `None`: what suits the device."""
     disable_log_stats: bool = True
@@ -191,7 +194,7 @@ class EngineArgs:
     def create_model_config(self) -> ModelConfig:
         """The model's part of the settings."""
         model = hf.resolve_model(self.model)
-        import_libraries()
+        import_libraries("torch")
         hf_config = hf.get_config(model, self.hf_overrides)
         generation_config = str(self.generation_config)
         return ModelConfig(
@@ -247,6 +250,10 @@ class EngineArgs:
             long_prefill_token_threshold=self.long_prefill_token_threshold if bounded else 0,
             policy=self.scheduling_policy,
             disable_hybrid_kv_cache_manager=self.disable_hybrid_kv_cache_manager,
+            async_scheduling=device.type == "cuda" if self.async_scheduling is None else self.async_scheduling,
+            async_scheduling_reason=(
+                "argument" if self.async_scheduling is not None else "gpu" if device.type == "cuda" else "cpu"
+            ),
         )
 
     @staticmethod

@@ -1,6 +1,7 @@
 """What a checkpoint says of itself: where it is, its config.json and generation_config.json, its dtype and its length.
 
-Reads Hugging Face directories and hub ids through transformers. `tiny` is the model that comes with tracellm.
+Reads Hugging Face directories and hub ids through transformers, those as plain as `tiny`, the model that comes with
+tracellm, without it (plain_config.py).
 
 vLLM: vllm/transformers_utils/config.py and vllm/config/model.py. Left out: remote code, GGUF, Mistral's own format.
 """
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tracellm.engine import envs
 from tracellm.engine.errors import EngineError, ModelLoadError, first_line
 from tracellm.engine.hub import local_folder
+from tracellm.engine.libraries import import_libraries
+from tracellm.engine.plain_config import complete_config, read_plain_config, read_plain_generation_config
 from tracellm.engine.rope_config import get_rope_parameters
 
 if TYPE_CHECKING:
@@ -80,6 +83,9 @@ def get_config(model: str, hf_overrides: HfOverrides | None = None) -> Pretraine
     """
     directory = local_folder(model)
     _check_config_file(directory)
+    if not hf_overrides and (plain := read_plain_config(directory)):
+        return plain  # in its place
+    import_libraries("transformers")
     from transformers import AutoConfig
 
     try:
@@ -135,15 +141,21 @@ def get_generation_config(model: str, hf_config: PretrainedConfig | None = None)
         ModelLoadError: the file is damaged, or its `eos_token_id` is neither a token id nor a list of them; or it is
             missing, and there is no `hf_config` to turn to.
     """
-    from transformers import GenerationConfig
-
     directory = local_folder(model)
     file = directory / "generation_config.json"
     if not file.is_file():
         if hf_config is None:
             raise ModelLoadError(f"The directory `{directory}` has no generation_config.json.")
-        return GenerationConfig.from_model_config(hf_config).to_diff_dict()
+        import_libraries("transformers")
+        from transformers import GenerationConfig
+
+        return GenerationConfig.from_model_config(complete_config(hf_config)).to_diff_dict()
     try:
+        if (plain := read_plain_generation_config(file)) is not None:
+            return plain
+        import_libraries("transformers")
+        from transformers import GenerationConfig
+
         settings = GenerationConfig.from_pretrained(directory).to_diff_dict()
     except Exception as error:  # transformers lets through whatever a wrong value leads to
         raise ModelLoadError(f"`{file}` is damaged: {first_line(error)}") from None

@@ -21,6 +21,7 @@ from tracellm.engine.metrics.stats import IterationStats
 from tracellm.engine.output_processor import OutputProcessor
 from tracellm.engine.outputs import RequestOutput
 from tracellm.engine.parallel_sampling import ParentRequest
+from tracellm.engine.plain_tokenizer import complete_tokenizer
 from tracellm.engine.preprocess import PromptType, get_prompt_text
 from tracellm.engine.processor import Processor
 from tracellm.engine.sampling_params import SamplingParams
@@ -166,7 +167,7 @@ class LLMEngine:
         """
         if self.tokenizer is None:
             raise EngineError("This LLM has no tokenizer: it was made with skip_tokenizer_init=True.")
-        return self.tokenizer
+        return complete_tokenizer(self.tokenizer)
 
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""

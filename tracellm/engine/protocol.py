@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tracellm.engine.config import ModelConfig, VllmConfig
 from tracellm.engine.errors import EngineError
 from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.plain_tokenizer import complete_tokenizer
 from tracellm.engine.processor import Processor
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class EngineClient:
         """
         if self.tokenizer is None:
             raise EngineError("This AsyncLLM has no tokenizer: it was made with skip_tokenizer_init=True.")
-        return self.tokenizer
+        return complete_tokenizer(self.tokenizer)
 
     async def get_vllm_config(self) -> VllmConfig:
         """All settings."""

@@ -1,4 +1,5 @@
-"""The tokenizer: text to token ids and back, and the chat template. A transformers tokenizer, loaded when it is needed.
+"""The tokenizer: text to token ids and back, and the chat template. A transformers tokenizer, or for the model inside
+what does the same without transformers (plain_tokenizer.py).
 
 A directory with a tokenizer.json is read as that file says (`PreTrainedTokenizerFast`), which is what vLLM 0.11.1 does;
 `AutoTokenizer` of transformers 5 may put the pre-tokenizer that it knows for the model's type in place of the file's.
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from tracellm.engine.errors import ModelLoadError, first_line
 from tracellm.engine.hub import local_folder
+from tracellm.engine.libraries import import_libraries
+from tracellm.engine.plain_tokenizer import read_plain_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -29,12 +32,16 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
     folder = local_folder(tokenizer)
     try:
         if (folder / "tokenizer.json").is_file():
+            if (plain := read_plain_tokenizer(folder)) is not None:
+                return plain  # in its place
+            import_libraries("transformers")
             from transformers import PreTrainedTokenizerFast
 
             return PreTrainedTokenizerFast.from_pretrained(folder, truncation_side="left")
         if not all((folder / name).is_file() for name in ("vocab.json", "merges.txt")):
             # transformers would go on with an empty vocabulary
             raise FileNotFoundError("there is no tokenizer.json, nor vocab.json with merges.txt.")
+        import_libraries("transformers")
         from transformers import AutoTokenizer
 
         loaded = AutoTokenizer.from_pretrained(folder, truncation_side="left")

@@ -10,11 +10,12 @@ as in transformers; vLLM 0.11.1 refuses such a model.
 vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline and tensor parallelism, quantization.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.layers.activation import SiluAndMul
@@ -24,6 +25,9 @@ from tracellm.engine.layers.linear import MergedColumnParallelLinear, QKVParalle
 from tracellm.engine.layers.rotary_embedding import RotaryEmbedding, get_rope
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
 from tracellm.engine.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = ["Qwen2Attention", "Qwen2DecoderLayer", "Qwen2ForCausalLM", "Qwen2MLP", "Qwen2Model"]
 

@@ -10,10 +10,10 @@ vLLM: vllm/v1/structured_output/backend_guidance.py, and the backend of that nam
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import llguidance.hf
 import llguidance.numpy
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -137,8 +137,11 @@ def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> L
         raise InvalidRequestError(
             "Structured outputs need an end-of-sequence token, which ends the output; this tokenizer has none."
         )
+    backend = copy(tokenizer.backend_tokenizer)  # as llguidance.hf.from_tokenizer does, which imports transformers
+    backend.no_padding()
+    backend.no_truncation()
     try:
-        ll_tokenizer = llguidance.hf.from_tokenizer(tokenizer, vocab_size, eos_token=tokenizer.eos_token_id)
+        ll_tokenizer = LLTokenizer(backend.to_str(), n_vocab=vocab_size, eos_token=tokenizer.eos_token_id)
     except ValueError as error:
         reason = str(error).split(": Some(")[0]
     else:

@@ -50,7 +50,7 @@ def _config(facts: Any) -> dict[str, Any]:
 
 
 def _capture_libraries(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return [(name, str(sys.modules[name].__version__)) for name in ("torch", "transformers")]
+    return [(name, str(sys.modules[name].__version__)) for name in args]
 
 
 def _libraries(facts: Any) -> dict[str, Any]:

@@ -135,6 +135,8 @@ async def build_async_engine_client_from_engine_args(engine_args: EngineArgs) ->
     vllm_config = engine_args.create_engine_config("OPENAI_API_SERVER")
     async_llm = AsyncLLM.from_vllm_config(vllm_config=vllm_config, disable_log_stats=engine_args.disable_log_stats)
     try:
+        if not engine_args.skip_tokenizer_init:
+            await async_llm.get_tokenizer()  # now, not while the first client waits
         yield async_llm
     finally:
         async_llm.shutdown()
