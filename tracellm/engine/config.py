@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECOMMENDED",
+    "AsyncSchedulingReason",
     "CacheConfig",
     "DeviceConfig",
     "ModelConfig",
@@ -119,6 +120,11 @@ class CacheConfig:
     """The number of blocks, the null block among them; known once the memory was measured."""
 
 
+AsyncSchedulingReason: TypeAlias = Literal["argument", "cpu", "gpu", "unasked"]
+"""`async_scheduling` says so; the default on a CPU (off: it computes a step itself, and would gain nothing) or on a GPU
+(on: the CPU prepares a step while the GPU computes); nobody has chosen."""
+
+
 @dataclass
 class SchedulerConfig:
     """What one step may hold."""
@@ -136,6 +142,10 @@ class SchedulerConfig:
     """Who waits in front: `fcfs` (first come, first served) or `priority`."""
     disable_hybrid_kv_cache_manager: bool = False
     """Should a model that mixes full attention and sliding windows keep all blocks in all layers?"""
+    async_scheduling: bool = False
+    """Is a step scheduled before the tokens of the one before are known? See sched/async_scheduler.py."""
+    async_scheduling_reason: AsyncSchedulingReason = "unasked"
+    """Who or what decided so."""
 
 
 @dataclass

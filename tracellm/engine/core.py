@@ -2,18 +2,21 @@
 
 A client (core_client.py) owns it and calls `step_fn` until no request is left.
 
-vLLM: vllm/v1/engine/core.py::EngineCore. Left out: the batch queue of pipeline parallelism, LoRA,
-profiling, sleeping. The same in a process of its own is `EngineCoreProc` (core_proc.py).
+vLLM: vllm/v1/engine/core.py::EngineCore. Left out: pipeline parallelism, LoRA, profiling, sleeping. The same in a
+process of its own is `EngineCoreProc` (core_proc.py).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeAlias
 
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.kv_cache import kv_cache_utils
 from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest
 from tracellm.engine.request import Request, RequestStatus
+from tracellm.engine.sched.async_scheduler import AsyncScheduler
 from tracellm.engine.sched.scheduler import Scheduler
 from tracellm.engine.structured_output.manager import StructuredOutputManager
 
@@ -24,6 +27,18 @@ if TYPE_CHECKING:
     from tracellm.engine.sched.output import SchedulerOutput
 
 __all__ = ["EngineCore"]
+
+
+StepResult: TypeAlias = "ModelRunnerOutput | Future[ModelRunnerOutput]"
+
+
+def result_of(output: StepResult) -> ModelRunnerOutput:
+    """What came of a step; if the device still computes it, wait.
+
+    Raises:
+        EngineError: see `GPUModelRunner.sample_tokens`.
+    """
+    return output.result() if isinstance(output, Future) else output
 
 
 class EngineCore:
@@ -41,7 +56,13 @@ class EngineCore:
         self.kv_cache_config = self._initialize_kv_caches(vllm_config)
         self.model_executor.collective_rpc("initialize_cache", args=(self.kv_cache_config.num_blocks, 0))
         self.structured_output_manager = StructuredOutputManager(vllm_config)
-        self.scheduler = Scheduler(vllm_config, self.kv_cache_config, self.structured_output_manager, log_stats)
+        scheduler_class = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
+        self.scheduler = scheduler_class(vllm_config, self.kv_cache_config, self.structured_output_manager, log_stats)
+        self.batch_queue_size = self.model_executor.max_concurrent_batches
+        self.batch_queue: deque[tuple[StepResult, SchedulerOutput]] | None = (
+            deque(maxlen=self.batch_queue_size) if self.batch_queue_size > 1 else None
+        )
+        """Under asynchronous scheduling, the steps under way, the oldest last."""
         cache_config = vllm_config.cache_config
         self.request_block_hasher = (
             kv_cache_utils.get_request_block_hasher(cache_config.block_size)
@@ -97,19 +118,48 @@ class EngineCore:
         """How many KV blocks no request holds; all but the null block when there are no requests. vLLM has it not."""
         return self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
 
+    def has_work(self) -> bool:
+        """Is there anything a step would do?"""
+        return self.scheduler.has_requests() or bool(self.batch_queue)
+
     def step_fn(self) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
         """One step: decide what to compute, compute it, and draw the conclusions.
 
         Returns:
             The outputs by client index, or `None` when there are none; and whether the model was executed.
         """
+        if self.batch_queue is not None:
+            return self.step_with_batch_queue(self.batch_queue)
         if not self.scheduler.has_requests():
             return None, False
         scheduler_output = self._schedule()
         # Even a step without tokens goes on to the model runner, which learns there that requests have ended.
-        model_output = self._execute_model(scheduler_output)
+        model_output = result_of(self._execute_model(scheduler_output))
         outputs = self._process_model_outputs(scheduler_output, model_output)
         return outputs or None, scheduler_output.total_num_scheduled_tokens > 0
+
+    def step_with_batch_queue(
+        self, batch_queue: deque[tuple[StepResult, SchedulerOutput]]
+    ) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
+        """One step under asynchronous scheduling: launch the next, then draw the conclusions of the one before.
+
+        vLLM also goes on at once, without conclusions, while the device computes and there is room in the queue.
+
+        Returns:
+            As `step_fn`, of the step before, if there was one; the model was executed in that one or in the new one.
+        """
+        executed = False
+        if self.scheduler.has_requests():
+            scheduler_output = self._schedule()
+            batch_queue.appendleft((self._execute_model(scheduler_output), scheduler_output))
+            executed = scheduler_output.total_num_scheduled_tokens > 0
+            if executed and len(batch_queue) < self.batch_queue_size:
+                return None, True
+        elif not batch_queue:
+            return None, False
+        result, scheduler_output = batch_queue.pop()
+        outputs = self._process_model_outputs(scheduler_output, result_of(result))
+        return outputs or None, executed or scheduler_output.total_num_scheduled_tokens > 0
 
     def post_step(self, model_executed: bool) -> None:
         """What a client calls after each step: when it had nothing to compute, because all requests wait for their
@@ -122,13 +172,13 @@ class EngineCore:
         """Phase 1: which requests run, with how many tokens, in which KV blocks."""
         return self.scheduler.schedule()
 
-    def _execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        """Phase 2: forward pass, then sampling of what the grammars allow."""
+    def _execute_model(self, scheduler_output: SchedulerOutput) -> StepResult:
+        """Phase 2: forward pass, then sampling of what the grammars allow; with a batch queue, without waiting."""
         model_output = self.model_executor.execute_model(scheduler_output)
-        if model_output is None:
-            grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
-            model_output = self.model_executor.sample_tokens(grammar_output)
-        return model_output
+        if model_output is not None:
+            return model_output
+        grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
+        return self.model_executor.sample_tokens(grammar_output, non_block=self.batch_queue is not None)
 
     def _process_model_outputs(
         self, scheduler_output: SchedulerOutput, model_output: ModelRunnerOutput

@@ -8,11 +8,10 @@ So the steps never wait for a socket: requests are decoded, and outputs encoded,
 `core_launch.py` starts the process, mp_client.py is the other end of the sockets, `handshake.py` how they find each
 other.
 
-vLLM: vllm/v1/engine/core.py::EngineCoreProc. Left out: data parallelism, the batch queue of pipeline parallelism,
-several clients of one engine core. Otherwise than there: SIGINT is ignored, as the client decides what Ctrl-C means;
-aborts are confirmed, so that a client can use an id again;
-the process ends when its parent has died; utility calls reach only `UTILITY_METHODS`; an error reaches the client with
-its message.
+vLLM: vllm/v1/engine/core.py::EngineCoreProc. Left out: data parallelism, several clients of one engine core. Otherwise
+than there: SIGINT is ignored, as the client decides what Ctrl-C means; aborts are confirmed, so that a client can use
+an id again; the process ends when its parent has died; utility calls reach only `UTILITY_METHODS`; an error reaches the
+client with its message.
 """
 
 from __future__ import annotations
@@ -216,7 +215,7 @@ class EngineCoreProc(EngineCore):
 
     def _process_input_queue(self) -> None:
         """Wait until there is something to compute; handle all that has come until then."""
-        while not self.scheduler.has_requests():
+        while not self.has_work():
             self._handle_client_request(*self.input_queue.get())
         while not self.input_queue.empty():
             self._handle_client_request(*self.input_queue.get_nowait())

@@ -3,12 +3,12 @@
 In a request's life: the end of every step. The sampler makes a `SamplerOutput`, still on the device; the model runner
 brings it to the host and makes a `ModelRunnerOutput` of it.
 
-vLLM: vllm/v1/outputs.py. Left out: draft tokens, pooling, KV connectors,
-asynchronous outputs; added: `logits_shape`, `errors`.
+vLLM: vllm/v1/outputs.py. Left out: draft tokens, pooling, KV connectors; added: `logits_shape`, `errors`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMPTY_MODEL_RUNNER_OUTPUT",
+    "AsyncModelRunnerOutput",
     "LogprobsLists",
     "LogprobsTensors",
     "ModelRunnerOutput",
@@ -73,6 +74,10 @@ class LogprobsTensors(NamedTuple):
         token_ids, logprobs, ranks = (tensor.cpu().numpy() for tensor in self)
         return LogprobsLists(token_ids, logprobs, ranks)
 
+    def to_cpu_nonblocking(self) -> LogprobsTensors:
+        """Send them to the host, without waiting until they are there."""
+        return LogprobsTensors(*(tensor.to("cpu", non_blocking=True) for tensor in self))
+
     @staticmethod
     def empty_cpu(num_positions: int, num_tokens_per_position: int) -> LogprobsTensors:
         """On the host, yet to be filled: `num_tokens_per_position` is K + 1."""
@@ -114,6 +119,14 @@ class ModelRunnerOutput:
     """Requests, vocabulary."""
     errors: dict[str, str] = field(default_factory=dict)
     """Requests for which no token could be sampled, and why: they cannot go on."""
+
+
+class AsyncModelRunnerOutput(ABC):
+    """A step's result that may still be on its way to the host. vLLM: vllm/v1/outputs.py::AsyncModelRunnerOutput."""
+
+    @abstractmethod
+    def get_output(self) -> ModelRunnerOutput:
+        """Wait until it is there."""
 
 
 EMPTY_MODEL_RUNNER_OUTPUT = ModelRunnerOutput(

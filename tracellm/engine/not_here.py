@@ -107,7 +107,6 @@ _MODEL_FILES: dict[str, tuple[Any, ...]] = {
 _RUNNING: dict[str, tuple[Any, ...]] = {
     "additional_config": (None, {}),
     "aggregate_engine_logging": (False,),
-    "async_scheduling": (False,),
     "calculate_kv_scales": (False,),
     "collect_detailed_traces": (None,),
     "compilation_config": (None, 0, {}),

@@ -109,6 +109,8 @@ class Request:
 
         self.num_computed_tokens = 0
         """Tokens whose keys and values are in the cache, or will be after the step that is under way."""
+        self.num_output_placeholders = 0
+        """Tokens that are being sampled, and not known yet: under asynchronous scheduling, else always 0."""
         self.num_cached_tokens = -1
         """How many tokens the prefix cache supplied when it was first scheduled; -1 before that."""
         self.num_preemptions = 0

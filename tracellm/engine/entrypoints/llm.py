@@ -76,6 +76,8 @@ class LLM:
               allows.
             - `scheduling_policy`: who runs first: `fcfs` (first come, first served), or `priority`, as `generate` is
               told.
+            - `async_scheduling`: schedule a step before the tokens of the one before are known, so that a GPU never
+              waits for the CPU; by default on a GPU. Tokens are the same, but for random ones without a seed.
             - `disable_hybrid_kv_cache_manager`: keep all blocks in all layers, in a model with sliding windows in some.
             - `max_logprobs`: the most `logprobs` that a request may ask for (20); -1 sets no bound.
             - `logprobs_mode`: what these are: `raw_logprobs` or `raw_logits`, before penalties, temperature and the

@@ -3,7 +3,7 @@
 At start-up: load the model, ask for the KV cache's shape and the memory, hand out the cache. In a request's life: in
 every step `execute_model`, then `sample_tokens`.
 
-vLLM: vllm/v1/executor/abstract.py::Executor. Left out: futures, profiling, sleeping, LoRA, executors of several
+vLLM: vllm/v1/executor/abstract.py::Executor. Left out: profiling, sleeping, LoRA, executors of several
 processes.
 """
 
@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tracellm.engine.config import VllmConfig
     from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
     from tracellm.engine.model_runner_output import ModelRunnerOutput
@@ -39,6 +41,11 @@ class Executor(ABC):
         """
         self.vllm_config = vllm_config
         self._init_executor()
+
+    @property
+    def max_concurrent_batches(self) -> int:
+        """How many steps may be under way at once."""
+        return 1
 
     @abstractmethod
     def _init_executor(self) -> None:
@@ -67,5 +74,7 @@ class Executor(ABC):
         """Compute one step; None, the result of the first worker, says that `sample_tokens` must follow."""
 
     @abstractmethod
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
-        """Sample from what `execute_model` computed; the result of the first worker."""
+    def sample_tokens(
+        self, grammar_output: GrammarOutput | None, non_block: bool = False
+    ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
+        """Sample from what `execute_model` computed; the result of the first worker, or with `non_block` its future."""

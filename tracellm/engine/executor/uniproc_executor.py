@@ -1,21 +1,44 @@
 """The executor that has one worker and runs it in its own process: a call to the worker is a plain method call.
 
-The older documents call it GPUExecutor. vLLM: vllm/v1/executor/uniproc_executor.py::UniProcExecutor. Left out: futures,
+The older documents call it GPUExecutor. vLLM: vllm/v1/executor/uniproc_executor.py::UniProcExecutor. Left out:
 distributed initialization.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
 from tracellm.engine.worker.worker_base import WorkerWrapperBase
 
 if TYPE_CHECKING:
-    from tracellm.engine.model_runner_output import ModelRunnerOutput
     from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 
-__all__ = ["UniProcExecutor"]
+__all__ = ["FutureOutput", "UniProcExecutor"]
+
+
+class FutureOutput(Future[ModelRunnerOutput]):
+    """The result of a step that may still run; who asks for it waits.
+
+    vLLM: vllm/v1/executor/multiproc_executor.py::FutureWrapper. With one worker it has a thread that waits; here
+    whoever asks does, so that a run makes the same calls each time.
+    """
+
+    def __init__(self, output: AsyncModelRunnerOutput) -> None:
+        super().__init__()
+        self._output = output
+
+    def result(self, timeout: float | None = None) -> ModelRunnerOutput:
+        """Wait for it, however long it takes.
+
+        Raises:
+            EngineError: see `GPUModelRunner._bookkeeping_sync`.
+        """
+        if not self.done():
+            self.set_result(self._output.get_output())
+        return super().result(timeout)
 
 
 class UniProcExecutor(Executor):
@@ -29,6 +52,11 @@ class UniProcExecutor(Executor):
         self.driver_worker.init_device()
         self.driver_worker.load_model()
 
+    @property
+    def max_concurrent_batches(self) -> int:
+        """With asynchronous scheduling two: one computes, and one is being prepared."""
+        return 2 if self.vllm_config.scheduler_config.async_scheduling else 1
+
     def collective_rpc(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> list[Any]:
@@ -40,7 +68,12 @@ class UniProcExecutor(Executor):
         output: ModelRunnerOutput | None = self.collective_rpc("execute_model", args=(scheduler_output,))[0]
         return output
 
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
-        """Sample from these logits."""
-        output: ModelRunnerOutput = self.collective_rpc("sample_tokens", args=(grammar_output,))[0]
+    def sample_tokens(
+        self, grammar_output: GrammarOutput | None, non_block: bool = False
+    ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
+        """Sample from these logits; with `non_block` the result may be a future."""
+        output: ModelRunnerOutput | AsyncModelRunnerOutput
+        output = self.collective_rpc("sample_tokens", args=(grammar_output,))[0]
+        if isinstance(output, AsyncModelRunnerOutput):
+            return FutureOutput(output) if non_block else output.get_output()
         return output

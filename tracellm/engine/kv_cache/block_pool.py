@@ -100,6 +100,8 @@ class BlockPool:
         """
         for index in range(num_cached_blocks, num_full_blocks):
             block = blocks[index]
+            if block.is_null:
+                continue  # a sliding window has left it behind, before its last token was known
             assert block.block_hash is None, f"{block} is cached already"
             block.block_hash = make_block_hash_with_group_id(block_hashes[index], kv_cache_group_id)
             self.cached_block_hash_to_block.insert(block.block_hash, block)

@@ -125,8 +125,8 @@ class KVCacheManager:
         new_blocks = self.coordinator.allocate_new_blocks(request.request_id, num_tokens)
         if self.enable_caching:
             # The workers will have written these slots before any later step reads them, so they can be found from now
-            # on.
-            self.coordinator.cache_blocks(request, num_tokens)
+            # on. Whose last token is not known yet waits for `cache_blocks`.
+            self.coordinator.cache_blocks(request, min(num_tokens, request.num_tokens))
         self._next_change[request.request_id] = self.coordinator.get_next_change(request.request_id, num_tokens)
         return self.create_kv_cache_blocks(new_blocks)
 
@@ -144,6 +144,11 @@ class KVCacheManager:
         num_cached_tokens = len(computed_blocks[0]) * self.coordinator.block_size
         num_tokens = request.num_computed_tokens + num_cached_tokens + num_new_tokens
         return self.coordinator.get_num_blocks_to_allocate(request.request_id, num_tokens, computed_blocks)
+
+    def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
+        """Make the blocks findable that are full with the request's first tokens; for asynchronous scheduling."""
+        if self.enable_caching:
+            self.coordinator.cache_blocks(request, num_computed_tokens)
 
     def free(self, request: Request) -> None:
         """Give all blocks of the request back; what is cached in them can still be found until they are used anew."""

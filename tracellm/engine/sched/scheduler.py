@@ -34,7 +34,8 @@ class Scheduler(SchedulerRequests):
     goes back to the front of the waiting queue and is computed anew later. In a step that preempted, nobody new begins.
 
     vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, encoder inputs, LoRA, KV
-    connectors, pipeline parallelism, asynchronous scheduling. Added: the reasons; requests that end by an error.
+    connectors, pipeline parallelism. Added: the reasons; requests that end by an error. For asynchronous scheduling see
+    `AsyncScheduler`.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class Scheduler(SchedulerRequests):
         index = 0
         while index < len(self.running) and step.token_budget > 0:
             request = self.running[index]
-            wanted = request.num_tokens - request.num_computed_tokens
-            if wanted == 0:  # its sample is still being awaited
+            wanted = self._get_num_wanted_tokens(request)
+            if wanted == 0:  # it has all tokens it may get, or waits for one
                 index += 1
                 continue
             num_new_tokens = 1 if wanted == 1 else step.limit(request, wanted, self._chunk(wanted))
@@ -106,11 +107,16 @@ class Scheduler(SchedulerRequests):
             step.token_budget -= num_new_tokens
 
         for request in self.running[index:]:
-            step.not_scheduled[request.request_id] = (
-                HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
-                if step.token_budget
-                else step.no_budget(request)
-            )
+            if wanted := self._get_num_wanted_tokens(request):
+                step.not_scheduled[request.request_id] = (
+                    HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
+                    if step.token_budget
+                    else step.no_budget(wanted)
+                )
+
+    def _get_num_wanted_tokens(self, request: Request) -> int:
+        """How many tokens a running request could compute now."""
+        return request.num_tokens - request.num_computed_tokens
 
     def _chunk(self, wanted: int) -> int:
         return min(wanted, self.scheduler_config.long_prefill_token_threshold or wanted)
@@ -215,7 +221,7 @@ class Scheduler(SchedulerRequests):
             },
             new_block_ids=[new_blocks[request.request_id].get_block_ids(allow_none=True) for request in reqs],
             num_computed_tokens=[request.num_computed_tokens for request in reqs],
-            num_output_tokens=[request.num_output_tokens for request in reqs],
+            num_output_tokens=[request.num_output_tokens + request.num_output_placeholders for request in reqs],
         )
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:

@@ -50,9 +50,8 @@ class Step:
             self.not_scheduled[request.request_id] = HeldReason.chunk_threshold(given, wanted, given)
         return given
 
-    def no_budget(self, request: Request) -> HeldReason:
+    def no_budget(self, wanted: int) -> HeldReason:
         """When its turn came, all tokens were given away."""
-        wanted = request.num_tokens - request.num_computed_tokens
         return HeldReason.token_budget(self.max_num_scheduled_tokens, left=0, wanted=wanted, given=0)
 
     def explain_waiting(self, waiting: Iterable[Request], max_num_running_reqs: int, num_running: int) -> None:
@@ -64,7 +63,7 @@ class Step:
             reason = HeldReason.behind(self.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
         elif self.token_budget == 0:
             first = untold.pop(0)
-            self.not_scheduled[first.request_id] = self.no_budget(first)
+            self.not_scheduled[first.request_id] = self.no_budget(first.num_tokens - first.num_computed_tokens)
             reason = HeldReason.behind(first.request_id, HeldCode.TOKEN_BUDGET)
         elif self.blocked_req is not None:
             reason = HeldReason.behind(self.blocked_req.request_id, HeldCode.NO_FREE_BLOCKS)

@@ -19,7 +19,7 @@ def check_stop(request: Request, max_model_len: int) -> bool:
     sampling_params = request.sampling_params
     output_token_ids = request.output_token_ids
     num_output_tokens, last_token_id = len(output_token_ids), output_token_ids[-1]
-    if num_output_tokens < sampling_params.min_tokens:
+    if num_output_tokens < sampling_params.min_tokens and request.num_tokens < max_model_len:  # vLLM does not ask this
         return False
     if not sampling_params.ignore_eos and last_token_id == request.eos_token_id:
         request.status = RequestStatus.FINISHED_STOPPED

@@ -24,7 +24,8 @@ class CpuGpuBuffer:
     def copy_to_gpu(self, n: int) -> Tensor:
         """Send the first `n` entries (rows) to the device, without waiting; they, there.
 
-        A step ends with the sampled tokens coming back, so a later step never overwrites what is still being copied.
+        A later step never overwrites what is still being copied: a step ends with the sampled tokens coming back, or
+        under asynchronous scheduling the model runner waits for the copies.
         """
         if self.gpu is not self.cpu:
             self.gpu[:n].copy_(self.cpu[:n], non_blocking=True)

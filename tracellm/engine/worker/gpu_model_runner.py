@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.config import VllmConfig
-from tracellm.engine.errors import EngineError
 from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from tracellm.engine.layers.attention import Attention
 from tracellm.engine.layers.forward_context import set_forward_context
@@ -34,6 +33,12 @@ from tracellm.engine.sample.forbidden import why_no_token
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.structured_output.utils import apply_grammar_bitmask
+from tracellm.engine.worker.async_output import (
+    AsyncGPUModelRunnerOutput,
+    StepTensors,
+    check_is_number,
+    placeholder,
+)
 from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, why_eager
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tracellm.engine.worker.input_buffers import InputBuffers
@@ -76,6 +81,17 @@ class GPUModelRunner:
         """Of the requests that asked for them and whose prompt is not complete."""
 
         self.buffers = InputBuffers(self.max_num_reqs, self.max_num_tokens, device)
+
+        # Asynchronous scheduling: see async_output.py.
+        self.use_async_scheduling = limits.async_scheduling
+        self.prev_sampled_token_ids: Tensor | None = None
+        """int64 [R, 1]: what the step before has sampled, on the device."""
+        self.async_output: AsyncGPUModelRunnerOutput | None = None
+        """Of the step before."""
+        on_gpu = limits.async_scheduling and device.type == "cuda"
+        self.async_output_copy_stream = torch.cuda.Stream(device) if on_gpu else None
+        self.inputs_copied = torch.cuda.Event() if on_gpu else None
+        """The inputs of the last step are on the device."""
 
     # -- start-up -----------------------------------------------------------------------------------------------------
     def load_model(self) -> None:
@@ -177,11 +193,15 @@ class GPUModelRunner:
         Returns:
             None: `sample_tokens` must follow. Or, of a step without tokens, its empty result.
         """
+        if self.inputs_copied is not None:
+            self.inputs_copied.synchronize()  # the step before does not read the host's side of the buffers any more
         self._update_states(scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
             return EMPTY_MODEL_RUNNER_OUTPUT
         inputs = self._prepare_inputs(scheduler_output)
         attn_metadata = self._build_attention_metadata(inputs)
+        if self.inputs_copied is not None:
+            self.inputs_copied.record()
         with set_forward_context(attn_metadata):
             hidden_states = self._model_forward(inputs.input_ids, inputs.positions, inputs.graph_size)
         logits = self.model.compute_logits(hidden_states[inputs.logits_indices])
@@ -189,7 +209,7 @@ class GPUModelRunner:
         return None
 
     @torch.inference_mode()
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncGPUModelRunnerOutput:
         """Sample a token for each request whose tokens are now all computed, from the logits of the step.
 
         Raises:
@@ -200,6 +220,7 @@ class GPUModelRunner:
         self.execute_model_state = None
         if grammar_output is not None:
             apply_grammar_bitmask(grammar_output, self.input_batch.req_id_to_index, logits)
+        self._await_output_token_ids()
         sampler_output = self._sample(logits, inputs.sampling_rows)
         return self._bookkeeping_sync(sampler_output, inputs, logits, hidden_states)
 
@@ -257,7 +278,10 @@ class GPUModelRunner:
         num_scheduled = np.array(
             [scheduler_output.num_scheduled_tokens[req_id] for req_id in self.input_batch.req_ids], dtype=np.int32
         )
-        return self.buffers.prepare(self.input_batch, num_scheduled, self.cudagraphs)
+        inputs = self.buffers.prepare(self.input_batch, num_scheduled, self.cudagraphs)
+        if self.prev_sampled_token_ids is not None:
+            self.buffers.fill_in(len(inputs.input_ids), self.prev_sampled_token_ids)
+        return inputs
 
     def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
         """Tell each attention layer which tokens belong to which request and where its keys and values are."""
@@ -309,42 +333,53 @@ class GPUModelRunner:
         output: SamplerOutput = self.sampler(logits, metadata)
         return output
 
+    def _await_output_token_ids(self) -> None:
+        """Where penalties or bad words look at what was generated: wait for the tokens of the step before."""
+        metadata = self.input_batch.sampling_metadata
+        if self.async_output is not None and (metadata.bad_words_token_ids or not metadata.no_penalties):
+            self.async_output.get_output()
+
     def _bookkeeping_sync(
         self, sampler_output: SamplerOutput, inputs: PreparedInputs, logits: Tensor, hidden_states: Tensor
-    ) -> ModelRunnerOutput:
+    ) -> ModelRunnerOutput | AsyncGPUModelRunnerOutput:
         """Wait for the sampled tokens, and note them as the requests' next inputs.
 
+        Under asynchronous scheduling nobody waits: placeholders are noted, and the tokens come with the output later.
         A request for which every token is forbidden gets none, and an error; vLLM does not check, and goes on with a
         token that is forbidden.
 
         Raises:
             EngineError: the logits are no numbers (NaN), so the tokens mean nothing. vLLM does not check.
         """
-        batch = self.input_batch
-        if logits.max().isnan():  # NaN counts as the largest
-            raise EngineError(
-                f"The model computed NaN instead of scores, in {self.model_config.dtype}: on the way a number grew "
-                "beyond the dtype's range. Try another dtype (bfloat16 or float32); "
-                "if it stays, the checkpoint is damaged."
-            )
-        tokens: list[int] = sampler_output.sampled_token_ids[:, 0].tolist()
-        rows = [row for row in inputs.sampling_rows if tokens[row] >= 0]
-        batch.append_tokens(rows, [tokens[row] for row in rows])
-        sampled_token_ids: list[list[int]] = [[] for _ in batch.req_ids]
-        for row in rows:
-            sampled_token_ids[row] = [tokens[row]]
-        failed = [batch.req_ids[row] for row in inputs.sampling_rows if tokens[row] < 0]
-        errors = {req_id: why_no_token(req_id, self.requests[req_id].sampling_params) for req_id in failed}
-        logprobs_tensors = sampler_output.logprobs_tensors
-        return ModelRunnerOutput(
+        batch, rows = self.input_batch, inputs.sampling_rows
+        output = ModelRunnerOutput(
             req_ids=batch.req_ids.copy(),
             req_id_to_index=batch.req_id_to_index.copy(),
-            sampled_token_ids=sampled_token_ids,
-            logprobs=None if logprobs_tensors is None else logprobs_tensors.tolists(),
+            sampled_token_ids=[],
+            logprobs=None,
             prompt_logprobs_dict=self._get_prompt_logprobs_dict(inputs, hidden_states),
             logits_shape=(logits.shape[0], logits.shape[1]),
-            errors=errors,
         )
+        tensors = StepTensors(sampler_output.sampled_token_ids, logits.max(), sampler_output.logprobs_tensors)
+        if self.use_async_scheduling:
+            batch.append_tokens(rows, [placeholder(row) for row in rows])
+            requests = [self.requests[batch.req_ids[row]] for row in rows]
+            self.prev_sampled_token_ids = sampler_output.sampled_token_ids
+            self.async_output = AsyncGPUModelRunnerOutput(
+                output, tensors, rows, requests, self.async_output_copy_stream
+            )
+            return self.async_output
+        check_is_number(tensors.largest, self.model_config.dtype)
+        tokens: list[int] = tensors.sampled_token_ids[:, 0].tolist()
+        given = [row for row in rows if tokens[row] >= 0]
+        batch.append_tokens(given, [tokens[row] for row in given])
+        output.sampled_token_ids = [[] for _ in batch.req_ids]
+        for row in given:
+            output.sampled_token_ids[row] = [tokens[row]]
+        failed = [batch.req_ids[row] for row in rows if tokens[row] < 0]
+        output.errors = {req_id: why_no_token(req_id, self.requests[req_id].sampling_params) for req_id in failed}
+        output.logprobs = None if tensors.logprobs is None else tensors.logprobs.tolists()
+        return output
 
     def _get_prompt_logprobs_dict(self, inputs: PreparedInputs, hidden_states: Tensor) -> dict[str, LogprobsTensors]:
         """The log probabilities of the prompts that are complete now, for the requests that want them."""

@@ -9,7 +9,7 @@ import torch
 
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
-from tracellm.engine.model_runner_output import ModelRunnerOutput
+from tracellm.engine.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
 from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.worker import memory
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
@@ -79,6 +79,6 @@ class Worker:
         """See `GPUModelRunner.execute_model`."""
         return self.model_runner.execute_model(scheduler_output)
 
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncModelRunnerOutput:
         """See `GPUModelRunner.sample_tokens`."""
         return self.model_runner.sample_tokens(grammar_output)

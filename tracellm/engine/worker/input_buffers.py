@@ -9,6 +9,7 @@ apart, too, in vllm/v1/worker/gpu/input_batch.py::InputBuffers.
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.cudagraphs import CudaGraphs
@@ -30,6 +31,8 @@ class InputBuffers:
         self.seq_lens = CpuGpuBuffer(max_num_reqs, dtype=torch.int32, device=device)
         """Tokens of each row that are computed after the step."""
         self.logits_indices = CpuGpuBuffer(max_num_reqs, dtype=torch.int64, device=device)
+        self._filled = CpuGpuBuffer(max_num_reqs, dtype=torch.int64, device=device)
+        self._sampled_rows = CpuGpuBuffer(max_num_reqs, dtype=torch.int64, device=device)
 
     def prepare(self, batch: InputBatch, num_scheduled: np.ndarray, cudagraphs: CudaGraphs | None) -> PreparedInputs:
         """Gather the step's tokens and their positions, and work out where their keys and values go.
@@ -70,6 +73,21 @@ class InputBuffers:
             logits_indices=self.logits_indices.copy_to_gpu(num_reqs),
             cudagraph=graph,
         )
+
+    def fill_in(self, num_tokens: int, sampled_token_ids: Tensor) -> None:
+        """Put tokens that only the device knows where there are placeholders for them (async_output.py).
+
+        Args:
+            num_tokens: of the step.
+            sampled_token_ids: int64 [rows, 1], what the step before has sampled. A row in which every token was
+                forbidden holds -1: what is computed for it is thrown away.
+        """
+        filled = np.flatnonzero(self.input_ids.np[:num_tokens] < 0)
+        if count := len(filled):
+            self._filled.np[:count] = filled
+            self._sampled_rows.np[:count] = -1 - self.input_ids.np[filled]
+            tokens = sampled_token_ids[self._sampled_rows.copy_to_gpu(count), 0].clamp(min=0)
+            self.input_ids.gpu[self._filled.copy_to_gpu(count)] = tokens.to(torch.int32)
 
     def pad(self, batch: InputBatch, num_reqs: int, size: int) -> None:
         """Rows num_reqs .. size - 1 of the buffers are requests of one token, with its keys in the null block."""
