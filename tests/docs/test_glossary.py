@@ -1,5 +1,6 @@
 """The glossary: the words of the reports, the same in docs/ as on the page."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ def test_every_word_is_explained_in_docs_and_on_the_page(lang: Language):
     lines = [f"- **{text(lang, f'glossary.{term}.name')}**{colon}{text(lang, f'glossary.{term}')}" for term in TERMS]
     assert page.splitlines()[-len(lines) :] == lines
     for term in TERMS:
-        assert f"<dd>{text(lang, f'glossary.{term}')}</dd>" in shown
+        meaning = re.sub("`(.+?)`", r"<code>\1</code>", text(lang, f"glossary.{term}"))
+        assert f"<dd>{meaning}</dd>" in shown
 
 
 def test_no_word_is_left_out():

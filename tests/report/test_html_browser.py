@@ -94,6 +94,20 @@ def test_headers_stay_in_sight_while_the_diagram_scrolls(browser: Browser, tmp_p
     assert 0 <= browser.run(offset) <= 2
 
 
+def test_a_diagram_wider_than_its_frame_says_so_and_can_be_seen_as_a_whole(browser: Browser, tmp_path: Path):
+    """In a narrow window a button fits the diagram into it, and gives it back its size; in a wide one there is none."""
+    page = _write(tmp_path, report_html(a_run_folder(a_run())))
+    browser.open(page, width=390)
+    beyond = "const frame = document.querySelector('.sequence'); return frame.scrollWidth - frame.clientWidth"
+    assert browser.run(beyond) > 0
+    browser.click("#fit")
+    assert browser.run(beyond) == 0
+    browser.click("#fit")
+    assert browser.run(beyond) > 0
+    browser.open(page, width=4000)
+    assert not browser.displayed("#fit")
+
+
 def test_texts_in_the_diagram_are_no_wider_than_measured(browser: Browser, tmp_path: Path):
     """A head's name fits its box, in English and in Chinese; a label is no wider than the room that was left for it."""
     spans = a_run()

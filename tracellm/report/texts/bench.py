@@ -74,7 +74,7 @@ Examples:
 machine: {machine}
 limits, measured now: {read} GB/s read, {flops} GFLOP/s in {dtype}""",
     "bench.headlines": """\
-model: {model}, {weights} MB of weights are read in each step; operations: {ops} ({reason})
+model: {model}, {weights} MB of weights are read in each step; operations: {ops}, {reason}
 {requests} requests, {at_once} at once, {inputs:,} tokens in, {outputs:,} out; medians (quartiles)
 """,
     "bench.throughput.heads": "|tokens/s|of the limit|decoding, tokens/s|of the limit",
@@ -160,7 +160,7 @@ MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模�
 机器：{machine}
 此刻测得的极限：读内存 {read} GB/s，{dtype} 运算 {flops} GFLOP/s""",
     "bench.headlines": """\
-模型：{model}，每步读取 {weights} MB 权重；算子：{ops}（{reason}）
+模型：{model}，每步读取 {weights} MB 权重；算子：{ops}，{reason}
 {requests} 个请求，同时 {at_once} 个，输入 {inputs:,} token，输出 {outputs:,}；中位数（四分位）
 """,
     "bench.throughput.heads": "|token/s|占极限|解码 token/s|占极限",

@@ -25,7 +25,7 @@ EN = {
     "diagram.http_client": "HTTP client",
     "diagram.repeated_steps": "{count:more call is not|more calls are not} drawn: those of steps like the ones before",
     "diagram.left_out": "{count:more call is not|more calls are not} drawn; `tracellm show RUN sequence` draws "
-    "them with --detail LEVEL, or those of one class with --focus CLASS",
+    "them with `--detail LEVEL`, or those of one class with `--focus CLASS`",
     "calltree.call": "call",
     "calltree.calls": "calls",
     "calltree.total": "total",
@@ -81,8 +81,8 @@ ZH = {
     "diagram.receiver": "接收方（未记录）",
     "diagram.http_client": "HTTP 客户端",
     "diagram.repeated_steps": "另有 {count:,} 个调用没有画出：所在的步与之前的步相同",
-    "diagram.left_out": "另有 {count:,} 个调用没有画出；`tracellm show RUN sequence` 加上 --detail LEVEL 可画出它们，"
-    "加上 --focus CLASS 可画出某个类的调用",
+    "diagram.left_out": "另有 {count:,} 个调用没有画出；`tracellm show RUN sequence` 加上 `--detail LEVEL` 可画出它们，"
+    "加上 `--focus CLASS` 可画出某个类的调用",
     "calltree.call": "调用",
     "calltree.calls": "次数",
     "calltree.total": "总计",

@@ -32,8 +32,7 @@ EN = {
     "as it needs them, anywhere in memory: that is paged attention.",
     "glossary.prefix_cache.name": "prefix cache",
     "glossary.prefix_cache": "Full blocks are known by a hash of all tokens up to their end. A request that "
-    "begins with "
-    "the same tokens takes the blocks over instead of computing them.",
+    "begins with the same tokens takes the blocks over instead of computing them.",
     "glossary.scheduler.name": "scheduler",
     "glossary.scheduler": "Decides before each step which requests compute how many tokens, in which blocks. Requests "
     "are waiting or running.",
@@ -59,9 +58,8 @@ EN = {
     "glossary.penalty.name": "penalty",
     "glossary.penalty": "Makes tokens less likely that were generated already, or stand in the prompt.",
     "glossary.grammar.name": "grammar",
-    "glossary.grammar": "What a structured output must look like, compiled into a mask that leaves only the "
-    "tokens that "
-    "can come next: from a JSON schema, a regular expression or a list of choices.",
+    "glossary.grammar": "What a structured output must look like, compiled into a mask that leaves only the tokens "
+    "that can come next: from a JSON schema, a regular expression or a list of choices.",
     "glossary.logprob.name": "log probability",
     "glossary.logprob": "The logarithm of a token's probability: 0 is certain, -0.7 one half, -2.3 a tenth.",
     "glossary.n.name": "n",

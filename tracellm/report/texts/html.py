@@ -92,6 +92,8 @@ EN = {
     "stands for; `tracellm export RUN --to csv` lists them all by their ids.",
     "html.sequence.lead.processes": "A blue arrow with an open head is a message: it crosses from one process to "
     "another, and the sender does not wait. Threads and tasks have lifelines of their own.",
+    "html.sequence.fit": "Fit to width",
+    "html.sequence.wide": "The diagram goes on to the right: scroll it sideways.",
     "html.mermaid": "The same as Mermaid source",
     "html.mermaid.lead": "To paste into a README, a wiki or a slide.",
     "html.copy": "Copy",
@@ -225,6 +227,8 @@ ZH = {
     "或者指向箭头或下面的调用，可以看到它代表记录中的哪些 span；`tracellm export RUN --to csv` 按 id 列出全部。",
     "html.sequence.lead.processes": "带开口箭头的蓝色箭头是消息：它从一个进程到另一个进程，发送方并不等待。"
     "线程和任务有自己的生命线。",
+    "html.sequence.fit": "适应宽度",
+    "html.sequence.wide": "图的右侧还有内容：可以左右滚动。",
     "html.mermaid": "同一张图的 Mermaid 源码",
     "html.mermaid.lead": "可以粘贴到 README、wiki 或幻灯片里。",
     "html.copy": "复制",

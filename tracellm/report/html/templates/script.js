@@ -1,5 +1,6 @@
 "use strict";
 // The page's only script. A button copies the Mermaid source; without it the source is there to be selected by hand.
+// Another shows a diagram that is wider than its frame as a whole.
 // An arrow of the diagram that is clicked has said below it what it says to whom points at it: which spans it stands for.
 const button = document.getElementById("copy");
 const source = document.getElementById("mermaid");
@@ -35,4 +36,16 @@ if (said && drawing) {
       said.hidden = false;
     }
   });
+}
+const wide = document.getElementById("wide");
+const fit = document.getElementById("fit");
+if (wide && fit && drawing) {
+  const look = () => {
+    wide.hidden = drawing.scrollWidth <= drawing.clientWidth && !drawing.classList.contains("fitted");
+  };
+  fit.addEventListener("click", () => {
+    fit.setAttribute("aria-pressed", drawing.classList.toggle("fitted"));
+  });
+  window.addEventListener("resize", look);
+  look();
 }
