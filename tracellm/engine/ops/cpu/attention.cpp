@@ -4,10 +4,10 @@
 // query heads that share the key/value head. Decoding (one token) and prefill (many) are the same code:
 //
 //     for each chunk of CHUNK keys that a row may see:        block table:  token p -> block p / block_size
-//         keys   -> float32, in the nearest cache             (read once for all rows of the task)
+//         keys: float32 is read where it is; bfloat16 is widened into the nearest cache, once for all rows of the task
 //         scores = q . k * scale, hidden ones -inf
 //         running maximum and sum of each row; what was summed before is scaled down to the new maximum
-//         values -> float32;  output += e^(score - maximum) * v
+//         values likewise;  output += e^(score - maximum) * v
 //     output / sum
 //
 // That is the "online softmax" of FlashAttention: no score is kept for longer than its chunk. Arithmetic is float32.
@@ -23,59 +23,97 @@ struct Shape {
     float scale, cap;  // cap 0: none
 };
 
+// Keys or values of one head, a pointer to each: into the cache itself where it can be read as it is, else to a copy.
+typedef const float* const* Vectors;
+
 // dot products of R rows of q with J keys, into scores [R, CHUNK].
 template <int R, int J>
-static void dots(const float* q, const float* keys, float* scores, int64_t size) {
+static void dots(const float* q, Vectors keys, float* scores, int64_t size) {
     vf sums[R][J] = {};
     for (int64_t d = 0; d < size; d += VL) {
         vf key[J];
-#pragma GCC unroll 4
-        for (int j = 0; j < J; j++) key[j] = load(keys + j * size + d);
-#pragma GCC unroll 2
+#pragma GCC unroll 8
+        for (int j = 0; j < J; j++) {
+            key[j] = load(keys[j] + d);
+            if (R > 1) in_register(key[j]);
+        }
+#pragma GCC unroll 3
         for (int r = 0; r < R; r++) {
             vf number = load(q + r * size + d);
-#pragma GCC unroll 4
+            in_register(number);
+#pragma GCC unroll 8
             for (int j = 0; j < J; j++) sums[r][j] += number * key[j];
         }
     }
+#pragma GCC unroll 3
     for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
         for (int j = 0; j < J; j++) scores[r * CHUNK + j] = sum(sums[r][j]);
 }
 
 template <int R>
-static void scores_of_rows(const float* q, const float* keys, float* scores, int64_t size, int n) {
+static void scores_of_rows(const float* q, Vectors keys, float* scores, int64_t size, int n) {
+    constexpr int J = R == 1 ? 8 : 4;  // with fewer sums at once, each multiply-add would wait for the one before
     int j = 0;
-    for (; j + 4 <= n; j += 4) dots<R, 4>(q, keys + j * size, scores + j, size);
-    for (; j < n; j++) dots<R, 1>(q, keys + j * size, scores + j, size);
+    for (; j + J <= n; j += J) dots<R, J>(q, keys + j, scores + j, size);
+    for (; j < n; j++) dots<R, 1>(q, keys + j, scores + j, size);
 }
 
-// output [size] of R rows += weights [R, CHUNK] times n values.
-template <int R>
-static void add_values(const float* weights, const float* values, float* output, int64_t size, int n) {
-    for (int64_t d = 0; d < size; d += VL) {
-        vf sums[R];
+// output [size] of R rows += weights [R, CHUNK] times n values; V vectors of a row at a time.
+template <int R, int V>
+static void add_columns(const float* weights, Vectors values, float* output, int64_t size, int64_t d, int n) {
+    vf sums[R][V];
 #pragma GCC unroll 4
-        for (int r = 0; r < R; r++) sums[r] = load(output + r * size + d);
-        for (int j = 0; j < n; j++) {
-            vf value = load(values + j * size + d);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; r++) sums[r] += weights[r * CHUNK + j] * value;
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) sums[r][v] = load(output + r * size + d + v * VL);
+    for (int j = 0; j < n; j++) {
+        vf value[V];
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) {
+            value[v] = load(values[j] + d + v * VL);
+            if (R > 1) in_register(value[v]);
         }
 #pragma GCC unroll 4
-        for (int r = 0; r < R; r++) store(output + r * size + d, sums[r]);
+        for (int r = 0; r < R; r++) {
+            float weight = weights[r * CHUNK + j];
+#pragma GCC unroll 8
+            for (int v = 0; v < V; v++) sums[r][v] += weight * value[v];
+        }
     }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) store(output + r * size + d + v * VL, sums[r][v]);
 }
 
-// Keys or values first .. first + n - 1 of a sequence and head, in float32, rows of `padded` numbers.
+template <int R>
+static void add_values(const float* weights, Vectors values, float* output, int64_t size, int n) {
+    constexpr int V = R == 1 ? 8 : R == 2 ? 4 : 2;  // 8 sums at once, as above
+    int64_t d = 0;
+    for (; d + V * VL <= size; d += V * VL) add_columns<R, V>(weights, values, output, size, d, n);
+    for (; d < size; d += VL) add_columns<R, 1>(weights, values, output, size, d, n);
+}
+
+// Where keys or values first .. first + n - 1 of a sequence and head are: in the cache if these are float32 and fill whole
+// vectors, else in `copy`, widened, in rows of `padded` numbers.
 template <class T>
-static void read_cache(const T* cache, const int32_t* blocks, const Shape& s, int64_t head, int64_t first, int n,
-                       int64_t padded, float* to) {
+static void find(const T* cache, const int32_t* blocks, const Shape& s, int64_t head, int64_t first, int n, int64_t padded,
+                 float* copy, const float** found) {
+    int64_t block = first / s.block_size, offset = first % s.block_size, stride = s.kv_heads * s.size;
     for (int j = 0; j < n; j++) {
-        int64_t position = first + j, slot = int64_t(blocks[position / s.block_size]) * s.block_size + position % s.block_size;
-        const T* from = cache + (slot * s.kv_heads + head) * s.size;
+        const T* from = cache + (int64_t(blocks[block]) * s.block_size + offset) * stride + head * s.size;
+        if (++offset == s.block_size) offset = 0, block++;
+        if constexpr (sizeof(T) == sizeof(float)) {
+            if (padded == s.size) {
+                found[j] = from;
+                continue;
+            }
+        }
         int64_t d = 0;
-        for (; d + VL <= s.size; d += VL) store(to + j * padded + d, load(from + d));
-        for (; d < s.size; d++) to[j * padded + d] = widen(from[d]);
+        for (; d + VL <= s.size; d += VL) store(copy + j * padded + d, load(from + d));
+        for (; d < s.size; d++) copy[j * padded + d] = widen(from[d]);
+        found[j] = copy + j * padded;
     }
 }
 
@@ -97,6 +135,7 @@ static void weigh(float* scores, float* output, float& maximum, float& total, co
     for (int64_t j = 0; j < std::min<int64_t>(n, seen_from); j++) scores[j] = -INFINITY;
     for (int64_t j = std::max<int64_t>(0, seen_to); j < n; j++) scores[j] = -INFINITY;
     float top = maximum;
+#pragma omp simd reduction(max : top)
     for (int j = 0; j < n; j++) top = scores[j] > top ? scores[j] : top;
     if (top == -INFINITY) {  // nothing seen so far
         std::fill(scores, scores + n, 0.0f);
@@ -128,18 +167,21 @@ static void attend(const T* query, const T* key_cache, const T* value_cache, con
     std::fill_n(scratch.maximum.begin(), rows, -INFINITY);
     std::fill_n(scratch.total.begin(), rows, 0.0f);
     int64_t end = position + count, begin = s.window ? std::max<int64_t>(0, position + 1 - s.window) : 0;
+    const float* found[CHUNK];
     for (int64_t first = begin; first < end; first += CHUNK) {
         int n = int(std::min<int64_t>(CHUNK, end - first));
-        read_cache(key_cache, blocks, s, head, first, n, padded, keys);
+        find(key_cache, blocks, s, head, first, n, padded, keys, found);
         int64_t r = 0;
-        for (; r + 2 <= rows; r += 2) scores_of_rows<2>(q + r * padded, keys, scores + r * CHUNK, padded, n);
-        if (r < rows) scores_of_rows<1>(q + r * padded, keys, scores + r * CHUNK, padded, n);
+        for (; r + 3 <= rows; r += 3) scores_of_rows<3>(q + r * padded, found, scores + r * CHUNK, padded, n);
+        for (; r + 2 <= rows; r += 2) scores_of_rows<2>(q + r * padded, found, scores + r * CHUNK, padded, n);
+        if (r < rows) scores_of_rows<1>(q + r * padded, found, scores + r * CHUNK, padded, n);
         for (r = 0; r < rows; r++)
             weigh(scores + r * CHUNK, output + r * padded, scratch.maximum[r], scratch.total[r], s, position + r / shared,
                   first, n, padded);
-        read_cache(value_cache, blocks, s, head, first, n, padded, keys);
-        for (r = 0; r + 4 <= rows; r += 4) add_values<4>(scores + r * CHUNK, keys, output + r * padded, padded, n);
-        for (; r < rows; r++) add_values<1>(scores + r * CHUNK, keys, output + r * padded, padded, n);
+        find(value_cache, blocks, s, head, first, n, padded, keys, found);
+        for (r = 0; r + 4 <= rows; r += 4) add_values<4>(scores + r * CHUNK, found, output + r * padded, padded, n);
+        for (; r + 2 <= rows; r += 2) add_values<2>(scores + r * CHUNK, found, output + r * padded, padded, n);
+        if (r < rows) add_values<1>(scores + r * CHUNK, found, output + r * padded, padded, n);
     }
     for (int64_t r = 0; r < rows; r++) {
         T* to = result + ((token + r / shared) * s.query_heads + head * shared + r % shared) * s.size;

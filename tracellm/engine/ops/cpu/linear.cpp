@@ -22,7 +22,8 @@
 
 constexpr int NV = 2, NR = NV * VL;                 // columns of a panel: 16 with AVX2, 32 with AVX-512
 constexpr int MR = (REGISTERS - NV - 2) / NV;       // rows of a tile: its MR * NV sums fill the registers
-constexpr int KC = 512;                             // weights of a column for one tile: a piece of 16 KiB with AVX2
+template <class T>
+constexpr int KC = 1024 / sizeof(T);                // weights of a column for one tile: a piece of 16 KiB with AVX2
 constexpr int64_t MB = 240;                         // rows that a thread works on while a panel is at hand
 
 static int64_t panels(int64_t N) { return (N + NR - 1) / NR; }
@@ -62,7 +63,10 @@ extern "C" void pack_weight(const void* weight, void* out, int64_t N, int64_t K,
 // a float32; masked, the upper is one.
 static void weights_of(const float* panel, int64_t k, vf* weights) {
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; v++) weights[v] = load(panel + k * NR + v * VL);
+    for (int v = 0; v < NV; v++) {
+        weights[v] = load(panel + k * NR + v * VL);
+        in_register(weights[v]);
+    }
 }
 static void weights_of(const bf16* panel, int64_t k, vf* weights) {
 #pragma GCC unroll 4
@@ -125,11 +129,11 @@ template <class T>
 static void panel_product(const float* x, int64_t K, const T* panel, float* c, int64_t m) {
     int64_t groups = (m + MR - 1) / MR;
     memset(c, 0, m * NR * sizeof(float));
-    for (int64_t k = 0; k < K; k += KC)
+    for (int64_t k = 0; k < K; k += KC<T>)
         for (int64_t g = 0; g < groups; g++) {  // groups of rows as even as can be: 16 are 5, 5 and 6
             int64_t first = m * g / groups, rows = m * (g + 1) / groups - first;
             Tile<T> product = choose_tile<T>(rows, std::make_integer_sequence<int, MR>());
-            product(x + first * K + k, K, panel + k * NR, c + first * NR, std::min<int64_t>(KC, K - k));
+            product(x + first * K + k, K, panel + k * NR, c + first * NR, std::min<int64_t>(KC<T>, K - k));
         }
 }
 

@@ -64,12 +64,36 @@ static inline vf load(const bf16* from) {
 }
 static inline void store(float* to, vf x) { memcpy(to, &x, sizeof x); }
 
+// Keeps the compiler from loading x anew for each use: GCC makes a load of its own part of every multiply-add, and a
+// core can do no more loads than multiply-adds.
+static inline void in_register(vf& x) {
+#if defined(__x86_64__)
+    asm("" : "+v"(x));
+#else
+    asm("" : "+w"(x));
+#endif
+}
+
+// Half is added to half until one number is left; halves of registers, not of memory.
+template <int N>
+static inline float sum_of(const float (&x)[N]) {
+    if constexpr (N == 1) {
+        return x[0];
+    } else {
+        typedef float half __attribute__((vector_size(N * 2)));
+        half low, high;
+        memcpy(&low, x, sizeof low);
+        memcpy(&high, x + N / 2, sizeof high);
+        low += high;
+        float left[N / 2];
+        memcpy(left, &low, sizeof low);
+        return sum_of(left);
+    }
+}
 static inline float sum(vf x) {
-    float half[VL];
-    memcpy(half, &x, sizeof x);
-    for (int n = VL / 2; n > 0; n /= 2)
-        for (int i = 0; i < n; i++) half[i] += half[i + n];
-    return half[0];
+    float numbers[VL];
+    memcpy(numbers, &x, sizeof x);
+    return sum_of(numbers);
 }
 
 // e^x to within 2 units in the last place, 0 below e^-87: x = n ln 2 + r, a polynomial for e^r, n into the exponent.
