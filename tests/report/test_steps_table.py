@@ -9,12 +9,14 @@ from rich.cells import cell_len
 
 from tests.conftest import Golden
 from tests.report.nasty import NASTY
+from tests.report.synthetic import a_run_folder
 from tests.report.traces import Calls, hello, step_facts
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
 from tracellm.report.changes import changes
+from tracellm.report.html import report_html
 from tracellm.report.steps import step_rows, steps_table
 from tracellm.trace import names
-from tracellm.trace.model import Trace
+from tracellm.trace.model import Process, Trace
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,6 +50,24 @@ BUSY = [
 def test_a_busy_run(lang: str, golden: Golden):
     """The table of a run with waiting, a prefix hit, a preemption and an end is the one kept here."""
     golden(GOLDEN / f"steps.{lang}.txt", steps_table(trace_of(*BUSY), lang=lang))
+
+
+def test_several_engines_have_tables_of_their_own():
+    """Steps of two processes, one between those of the other, are told apart and compared within their engine only."""
+    one, other = Calls(process=Process(11, "EngineCore_0")), Calls(process=Process(12, "EngineCore_0"))
+    for index in (1, 2, 3):
+        for calls in (one, other):
+            calls.leaf("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1))
+    trace = Trace(sorted([*one.spans, *other.spans], key=lambda span: span.start_ns), [one.process, other.process])
+    rows = step_rows(trace)
+    assert [(row.engine, row.indexes, row.steps[0].span.process) for row in rows] == [
+        (1, "1", one.process), (0, "2-3", one.process), (2, "1", other.process), (0, "2-3", other.process)
+    ]  # fmt: skip
+    heads = ["Engine 1: EngineCore_0, process id 11", "Engine 2: EngineCore_0, process id 12"]
+    assert [line for line in steps_table(trace).splitlines() if line.startswith("Engine")] == heads
+    page = report_html(a_run_folder(trace.spans))
+    assert re.findall(r"<th colspan[^>]*>(Engine.*?)</th>", page) == heads
+    assert "Engine 1" not in steps_table(one.trace())
 
 
 def test_alike_steps_share_a_row():

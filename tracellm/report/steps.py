@@ -1,10 +1,11 @@
 """The engine's steps as a table: what `tracellm show RUN steps` prints, and its rows as data for other reports.
 
-Steps in which nothing changed share a row.
+Steps in which nothing changed share a row. Where several engines ran in processes of their own, each of which counts
+its steps from 1, their tables stand one below the other.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from textwrap import wrap
 
@@ -19,7 +20,7 @@ from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Sampled, ScheduledRequest, Step, steps
 
-__all__ = ["RequestInSteps", "StepRow", "blocks_of", "drawn_from", "step_rows", "steps_table"]
+__all__ = ["RequestInSteps", "StepRow", "blocks_of", "drawn_from", "engine_of", "step_rows", "steps_table"]
 
 _MOST_REQUESTS = 8
 _LONGEST_TEXT = 60
@@ -45,10 +46,14 @@ class RequestInSteps:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step, or several running in which nothing changed; `before` is the step before them."""
+    """One step, or several running in which nothing changed; `before` is the step before them.
+
+    `engine` counts engines from 1, where there are several and this is the first row of one; else it is 0.
+    """
 
     steps: tuple[Step, ...]
     before: Step | None
+    engine: int = 0
 
     @property
     def indexes(self) -> str:
@@ -104,12 +109,22 @@ class StepRow:
 
 
 def step_rows(trace: Trace) -> list[StepRow]:
-    """The rows of the table, in order."""
-    groups: list[list[Step]] = []
-    befores: list[Step | None] = []
-    found = steps(trace)
-    if found:
-        groups, befores = [[found[0]]], [None]
+    """The rows of the table, in order; an engine is known by its process, and the one that began first comes first."""
+    of_engines: dict[Hashable, list[Step]] = {}
+    for step in steps(trace):
+        process = step.span.process
+        of_engines.setdefault(process and (process.host, process.pid), []).append(step)
+    found: list[StepRow] = []
+    for number, of_engine in enumerate(of_engines.values(), 1):
+        first, *others = _rows(of_engine)
+        found += [replace(first, engine=number) if len(of_engines) > 1 else first, *others]
+    return found
+
+
+def _rows(found: Sequence[Step]) -> list[StepRow]:
+    """Of one engine."""
+    groups: list[list[Step]] = [[found[0]]]
+    befores: list[Step | None] = [None]
     for before, step in pairwise(found):
         if alike(step, before):
             groups[-1].append(step)
@@ -117,6 +132,14 @@ def step_rows(trace: Trace) -> list[StepRow]:
             groups.append([step])
             befores.append(before)
     return [StepRow(tuple(group), before) for group, before in zip(groups, befores, strict=True)]
+
+
+def engine_of(row: StepRow, lang: str) -> str:
+    """The heading above the first row of one of several engines; elsewhere nothing."""
+    process = row.steps[0].span.process
+    if not row.engine or process is None:
+        return ""
+    return text(lang, "steps.engine", number=row.engine, name=visible(process.name), pid=process.pid)
 
 
 def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
@@ -129,6 +152,8 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     widths = [max(cell_len(line[column]) for line in table) for column in range(len(table[0]))]
     lines = [_aligned(table[0], widths)]
     for row, cells in zip(rows, table[1:], strict=True):
+        if heading := engine_of(row, lang):
+            lines.append(_cut(heading, width))
         lines.append(_aligned(cells, widths))
         lines += [_cut(f"    {line}", width) for line in _below(row, lang)]
     if any(len(row.steps) > 1 for row in rows):

@@ -5,7 +5,7 @@ from typing import Any
 
 from tracellm.report.changes import changes
 from tracellm.report.quantities import clip, duration, percent
-from tracellm.report.steps import StepRow, blocks_of, drawn_from, step_rows
+from tracellm.report.steps import StepRow, blocks_of, drawn_from, engine_of, step_rows
 from tracellm.report.texts import text
 from tracellm.report.titles import step_kind
 from tracellm.report.visible import beginning, shorten, visible
@@ -47,6 +47,7 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
     how = {one.request_id: drawn_from(one.processors, one.tokens_left, lang) for one in row.requests()}
     sampled, more_sampled = _sampled(row.steps, how, lang, room)
     return {
+        "engine": engine_of(row, lang),
         "index": row.indexes,
         "kind": first.kind if first.kind in ("prefill", "decode", "mixed") else "empty",
         "kind_name": step_kind(first.kind, lang),

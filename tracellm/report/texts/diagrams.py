@@ -51,6 +51,7 @@ EN = {
     "steps.several": "A row of several steps tells their tokens, new blocks and time together, the free blocks after "
     "the last of them.",
     "steps.nothing": "No engine step was recorded.",
+    "steps.engine": "Engine {number}: {name}, process id {pid}",
     "steps.more": "... and {n:,} more",
     "steps.prefix_hit": "{n:,} of the prompt from the prefix cache (blocks {blocks})",
     "steps.new_blocks": "new blocks {blocks}",
@@ -107,6 +108,7 @@ ZH = {
     "steps.time": "时间",
     "steps.several": "一行代表多步时：token 数、新块和时间是这些步的合计，空闲块是最后一步之后的数。",
     "steps.nothing": "没有记录到任何引擎步。",
+    "steps.engine": "引擎 {number}：{name}，进程号 {pid}",
     "steps.more": "……另有 {n:,} 个",
     "steps.prefix_hit": "提示词中 {n:,} 个来自前缀缓存（块 {blocks}）",
     "steps.new_blocks": "新块 {blocks}",
