@@ -8,7 +8,7 @@ import torch
 import triton
 
 from tests.engine.ops.attention_batch import Batch
-from tests.engine.ops.triton_settings import untuned
+from tests.engine.ops.triton_settings import split_contexts, untuned
 from tracellm.engine.ops.triton import TritonOps, attention_plan
 from tracellm.engine.ops.triton.attention_plan import plan_attention
 from tracellm.engine.ops.triton.launch import INTERPRETED
@@ -25,8 +25,21 @@ def test_long_contexts(partition: int, device: str, monkeypatch: pytest.MonkeyPa
     Batch([(1, 1500), (1, 4), (70, 1270)], heads=(2, 1), block_size=16, device=device).check(ops)
 
 
-def test_a_padded_row_gives_zeros(device: str) -> None:
+@pytest.mark.parametrize("heads", [(1, 1), (3, 1)])
+def test_more_parts_than_a_program_holds(heads: tuple[int, int], device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context in 21 parts, the greatest score in any of them, is brought together a few at a time."""
+    untuned(monkeypatch)
+    split_contexts(monkeypatch, 8)
+    batch = Batch([(1, 161), (1, 3)], heads=heads, block_size=16, device=device)
+    batch.query *= 4  # so that few parts weigh much
+    assert plan_attention(batch.metadata, *heads, None).partitions == 21
+    batch.check(ops)
+
+
+@pytest.mark.parametrize("partition", [4, 512], ids=["split", "whole"])
+def test_a_padded_row_gives_zeros(partition: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row without a context, as it pads the batch of a CUDA graph, reads nothing and becomes zeros."""
+    split_contexts(monkeypatch, partition)
     batch = Batch([(1, 9), (1, 1)], heads=(2, 1), block_size=4, device=device)
     batch.metadata.seq_lens[1] = batch.metadata.seq_lens_cpu[1] = 0
     output = batch.attend(ops)

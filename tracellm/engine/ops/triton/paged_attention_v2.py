@@ -21,6 +21,9 @@ which is what version 1 would have found, up to rounding.
                                              v
     program (n, head)             weigh  ->  output [D]                         the second kernel
 
+The second kernel goes over the parts as the first goes over keys, BLOCK_P at a time, and keeps m, the sum of the
+weights and the sum of w_p * o_p so far: a million tokens are 2,000 parts, which no program could hold at once.
+
 **Memory traffic** is that of version 1, and the partial results, which are written and read once more:
 2 * (D + 2) * 4 bytes for each query head and partition. With 512 tokens in a partition, and G = 2 heads in bfloat16,
 that is 0.4% of the partition's keys and values.
@@ -42,6 +45,10 @@ from tracellm.engine.ops.triton.launch import Work, launch, tuned
 from tracellm.engine.ops.triton.paged_attention_v1 import CONFIGS, FIXED
 
 __all__ = ["paged_attention_v2"]
+
+_REDUCE_CONFIGS = [
+    triton.Config({"BLOCK_P": parts}, num_warps=warps) for parts, warps in [(4, 1), (8, 2), (16, 4), (32, 4)]
+]
 
 
 @tuned(CONFIGS, FIXED, key=["GROUP", "HEAD_SIZE", "KV_BLOCK_SIZE", "WINDOW"])
@@ -118,6 +125,7 @@ def paged_attention_v2_kernel(
     tl.store(totals + place, total, mask=is_row)
 
 
+@tuned(_REDUCE_CONFIGS, triton.Config({"BLOCK_P": 2}), key=["HEAD_SIZE"])
 @triton.jit
 def paged_attention_v2_reduce_kernel(
     output,  # [T, H, D]
@@ -142,16 +150,27 @@ def paged_attention_v2_reduce_kernel(
     if WINDOW > 0:
         seen = tl.minimum(seen, WINDOW)
 
-    part = tl.arange(0, BLOCK_P)
+    parts = tl.cdiv(seen, PARTITION)
+
     dim = tl.arange(0, BLOCK_D)
-    is_there = part * PARTITION < seen
-    place = (number * tl.num_programs(1) + head) * partitions + part
-    greatest = tl.load(greatests + place, mask=is_there, other=float("-inf"))
-    total = tl.load(totals + place, mask=is_there, other=0.0)
-    weight = total * tl.exp(greatest - tl.max(greatest, 0))  # [BLOCK_P]
-    in_average = is_there[:, None] & (dim < HEAD_SIZE)[None, :]
-    average = tl.load(averages + place[:, None] * HEAD_SIZE + dim[None, :], mask=in_average, other=0.0)
-    result = tl.sum(weight[:, None] * average, 0) / tl.sum(weight, 0)  # [BLOCK_D]
+    greatest = tl.full((), float("-inf"), tl.float32)
+    total = tl.full((), 0.0, tl.float32)
+    acc = tl.full([BLOCK_D], 0.0, tl.float32)
+    for start in range(0, parts, BLOCK_P):
+        part = start + tl.arange(0, BLOCK_P)
+        is_there = part < parts
+        place = (number * tl.num_programs(1) + head) * partitions + part
+        of_parts = tl.load(greatests + place, mask=is_there, other=float("-inf"))
+        now_greatest = tl.maximum(greatest, tl.max(of_parts, 0))
+        shrink = tl.exp(greatest - now_greatest)
+        weights = tl.load(totals + place, mask=is_there, other=0.0) * tl.exp(of_parts - now_greatest)  # [BLOCK_P]
+        in_average = is_there[:, None] & (dim < HEAD_SIZE)[None, :]
+        average = tl.load(averages + place[:, None] * HEAD_SIZE + dim[None, :], mask=in_average, other=0.0)
+        total = total * shrink + tl.sum(weights, 0)
+        acc = acc * shrink + tl.sum(weights[:, None] * average, 0)
+        greatest = now_greatest
+
+    result = acc / tl.where(total > 0.0, total, 1.0)  # a row without a context has no parts
     where = output + tl.load(query_start_loc + sequence) * output_token_stride + head * HEAD_SIZE + dim
     tl.store(where, result.to(output.dtype.element_ty), mask=dim < HEAD_SIZE)
 
@@ -183,7 +202,6 @@ def paged_attention_v2(call: AttentionCall) -> None:
         plan.partitions,
         work=lambda: _reduce_work(call),
         PARTITION=plan.partition,
-        BLOCK_P=triton.next_power_of_2(plan.partitions),
         **{name: compiled_for[name] for name in ("HEAD_SIZE", "WINDOW", "BLOCK_D")},
     )
 
