@@ -9,15 +9,17 @@ import torch
 from tracellm.engine.ops.triton import attention_plan
 from tracellm.engine.ops.triton.attention_varlen import attention_varlen_kernel
 from tracellm.engine.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
-from tracellm.engine.ops.triton.paged_attention_v2 import paged_attention_v2_kernel
+from tracellm.engine.ops.triton.paged_attention_v2 import paged_attention_v2_kernel, paged_attention_v2_reduce_kernel
 
 __all__ = ["split_contexts", "untuned"]
 
 
 def untuned(monkeypatch: pytest.MonkeyPatch, configs: Sequence[Any] = ()) -> None:
-    """The attention kernels have these configurations, by default the first of those that they would try."""
+    """The kernels that read keys have these configurations; where none are given, the first that they would try."""
     for kernel in (paged_attention_v1_kernel, paged_attention_v2_kernel, attention_varlen_kernel):
         monkeypatch.setattr(kernel, "configs", [*configs] or kernel.configs[:1])
+    reduce = paged_attention_v2_reduce_kernel
+    monkeypatch.setattr(reduce, "configs", reduce.configs[:1])
 
 
 def split_contexts(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:

@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.ops.triton.launch import Work, about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "act_and_mul"]
 
@@ -47,7 +47,7 @@ def _sigmoid(z):
     return tl.where(z >= 0, 1.0, small) / (1.0 + small)
 
 
-@tuned(CONFIGS, FIXED, key=["n"])
+@tuned(CONFIGS, FIXED, key=["n", "ABOUT_ROWS"])
 @triton.jit
 def act_and_mul_kernel(
     x,  # [rows, 2n], rows `row_stride` apart
@@ -56,6 +56,7 @@ def act_and_mul_kernel(
     n,
     row_stride,
     GELU: tl.constexpr,  # else silu
+    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
     BLOCK_ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -84,5 +85,6 @@ def act_and_mul(x: Tensor, *, gelu: bool) -> Tensor:
         *(x, out, rows, n, x.stride(0)),
         work=lambda: Work(x.nbytes, out.nbytes, flops=(10 if gelu else 5) * out.numel()),
         GELU=gelu,
+        ABOUT_ROWS=about(rows),
     )
     return out

@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.ops.triton.launch import Work, about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "reshape_and_cache"]
 
@@ -36,7 +36,7 @@ CONFIGS = [triton.Config({"BLOCK_TOKENS": tokens}, num_warps=warps) for tokens i
 FIXED = triton.Config({"BLOCK_TOKENS": 64})
 
 
-@tuned(CONFIGS, FIXED, key=["SIZE"])
+@tuned(CONFIGS, FIXED, key=["SIZE", "ABOUT_ROWS"])
 @triton.jit
 def reshape_and_cache_kernel(
     key,  # [tokens, SIZE], tokens `*_stride` apart
@@ -51,6 +51,7 @@ def reshape_and_cache_kernel(
     value_slot_stride,
     SIZE: tl.constexpr,  # K * D
     BLOCK_SIZE: tl.constexpr,  # a power of two, at least SIZE
+    ABOUT_ROWS: tl.constexpr,  # how many tokens there are, roughly: only the tuner looks at it
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens."""
@@ -81,4 +82,5 @@ def reshape_and_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache
         work=lambda: Work(key.nbytes + value.nbytes + slot_mapping.nbytes, key.nbytes + value.nbytes, flops=0),
         SIZE=size,
         BLOCK_SIZE=triton.next_power_of_2(size),
+        ABOUT_ROWS=about(tokens),
     )

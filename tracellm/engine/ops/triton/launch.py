@@ -17,7 +17,7 @@ from typing import Any
 
 import triton
 
-__all__ = ["INTERPRETED", "Grid", "Work", "launch", "tuned"]
+__all__ = ["INTERPRETED", "Grid", "Work", "about", "launch", "tuned"]
 
 Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
 """How many programs there are along each axis, one to three; or what says so, given the block sizes that were tuned."""
@@ -72,6 +72,9 @@ def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any
     That happens at the first launch, and again for each new combination of the arguments named in `key` and of dtypes.
     In the interpreter nothing is tried: `fixed` is used.
 
+    Kernels over rows have `ABOUT_ROWS` in their key (see `about`): tiles of many rows, the fastest for the thousands of
+    a prompt, would be one or two programs for the few rows of a step that decodes, and leave a GPU idle.
+
     Args:
         configs: of `triton.Config`, with the block sizes, warps and stages to try.
         fixed: the one for the interpreter.
@@ -79,3 +82,11 @@ def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any
     """
     decorate: Callable[[Any], Any] = triton.autotune(configs=[fixed] if INTERPRETED else configs, key=key)
     return decorate
+
+
+def about(rows: int) -> int:
+    """16, 256, 4096, ...: the first that so many rows fit in. Few enough classes that not every step tunes anew."""
+    size = 16
+    while size < rows:
+        size *= 16
+    return size

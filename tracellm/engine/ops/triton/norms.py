@@ -34,7 +34,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, empty_like
 
-from tracellm.engine.ops.triton.launch import Grid, Work, launch, tuned
+from tracellm.engine.ops.triton.launch import Grid, Work, about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "fused_add_rms_norm", "rms_norm"]
 
@@ -45,7 +45,7 @@ CONFIGS = [
 FIXED = triton.Config({"BLOCK_ROWS": 128})
 
 
-@tuned(CONFIGS, FIXED, key=["N"])
+@tuned(CONFIGS, FIXED, key=["N", "ABOUT_ROWS"])
 @triton.jit
 def rms_norm_kernel(
     x,  # [rows, N]: row r at (r // heads) * token_stride + (r % heads) * head_stride
@@ -59,6 +59,7 @@ def rms_norm_kernel(
     N: tl.constexpr,
     ADD_ONE: tl.constexpr,  # Gemma's
     BLOCK_N: tl.constexpr,
+    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
     BLOCK_ROWS: tl.constexpr,
 ):
     """One program: BLOCK_ROWS rows."""
@@ -77,7 +78,7 @@ def rms_norm_kernel(
     tl.store(out + row * N + column, result.to(out.dtype.element_ty), mask=inside)
 
 
-@tuned(CONFIGS, FIXED, key=["N"])
+@tuned(CONFIGS, FIXED, key=["N", "ABOUT_ROWS"])
 @triton.jit
 def fused_add_rms_norm_kernel(
     x,  # [rows, N], one row after the other, as all that follow
@@ -89,6 +90,7 @@ def fused_add_rms_norm_kernel(
     epsilon,
     N: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
     BLOCK_ROWS: tl.constexpr,
 ):
     """One program: BLOCK_ROWS rows."""
@@ -121,6 +123,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float, *, add_one: bool = False
         N=n,
         ADD_ONE=add_one,
         BLOCK_N=triton.next_power_of_2(n),
+        ABOUT_ROWS=about(rows),
     )
     return out
 
@@ -137,6 +140,7 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, epsilon: flo
         work=lambda: _work(weight, rows * n, reads=2, writes=2),
         N=n,
         BLOCK_N=triton.next_power_of_2(n),
+        ABOUT_ROWS=about(rows),
     )
     return out, total
 

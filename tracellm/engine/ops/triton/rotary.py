@@ -34,7 +34,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.ops.triton.launch import Work, about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "rotary_embedding"]
 
@@ -56,7 +56,7 @@ def _turn(x, out, token, head, pair, inside, cos, sin, token_stride, head_stride
     tl.store(out + to + HALF, (second * cos + first * sin).to(out.dtype.element_ty), mask=inside)
 
 
-@tuned(CONFIGS, FIXED, key=["Q_HEADS", "K_HEADS", "HALF"])
+@tuned(CONFIGS, FIXED, key=["Q_HEADS", "K_HEADS", "HALF", "ABOUT_ROWS"])
 @triton.jit
 def rotary_embedding_kernel(
     positions,  # int [tokens]
@@ -76,6 +76,7 @@ def rotary_embedding_kernel(
     BLOCK_Q: tl.constexpr,  # powers of two: at least Q_HEADS, K_HEADS, HALF
     BLOCK_K: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
+    ABOUT_ROWS: tl.constexpr,  # how many tokens there are, roughly: only the tuner looks at it
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens, all heads."""
@@ -113,6 +114,7 @@ def rotary_embedding(positions: Tensor, query: Tensor, key: Tensor, cos_sin_cach
         BLOCK_Q=triton.next_power_of_2(num_heads),
         BLOCK_K=triton.next_power_of_2(num_kv_heads),
         BLOCK_HALF=triton.next_power_of_2(size // 2),
+        ABOUT_ROWS=about(tokens),
     )
     return query_out, key_out
 

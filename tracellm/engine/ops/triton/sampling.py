@@ -39,7 +39,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.ops.triton.launch import Work, about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "apply_top_k_top_p"]
 
@@ -65,7 +65,7 @@ def _greatest(holds):
     return tl.maximum(tl.sum(holds.to(tl.uint32)), 1) - 1
 
 
-@tuned(CONFIGS, FIXED, key=["vocabulary"])
+@tuned(CONFIGS, FIXED, key=["vocabulary", "ABOUT_ROWS"])
 @triton.jit
 def top_k_top_p_kernel(
     logits,  # float32 [rows, vocabulary], rows `stride` apart
@@ -76,6 +76,7 @@ def top_k_top_p_kernel(
     stride,
     HAS_K: tl.constexpr,
     HAS_P: tl.constexpr,
+    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
     BLOCK_N: tl.constexpr,
 ):
     """One program: one row."""
@@ -149,6 +150,7 @@ def apply_top_k_top_p(logits: Tensor, top_k: Tensor | None, top_p: Tensor | None
         work=lambda: _work(logits, top_k is not None, top_p is not None),
         HAS_K=top_k is not None,
         HAS_P=top_p is not None,
+        ABOUT_ROWS=about(rows),
     )
     return out
 

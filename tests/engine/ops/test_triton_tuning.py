@@ -1,0 +1,78 @@
+"""When block sizes are tried: once for every kind of launch, and for few rows and many apart. Nothing is timed here."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from triton import Config
+
+from tests.engine.ops.implementations import need_triton
+from tracellm.engine.ops.triton import TritonOps, activations, cache, norms, rotary, sampling
+from tracellm.engine.ops.triton.launch import about
+
+ops = TritonOps()
+
+
+def rope(rows: int) -> None:
+    """Heads of 8 numbers, 4 of the query and 2 of the key."""
+    ops.rotary_embedding(torch.arange(rows), torch.ones(rows, 4, 8), torch.ones(rows, 2, 8), torch.ones(rows, 8))
+
+
+def write(rows: int) -> None:
+    """As many slots as there are tokens."""
+    key, slots = torch.ones(rows, 2, 8), torch.zeros(1, rows, 2, 8)
+    ops.reshape_and_cache(key, key, slots, slots.clone(), torch.arange(rows))
+
+
+OVER_ROWS: dict[str, tuple[Any, Callable[[int], object]]] = {
+    "rms_norm": (norms.rms_norm_kernel, lambda rows: ops.rms_norm(torch.ones(rows, 8), torch.ones(8), 1e-6)),
+    "fused_add_rms_norm": (
+        norms.fused_add_rms_norm_kernel,
+        lambda rows: ops.fused_add_rms_norm(torch.ones(rows, 8), torch.ones(rows, 8), torch.ones(8), 1e-6),
+    ),
+    "silu_and_mul": (activations.act_and_mul_kernel, lambda rows: ops.silu_and_mul(torch.ones(rows, 8))),
+    "rotary_embedding": (rotary.rotary_embedding_kernel, rope),
+    "reshape_and_cache": (cache.reshape_and_cache_kernel, write),
+    "top_k": (
+        sampling.top_k_top_p_kernel,
+        lambda rows: ops.apply_top_k_top_p(torch.ones(rows, 8), torch.full((rows,), 8), None),
+    ),
+}
+"""Each operation over rows, called with so many, and its kernel."""
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What was tried: the name of a kernel and its rows, roughly. Of two configurations the second suits many rows."""
+    need_triton("cpu")
+    tried: list[tuple[str, int]] = []
+    for name, (kernel, _) in OVER_ROWS.items():
+
+        def bench(*args: Any, config: Any, name: str = name, **constants: Any) -> list[float]:
+            rows = constants["ABOUT_ROWS"]
+            tried.append((name, rows))
+            return [float((config.num_warps == 8) != (rows > 16))] * 3
+
+        (fixed,) = kernel.configs
+        monkeypatch.setattr(kernel, "configs", [fixed, Config(fixed.kwargs, num_warps=8)])
+        monkeypatch.setattr(kernel, "cache", {})
+        monkeypatch.setattr(kernel, "_bench", bench)
+    return tried
+
+
+@pytest.mark.parametrize("name", OVER_ROWS)
+def test_few_rows_and_many_are_tuned_apart(name: str, tried: list[tuple[str, int]]) -> None:
+    """Each configuration is tried once for up to 16 rows, once for up to 256; later launches use the best there."""
+    kernel, call = OVER_ROWS[name]
+    best = []
+    for rows in (3, 17, 16, 40, 1):
+        call(rows)
+        best.append(kernel.best_config.num_warps)
+    assert tried == [(name, 16), (name, 16), (name, 256), (name, 256)]
+    assert [warps == 8 for warps in best] == [False, True, False, True, False]
+
+
+def test_about_how_many() -> None:
+    """A class holds sixteen times as many rows as the one before."""
+    assert [about(rows) for rows in (0, 1, 16, 17, 256, 257, 70_000)] == [16, 16, 16, 256, 256, 4096, 1 << 20]
