@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import SCRIPT, Command, Said
 from tests.faults.processes import wait_until
 from tracellm.cli import render
+from tracellm.cli.failure import describe
 from tracellm.trace.run_folder import RunFolder
 
 FILES = ["calltree.txt", "report.html", "run.json", "sequence.mmd", "trace"]
@@ -212,6 +214,15 @@ def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
     assert told["error"]["traceback"].count("script.py") == 2
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     assert "IndexError" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_compiled_library_is_not_the_users() -> None:
+    """A failure in what Cython has compiled, as uvloop is under vLLM's server, is told at the user's own line."""
+    library: dict[str, Any] = {}
+    exec(compile("def call(work):\n    work()", "uvloop/loop.pyx", "exec"), library)
+    with pytest.raises(TypeError) as failed:
+        library["call"](None)
+    assert describe(failed.value).file == __file__
 
 
 @pytest.mark.parametrize("options", [[], ["--quiet"]])

@@ -21,6 +21,9 @@ __all__ = ["Failure", "describe", "is_users_mistake", "print_mistake"]
 _TRACELLM = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
+_COMPILED = (".pyx", ".pxd", ".pxi")
+"""Of a library that Cython has compiled, uvloop say, a frame's file is a name without its folder."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -76,7 +79,7 @@ def _users_frame(tb: TracebackType | None) -> TracebackType | None:
         file = tb.tb_frame.f_code.co_filename
         if not file.startswith((_TRACELLM, "<frozen ", "<string>")):  # <string>: code that dataclasses and others make
             outside = tb
-            if not file.startswith(_LIBRARIES):
+            if not file.startswith(_LIBRARIES) and not file.endswith(_COMPILED):
                 users = tb
         tb = tb.tb_next
     return users or outside
