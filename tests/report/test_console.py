@@ -15,6 +15,7 @@ import tracellm
 from tests.conftest import Golden
 from tests.report.processes import sync_run
 from tests.report.synthetic import HOSTILE, MANIFEST, a_run
+from tests.report.traces import Calls, step_facts
 from tracellm.engine.config import OpsReason
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
@@ -23,7 +24,7 @@ from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.trace.model import Process, Span
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -149,6 +150,20 @@ def test_steps_in_which_nothing_changed_share_a_line():
         told += range(int(first), int(last or first) + 1)
     assert told == list(range(1, 42))
     assert said.count("\nStep") == 4
+
+
+def test_steps_of_several_engines_are_told_apart():
+    """From the second engine on each line says whose steps it tells, and what changed in one is seen within it only."""
+    one, other = Calls(process=Process(11, "EngineCore_0")), Calls(process=Process(12, "EngineCore_0"))
+    for calls in (one, other):
+        for index in (1, 2, 3):
+            calls.leaf("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1))
+    said = _say([*one.spans[:2], *other.spans, *one.spans[2:]])
+    assert re.findall(r"(?m)^(?:== )?(?:Engine \d: )?Steps? [^,]*", said) == [
+        "== Step 1: prefill", "== Step 2: decode", "Engine 2: Step 1: prefill", "Engine 2: Steps 2-3: decode",
+        "Engine 1: Step 3: decode",
+    ]  # fmt: skip
+    assert said.count("request 0 joined") == 2
 
 
 def test_a_change_is_told_where_it_happened():

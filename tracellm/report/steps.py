@@ -18,7 +18,7 @@ from tracellm.report.titles import step_kind, time
 from tracellm.report.visible import beginning, visible
 from tracellm.trace.model import Trace
 from tracellm.trace.ranges import format_ranges
-from tracellm.trace.steps import Sampled, ScheduledRequest, Step, steps
+from tracellm.trace.steps import Sampled, ScheduledRequest, Step, engine_key, steps
 
 __all__ = ["RequestInSteps", "StepRow", "blocks_of", "drawn_from", "engine_of", "step_rows", "steps_table"]
 
@@ -112,8 +112,7 @@ def step_rows(trace: Trace) -> list[StepRow]:
     """The rows of the table, in order; an engine is known by its process, and the one that began first comes first."""
     of_engines: dict[Hashable, list[Step]] = {}
     for step in steps(trace):
-        process = step.span.process
-        of_engines.setdefault(process and (process.host, process.pid), []).append(step)
+        of_engines.setdefault(engine_key(step.span), []).append(step)
     found: list[StepRow] = []
     for number, of_engine in enumerate(of_engines.values(), 1):
         first, *others = _rows(of_engine)
@@ -153,7 +152,7 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     lines = [_aligned(table[0], widths)]
     for row, cells in zip(rows, table[1:], strict=True):
         if heading := engine_of(row, lang):
-            lines.append(_cut(heading, width))
+            lines += [*([""] if row.engine > 1 else []), _cut(heading, width)]
         lines.append(_aligned(cells, widths))
         lines += [_cut(f"    {line}", width) for line in _below(row, lang)]
     if any(len(row.steps) > 1 for row in rows):

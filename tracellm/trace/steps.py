@@ -6,7 +6,7 @@ damaged trace lacks is empty or zero here.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.ranges import parse_ranges
 
-__all__ = ["STEP_SPAN", "Held", "Sampled", "ScheduledRequest", "Step", "read_step", "steps"]
+__all__ = ["STEP_SPAN", "Held", "Sampled", "ScheduledRequest", "Step", "engine_key", "read_step", "steps"]
 
 STEP_SPAN = "EngineCore.step_fn"
 
@@ -120,6 +120,11 @@ def steps(trace: Trace) -> list[Step]:
 def _steps(trace: Trace) -> tuple[Step, ...]:
     """Several reports of a trace ask for them."""
     return tuple(read_step(span) for span in trace.named(STEP_SPAN) if not span.open)
+
+
+def engine_key(span: Span) -> Hashable:
+    """What tells the engine that made a step from others of the run: its process."""
+    return span.process and (span.process.host, span.process.pid)
 
 
 def read_step(span: Span) -> Step:

@@ -6,7 +6,7 @@ something changed has a line of its own and what changed below it.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +21,7 @@ from tracellm.report.titles import step_kind
 from tracellm.report.visible import visible
 from tracellm.trace import names
 from tracellm.trace.model import Span
-from tracellm.trace.steps import STEP_SPAN, Step, read_step
+from tracellm.trace.steps import STEP_SPAN, Step, engine_key, read_step
 
 __all__ = ["Console"]
 
@@ -43,7 +43,8 @@ class Console:
         self._shown: set[str] = set()  # kinds of steps that were said in full
         self._run: list[Step] = []  # alike steps not said yet
         self._changes: list[str] = []  # what changed in the first of them
-        self._before: Step | None = None
+        self._last: dict[Hashable, Step] = {}  # engine -> its last step
+        self._engine: Hashable = None  # whose steps are being said
         self._messages: dict[str, tuple[int, int]] = {}  # type -> how many between processes, bytes
         self._inner: deque[tuple[str | None, str, int]] = deque(maxlen=_LAST_SENDS)  # caller, type, bytes
         self._steps = self._requests = self._prompt_tokens = self._output_tokens = 0
@@ -135,16 +136,28 @@ class Console:
         self._steps += 1
         if step.kind == "unknown":  # what it scheduled was not recorded
             return
+        engine = engine_key(span)
+        if engine != self._engine:
+            self._say_run()
+            self._engine = engine
+        before = self._last.get(engine)
+        self._last[engine] = step
         if step.requests and step.kind not in self._shown:
             self._say_run()
             self._shown.add(step.kind)
-            self._paper.box(step_title(step, self._lang), rows(step_rows(step, phases, self._lang, self._before)))
+            title = f"{self._whose()}{step_title(step, self._lang)}"
+            self._paper.box(title, rows(step_rows(step, phases, self._lang, before)))
         elif self._run and alike(step, self._run[-1]):
             self._run.append(step)
         else:
             self._say_run()
-            self._run, self._changes = [step], changes(step, self._lang, self._before)
-        self._before = step
+            self._run, self._changes = [step], changes(step, self._lang, before)
+
+    def _whose(self) -> str:
+        """Which engine's steps these are, where there are several: each counts its own."""
+        if len(self._last) < 2:
+            return ""
+        return text(self._lang, "console.engine", number=[*self._last].index(self._engine) + 1)
 
     def _say_run(self) -> None:
         run, self._run = self._run, []
@@ -159,8 +172,8 @@ class Console:
             "time": duration(sum(step.span.duration_ns for step in run) / len(run) / 1e9),
         }
         if len(run) == 1:
-            self._paper.line(text(self._lang, "console.run", **values))
+            self._paper.line(self._whose() + text(self._lang, "console.run", **values))
         else:
-            self._paper.line(text(self._lang, "console.runs", last=last.index, **values))
+            self._paper.line(self._whose() + text(self._lang, "console.runs", last=last.index, **values))
         for change in self._changes:
             self._paper.line(change, indent=4)
