@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import pickle
 import signal
 import sys
 import threading
@@ -36,6 +37,7 @@ from tracellm.engine.handshake import (
     kv_cache_config_of,
     startup_error,
 )
+from tracellm.engine.libraries import import_libraries
 
 if TYPE_CHECKING:
     from tracellm.engine.config import VllmConfig
@@ -72,7 +74,9 @@ class CoreEngineProcManager:
             "engine_index": 0,
         }
         self.process = multiprocessing.get_context("spawn").Process(
-            target=_engine_core_process, name="EngineCore_0", args=(settings, directory, torch.get_num_threads())
+            target=_engine_core_process,
+            name="EngineCore_0",
+            args=(pickle.dumps(settings), directory, torch.get_num_threads()),
         )
 
     def start(self) -> None:
@@ -129,8 +133,10 @@ class CoreEngineProcManager:
             self.process.join()
 
 
-def _engine_core_process(settings: dict[str, Any], directory: str, num_threads: int) -> None:
+def _engine_core_process(pickled_settings: bytes, directory: str, num_threads: int) -> None:
     """What the new process runs."""
+    import_libraries("torch")  # first: the settings hold a dtype, and unpickling them would import it unseen
+    settings: dict[str, Any] = pickle.loads(pickled_settings)
     import torch
 
     from tracellm.engine.core_proc import EngineCoreProc
