@@ -50,7 +50,7 @@ REFUSED = {
     "a file as run": (["show", "script.py", "tree"], "script.py is a file, not a run folder. Give the folder"),
     "a folder that is no run": (["show", "folder", "tree"], "folder is no run folder: it has neither run.json"),
     "a folder that is no run, report": (["report", "folder"], "folder is no run folder: it has neither run.json"),
-    "show what": (["show"], "show what"),
+    "show what": (["show"], "show what.*show steps`$"),
     "show what of a run": (["show", "folder"], "show what of folder"),
     "show what else": (["show", "folder", "colours"], "sequence, tree, steps .* not 'colours'"),
     "show too much": (["show", "folder", "folder", "tree"], "not 'folder' as well"),
@@ -91,10 +91,11 @@ def test_refused_in_one_line(
     "arguments", [["run", "--nope", "script.py"], ["nope"], ["run", "--out"], ["run", "-m"], ["report", "a", "b"]]
 )
 def test_what_cannot_be_parsed_is_refused_with_the_usage(arguments: list[str], here: Path, command: Command) -> None:
-    """An option or command that is not one is refused by name, with status 2 and no traceback."""
+    """An option or command that is not one is refused by name, with status 2, where to read on, and no traceback."""
     said = command(*arguments)
     assert said.status == 2
     assert "Error: " in said.err
+    assert re.fullmatch(r"See `tracellm( run| report)? --help`\.", said.err.splitlines()[-1])
     assert "Traceback" not in said.err
 
 

@@ -73,6 +73,9 @@ def parse(arguments: Sequence[str], lang: Language) -> Job:
         job = _build(lang).main(list(arguments), prog_name="tracellm", standalone_mode=False)
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.UsageError):
+            command = error.ctx.command_path if error.ctx is not None else "tracellm"
+            click.echo(text(lang, "cli.error.see_help", command=command), err=True)
         raise SystemExit(error.exit_code) from None
     if callable(job):
         return job  # what the command below returned, passed on by click

@@ -83,12 +83,12 @@ def _default(default: Any) -> str:
 
 def _option(name: str, kind: str, help_text: str | None) -> click.Option:
     spelled = f"--{name.replace('_', '-')}"
-    if kind == "bool":
+    first = kind.partition(" ")[0]
+    if first == "bool":  # or None: then the engine decides unless told
         return click.Option(
             [f"{spelled}/--no-{spelled[2:]}", name], default=None, help=help_text, hidden=help_text is None
         )
     types: dict[str, Any] = {"int": click.INT, "float": click.FLOAT}
-    first = kind.partition(" ")[0]
     return click.Option(
         [spelled, name],
         type=types.get(first, click.STRING),

@@ -33,7 +33,9 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
     Raises:
         CommandError: no such part, no such run, or a folder that is none.
     """
-    *name, part = what or [""]
+    if not what:
+        raise CommandError("show_nothing")
+    *name, part = what
     if len(name) > 1:
         raise CommandError("show_too_many", value=name[1])
     if part not in _PARTS:

@@ -75,7 +75,7 @@ def bench_command(lang: Language) -> click.Group:
             *requests(32, "32-256", "32-128"),
             repeats,
             option("--explain", is_flag=True),
-            click.Option(["--detail"], metavar="LEVEL", help=text(lang, "cli.help.record_detail")),
+            option("--detail", metavar="LEVEL"),
         ],
     )
     command("latency", _latency, [model, *requests(8, "32", "128"), repeats])

@@ -59,6 +59,7 @@ Examples:
     "bench.help.output_len": "Tokens to generate for each request; likewise.",
     "bench.help.repeats": "How often everything is measured; told are medians and quartiles.",
     "bench.help.explain": "Measure a recorded run, too, in turn with one that is not.",
+    "bench.help.detail": "How deep that records: request, step, layer or kernel. Default: kernel",
     "bench.help.json": "As JSON, for programs.",
     "bench.help.base_url": "Where the server is.",
     "bench.help.serve_model": "Which of the server's models. Default: its first",
@@ -95,6 +96,8 @@ sizes of {model}; decoding with {context} tokens before each; medians (quartiles
 What is small enough for the processor's cache may pass the limit, which is that of memory.
 """,
     "bench.kernels.heads": "operation|tokens|in|µs|GB/s|GFLOP/s|of the limit",
+    "bench.kernels.gpu": "µs are the GPU's: many calls in one CUDA graph. Launching is the host's time for one call.",
+    "bench.kernels.launch": "µs to launch",
     "cli.error.bench.lengths": "{option} takes a number of tokens, or a range such as 32-256, not {value!r}",
     "cli.error.bench.tokens": "--tokens takes numbers with commas between them, such as 1,16, not {value!r}",
     "cli.error.bench.too_long": "a prompt and its output may have {tokens:,} tokens together, but the model takes "
@@ -146,6 +149,7 @@ MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模�
     "bench.help.output_len": "为每个请求生成的 token 数；同上。",
     "bench.help.repeats": "测量的次数；给出中位数和四分位数。",
     "bench.help.explain": "同时测量录制的运行，与不录制的轮流进行。",
+    "bench.help.detail": "录制到哪一层：request、step、layer 或 kernel。默认：kernel",
     "bench.help.json": "以 JSON 输出，供程序使用。",
     "bench.help.base_url": "服务器的地址。",
     "bench.help.serve_model": "服务器的哪个模型。默认：第一个",
@@ -181,6 +185,8 @@ MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模�
 小到能放进处理器缓存的数据可以超过极限，因为极限是内存的。
 """,
     "bench.kernels.heads": "算子|token|实现|µs|GB/s|GFLOP/s|占极限",
+    "bench.kernels.gpu": "µs 是 GPU 的时间：多次调用放在一个 CUDA graph 里。启动时间是主机发起一次调用所用的时间。",
+    "bench.kernels.launch": "启动 µs",
     "cli.error.bench.lengths": "{option} 接受 token 数或范围（如 32-256），而不是 {value!r}",
     "cli.error.bench.tokens": "--tokens 接受用逗号隔开的数，如 1,16，而不是 {value!r}",
     "cli.error.bench.too_long": "提示和输出合起来可能有 {tokens:,} 个 token，但模型只接受 {most:,} 个："

@@ -56,6 +56,7 @@ Examples:
     "cli.recorded_only": "the recording is in {folder}; `tracellm report {folder}` writes the report",
     # refusals
     "cli.error": "tracellm: {message}",
+    "cli.error.see_help": "See `{command} --help`.",
     "cli.error.no_script": "nothing to run. Say which: tracellm run [--explain] SCRIPT [ARGS...], or -m MODULE",
     "cli.error.script_missing": "there is no script {path}",
     "cli.error.vllm_missing": "there is no vLLM beside this Python, {python}: install tracellm where vLLM is, and use "
@@ -79,6 +80,7 @@ Examples:
     "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
     "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
     "cli.error.show_what": "show what? One of sequence, tree, steps (as in `tracellm show latest tree`), not {value!r}",
+    "cli.error.show_nothing": "show what? One of sequence, tree, steps, as in `tracellm show steps`",
     "cli.error.show_what_of": "show what of {run}? Say `tracellm show {run} tree`, or sequence, or steps",
     "cli.error.show_too_many": "show takes a run folder and one of sequence, tree, steps, not {value!r} as well",
     "cli.error.run_missing": "there is no run folder {path}",
@@ -140,6 +142,7 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.open.none": "没有可用来打开 {path} 的浏览器",
     "cli.recorded_only": "记录保存在 {folder}；用 `tracellm report {folder}` 可写出报告",
     "cli.error": "tracellm：{message}",
+    "cli.error.see_help": "请看 `{command} --help`。",
     "cli.error.no_script": "没有要运行的脚本。用法：tracellm run [--explain] SCRIPT [ARGS...]，或 -m MODULE",
     "cli.error.script_missing": "没有脚本 {path}",
     "cli.error.vllm_missing": "这个 Python（{python}）旁边没有 vLLM：请把 tracellm 安装到 vLLM 所在的环境，"
@@ -163,6 +166,7 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 另选一个",
     "cli.error.no_runs": "{folder} 里还没有任何运行；用 `tracellm run --explain SCRIPT` 做一次",
     "cli.error.show_what": "要打印什么？请给出 sequence、tree 或 steps（如 `tracellm show tree`），而不是 {value!r}",
+    "cli.error.show_nothing": "要打印什么？请给出 sequence、tree 或 steps，如 `tracellm show steps`",
     "cli.error.show_what_of": "要打印 {run} 的什么？例如 `tracellm show {run} tree`，或者 sequence、steps",
     "cli.error.show_too_many": "show 只接受一个运行目录和 sequence、tree、steps 之一，多出了 {value!r}",
     "cli.error.run_missing": "没有运行目录 {path}",
