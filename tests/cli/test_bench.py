@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command
-from tracellm.cli.bench import kernel_cases, kernels, machine
+from tracellm.cli.bench import kernel_cases, kernel_turns, machine
 from tracellm.cli.bench.throughput import interleaved
 
 SMALL = [
@@ -29,7 +29,7 @@ def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_BYTES", 1 << 16)
     monkeypatch.setattr(machine, "_SIDES", (16,))
     monkeypatch.setattr(kernel_cases, "_COLD_BYTES", 1)
-    monkeypatch.setattr(kernels, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(kernel_turns, "_TURN_SECONDS", 0.0)
 
 
 def test_throughput_bare_and_recorded(command: Command) -> None:
@@ -83,6 +83,7 @@ def test_kernels(command: Command) -> None:
     assert operations >= {"rms_norm", "rotary_embedding", "reshape_and_cache", "linear lm_head", "attention decode"}
     assert {name for name, tokens, _ in found if tokens == 3} - operations == {"attention prefill"}
     assert all(row["gigabytes_per_second"] > 0 for row in rows)
+    assert all(row["launch_microseconds"] is None for row in rows), "nobody is asked: a CPU computes by itself"
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {

@@ -4,14 +4,13 @@ vLLM: benchmarks/kernels/ in its repository.
 """
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from tracellm.cli.bench.figures import Spread, number, plain_table
-from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings, synchronized
+from tracellm.cli.bench.kernel_turns import make_turn
+from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings
 from tracellm.cli.bench.throughput import interleaved
 from tracellm.cli.engine_options import as_option
 from tracellm.cli.errors import CommandError
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from tracellm.engine.config import VllmConfig
 
 __all__ = ["Row", "kernels"]
-
-_TURN_SECONDS = 0.02
-_MOST_CALLS = 10_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,8 @@ class Row:
     gigaflops_per_second: float
     of_limit: float
     """The ideal time over the median one. Small tensors may lie in the cache, which is faster than memory: above 1."""
+    launch_microseconds: Spread | None
+    """On a GPU: how long the host takes to ask for it, beside which the GPU's own time is `microseconds`."""
 
 
 def kernels(
@@ -75,6 +73,8 @@ def kernels(
         return 0
     name = config.model_config.served_model_name
     heads = text(lang, "bench.kernels.headlines", model=name, context=context)
+    if device.type == "cuda":
+        heads += text(lang, "bench.kernels.gpu") + "\n"
     print_out(f"{described(ceilings, lang)}\n{heads}\n{_table(rows, lang)}")
     return 0
 
@@ -112,45 +112,36 @@ def _measured(
     from tracellm.engine.ops import make_ops
 
     with torch.inference_mode():
-        turns = {name: _Turn(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
+        turns = {name: make_turn(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
         taken: dict[str, list[float]] = {name: [] for name in turns}
+        asked: dict[str, list[float]] = {name: [] for name in turns}
         for name in interleaved(list(turns), repeats):
             taken[name].append(turns[name].seconds())
-    rows = []
-    for name, seconds in taken.items():
-        spread = Spread.of([one * 1e6 for one in seconds])
-        median = spread.median / 1e6
-        of_limit = ceilings.seconds(case.num_bytes, case.flops) / median
-        rows.append(
-            Row(case.name, tokens, name, spread, case.num_bytes / median / 1e9, case.flops / median / 1e9, of_limit)
-        )
-    return rows
+            launching = turns[name].launch_seconds()
+            asked[name] += [] if launching is None else [launching]
+    return [_row(case, tokens, name, taken[name], asked[name], ceilings) for name in turns]
 
 
-class _Turn:
-    """One implementation: calls it often enough for a clock to tell."""
-
-    def __init__(self, calls: list[Callable[[], object]], device: Any) -> None:
-        self._calls = calls
-        self._device = device
-        for call in calls:
-            call()  # compiles, tunes, and touches all memory
-        self._count = len(calls)
-        while (once := self.seconds()) * self._count < _TURN_SECONDS and self._count < _MOST_CALLS:
-            self._count = min(_MOST_CALLS, max(2 * self._count, int(_TURN_SECONDS / once)))
-
-    def seconds(self) -> float:
-        """Of one call, on average."""
-        wait = synchronized(lambda: None, self._device)
-        wait()
-        start = time.perf_counter()
-        for call in islice(cycle(self._calls), self._count):
-            call()
-        wait()
-        return (time.perf_counter() - start) / self._count
+def _row(
+    case: "Case", tokens: int, name: str, taken: Sequence[float], asked: Sequence[float], ceilings: Ceilings
+) -> Row:
+    """From the seconds of each repeat: of a call, and, on a GPU, of asking for it."""
+    spread = Spread.of([one * 1e6 for one in taken])
+    median = spread.median / 1e6
+    return Row(
+        case=case.name,
+        tokens=tokens,
+        ops=name,
+        microseconds=spread,
+        gigabytes_per_second=case.num_bytes / median / 1e9,
+        gigaflops_per_second=case.flops / median / 1e9,
+        of_limit=ceilings.seconds(case.num_bytes, case.flops) / median,
+        launch_microseconds=Spread.of([one * 1e6 for one in asked]) if asked else None,
+    )
 
 
 def _table(rows: Sequence[Row], lang: Language) -> str:
+    heads = text(lang, "bench.kernels.heads").split("|")
     lines = [
         [
             row.case,
@@ -163,4 +154,8 @@ def _table(rows: Sequence[Row], lang: Language) -> str:
         ]
         for row in rows
     ]
-    return plain_table(text(lang, "bench.kernels.heads").split("|"), lines)
+    if any(row.launch_microseconds for row in rows):
+        heads.append(text(lang, "bench.kernels.launch"))
+        for line, row in zip(lines, rows, strict=True):
+            line.append(str(row.launch_microseconds))
+    return plain_table(heads, lines)
