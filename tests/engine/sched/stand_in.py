@@ -1,0 +1,175 @@
+"""An engine core without a model: an executor whose tokens follow from the tokens before them, and what happens to it.
+
+The same happenings through an engine core that schedules step by step and one that schedules asynchronously must come
+to the same outputs. So happenings are told by what a client sees: a request is given up when it has so many tokens.
+"""
+
+from collections import Counter
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.engine.core_requests import core_request
+from tests.engine.sched.harness import make_config, make_spec
+from tracellm.engine.core import EngineCore
+from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.executor.uniproc_executor import FutureOutput
+from tracellm.engine.messages import EngineCoreRequest
+from tracellm.engine.model_runner_output import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput
+from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sched.output import SchedulerOutput
+
+__all__ = ["BLOCK", "EOS", "STOP", "Happening", "NeverFailing", "StandInExecutor", "make_core", "run"]
+
+BLOCK, MAX_MODEL_LEN, VOCABULARY = 4, 32, 11
+EOS, STOP, FORBIDDEN = 0, 1, 2
+
+
+class Later(AsyncModelRunnerOutput):
+    """A step's result that is not there before it is asked for."""
+
+    def __init__(self, output: ModelRunnerOutput) -> None:
+        self.output = output
+
+    def get_output(self) -> ModelRunnerOutput:
+        return self.output
+
+
+class StandInExecutor(Executor):
+    """Knows each request's tokens, and checks that the scheduler asks for those that come next."""
+
+    fails = True
+    """Is there sometimes no token left for a request?"""
+
+    def _init_executor(self) -> None:
+        self.tokens: dict[str, list[int]] = {}
+        self.result = EMPTY_MODEL_RUNNER_OUTPUT
+
+    @property
+    def max_concurrent_batches(self) -> int:
+        return 2 if self.vllm_config.scheduler_config.async_scheduling else 1
+
+    def collective_rpc(
+        self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> list[Any]:
+        return [{"layers.0": make_spec(BLOCK)} if method == "get_kv_cache_spec" else 1 << 20]
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        for request_id in scheduler_output.finished_req_ids:
+            self.tokens.pop(request_id, None)
+        cached = scheduler_output.scheduled_cached_reqs
+        computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        for new in scheduler_output.scheduled_new_reqs:
+            assert new.req_id not in self.tokens
+            self.tokens[new.req_id] = list(new.prompt_token_ids)
+            computed[new.req_id] = new.num_computed_tokens
+        if not computed:
+            return EMPTY_MODEL_RUNNER_OUTPUT
+        sampled: list[list[int]] = []
+        errors = {}
+        for request_id, start in computed.items():
+            tokens, end = self.tokens[request_id], start + scheduler_output.num_scheduled_tokens[request_id]
+            assert 0 <= start < end <= len(tokens)
+            token = (sum(tokens) * 7 + len(tokens) * 5 + tokens[-1]) % VOCABULARY
+            sampled.append([token] if end == len(tokens) else [])
+            if end == len(tokens):
+                tokens.append(token)
+                if self.fails and token == FORBIDDEN and sum(tokens) % 3 == 0:
+                    errors[request_id] = "no token is left"
+                    sampled[-1] = []
+        req_ids = list(computed)
+        self.result = ModelRunnerOutput(
+            req_ids=req_ids,
+            req_id_to_index={request_id: row for row, request_id in enumerate(req_ids)},
+            sampled_token_ids=sampled,
+            logprobs=None,
+            prompt_logprobs_dict={},
+            logits_shape=(len(req_ids), VOCABULARY),
+            errors=errors,
+        )
+        return None
+
+    def sample_tokens(
+        self, grammar_output: Any, non_block: bool = False
+    ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
+        return FutureOutput(Later(self.result)) if non_block else self.result
+
+
+class NeverFailing(StandInExecutor):
+    """A token for everyone."""
+
+    fails = False
+
+
+def make_core(
+    async_scheduling: bool, num_blocks: int = 40, executor: type[Executor] = StandInExecutor, **settings: Any
+) -> EngineCore:
+    """An engine core over such an executor."""
+    config = make_config(block_size=BLOCK, max_model_len=MAX_MODEL_LEN, num_gpu_blocks_override=num_blocks, **settings)
+    config.scheduler_config.async_scheduling = async_scheduling
+    return EngineCore(config, executor, log_stats=False)
+
+
+@dataclass
+class Happening:
+    """A request, when it comes, and when its client gives it up."""
+
+    at: int
+    """It comes before this step."""
+    prompt: list[int]
+    max_tokens: int
+    gives_up_at: int | None = None
+    """Its client has so many of its tokens and wants no more; 0: it changes its mind at once."""
+    again: bool = False
+    """Then the client asks again, under the same id."""
+    priority: int = 0
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def _request(request_id: str, one: Happening) -> EngineCoreRequest:
+    params = SamplingParams(max_tokens=one.max_tokens, stop_token_ids=[STOP], **one.params)
+    return core_request(
+        request_id, one.prompt, params, eos_token_id=EOS, arrival_time=float(one.at), priority=one.priority
+    )
+
+
+def run(core: EngineCore, happenings: list[Happening]) -> dict[str, list[int | str]]:
+    """What each client got: tokens, then how it ended; under its id, with a dash for each time it had asked before."""
+    got: dict[str, list[int | str]] = {}
+    name: dict[str, str] = {}
+    begun: Counter[str] = Counter()
+
+    def give_up(request_id: str, one: Happening) -> None:
+        core.abort_requests([request_id])
+        got[name.pop(request_id)].append("gave up")
+        if one.again and begun[request_id] == 1:
+            add(request_id, one)
+
+    def add(request_id: str, one: Happening) -> None:
+        name[request_id] = request_id + "'" * begun[request_id]
+        begun[request_id] += 1
+        got[name[request_id]] = []
+        core.add_request(core.preprocess_add_request(_request(request_id, one)))
+        if one.gives_up_at == 0 and begun[request_id] == 1:
+            give_up(request_id, one)
+
+    step = 0
+    while step <= max((one.at for one in happenings), default=0) or name:
+        for number, one in enumerate(happenings):
+            if one.at == step:
+                add(str(number), one)
+        outputs, _ = core.step_fn()
+        for output in [output for of_client in (outputs or {}).values() for output in of_client.outputs]:
+            tokens = got[name[output.request_id]]
+            tokens += output.new_token_ids
+            one = happenings[int(output.request_id)]
+            if output.finish_reason is not None:
+                tokens.append(f"{output.finish_reason} {output.stop_reason}")
+                del name[output.request_id]
+            elif len(tokens) == one.gives_up_at and begun[output.request_id] == 1:
+                give_up(output.request_id, one)
+        step += 1
+        assert step < 3000, f"{sorted(name)} never end"
+    while core.has_work():
+        core.step_fn()
+    return got

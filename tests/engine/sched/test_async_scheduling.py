@@ -1,0 +1,228 @@
+"""A step that is decided before the tokens of the last one are known: nobody can tell by the outputs.
+
+`stand_in.py` has an engine core without a model, and what happens to it.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.sched.harness import make_config, make_kv_cache_config, make_request
+from tests.engine.sched.stand_in import STOP, Happening, NeverFailing, make_core, run
+from tracellm.engine.core import EngineCore
+from tracellm.engine.model_runner_output import ModelRunnerOutput
+from tracellm.engine.request import Request, RequestStatus
+from tracellm.engine.sched.async_scheduler import AsyncScheduler
+from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.structured_output.manager import StructuredOutputManager
+
+
+def make_scheduler(num_blocks: int = 100, **more: int) -> AsyncScheduler:
+    """One for requests with blocks of 16 tokens."""
+    config = make_config(num_gpu_blocks=num_blocks, **more)
+    return AsyncScheduler(config, make_kv_cache_config(num_blocks), StructuredOutputManager(config))
+
+
+def tokens_of(output: SchedulerOutput, token: int) -> ModelRunnerOutput:
+    """Each scheduled request gets this token."""
+    req_ids = list(output.num_scheduled_tokens)
+    rows = {req_id: row for row, req_id in enumerate(req_ids)}
+    return ModelRunnerOutput(req_ids, rows, [[token] for _ in req_ids], None, {}, (len(req_ids), 8))
+
+
+def numbers(request: Request) -> tuple[int, int, int]:
+    """Its tokens, those computed or under way, and those being sampled."""
+    return request.num_tokens, request.num_computed_tokens, request.num_output_placeholders
+
+
+def test_a_request_goes_on_before_its_token_is_known() -> None:
+    """A token that is being sampled counts as one to compute; when it comes it takes its placeholder's place."""
+    scheduler = make_scheduler()
+    request = make_request("a", 5, max_tokens=9)
+    scheduler.add_request(request)
+    steps = [scheduler.schedule()]
+    assert numbers(request) == (5, 5, 1)
+    steps.append(scheduler.schedule())
+    assert steps[1].num_scheduled_tokens == {"a": 1}
+    assert steps[1].scheduled_cached_reqs.num_output_tokens == [1]
+    assert numbers(request) == (5, 6, 2)
+    scheduler.update_from_output(steps[0], tokens_of(steps[0], 7))
+    assert numbers(request) == (6, 6, 1)
+    scheduler.update_from_output(steps[1], tokens_of(steps[1], 8))
+    assert numbers(request) == (7, 6, 0)
+    assert request.output_token_ids == [7, 8]
+
+
+def test_a_piece_of_a_prompt_has_no_placeholder() -> None:
+    """Only who has all tokens computed gets one."""
+    scheduler = make_scheduler(max_num_batched_tokens=8)
+    request = make_request("a", 12)
+    scheduler.add_request(request)
+    scheduler.schedule()
+    assert numbers(request) == (12, 8, 0)
+    scheduler.schedule()
+    assert numbers(request) == (12, 12, 1)
+
+
+@pytest.mark.parametrize(("max_tokens", "max_model_len"), [(2, 256), (99, 7)])
+def test_no_step_is_spent_on_what_comes_after_the_last_token(max_tokens: int, max_model_len: int) -> None:
+    """Who is getting the last token that it may have is left out of the next step, and nothing holds it back."""
+    scheduler = make_scheduler(max_model_len=max_model_len)
+    scheduler.add_request(make_request("a", 5, max_tokens))
+    steps = [scheduler.schedule(), scheduler.schedule(), scheduler.schedule()]
+    assert [step.num_scheduled_tokens for step in steps] == [{"a": 5}, {"a": 1}, {}]
+    assert not steps[2].not_scheduled
+
+
+def test_what_follows_a_stop_is_thrown_away() -> None:
+    """A stop token is found when the request is in the next step already: it ends all the same, at that token."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 5, max_tokens=9, stop_token_ids=[3]))
+    first, second = scheduler.schedule(), scheduler.schedule()
+    ((output,),) = [
+        of_client.outputs for of_client in scheduler.update_from_output(first, tokens_of(first, 3)).values()
+    ]
+    assert (output.new_token_ids, output.stop_reason) == ([3], 3)
+    assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 99
+    assert scheduler.update_from_output(second, tokens_of(second, 7)) == {}
+    assert scheduler.schedule().finished_req_ids == {"a"}
+
+
+def test_a_token_of_an_ended_request_never_reaches_another_of_its_name() -> None:
+    """An id that is used again while a step with the old request is under way."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 5))
+    old = scheduler.schedule()
+    scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    request = make_request("a", 6)
+    scheduler.add_request(request)
+    new = scheduler.schedule()
+    assert scheduler.update_from_output(old, tokens_of(old, 7)) == {}
+    assert numbers(request) == (6, 6, 1)
+    scheduler.update_from_output(new, tokens_of(new, 8))
+    assert request.output_token_ids == [8]
+
+
+def test_a_preempted_request_gets_the_token_that_was_on_its_way() -> None:
+    """And may end by it: then it does not wait any more."""
+    scheduler = make_scheduler(num_blocks=3)  # two of them for requests
+    first, second = make_request("a", 16, max_tokens=9), make_request("b", 15, stop_token_ids=[3])
+    for request in (first, second):
+        scheduler.add_request(request)
+    step = scheduler.schedule()
+    assert scheduler.schedule().num_scheduled_tokens == {"a": 1}
+    assert list(scheduler.waiting) == [second]
+    scheduler.update_from_output(step, tokens_of(step, 3))
+    assert second.status is RequestStatus.FINISHED_STOPPED
+    assert not scheduler.waiting
+    assert numbers(first) == (17, 17, 1)
+
+
+def test_a_preempted_request_may_fail_by_the_token_that_was_on_its_way() -> None:
+    """Then it does not wait any more either."""
+    scheduler = make_scheduler(num_blocks=3)
+    for request in (make_request("a", 16, max_tokens=9), failing := make_request("b", 15)):
+        scheduler.add_request(request)
+    step = scheduler.schedule()
+    scheduler.schedule()
+    result = tokens_of(step, 7)
+    result.errors["b"] = "no token is left"
+    scheduler.update_from_output(step, result)
+    assert failing.status is RequestStatus.FINISHED_ERROR
+    assert not scheduler.waiting
+
+
+def test_an_interrupted_step_is_forgotten() -> None:
+    """Of a step that was scheduled but never came back (Ctrl-C) nothing is left over for the next."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 5))
+    scheduler.schedule()
+    scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    scheduler.add_request(make_request("b", 5))
+    step = scheduler.schedule()
+    outputs = scheduler.update_from_output(step, tokens_of(step, 7))
+    assert [output.request_id for output in outputs[0].outputs] == ["b"]
+    with pytest.raises(ValueError, match="have come already"):
+        scheduler.update_from_output(step, tokens_of(step, 7))
+
+
+# -- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def cached_content(core: EngineCore) -> set[object]:
+    """The hashes of all blocks that can be found."""
+    return {block.block_hash for block in core.scheduler.kv_cache_manager.block_pool.blocks if block.block_hash}
+
+
+happenings = st.lists(
+    st.builds(
+        Happening,
+        at=st.integers(0, 12),
+        prompt=st.lists(st.integers(3, 4), min_size=1, max_size=20),  # few tokens: prompts share their beginnings
+        max_tokens=st.integers(1, 14),
+        gives_up_at=st.sampled_from([None, None, None, 0, 1, 2, 5]),
+        again=st.booleans(),
+        priority=st.integers(0, 2),
+        params=st.sampled_from([{}, {}, {"ignore_eos": True}, {"min_tokens": 1}]),
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    happenings=happenings,
+    num_blocks=st.integers(9, 20),
+    max_num_batched_tokens=st.integers(4, 40),
+    max_num_seqs=st.integers(1, 4),
+    caching=st.booleans(),
+    threshold=st.sampled_from([0, 0, 3]),
+    policy=st.sampled_from(["fcfs", "priority"]),
+)
+def test_outputs_are_those_of_the_plain_scheduler(
+    happenings: list[Happening],
+    num_blocks: int,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    caching: bool,
+    threshold: int,
+    policy: str,
+) -> None:
+    """Whatever comes, ends, fails, is given up and asked for again under its old id, with few blocks and with small
+    steps: each client gets the same tokens and the same end, and in the end all blocks are free."""
+    outputs = []
+    for async_scheduling in (False, True):
+        core = make_core(
+            async_scheduling,
+            num_blocks,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=min(max_num_seqs, max_num_batched_tokens),
+            enable_prefix_caching=caching,
+            long_prefill_token_threshold=threshold,
+            policy=policy,
+        )
+        outputs.append(run(core, happenings))
+        assert core.get_num_free_blocks() == num_blocks - 1
+        assert not core.scheduler.requests
+    assert outputs[0] == outputs[1]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(happenings=happenings)
+def test_the_same_content_can_be_found_afterwards(happenings: list[Happening]) -> None:
+    """Where no block is needed twice, the prefix cache holds what it holds under the plain scheduler; but for requests
+    that fail, the content of whose last step is not kept."""
+    contents = []
+    for async_scheduling in (False, True):
+        core = make_core(async_scheduling, num_blocks=200, executor=NeverFailing)
+        run(core, happenings)
+        contents.append(cached_content(core))
+    assert contents[0] == contents[1]
+
+
+def test_the_stand_in_reaches_all_ends() -> None:
+    """Some requests stop, some are cut, some fail, some are given up: else the comparisons above would mean little."""
+    many = [Happening(i, [3 + i % 2] * (1 + i % 7), 3 + i % 9, 2 if i % 5 == 0 else None) for i in range(60)]
+    ends = {str(got[-1]) for got in run(make_core(True), many).values()}
+    assert ends == {"stop None", f"stop {STOP}", "length None", "error no token is left", "gave up"}

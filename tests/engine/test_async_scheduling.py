@@ -1,0 +1,219 @@
+"""`async_scheduling=True` with a real model: the same outputs by every client, whatever requests ask for.
+
+What the scheduler does by itself is held by sched/test_async_scheduling.py, for many more sequences of events.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.clients.in_thread import engines_in_threads
+from tests.engine.watch import is_idle
+from tracellm import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.outputs import RequestOutput
+
+SETTINGS: dict[str, Any] = {"dtype": "float32", "max_model_len": 96, "block_size": 8, "num_gpu_blocks_override": 24}
+TIGHT = SETTINGS | {"max_num_seqs": 4, "max_num_batched_tokens": 16}
+"""Prompts are cut up, requests wait, and those that run are preempted."""
+
+
+def workload() -> tuple[list[Any], list[SamplingParams]]:
+    """Prompts that share beginnings, and everything that changes how tokens are chosen or when a request ends."""
+    rng = random.Random(0)
+    shared = [rng.randrange(3, 500) for _ in range(24)]
+    prompts = [
+        {
+            "prompt_token_ids": [
+                *shared[: rng.randrange(24)],
+                *(rng.randrange(3, 500) for _ in range(rng.randrange(1, 12))),
+            ]
+        }
+        for _ in range(16)
+    ]
+    asked: list[dict[str, Any]] = [
+        {},
+        {"seed": 3, "temperature": 1.2},
+        {"seed": 4, "temperature": 0.8, "top_k": 20, "n": 2},
+        {"stop_token_ids": rng.sample(range(4096), 700)},
+        {"stop": ["a", "e"], "seed": 5, "temperature": 1.0},
+        {"frequency_penalty": 1.5, "presence_penalty": 0.5, "repetition_penalty": 1.3},
+        {"bad_words": ["the", " a", "e"], "logprobs": 2},
+        {"min_tokens": 9, "stop_token_ids": list(range(2000)), "prompt_logprobs": 1},
+    ]
+    params = [
+        SamplingParams(**{"temperature": 0, "max_tokens": 3 + 2 * index, "ignore_eos": bool(index % 3)} | more)
+        for index, more in enumerate(asked + asked)
+    ]
+    return prompts, params
+
+
+def told(outputs: list[RequestOutput]) -> list[Any]:
+    """All that is said of the outputs."""
+    return [
+        (
+            one.text,
+            list(one.token_ids),
+            one.finish_reason,
+            one.stop_reason,
+            _rounded(one.logprobs),
+            output.num_cached_tokens,
+        )
+        for output in outputs
+        for one in output.outputs
+    ] + [_rounded(output.prompt_logprobs) for output in outputs]
+
+
+def _rounded(positions: Any) -> Any:
+    """Of log probabilities three digits; a position without any is None."""
+    return positions and [at and {token: round(one.logprob, 3) for token, one in at.items()} for at in positions]
+
+
+def without_cached(outputs: list[RequestOutput]) -> list[Any]:
+    """The same without how much was cached when a request began, which depends on when that was."""
+    return [one[:-1] if isinstance(one, tuple) else one for one in told(outputs)]
+
+
+@contextmanager
+def client(multiprocess: bool, **settings: Any) -> Iterator[LLM]:
+    """An LLM whose engine core is an object of its own, or behind sockets in a thread."""
+    with engines_in_threads():
+        llm = LLM(multiprocess_mode=multiprocess, **settings)
+    yield llm
+    llm.llm_engine.engine_core.shutdown()
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Any]:
+    """What the plain scheduler's engine gives."""
+    with client(False, **TIGHT) as llm:
+        return without_cached(llm.generate(*workload(), use_tqdm=False))
+
+
+@pytest.mark.parametrize("multiprocess", [False, True], ids=["InprocClient", "SyncMPClient"])
+def test_outputs_are_those_of_the_plain_scheduler(expected: list[Any], multiprocess: bool) -> None:
+    """Greedy and seeded, with penalties, bad words, stops of all kinds, log probabilities, n > 1, in small steps with
+    few blocks; a second time, too, when prompts are cached and a step of the first may still be under way."""
+    with client(multiprocess, async_scheduling=True, **TIGHT) as llm:
+        for _ in range(2):
+            assert without_cached(llm.generate(*workload(), use_tqdm=False)) == expected
+        if not multiprocess:
+            assert is_idle(llm)
+            scheduler = llm.llm_engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
+            assert type(scheduler).__name__ == "AsyncScheduler"
+
+
+def test_outputs_of_an_async_llm_are_the_same(expected: list[Any]) -> None:
+    """Requests that arrive one by one through an `AsyncMPClient`, and one that is given up on the way."""
+
+    async def last(outputs: AsyncIterator[RequestOutput]) -> RequestOutput:
+        return [output async for output in outputs][-1]
+
+    async def run() -> list[RequestOutput]:
+        with engines_in_threads():
+            engine = AsyncLLM(async_scheduling=True, **TIGHT)
+        try:
+            given_up = asyncio.create_task(last(engine.generate([5, 6], SamplingParams(max_tokens=90), "given up")))
+            requests = enumerate(zip(*workload(), strict=True))
+            tasks = [asyncio.create_task(last(engine.generate(*request, str(index)))) for index, request in requests]
+            await asyncio.sleep(0)
+            given_up.cancel()
+            return [await task for task in tasks]
+        finally:
+            engine.shutdown()
+
+    assert without_cached(asyncio.run(run())) == expected
+
+
+def test_grammars_are_kept_to() -> None:
+    """A constrained request gets what it gets alone, beside others that go on without waiting for it."""
+    params = [
+        SamplingParams(
+            temperature=1.0, seed=1, max_tokens=12, structured_outputs=StructuredOutputsParams(regex="[ab]+c")
+        ),
+        SamplingParams(temperature=0, max_tokens=20, ignore_eos=True),
+        SamplingParams(temperature=0, max_tokens=9, structured_outputs=StructuredOutputsParams(choice=["yes", "no"])),
+    ]
+    outputs = []
+    for async_scheduling in (False, True):
+        with client(False, async_scheduling=async_scheduling, **SETTINGS) as llm:
+            outputs.append(told(llm.generate(["one", "two", "three"], params, use_tqdm=False)))
+    assert outputs[0] == outputs[1]
+
+
+def test_a_request_without_a_token_fails() -> None:
+    """That all tokens are forbidden is found one step late, and told all the same; the next requests are not harmed."""
+    stuck = SamplingParams(max_tokens=5, allowed_token_ids=[7], min_tokens=2, stop_token_ids=[7])
+    greedy = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+    with client(False, async_scheduling=True, **SETTINGS) as llm:
+        with pytest.raises(InvalidRequestError, match="no token is left"):
+            llm.generate(["one", "two"], [stuck, greedy], use_tqdm=False)
+        first, second = (llm.generate("two", greedy, use_tqdm=False) for _ in range(2))
+        assert told(first)[0][:3] == told(second)[0][:3]
+        assert is_idle(llm)
+
+
+def test_an_abort_between_two_steps() -> None:
+    """What was on its way for a request that is given up reaches nobody, not even one under the same id."""
+    greedy = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    with client(False, async_scheduling=True, **SETTINGS) as llm:
+        (alone,) = llm.generate({"prompt_token_ids": [9, 8, 7]}, greedy, use_tqdm=False)
+        engine = llm.llm_engine
+        engine.add_request("a", {"prompt_token_ids": [3, 4, 5, 6]}, greedy)
+        assert engine.step() == []  # launched, and not waited for
+        engine.step()
+        engine.abort_request(["a"])
+        engine.add_request("a", {"prompt_token_ids": [9, 8, 7]}, greedy)
+        outputs: list[RequestOutput] = []
+        while engine.has_unfinished_requests():
+            outputs += engine.step()
+        assert list(outputs[-1].outputs[0].token_ids) == list(alone.outputs[0].token_ids)
+        assert is_idle(llm)
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "settled"),
+    [
+        (None, "cpu", (False, "cpu")),
+        (None, "cuda", (True, "gpu")),
+        (True, "cpu", (True, "argument")),
+        (False, "cuda", (False, "argument")),
+    ],
+)
+def test_when_steps_are_scheduled_so(asked: bool | None, device: str, settled: tuple[bool, str]) -> None:
+    """As the argument says, else on a GPU; and the configuration says why."""
+    args = EngineArgs(async_scheduling=asked, max_num_seqs=8, max_num_batched_tokens=64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EngineArgs, "get_batch_defaults", staticmethod(lambda *_: (64, 8)))
+        config = args._create_scheduler_config(64, torch.device(device), "LLM_CLASS")
+    assert (config.async_scheduling, config.async_scheduling_reason) == settled
+
+
+def test_anything_else_is_refused() -> None:
+    """It is True, False or None."""
+    with pytest.raises(EngineError, match="`async_scheduling` must be True, False or None, got 'yes'"):
+        EngineArgs(async_scheduling="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
+def test_tokens_on_a_gpu_are_the_same(qwen2_checkpoint: Path, eager: bool) -> None:
+    """With copies that nobody waits for, and inputs that are filled in on the device, also before a graph's replay."""
+    from tracellm.engine.ops.triton.launch import INTERPRETED
+
+    if INTERPRETED:
+        pytest.skip("the kernels of this process are interpreted; `pytest -m gpu` compiles them")
+    prompts, params = workload()
+    outputs = []
+    for async_scheduling in (False, True):
+        llm = LLM(qwen2_checkpoint, enforce_eager=eager, async_scheduling=async_scheduling, **TIGHT)
+        params = [one for one in params if not (one.stop or one.bad_words)]  # its tokenizer knows no words
+        outputs.append(without_cached(llm.generate(prompts[: len(params)], params, use_tqdm=False)))
+    assert outputs[0] == outputs[1]
