@@ -34,8 +34,8 @@ OURS = "tracellm"
 _EXPECTATION = "docs/expectations/vllm-v1-serve.tsv"
 _WIDTH = 100
 _TIME = re.compile(r"(\d[\d,.]* (µs|ms|s|min)\b ?)+")
-_RANDOM = re.compile(r"\b(\d|chatcmpl-capital)-[0-9a-f]{8}\b")
-"""What vLLM 0.32.0 adds to the name of a request."""
+_RANDOM = re.compile(r"\b(\d|chatcmpl-(?:<br/>)?capital)-[0-9a-f]{8}\b")
+"""What vLLM 0.32.0 adds to the name of a request, which a diagram may break into two lines."""
 _EXECUTORS = ("UniProcExecutor.execute_model", "MultiprocExecutor.execute_model")
 
 _DEEPER = {
