@@ -83,6 +83,17 @@ def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.Mon
     assert (before + after).count("\n") == (3 if terminal else 4)
 
 
+@pytest.mark.parametrize("terminal", [False, True], ids=["in a pipe", "on a terminal"])
+def test_a_bar_that_waits_to_be_drawn_is_left_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch):
+    """A bar for work that takes long, as `LLM.generate` has, is not drawn by what is said before it appears."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal() if terminal else io.StringIO()
+    bar = tqdm(total=2, file=stream, ascii=True, ncols=40, delay=3600.0)
+    Paper(stream, quiet=False).line("one")
+    bar.close()
+    assert [line.rstrip() for line in stream.getvalue().split("\n")] == ["one", ""]
+
+
 def test_the_client_comes_before_what_it_holds():
     """Start-up is told outside in, although the spans end inside out."""
     titles = re.findall("^== (.*?)[:=]", _say(a_run()), re.MULTILINE)

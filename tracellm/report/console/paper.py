@@ -96,13 +96,25 @@ class Paper:
         tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
         if tqdm is None:
             yield
-        elif self._rich.is_terminal:
-            with tqdm.external_write_mode(file=self._stream):
-                yield
-        else:
-            with tqdm.get_lock():
-                drawn = max((bar.last_print_t for bar in tqdm._instances if bar.fp == self._stream), default=0.0)
-                if drawn > self._seen_bars:
-                    self._seen_bars = drawn
-                    self._stream.write("\n")
-                yield
+            return
+        with tqdm.get_lock():
+            bars = [bar for bar in tqdm._instances if self._is_drawn_here(bar)]
+            if self._rich.is_terminal:
+                for bar in bars:
+                    bar.clear(nolock=True)
+            elif (drawn := max((bar.last_print_t for bar in bars), default=0.0)) > self._seen_bars:
+                self._seen_bars = drawn
+                self._stream.write("\n")
+            yield
+            if self._rich.is_terminal:
+                for bar in bars:
+                    bar.refresh(nolock=True)
+
+    def _is_drawn_here(self, bar: Any) -> bool:
+        """Not so a bar that is to appear only if the work takes long: who draws it now leaves it there for good."""
+        started = getattr(bar, "start_t", None)  # it may be being made
+        if started is None or bar.last_print_t < started + bar.delay:
+            return False
+        standard = (sys.stdout, sys.stderr)  # on a terminal these are one
+        both = self._rich.is_terminal and self._stream in standard and bar.fp in standard
+        return bool(both or bar.fp == self._stream)
