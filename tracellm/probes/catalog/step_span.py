@@ -26,8 +26,8 @@ def complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, An
     ledger.steps += 1
     told = span.attributes
     told[names.STEP_INDEX] = ledger.steps
-    if executed is False or "schedules" not in ledger.untold:
-        told[names.STEP_KIND] = "empty"
+    if executed is False or (executed is None and "schedules" not in ledger.untold):
+        told[names.STEP_KIND] = "empty"  # of one that ran its model, what was scheduled is given, or unknown
     if "scheduled" in given:
         _tell_schedule(told, given["scheduled"])
         if "endings" not in ledger.untold:
