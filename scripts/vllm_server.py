@@ -43,8 +43,11 @@ class Server:
             return text
 
     def end(self, signum: signal.Signals) -> int:
-        """Send it the signal, and wait for its end; the exit status."""
-        self.process.send_signal(signum)
+        """Send it the signal, SIGINT to all of its processes as a terminal does, and wait for its end; the status."""
+        if signum is signal.SIGINT:
+            os.killpg(self.process.pid, signum)
+        else:
+            self.process.send_signal(signum)
         return self.process.wait(GUARD)
 
 

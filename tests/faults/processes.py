@@ -95,6 +95,12 @@ def is_running(pid: int) -> bool:
     return stat is not None and stat[0] not in "ZX"
 
 
+def session_of(pid: int) -> list[int]:
+    """All processes of the session that `pid` leads, or has left behind; zombies are not among them."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [one for one in pids if (stat := stat_of(one)) and int(stat[3]) == pid and stat[0] not in "ZX"]
+
+
 def rss_of(pid: int) -> int:
     """Bytes of memory that a process has in use now."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -153,8 +159,7 @@ class Program:
 
     def session(self) -> list[int]:
         """All processes that it consists of, or that it has left behind; zombies are not among them."""
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [pid for pid in pids if (stat := stat_of(pid)) and int(stat[3]) == self.pid and stat[0] not in "ZX"]
+        return session_of(self.pid)
 
     def line(self) -> str:
         """The next line that it prints, without its end; empty when nothing will come any more."""

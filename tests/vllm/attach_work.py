@@ -5,7 +5,7 @@ It is run by vLLM's Python: `attach_work.py FOLDER`. Three run folders come of i
     in-process  examples/vllm_hello.py, word for word
     scheduled   CALLS, in which prompts share a prefix, are computed in chunks, wait for a place and for blocks, and are
                 preempted; what the scheduler decided is written down by a wrapper of this script's own
-    fork        PROMPTS, by an engine in processes that are forked from this one
+    fork        PROMPTS, and QUESTION by `LLM.chat`, by an engine in processes that are forked from this one
 
 What it generates without being explained, of the same and of others, is in told.json too; and where it found the model
 for which the example has another name.
@@ -40,6 +40,7 @@ CALLS: list[list[dict[str, Any]]] = [
     ],
 ]
 PROMPTS = ["Hello, my name is", "The capital of France is", "What is 3 + 4?"]
+QUESTION = "What is the capital of France?"
 PARAMS: list[dict[str, Any]] = [
     {"temperature": 0, "max_tokens": 8},
     {"temperature": 0.8, "seed": 7, "max_tokens": 8, "logprobs": 1, "ignore_eos": True},
@@ -106,6 +107,14 @@ def tokens_of_prompts(llm: Any) -> list[list[int]]:
     return [tokens(llm, [prompt], [params])[0] for prompt, params in zip(PROMPTS, PARAMS, strict=True)]
 
 
+def answer(llm: Any) -> dict[str, Any]:
+    """What it makes of QUESTION, and what it says to it."""
+    from vllm import SamplingParams
+
+    [output] = llm.chat([{"role": "user", "content": QUESTION}], SamplingParams(**PARAMS[0]), use_tqdm=False)
+    return {"prompt": list(output.prompt_token_ids), "text": output.outputs[0].text}
+
+
 def tokens_of_calls(llm: Any) -> list[list[int]]:
     """What it generates for CALLS, one call after the other."""
     calls = []
@@ -113,6 +122,12 @@ def tokens_of_calls(llm: Any) -> list[list[int]]:
         prompts = [{"prompt_token_ids": one["prompt_token_ids"]} for one in requests]
         calls += tokens(llm, prompts, [one["params"] for one in requests])
     return calls
+
+
+def forked() -> dict[str, Any]:
+    """What an engine in several processes generates for PROMPTS, and what it answers."""
+    llm = engine(multiprocess=True)
+    return {"fork": tokens_of_prompts(llm), "chat": answer(llm)}
 
 
 def write_down(schedule: Callable[..., Any], log: list[dict[str, Any]]) -> Callable[..., Any]:
@@ -179,7 +194,7 @@ def main() -> None:
     # Before this process draws a token by chance, for which 0.11.1 compiles a kernel: its threads would not be forked.
     start_processes_by("fork")
     with explained(folder / "fork"):
-        told["fork"] = tokens_of_prompts(engine(multiprocess=True))
+        told |= forked()
     with explained(folder / "scheduled"):
         told["scheduled"] = scheduled(engine(**_FEW_BLOCKS))
     told["replaced"] = replaced()

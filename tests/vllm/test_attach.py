@@ -57,3 +57,14 @@ def test_what_was_going_on_when_a_process_joined_is_there(folders: dict[str, Pat
     assert {"make_client", "__init__"} <= made
     if mode == "spawn":
         assert "run_engine_core" in made
+
+
+def test_a_chat_is_a_request_like_any_other(in_one_process: InOneProcess):
+    """`LLM.chat` is told as the script's call; the life of its request has what was asked and what was answered."""
+    spans = RunFolder.open(in_one_process.folder / "fork").trace.spans
+    [chat] = [span for span in spans if span.name == "LLM.chat"]
+    *_, life = [span for span in spans if span.name == names.REQUEST_SPAN]
+    assert chat.start_ns < life.start_ns < life.end_ns < chat.end_ns
+    told = {"prompt": life.attributes[names.REQUEST_PROMPT_TOKENS], "text": life.attributes[names.REQUEST_OUTPUT]}
+    assert told == in_one_process.told["chat"]
+    assert told["text"] != ""

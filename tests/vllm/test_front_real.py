@@ -15,6 +15,7 @@ import pytest
 
 from scripts.vllm_runs import VERSIONS
 from scripts.vllm_server import free_port, serving
+from tests.faults.processes import session_of, wait_until
 from tests.real_vllm import require_vllm
 from tracellm.trace import names
 from tracellm.trace.expect import check, read
@@ -52,7 +53,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
-    """One explained run of the server, which ends by Ctrl-C."""
+    """One explained run of the server, which ends by Ctrl-C, and nothing of it is left."""
     folder, port = tmp_path_factory.mktemp("served"), free_port()
     explain = ["-m", "tracellm", "run", "--explain", "--quiet", "--out", "run"]
     serve = ["vllm", "serve", str(TINY), "--host", "127.0.0.1", "--port", str(port), "--block-size", "32", *ARGUMENTS]
@@ -66,7 +67,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
         completion = asked | {"prompt": "The capital of France is", "stream": True}
         lines = server.post("/v1/completions", completion, **sent).splitlines()
         status = server.end(signal.SIGINT)
-    assert status == 0, log.read_text()[-3000:]
+        assert status == 0, log.read_text()[-3000:]
+        wait_until(lambda: not session_of(server.process.pid), "the end of all its processes")
     pieces = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
     return Served(RunFolder.open(folder / "run"), chat, pieces)
 
