@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 from tracellm.engine.ops import AttentionMetadata
 
-__all__ = ["get_attention_metadata", "set_forward_context"]
+__all__ = ["get_attention_metadata", "get_shared_attention_metadata", "set_forward_context"]
 
 _attention_metadata: ContextVar[Mapping[str, AttentionMetadata] | None] = ContextVar("attention_metadata", default=None)
 
@@ -32,3 +32,9 @@ def get_attention_metadata(layer_name: str) -> AttentionMetadata | None:
     """The batch of the forward pass that is under way, as this layer finds it in its KV cache."""
     metadata = _attention_metadata.get()
     return None if metadata is None else metadata[layer_name]
+
+
+def get_shared_attention_metadata() -> AttentionMetadata | None:
+    """What all layers find alike, as they do in models with one KV cache group; None: they differ, or there is none."""
+    of_layers = list((_attention_metadata.get() or {}).values())
+    return of_layers[0] if of_layers and all(one is of_layers[0] for one in of_layers) else None

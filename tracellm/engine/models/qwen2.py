@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.layers.activation import SiluAndMul
 from tracellm.engine.layers.attention import Attention
+from tracellm.engine.layers.forward_context import get_shared_attention_metadata
 from tracellm.engine.layers.layernorm import RMSNorm
 from tracellm.engine.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, ReplicatedLinear
 from tracellm.engine.layers.rotary_embedding import RotaryEmbedding, get_rope
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
 from tracellm.engine.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
+from tracellm.engine.ops import current_ops
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -115,6 +117,7 @@ class Qwen2Model(nn.Module):
 
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
+        self.ops = current_ops()
         config = vllm_config.model_config.hf_config
         self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
         rotary_emb = get_rope(config, vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len)
@@ -129,11 +132,20 @@ class Qwen2Model(nn.Module):
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Ids and positions [T] to hidden states [T, hidden]."""
-        hidden_states, residual = self.embed_input_ids(input_ids), None
+        hidden_states = self.embed_input_ids(input_ids)
+        # On a CPU one call computes all layers, where nobody wants to see them one by one.
+        output: tuple[Tensor, Tensor | None] | None
+        output = self.ops.decoder_layers(self.layers, positions, hidden_states, get_shared_attention_metadata())
+        if output is None:
+            output = self._one_by_one(positions, hidden_states)
+        hidden_states, _ = self.norm(*output)
+        return hidden_states
+
+    def _one_by_one(self, positions: Tensor, hidden_states: Tensor) -> tuple[Tensor, Tensor | None]:
+        residual = None
         for layer in self.layers:
             hidden_states, residual = layer(positions, hidden_states, residual)
-        hidden_states, _ = self.norm(hidden_states, residual)
-        return hidden_states
+        return hidden_states, residual
 
 
 class Qwen2ForCausalLM(CausalLM):

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tracellm.engine.ops.cpu.decoder_layers import DecoderLayers
 from tracellm.engine.ops.cpu.native import Shape, load
 from tracellm.engine.ops.interface import AttentionMetadata
 from tracellm.engine.ops.torch_ops import TorchOps
@@ -47,6 +48,7 @@ class CpuOps(TorchOps):
         self.how = kernels.reason
         """Whose code computes, and why, as a clause."""
         self._library = kernels.library
+        self._decoder_layers: DecoderLayers | None = None
 
     def prepare_weights(self, model: nn.Module) -> None:
         """Lay the weights of all linear layers out anew; each layer gives back what was read from the checkpoint.
@@ -108,6 +110,18 @@ class CpuOps(TorchOps):
             torch.get_num_threads(),
         )
         return y
+
+    def decoder_layers(
+        self, layers: nn.ModuleList, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """See `Ops.decoder_layers`; by the kernels, while nobody watches the layers."""
+        if self._library is None or metadata is None or positions.dtype != torch.int64:
+            return None
+        if self._decoder_layers is None or self._decoder_layers.layers is not layers:
+            self._decoder_layers = DecoderLayers(layers, type(self), _is_for_kernels)
+        if not self._decoder_layers.can_run():
+            return None
+        return self._decoder_layers.run(self._library, positions, hidden_states, metadata)
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """See `Ops.rms_norm`."""
@@ -244,6 +258,10 @@ class CpuOps(TorchOps):
             torch.get_num_threads(),
         )
         return result
+
+
+def _is_for_kernels(weight: Tensor) -> bool:
+    return isinstance(weight, PackedWeight) and not weight.onednn
 
 
 def _normed(kernel: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -64,6 +64,21 @@ class Ops(ABC):
         """
         return F.linear(x, weight, bias)
 
+    def decoder_layers(
+        self, layers: nn.ModuleList, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """All decoder layers (`Qwen2DecoderLayer`) at once: the last one's output and the residual stream, [T, hidden].
+
+        None: they are to be called one by one, as here. What comes out is the same, bit for bit.
+
+        Args:
+            layers: all of the model.
+            positions: int64 [T].
+            hidden_states: the embeddings [T, hidden]; they may be overwritten if the result is not None.
+            metadata: of all layers; None where there is none, or they differ in it.
+        """
+        return None
+
     @abstractmethod
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """`x / rms(x) * weight` over the last dimension; rms (root mean square) in float32, the result in x's dtype.

@@ -12,16 +12,10 @@
 //
 // That is the "online softmax" of FlashAttention: no score is kept for longer than its chunk. Arithmetic is float32.
 // Memory traffic: each owned key and value is read once by each task, 2 D numbers a token.
-#include "vectors.h"
+#include "kernels.h"
 
 constexpr int CHUNK = 32;  // keys at a time: with D = 64 they take 8 KiB in float32
 constexpr int ROWS = 24;   // rows of a task, about
-
-struct Shape {
-    int64_t sequences, query_heads, kv_heads, size, block_size, table_stride, query_token_stride, query_head_stride,
-        window;  // window 0: none
-    float scale, cap;  // cap 0: none
-};
 
 // Keys or values of one head, a pointer to each: into the cache itself where it can be read as it is, else to a copy.
 typedef const float* const* Vectors;
@@ -190,8 +184,8 @@ static void attend(const T* query, const T* key_cache, const T* value_cache, con
 }
 
 template <class T>
-static void paged_attention(const T* query, const T* key_cache, const T* value_cache, const int32_t* query_start,
-                            const int32_t* lengths, const int32_t* table, T* result, const Shape& s, int threads) {
+void paged_attention(const T* query, const T* key_cache, const T* value_cache, const int32_t* query_start,
+                     const int32_t* lengths, const int32_t* table, T* result, const Shape& s, int threads) {
     int64_t shared = s.query_heads / s.kv_heads, tokens = std::max<int64_t>(1, ROWS / shared);
     int64_t padded = (s.size + VL - 1) / VL * VL, keys = 0;
     std::vector<int64_t> tasks(s.sequences + 1, 0);  // those of sequence i are tasks[i] .. tasks[i + 1] - 1
@@ -223,3 +217,5 @@ extern "C" void paged_attention_bf16(const bf16* q, const bf16* k, const bf16* v
                                      const int32_t* lengths, const int32_t* table, bf16* y, const Shape* s, int threads) {
     paged_attention(q, k, v, start, lengths, table, y, *s, threads);
 }
+template decltype(paged_attention<float>) paged_attention<float>;  // for layers.cpp
+template decltype(paged_attention<bf16>) paged_attention<bf16>;

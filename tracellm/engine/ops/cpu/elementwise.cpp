@@ -2,7 +2,7 @@
 //
 // PyTorch makes such an operation out of five to ten passes over memory, each a call of its own; here it is one. Results
 // are rounded where PyTorch would round, so that both give the same bits wherever the arithmetic in between is exact.
-#include "vectors.h"
+#include "kernels.h"
 
 // Numbers of work below which waking a thread costs more than it saves.
 constexpr int64_t ALONE = 32768;
@@ -25,14 +25,14 @@ static void norm_row(const T* x, const T* weight, T* y, int64_t n, float epsilon
 }
 
 template <class T>
-static void rms_norm(const T* x, const T* weight, T* y, int64_t rows, int64_t n, float epsilon, int threads) {
+void rms_norm(const T* x, const T* weight, T* y, int64_t rows, int64_t n, float epsilon, int threads) {
 #pragma omp parallel for num_threads(threads_for(rows* n, threads))
     for (int64_t r = 0; r < rows; r++) norm_row(x + r * n, weight, y + r * n, n, epsilon);
 }
 
 template <class T>
-static void add_rms_norm(const T* x, const T* residual, const T* weight, T* y, T* sum, int64_t rows, int64_t n,
-                         float epsilon, int threads) {
+void add_rms_norm(const T* x, const T* residual, const T* weight, T* y, T* sum, int64_t rows, int64_t n, float epsilon,
+                  int threads) {
 #pragma omp parallel for num_threads(threads_for(rows* n, threads))
     for (int64_t r = 0; r < rows; r++) {
         const T *a = x + r * n, *b = residual + r * n;
@@ -69,10 +69,9 @@ static void rotate(const T* x, int64_t head_stride, T* y, int64_t heads, int64_t
 }
 
 template <class T>
-static void rotary(const int64_t* positions, const T* query, const T* key, const T* cos_sin_cache, T* turned_query,
-                   T* turned_key, int64_t tokens, int64_t query_heads, int64_t key_heads, int64_t size,
-                   int64_t query_token_stride, int64_t query_head_stride, int64_t key_token_stride,
-                   int64_t key_head_stride, int threads) {
+void rotary(const int64_t* positions, const T* query, const T* key, const T* cos_sin_cache, T* turned_query, T* turned_key,
+            int64_t tokens, int64_t query_heads, int64_t key_heads, int64_t size, int64_t query_token_stride,
+            int64_t query_head_stride, int64_t key_token_stride, int64_t key_head_stride, int threads) {
 #pragma omp parallel for num_threads(threads_for(tokens*(query_heads + key_heads) * size, threads))
     for (int64_t t = 0; t < tokens; t++) {
         const T* cos_sin = cos_sin_cache + positions[t] * size;
@@ -99,6 +98,11 @@ static void gated(const T* x, T* y, int64_t rows, int64_t n, int threads) {
     }
 }
 
+template <class T>
+void silu_and_mul(const T* x, T* y, int64_t rows, int64_t n, int threads) {
+    gated<T, silu>(x, y, rows, n, threads);
+}
+
 // `row_bytes` of each token's keys (and values) into its slot.
 extern "C" void reshape_and_cache(const char* key, const char* value, char* key_cache, char* value_cache,
                                   const int64_t* slots, int64_t tokens, int64_t row_bytes, int64_t key_stride,
@@ -122,7 +126,7 @@ extern "C" void reshape_and_cache(const char* key, const char* value, char* key_
         add_rms_norm(x, r, w, y, sum, rows, n, e, threads);                                                            \
     }                                                                                                                  \
     extern "C" void silu_and_mul_##name(const T* x, T* y, int64_t rows, int64_t n, int threads) {                      \
-        gated<T, silu>(x, y, rows, n, threads);                                                                        \
+        silu_and_mul(x, y, rows, n, threads);                                                                          \
     }                                                                                                                  \
     extern "C" void gelu_tanh_and_mul_##name(const T* x, T* y, int64_t rows, int64_t n, int threads) {                 \
         gated<T, gelu_tanh>(x, y, rows, n, threads);                                                                   \
@@ -131,7 +135,11 @@ extern "C" void reshape_and_cache(const char* key, const char* value, char* key_
                                   int64_t qh, int64_t kh, int64_t d, int64_t qt, int64_t qs, int64_t kt, int64_t ks,   \
                                   int threads) {                                                                       \
         rotary(p, q, k, cache, tq, tk, t, qh, kh, d, qt, qs, kt, ks, threads);                                         \
-    }
+    }                                                                                                                  \
+    template decltype(rms_norm<T>) rms_norm<T>; /* for layers.cpp */                                                   \
+    template decltype(add_rms_norm<T>) add_rms_norm<T>;                                                                \
+    template decltype(rotary<T>) rotary<T>;                                                                            \
+    template decltype(silu_and_mul<T>) silu_and_mul<T>;
 
 FOR_TYPE(float, f32)
 FOR_TYPE(bf16, bf16)

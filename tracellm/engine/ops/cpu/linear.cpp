@@ -18,12 +18,12 @@
 // order whoever its neighbours are, so a request's numbers do not depend on who shares its step.
 //
 // Memory traffic: N K times 2 bytes (4 in float32) for W, once for each MB rows; x and y are small beside it.
-#include "vectors.h"
+#include "kernels.h"
 
 constexpr int NV = 2, NR = NV * VL;                 // columns of a panel: 16 with AVX2, 32 with AVX-512
 constexpr int MR = (REGISTERS - NV - 2) / NV;       // rows of a tile: its MR * NV sums fill the registers
 template <class T>
-constexpr int KC = 1024 / sizeof(T);                // weights of a column for one tile: a piece of 16 KiB with AVX2
+constexpr int KC = 512 / sizeof(T);                 // weights of a column for one tile: a piece of 8 KiB with AVX2
 constexpr int64_t MB = 240;                         // rows that a thread works on while a panel is at hand
 
 static int64_t panels(int64_t N) { return (N + NR - 1) / NR; }
@@ -138,7 +138,7 @@ static void panel_product(const float* x, int64_t K, const T* panel, float* c, i
 }
 
 template <class T>
-static void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads) {
+void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads) {
     int64_t depth = sizeof(T) == 2 ? K + K % 2 : K;
     thread_local std::vector<float> kept;  // x in float32, kept between calls
     if (sizeof(T) == 2) kept.resize(std::max<size_t>(kept.size(), std::min(M, MB) * depth));
@@ -182,3 +182,5 @@ extern "C" void linear_f32(const float* x, const float* w, const float* b, float
 extern "C" void linear_bf16(const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int64_t N, int64_t K, int threads) {
     linear(x, w, b, y, M, N, K, threads);
 }
+template decltype(linear<float>) linear<float>;  // for layers.cpp
+template decltype(linear<bf16>) linear<bf16>;

@@ -33,7 +33,8 @@ COMPILER = "TRACELLM_CXX"
 """The environment variable that names the C++ compiler, or is empty: then there shall be none."""
 CACHE = "TRACELLM_KERNEL_CACHE"
 """The environment variable that names the folder where compiled kernels are kept."""
-_SOURCES = ("linear.cpp", "elementwise.cpp", "attention.cpp")
+_SOURCES = ("linear.cpp", "elementwise.cpp", "attention.cpp", "layers.cpp")
+_HEADERS = ("vectors.h", "kernels.h")
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 # Not -ffast-math: it would hide NaN, and change the rounding of tiny numbers in the whole process.
 _PATIENCE = 300.0
@@ -51,7 +52,7 @@ class Kernels:
 
 
 class Shape(ctypes.Structure):
-    """`Shape` of attention.cpp; strides in numbers, window and cap 0 where there is none."""
+    """`Shape` of kernels.h; strides in numbers, window and cap 0 where there is none."""
 
     _fields_ = [
         *[
@@ -110,7 +111,7 @@ def _compiled(compiler: str, openmp: str) -> str:
     here = Path(__file__).parent
     native = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
     made_of = hashlib.sha256()
-    for source in ("vectors.h", *_SOURCES):
+    for source in (*_HEADERS, *_SOURCES):
         made_of.update((here / source).read_bytes())
     made_of.update(repr([compiler, os.stat(compiler).st_mtime_ns, openmp, native, *_FLAGS, _cpu()]).encode())
     folder = _folder()
@@ -161,6 +162,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     p, n, i, f = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
     library.packed_size.argtypes, library.packed_size.restype = [n, n, i], n
     library.pack_weight.argtypes = [p, p, n, n, i, i]
+    library.layers_scratch_size.argtypes, library.layers_scratch_size.restype = [p, n], n
     library.reshape_and_cache.argtypes = [p] * 4 + [p] + [n] * 4
     for dtype in ("f32", "bf16"):
         signatures = {
@@ -172,6 +174,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
             "gelu_tanh_and_mul": [p] * 2 + [n, n, i],
             "rotary": [p] * 6 + [n] * 8 + [i],
             "paged_attention": [p] * 7 + [ctypes.POINTER(Shape), i],
+            "decoder_layers": [p] * 6 + [i],
         }
         for name, parameters in signatures.items():
             function = getattr(library, f"{name}_{dtype}")
