@@ -19,9 +19,10 @@ from tracellm import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
 from tracellm.engine.arg_utils import EngineArgs
 from tracellm.engine.errors import EngineError, InvalidRequestError
 from tracellm.engine.outputs import RequestOutput
+from tracellm.engine.sampling_params import RequestOutputKind
 
 SETTINGS: dict[str, Any] = {"dtype": "float32", "max_model_len": 96, "block_size": 8, "num_gpu_blocks_override": 24}
-TIGHT = SETTINGS | {"max_num_seqs": 4, "max_num_batched_tokens": 16}
+TIGHT = SETTINGS | {"max_num_seqs": 4, "max_num_batched_tokens": 16, "num_gpu_blocks_override": 14}
 """Prompts are cut up, requests wait, and those that run are preempted."""
 
 
@@ -52,6 +53,8 @@ def workload() -> tuple[list[Any], list[SamplingParams]]:
         SamplingParams(**{"temperature": 0, "max_tokens": 3 + 2 * index, "ignore_eos": bool(index % 3)} | more)
         for index, more in enumerate(asked + asked)
     ]
+    for one in params:
+        one.output_kind = RequestOutputKind.FINAL_ONLY  # else an AsyncLLM tells of n > 1 piece by piece
     return prompts, params
 
 
