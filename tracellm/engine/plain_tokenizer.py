@@ -111,6 +111,8 @@ def read_plain_tokenizer(folder: Path) -> PlainTokenizer | None:
         return None
     settings = json.loads(settings_file.read_text(encoding="utf-8"))
     special = {name: settings.pop(name, None) for name in _SPECIAL}
+    if not all(token is None or isinstance(token, str) for token in special.values()):
+        return None
     clean_up = settings.get("clean_up_tokenization_spaces")  # its default has changed over time
     if clean_up is not False or not all(
         name in _WITHOUT_EFFECT or (name in _PLAIN and value is False) for name, value in settings.items()

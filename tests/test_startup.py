@@ -1,0 +1,90 @@
+"""Starting is quick because little is imported: which modules are there after `LLM()` and a first token, and which not.
+
+Modules, not seconds: what was imported is the same on every machine. How long it takes: benchmarks/startup.py.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NEEDLESS = {
+    "fastapi",
+    "huggingface_hub",
+    "jinja2",
+    "llguidance",
+    "opentelemetry",
+    "prometheus_client",
+    "pydantic",
+    "rich",
+    "sympy",
+    "torch._dynamo",
+    "torch._inductor",
+    "tracellm.engine.ops.triton",
+    "tracellm.probes",
+    "transformers",
+    "triton",
+    "uvicorn",
+}
+"""What generating with the model inside has no use for, on a CPU and unrecorded; each of them takes long to import."""
+GENERATE = """
+from tracellm import LLM, SamplingParams
+llm = LLM(num_gpu_blocks_override=32, max_num_seqs=4)
+(output,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=2, logprobs=1, bad_words=["x"]))
+print(len(output.outputs[0].token_ids), sorted(set(NEEDLESS) & set(sys.modules)))
+"""
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python, without what pytest has put into the environment."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRACELLM_", "VLLM_"))}
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment | variables
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def imported(stderr: str) -> set[str]:
+    """The modules that PYTHONPROFILEIMPORTTIME tells of, in a process and in those that it started."""
+    return set(re.findall(r"import time:.*\| +([\w.]+)$", stderr, re.MULTILINE))
+
+
+def test_the_model_inside_generates_with_little_imported() -> None:
+    """`LLM()` and `generate` import torch, and neither transformers nor anything else that they have no use for."""
+    done = run("-c", f"import sys\nNEEDLESS = {sorted(NEEDLESS)}\n{GENERATE}")
+    assert done.stdout == "2 []\n"
+
+
+def test_an_engine_core_in_a_process_of_its_own_imports_as_little() -> None:
+    """Neither process of a two-process engine imports what it has no use for; both import torch."""
+    code = f"import sys\nNEEDLESS = {sorted(NEEDLESS)}\n{GENERATE}"
+    done = run("-c", code, VLLM_ENABLE_V1_MULTIPROCESSING="1", PYTHONPROFILEIMPORTTIME="1")
+    assert done.stdout == "2 []\n"
+    names = imported(done.stderr)
+    assert {"torch", "tracellm.engine.mp_client", "tracellm.engine.core_proc"} <= names
+    assert NEEDLESS & names == set()
+    assert len(re.findall(r"\| +torch\._C$", done.stderr, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["show", "--help"], ["--version"]])
+def test_help_needs_no_engine(command: list[str]) -> None:
+    """What only prints text imports neither the engine nor the libraries that it computes with."""
+    done = run("-X", "importtime", "-m", "tracellm", *command)
+    assert done.stdout
+    assert {"torch", "numpy", "transformers", "tracellm.engine", "jinja2"} & imported(done.stderr) == set()
+
+
+def test_run_without_explain_adds_nothing_to_the_script(tmp_path: Path) -> None:
+    """`tracellm run` of a script that needs no engine imports none, and no recorder, report or template library."""
+    script = tmp_path / "script.py"
+    script.write_text("print('done')\n")
+    done = run("-X", "importtime", "-m", "tracellm", "run", str(script))
+    assert done.stdout == "done\n"
+    names = imported(done.stderr)
+    assert {"torch", "numpy", "transformers", "jinja2", "opentelemetry", "rich"} & names == set()
+    assert not [name for name in names if name.startswith(("tracellm.engine", "tracellm.probes"))]
