@@ -8,17 +8,14 @@ have nothing of ours.
 """
 
 import gc
-import io
 import json
 import os
 import sys
-import tempfile
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 __all__ = ["Engine", "TokenIds", "answer"]
@@ -55,44 +52,29 @@ def answer(make: Callable[[dict[str, Any]], Engine]) -> None:
     def reply(told: dict[str, Any]) -> None:
         print(json.dumps(told), file=replies, flush=True)
 
-    engine = None
+    engine = recording = None
     with ExitStack() as until_the_end:
         for line in sys.stdin:
             asked = json.loads(line)
             try:
                 if engine is None:
-                    recording = until_the_end.enter_context(_recorded(asked.get("recorded")))
+                    if level := asked.get("recorded"):
+                        from tracellm.cli.bench.recorded import recorded
+
+                        recording = until_the_end.enter_context(recorded(level))
                     engine = make(asked)
                     reply(engine.about())
                 elif "questions" in asked:
                     reply({"gaps": engine.gaps(asked["questions"])})
                 elif "cost" in asked:
+                    if recording is None:
+                        raise ValueError("it was not recorded")
                     until_the_end.close()
                     reply(recording.stats)
                 else:
                     reply(_turn(engine, **asked))
             except Exception:
                 reply({"error": traceback.format_exc()})
-
-
-@contextmanager
-def _recorded(detail: str | None) -> Iterator[Any]:
-    """Recorded with this detail; the console's lines go nowhere. None: not recorded."""
-    if detail is None:
-        yield None
-        return
-    from tracellm.probes.selection import Selection
-    from tracellm.probes.session import Recording
-    from tracellm.report.console import Console
-    from tracellm.trace.names import LEVELS
-
-    [level] = [one for one in LEVELS if one == detail]
-    console = Console("en", io.StringIO())
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Recording(Path(folder) / "run", selection=Selection(level), listener=console) as recording,
-    ):
-        yield recording
 
 
 def _turn(engine: Engine, way: str, prompts: list[TokenIds], lengths: list[int]) -> dict[str, Any]:

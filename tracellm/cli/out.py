@@ -1,4 +1,4 @@
-"""What a command prints to stdout, which may not know all characters, and may be closed before the end (`| head`)."""
+"""What a command prints to stdout, which may not know all characters, and be closed before the end, as by `head`."""
 
 import io
 import os

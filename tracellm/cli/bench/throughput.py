@@ -13,7 +13,8 @@ from typing import Any
 from tracellm.cli.bench.figures import Spread, number, plain_table
 from tracellm.cli.bench.limits import ideal_seconds
 from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings
-from tracellm.cli.bench.trial import Trial, recorded
+from tracellm.cli.bench.recorded import recorded
+from tracellm.cli.bench.trial import Trial
 from tracellm.cli.out import print_out
 from tracellm.report.texts import Language, text
 from tracellm.trace.names import Level

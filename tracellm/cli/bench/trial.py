@@ -1,11 +1,7 @@
-"""An engine to measure: made from the command's options, it takes the requests of a workload, recorded or not."""
+"""An engine to measure: made from the command's options, it takes the requests of a workload."""
 
-import io
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracellm.cli.bench.limits import ModelCost, cost_of
@@ -19,9 +15,8 @@ if TYPE_CHECKING:
     from tracellm.engine.config import ModelConfig, VllmConfig
     from tracellm.engine.outputs import RequestOutput
     from tracellm.engine.sampling_params import SamplingParams
-    from tracellm.trace.names import Level
 
-__all__ = ["Trial", "recorded"]
+__all__ = ["Trial"]
 
 
 class Trial:
@@ -94,21 +89,3 @@ def _params(length: int) -> "SamplingParams":
     from tracellm.engine.sampling_params import SamplingParams
 
     return SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
-
-
-@contextmanager
-def recorded(level: "Level | None") -> Iterator[None]:
-    """Record all that happens, as `tracellm run --explain` does, and throw it away; None: do not."""
-    if level is None:
-        yield
-        return
-    from tracellm.probes.selection import Selection
-    from tracellm.probes.session import Recording
-    from tracellm.report.console import Console
-
-    listener = Console("en", io.StringIO())
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Recording(Path(folder), selection=Selection(level), listener=listener),
-    ):
-        yield
