@@ -66,6 +66,10 @@ ENGINE = {
         "raw_logprobs、raw_logits、processed_logprobs 或 processed_logits",
     ),
     "enforce_eager": ("no CUDA graphs: every step's layers are called", "不用 CUDA graph：每一步都调用各层"),
+    "async_scheduling": (
+        "decide a step while the step before is still computed; by default on a GPU only",
+        "上一步还在计算时就决定下一步；默认只在 GPU 上",
+    ),
     "attention_backend": (
         "what computes the layers: cpu, torch or triton; by default what suits the device",
         "由什么计算各层：cpu、torch 或 triton；默认选适合设备的",

@@ -11,7 +11,9 @@ import pytest
 from scripts import server_docs
 from scripts.make_docs import MADE, filled, normal
 from scripts.server_questions import CALLER, RUN
+from scripts.server_tables import ENGINE
 from tests.mermaid import ParseMermaid
+from tracellm.cli.engine_options import engine_options
 from tracellm.engine.entrypoints.openai.routes import PATHS
 from tracellm.report.sequence import sequence_diagram
 from tracellm.report.texts import Language
@@ -160,3 +162,8 @@ def test_its_diagrams_are_mermaid(run: RunFolder, parse_mermaid: ParseMermaid) -
     longest, chinese = sequence_diagram(run.trace, detail="kernel"), sequence_diagram(run.trace, lang="zh")
     for diagram in ((run.path / "sequence.mmd").read_text(encoding="utf-8"), chinese, longest):
         assert parse_mermaid(diagram)["type"] == "sequence"
+
+
+def test_the_table_of_options_is_that_of_the_engines_settings() -> None:
+    """Each setting has its line with what it means, and no line is of a setting that is no more."""
+    assert set(ENGINE) == {option.name for option in engine_options() if not option.hidden}
