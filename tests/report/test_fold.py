@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.report.traces import Calls, hello
+from tests.trees import bottom_up, fold
 from tracellm.report.passes.budget import choose, everything
 from tracellm.report.passes.condense import condense
 from tracellm.report.passes.lines import under_lines
@@ -16,9 +17,8 @@ from tracellm.report.passes.step_groups import group_steps
 from tracellm.report.passes.story import Story
 from tracellm.trace import names
 from tracellm.trace.account import check
-from tracellm.trace.fold import fold
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import DEEPEST, Node, bottom_up, call_tree, walk
+from tracellm.trace.tree import DEEPEST, Node, call_tree, walk
 
 Tree = tuple[str, list["Tree"]]
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracellm.trace.fold import Folder, fold
+from tests.trees import bottom_up, fold
+from tracellm.trace.fold import Folder
 from tracellm.trace.repetition import LONGEST_SEQUENCE, Part, Several, repetition
-from tracellm.trace.tree import Node, Shape, bottom_up, walk
+from tracellm.trace.tree import Node, Shape, walk
 
 
 def calls(*names: str) -> list[Node]:

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from tests.trace.machines import START, Recorder
 from tests.trace.server_run import served
+from tests.trees import bottom_up, fold
 from tracellm.trace import names
 from tracellm.trace.account import check
-from tracellm.trace.fold import fold
 from tracellm.trace.merge import merge
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import steps
-from tracellm.trace.tree import Node, bottom_up, call_tree, walk
+from tracellm.trace.tree import Node, call_tree, walk
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 

@@ -22,15 +22,10 @@ from tracellm.trace.model import Span
 from tracellm.trace.repetition import Part, repetition
 from tracellm.trace.tree import Node, Shape, levels
 
-__all__ = ["Folder", "fold", "merge"]
+__all__ = ["Folder", "merge"]
 
 _Place = tuple[Hashable, int]
 """The k-th child with a key."""
-
-
-def fold(siblings: Sequence[Node]) -> Sequence[Node]:
-    """Siblings with what repeats among them drawn together; what is below them is folded already."""
-    return Folder().fold(siblings)
 
 
 def merge(nodes: Sequence[Node]) -> Node:

@@ -6,7 +6,7 @@ list of nodes and give a list of nodes. What every pass must keep is in `tracell
 All of it takes time and memory in proportion to the spans: about 230 bytes a node.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +23,6 @@ __all__ = [
     "CallKey",
     "Node",
     "Shape",
-    "bottom_up",
     "call_tree",
     "calls_below",
     "levels",
@@ -167,16 +166,6 @@ def levels(roots: Iterable[Node]) -> list[list[Node]]:
         found.append(level)
         level = [child for node in level for child in node.children if child.children]
     return found
-
-
-def bottom_up(nodes: Iterable[Node], change: Callable[[Sequence[Node]], Sequence[Node]]) -> list[Node]:
-    """Pass every list of siblings, the deepest first, through `change`; nodes are changed in place."""
-    roots = list(nodes)
-    with collector_held():
-        for level in reversed(levels(roots)):
-            for node in level:
-                node.replace_children(change(node.children))
-        return list(change(roots))
 
 
 def call_tree(trace: Trace) -> list[Node]:

@@ -27,7 +27,7 @@ def group_steps(
     turns: Mapping[str, str] | None = None,
     folder: Folder | None = None,
 ) -> Callable[[Sequence[Node]], Sequence[Node]]:
-    """A change of siblings, for `bottom_up`: each run of alike steps becomes a `steps` node.
+    """A change of siblings, for `Folder`: each run of alike steps becomes a `steps` node.
 
     Args:
         trace: whose steps.
