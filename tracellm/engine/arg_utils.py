@@ -171,9 +171,9 @@ class EngineArgs:
             EngineError: settings that contradict each other or the model.
             ModelLoadError: the model's configuration cannot be read.
         """
-        from tracellm.engine.ops.choice import choose_ops  # imports torch
-
         model_config = self.create_model_config()
+        from tracellm.engine.ops.choice import choose_ops  # needs torch, which has been imported now
+
         device_config = DeviceConfig(_device())
         return VllmConfig(
             model_config=model_config,
