@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["byte_size", "clip", "duration", "percent"]
+__all__ = ["byte_size", "clip", "duration", "number", "percent"]
 
 T = TypeVar("T")
 
@@ -11,15 +11,17 @@ T = TypeVar("T")
 def duration(seconds: float) -> str:
     """A time with three digits: `0.42 ms`, `41.3 ms`, `2.15 s`, `3 min 20 s`."""
     if seconds < 0.9995:
-        return f"{_three_digits(seconds * 1e3)} ms"
+        return f"{number(seconds * 1e3)} ms"
     if seconds < 59.95:
-        return f"{_three_digits(seconds)} s"
+        return f"{number(seconds)} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"
 
 
-def _three_digits(number: float) -> str:
-    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
+def number(value: float) -> str:
+    """Three digits, and all of them of what is larger: `0.42`, `41.3`, `1,024`."""
+    size = abs(value)
+    return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
 
 
 def byte_size(count: int) -> str:

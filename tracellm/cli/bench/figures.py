@@ -3,7 +3,10 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from unicodedata import east_asian_width
+
+from rich.cells import cell_len
+
+from tracellm.report.quantities import number
 
 __all__ = ["Spread", "number", "percentile", "plain_table"]
 
@@ -26,11 +29,6 @@ class Spread:
         return f"{number(self.median)} ({number(self.low)} – {number(self.high)})"
 
 
-def number(value: float) -> str:
-    """Three digits at least."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
 def percentile(values: Sequence[float], percent: float) -> float:
     """The value below which so many per cent of them are, by straight lines between them."""
     ordered = sorted(values)
@@ -43,7 +41,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns, the first to the left and numbers to the right."""
     lines = [heads, *rows]
-    widths = [max(_width(line[column]) for line in lines) for column in range(len(heads))]
+    widths = [max(cell_len(line[column]) for line in lines) for column in range(len(heads))]
     return "\n".join(
         "  ".join(
             _padded(cell, width, left=column == 0)
@@ -54,10 +52,5 @@ def plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _padded(cell: str, width: int, *, left: bool) -> str:
-    space = " " * (width - _width(cell))
+    space = " " * (width - cell_len(cell))
     return cell + space if left else space + cell
-
-
-def _width(text: str) -> int:
-    """Columns in a terminal: Chinese characters take two."""
-    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)

@@ -1,7 +1,7 @@
 """What the page says of Triton kernels: a row for each, with the times of CPU and GPU apart, and its work."""
 
 from tracellm.report.kernels import KernelFacts, kernels
-from tracellm.report.quantities import byte_size
+from tracellm.report.quantities import byte_size, number
 from tracellm.report.texts import text
 from tracellm.report.titles import time
 from tracellm.report.visible import visible
@@ -17,7 +17,8 @@ def kernels_view(trace: Trace, lang: str) -> list[dict[str, str]]:
 
 def _row(one: KernelFacts, lang: str) -> dict[str, str]:
     timed = text(lang, "html.kernels.timed", n=one.timed) if 0 < one.timed < one.launches else ""
-    rate = text(lang, "html.kernels.rate", rate=_short(one.timed_bytes / one.gpu_ns)) if one.gpu_ns else ""
+    # Bytes in a nanosecond are gigabytes in a second.
+    rate = text(lang, "html.kernels.rate", rate=number(one.timed_bytes / one.gpu_ns)) if one.gpu_ns else ""
     return {
         "name": visible(one.name),
         "launches": f"{one.launches:,}",
@@ -27,10 +28,5 @@ def _row(one: KernelFacts, lang: str) -> dict[str, str]:
         "bytes": byte_size(one.bytes),
         "rate": rate,
         "flops": f"{one.flops:,}",
-        "intensity": _short(one.flops / one.bytes) if one.bytes else "",
+        "intensity": number(one.flops / one.bytes) if one.bytes else "",
     }
-
-
-def _short(number: float) -> str:
-    """Bytes in a nanosecond, which are gigabytes in a second, or operations on a byte."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.2f}"
