@@ -44,6 +44,16 @@ def test_requests_of_their_own_stay_apart():
     assert any(fact.startswith("排队 ") for fact in shown[0]["facts"])
 
 
+def test_requests_of_two_engines_are_two_though_they_have_one_id():
+    """Each engine counts its requests from 0: the prompt and the output of the second are not lost in the first."""
+    spans = a_run()
+    for life in (span for span in spans if span.name == names.REQUEST_SPAN):
+        life.attributes[names.REQUEST_ID] = "0"
+    shown = requests_view(Trace(spans), "en")["requests"]
+    assert [(request["id"], len(request["outputs"])) for request in shown] == [("0", 1), ("0", 1)]
+    assert shown[0]["prompt"] != shown[1]["prompt"]
+
+
 def test_priority_is_a_parameter():
     """A request that has a priority says so."""
     spans = a_run()

@@ -33,7 +33,8 @@ def requests_view(trace: Trace, lang: str) -> _View:
     shown, more = clip(requests(trace.spans), MOST_REQUESTS)
     times = request_times(trace)
     asked = {one.span_id: _asked(trace, one) for one in shown}
-    families = groupby(shown, key=lambda one: (one.id if one.parent is None else "", one.parent))
+    # Two engines may give one id: their requests are two all the same.
+    families = groupby(shown, key=lambda one: (one.span_id if one.parent is None else "", one.parent))
     said = _Said(lang)
     shown_requests = [_request(list(family), times, asked, said, lang) for _, family in families]
     return {"requests": shown_requests, "more_requests": more}
