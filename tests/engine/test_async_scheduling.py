@@ -123,11 +123,12 @@ def test_outputs_of_an_async_llm_are_the_same(expected: list[Any]) -> None:
         with engines_in_threads():
             engine = AsyncLLM(async_scheduling=True, **TIGHT)
         try:
-            given_up = asyncio.create_task(last(engine.generate([5, 6], SamplingParams(max_tokens=90), "given up")))
+            endless = engine.generate({"prompt_token_ids": [5, 6]}, SamplingParams(max_tokens=90), "given up")
+            given_up = asyncio.create_task(anext(endless))
             requests = enumerate(zip(*workload(), strict=True))
             tasks = [asyncio.create_task(last(engine.generate(*request, str(index)))) for index, request in requests]
-            await asyncio.sleep(0)
-            given_up.cancel()
+            await given_up
+            await endless.aclose()
             return [await task for task in tasks]
         finally:
             engine.shutdown()

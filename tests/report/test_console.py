@@ -1,5 +1,6 @@
 """The live console: what it says of which spans, on a terminal, in a pipe, in two languages."""
 
+import dataclasses
 import io
 import re
 from itertools import pairwise
@@ -291,6 +292,14 @@ def test_what_computes_the_layers(lang: str) -> None:
     assert [row.lines for row in load_rows(_loaded("triton", "moon"), lang)] == [[f"triton{colon}moon"]]
     assert load_rows(_loaded(None, None), lang) == []
     assert all(f"ops.reason.{code}" in texts(lang) for code in get_args(OpsReason))
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_that_steps_overlap(lang: str) -> None:
+    """Where steps are scheduled asynchronously a line says so and why; where they are not there is none."""
+    for reason in ("argument", "gpu"):
+        told = load_rows(dataclasses.replace(_loaded(None, None), async_reason=reason), lang)
+        assert [row.lines for row in told] == [[texts(lang)[f"async.reason.{reason}"]]]
 
 
 def _loaded(ops: str | None, reason: str | None) -> ModelLoad:

@@ -67,6 +67,9 @@ class ModelLoad:
     ops_reason: str | None
     """Why this one, as a code (`OpsReason` in the engine's config.py)."""
     stages: tuple[LoadStage, ...]
+    async_reason: str | None = None
+    """Why steps are scheduled asynchronously, as a code (`AsyncSchedulingReason` in the engine's config.py); None where
+    they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,9 @@ def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
 
 
 _FACTS = frozenset(
-    name for name in names.ATTRIBUTES if name.startswith(("tracellm.client.", "tracellm.load.", "tracellm.kv_cache."))
+    name
+    for name in names.ATTRIBUTES
+    if name.startswith(("tracellm.client.", "tracellm.load.", "tracellm.scheduler.", "tracellm.kv_cache."))
 )
 
 
@@ -140,7 +145,8 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
                 stages[stage] = span
     if not found:
         return None
-    get = found.get
+    get, scheduler = found.get, _first(ended, "tracellm.scheduler.")
+    asynchronous = scheduler.get(names.SCHEDULER_ASYNC) is True
     return ModelLoad(
         source=as_text(get(names.LOAD_SOURCE)),
         architecture=as_text(get(names.LOAD_ARCHITECTURE)),
@@ -152,6 +158,7 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
         device=as_text(get(names.LOAD_DEVICE)),
         ops=as_text(get(names.LOAD_OPS)),
         ops_reason=as_text(get(names.LOAD_OPS_REASON)),
+        async_reason=as_text(scheduler.get(names.SCHEDULER_ASYNC_REASON)) if asynchronous else None,
         stages=tuple(LoadStage(name, span.duration_ns / 1e9) for name, span in stages.items()),
     )
 

@@ -3,6 +3,8 @@
 `stand_in.py` has an engine core without a model, and what happens to it.
 """
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from tracellm.engine.sched.output import SchedulerOutput
 from tracellm.engine.structured_output.manager import StructuredOutputManager
 
 
-def make_scheduler(num_blocks: int = 100, **more: int) -> AsyncScheduler:
+def make_scheduler(num_blocks: int = 100, **more: Any) -> AsyncScheduler:
     """One for requests with blocks of 16 tokens."""
     config = make_config(num_gpu_blocks=num_blocks, **more)
     return AsyncScheduler(config, make_kv_cache_config(num_blocks), StructuredOutputManager(config))

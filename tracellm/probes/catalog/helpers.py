@@ -11,7 +11,7 @@ from tracellm.probes.spec import Entry
 from tracellm.trace.model import Span
 from tracellm.trace.names import Level
 
-__all__ = ["argument", "called_by", "capture_engine", "inherited", "learn_engine", "loops", "plain"]
+__all__ = ["argument", "called_by", "capture_engine", "heirs", "inherited", "learn_engine", "loops", "plain"]
 
 
 def plain(level: Level, module: str, *functions: str) -> list[Entry]:
@@ -22,6 +22,14 @@ def plain(level: Level, module: str, *functions: str) -> list[Entry]:
 def inherited(level: Level, module: str, *functions: str) -> list[Entry]:
     """The same, for methods whose spans are called alike in all classes that inherit them."""
     return [Entry(f"tracellm.engine.{module}:{function}", level, span_name=function) for function in functions]
+
+
+def heirs(level: Level, module: str, *methods: str) -> list[Entry]:
+    """The same, for methods of a class whose heirs are told under its name too: an AsyncScheduler is a Scheduler."""
+    return [
+        Entry(f"tracellm.engine.{module}:{method}", level, lifeline=method.partition(".")[0], span_name=method)
+        for method in methods
+    ]
 
 
 def loops(level: Level, module: str, *functions: str) -> list[Entry]:

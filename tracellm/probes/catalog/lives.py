@@ -78,6 +78,12 @@ ARRIVES = Entry(
 )
 
 ADDED = Entry(
-    "tracellm.engine.sched.scheduler:Scheduler.add_request", "request", _capture_added, _added, observe=_note_added
+    "tracellm.engine.sched.requests:SchedulerRequests.add_request",
+    "request",
+    _capture_added,
+    _added,
+    observe=_note_added,
+    lifeline="Scheduler",
+    span_name="Scheduler.add_request",
 )
 """In turn with aborts, which `preprocess_add_request` is not: an id may be used again as soon as it was given up."""

@@ -127,10 +127,12 @@ ENTRIES = (
         "tracellm.engine.output_collector:RequestOutputCollector.put", "request", _capture_put, _put, observe=_note_put
     ),
     Entry(
-        "tracellm.engine.sched.scheduler:Scheduler.finish_requests",
+        "tracellm.engine.sched.requests:SchedulerRequests.finish_requests",
         "request",
         _capture_finished,
         _finished,
         observe=_note_finished,
+        lifeline="Scheduler",
+        span_name="Scheduler.finish_requests",
     ),
 )

@@ -153,6 +153,18 @@ def _kv_cache(facts: Any) -> dict[str, Any]:
     }
 
 
+# -- the scheduler ----------------------------------------------------------------------------------------------------
+
+
+def _capture_scheduler(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    config = args[0].scheduler_config
+    return config.async_scheduling, config.async_scheduling_reason
+
+
+def _scheduler(facts: Any) -> dict[str, Any]:
+    return {names.SCHEDULER_ASYNC: facts[0], names.SCHEDULER_ASYNC_REASON: facts[1]}
+
+
 # -- collective_rpc: which method it asks for is the point ------------------------------------------------------------
 
 
@@ -219,7 +231,14 @@ ENTRIES = (
     *plain("step", "worker.gpu_worker", "Worker.initialize_from_config"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.get_kv_cache_spec", "GPUModelRunner.initialize_kv_cache"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.profile_run"),
-    *plain("request", "sched.scheduler", "Scheduler.__init__"),
+    Entry(
+        "tracellm.engine.sched.scheduler:Scheduler.__init__",
+        "request",
+        _capture_scheduler,
+        _scheduler,
+        lifeline="Scheduler",
+        span_name="Scheduler.__init__",
+    ),
     *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.__init__"),
     *plain("step", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.__init__"),
     *plain("step", "kv_cache.block_pool", "BlockPool.__init__"),

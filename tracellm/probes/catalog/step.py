@@ -1,6 +1,9 @@
 """One engine step: what was scheduled and why, what came out. Everything a replay of the run needs is on the step's
 span.
 
+Under asynchronous scheduling (`EngineCore.step_with_batch_queue`) a step's span tells whom it scheduled and which
+tokens were sampled for them; who has ended is told of those whom the step before had scheduled.
+
 `Scheduler.schedule` knows most of it, the model runner the sampled tokens (runner.py), `Scheduler.update_from_output`
 who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, whose span is completed with it
 (step_span.py).
@@ -10,7 +13,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from tracellm.probes.catalog.helpers import argument, inherited, plain
+from tracellm.probes.catalog.helpers import argument, heirs, inherited, plain
 from tracellm.probes.catalog.step_span import complete_step
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
@@ -147,13 +150,31 @@ ENTRIES = (
     ),
     *inherited("step", "core", "EngineCore._schedule", "EngineCore._execute_model"),
     *inherited("step", "core", "EngineCore._process_model_outputs", "EngineCore.post_step"),
-    Entry(_SCHEDULER + ".schedule", "step", _capture_schedule, _schedule, gives=_give_schedule, gives_to=STEP),
-    *plain("layer", "sched.scheduler", "Scheduler._make_cached_request_data", "Scheduler._update_after_schedule"),
-    *plain("step", "sched.scheduler", "Scheduler.get_grammar_bitmask"),
+    Entry(
+        _SCHEDULER + ".schedule",
+        "step",
+        _capture_schedule,
+        _schedule,
+        gives=_give_schedule,
+        gives_to=STEP,
+        lifeline="Scheduler",  # an AsyncScheduler too, as everywhere
+        span_name="Scheduler.schedule",
+    ),
+    *heirs("layer", "sched.scheduler", "Scheduler._make_cached_request_data", "Scheduler._update_after_schedule"),
+    *heirs("step", "sched.scheduler", "Scheduler.get_grammar_bitmask"),
     *plain("step", "structured_output.manager", "StructuredOutputManager.grammar_bitmask"),
     *plain("layer", "structured_output.manager", "StructuredOutputManager.accept_tokens"),
     *plain("step", "structured_output.manager", "StructuredOutputManager.wait_for_a_grammar"),
-    Entry(_SCHEDULER + ".update_from_output", "step", _capture_update, _update, gives=_give_update, gives_to=STEP),
+    Entry(
+        _SCHEDULER + ".update_from_output",
+        "step",
+        _capture_update,
+        _update,
+        gives=_give_update,
+        gives_to=STEP,
+        lifeline="Scheduler",
+        span_name="Scheduler.update_from_output",
+    ),
     *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.get_computed_blocks", "KVCacheManager.allocate_slots"),
     *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.free"),
     *plain("layer", "kv_cache.kv_cache_coordinator", "*KVCacheCoordinator.find_longest_cache_hit"),
@@ -163,8 +184,12 @@ ENTRIES = (
     *plain("layer", "kv_cache.single_type_kv_cache_manager", "*Manager.find_longest_cache_hit"),
     *plain("layer", "kv_cache.block_pool", "BlockPool.get_new_blocks", "BlockPool.touch", "BlockPool.free_blocks"),
     *plain("layer", "kv_cache.block_pool", "BlockPool.cache_full_blocks"),
-    *plain("layer", "sched.scheduler", "Scheduler._update_request_with_output", "check_stop"),
+    *heirs("layer", "sched.scheduler", "Scheduler._update_request_with_output"),
+    *plain("layer", "sched.scheduler", "check_stop"),
     *plain("step", "executor.uniproc_executor", "UniProcExecutor.execute_model", "UniProcExecutor.sample_tokens"),
+    Entry(
+        "tracellm.engine.worker.async_output:AsyncGPUModelRunnerOutput.get_output", "step", lifeline="GPUModelRunner"
+    ),
     Entry("tracellm.engine.worker.worker_base:WorkerWrapperBase.execute_model", "step", lifeline="Worker"),
     *plain("step", "worker.gpu_worker", "Worker.execute_model", "Worker.sample_tokens"),
     *plain("layer", "detokenizer", "FastIncrementalDetokenizer.update"),

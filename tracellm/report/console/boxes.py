@@ -90,7 +90,7 @@ def real_vllm(choice: ClientChoice, lang: str) -> str:
 
 
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:
-    """The three stages of loading a model, and what computes its layers."""
+    """The three stages of loading a model, what computes its layers, and whether steps overlap."""
     took = {stage.name: duration(stage.seconds) for stage in load.stages}
     said: dict[str, str] = {}
     if load.source is not None:
@@ -106,6 +106,8 @@ def load_rows(load: ModelLoad, lang: str) -> list[Row]:
         told.append(
             Row(text(lang, "console.load.ops"), [text(lang, "console.load.ops.why", ops=visible(load.ops), why=why)])
         )
+    if f"async.reason.{load.async_reason}" in texts(lang):
+        told.append(Row(text(lang, "console.load.async"), [text(lang, f"async.reason.{load.async_reason}")]))
     return told
 
 

@@ -21,6 +21,10 @@ EN = {
     "ops.reason.no_triton": "PyTorch computes the layers, since the package triton, whose kernels are the default on a "
     "GPU, is not installed",
     "ops.reason.unasked": "computes the layers; nobody has chosen",
+    "console.load.async": "scheduling",
+    "async.reason.argument": "asynchronous, as async_scheduling says: a step is launched before the last one's tokens "
+    "are known",
+    "async.reason.gpu": "asynchronous, the default on a GPU: a step is launched before the last one's tokens are known",
     "console.kv": "KV cache",
     "console.kv.blocks": "blocks",
     "console.kv.groups": "groups",
@@ -70,6 +74,9 @@ ZH = {
     "ops.reason.gpu": "由 Triton 内核计算各层，这是 GPU 上的默认",
     "ops.reason.no_triton": "由 PyTorch 计算各层：没有安装 triton 包，GPU 上默认用它的内核",
     "ops.reason.unasked": "计算各层；没有人指定",
+    "console.load.async": "调度",
+    "async.reason.argument": "异步，按 async_scheduling 的指定：不等上一步的 token 就启动下一步",
+    "async.reason.gpu": "异步，这是 GPU 上的默认：不等上一步的 token 就启动下一步",
     "console.kv": "KV 缓存",
     "console.kv.blocks": "块",
     "console.kv.groups": "层组",

@@ -4,7 +4,7 @@ __all__ = ["EN", "TERMS", "ZH"]
 
 TERMS = (
     *("token", "request", "step", "prefill", "decode", "kv_cache", "kv_block", "prefix_cache"),
-    *("scheduler", "token_budget", "chunked_prefill", "preemption"),
+    *("scheduler", "token_budget", "chunked_prefill", "preemption", "async_scheduling"),
     *("logits", "sampling", "temperature", "top_k_top_p", "penalty", "grammar", "logprob", "n"),
     *("engine_core", "client", "executor", "span", "own_time"),
 )
@@ -45,6 +45,11 @@ EN = {
     "glossary.preemption.name": "preemption",
     "glossary.preemption": "When a running request needs a block and none is free, the last one to have come loses its "
     "own, waits, and is computed again from its beginning.",
+    "glossary.async_scheduling.name": "asynchronous scheduling",
+    "glossary.async_scheduling": "A step is decided and launched while the one before is still computed, whose tokens "
+    "stay on the device until then. A request that ends is found out a step late; what that step brought it is thrown "
+    "away. Of such a step a report tells whom it scheduled and which tokens they got, and of those before them who has "
+    "ended.",
     "glossary.logits.name": "logits",
     "glossary.logits": "The model's score for each token of its vocabulary; softmax makes probabilities of them.",
     "glossary.sampling.name": "sampling",
@@ -112,6 +117,10 @@ ZH = {
     "glossary.chunked_prefill": "剩余预算装不下的提示词分几步来算，这样正在解码的请求不必等它。",
     "glossary.preemption.name": "抢占（preemption）",
     "glossary.preemption": "运行中的请求需要块而没有空闲块时，最后来的请求交出自己的块，回去等待，之后从头重新计算。",
+    "glossary.async_scheduling.name": "异步调度（asynchronous scheduling）",
+    "glossary.async_scheduling": "上一步还在计算时就决定并启动下一步，上一步的 token 先留在设备上。"
+    "请求结束会晚一步才发现，那一步为它算出的就丢弃。"
+    "报告对这样的一步说明它调度了谁、他们得到哪些 token，以及上一步的请求里谁结束了。",
     "glossary.logits.name": "logits",
     "glossary.logits": "模型给词表里每个 token 的分数；经过 softmax 就成为概率。",
     "glossary.sampling.name": "采样（sampling）",

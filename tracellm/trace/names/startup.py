@@ -46,6 +46,11 @@ LOAD_DEVICE = _define(
 _define = Group("Configuration, loading, memory", on=("GPUModelRunner.load_model",))
 LOAD_OPS = _define("tracellm.load.ops", "str", "whose operations the layers use: torch, cpu, triton")
 LOAD_OPS_REASON = _define("tracellm.load.ops_reason", "str", "why these operations, as a code")
+_define = Group("Configuration, loading, memory", on=("Scheduler.__init__",))
+SCHEDULER_ASYNC = _define(
+    "tracellm.scheduler.async", "bool", "a step is scheduled before the last one's tokens are known"
+)
+SCHEDULER_ASYNC_REASON = _define("tracellm.scheduler.async_reason", "str", "why so, or why not, as a code")
 _define = Group("Configuration, loading, memory", on=("EngineCore._initialize_kv_caches",))
 KV_NUM_BLOCKS = _define("tracellm.kv_cache.num_blocks", "int", "blocks in the KV cache, the null block among them")
 KV_BLOCK_SIZE = _define("tracellm.kv_cache.block_size", "int", "tokens that one block holds")

@@ -71,7 +71,7 @@ ENTRIES = (
     ),
     like(
         ours.ENTRIES,
-        "Scheduler.finish_requests",
+        "SchedulerRequests.finish_requests",
         "v1.core.sched.scheduler:Scheduler.finish_requests",
         capture=_capture_finished,
     ),

@@ -154,7 +154,12 @@ ENTRIES = (
     *plain("request", "v1.structured_output", "StructuredOutputManager._create_grammar"),
     *plain("request", "v1.structured_output.backend_xgrammar", "XgrammarBackend.compile_grammar"),
     *plain("request", "v1.structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
-    like((ADDED,), "Scheduler.add_request", "v1.core.sched.scheduler:Scheduler.add_request", capture=_capture_added),
+    like(
+        (ADDED,),
+        "SchedulerRequests.add_request",
+        "v1.core.sched.scheduler:Scheduler.add_request",
+        capture=_capture_added,
+    ),
     *(
         Entry(at(f"v1.core.sched.request_queue:{kind}RequestQueue.add_request"), "request", lifeline="Scheduler")
         for kind in ("FCFS", "Priority")
