@@ -27,6 +27,20 @@ def test_runs_are_named_as_elsewhere(run_folder: Path, command: Command, monkeyp
     assert command("diff", "latest", "latest", "--markdown").out.count("\n## ") == 6
 
 
+def test_a_run_is_named_by_its_script_where_that_lies(
+    run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside script.py, or with the way to it, the script's name means its newest run as it does elsewhere."""
+    (tmp_path / "tracellm-runs").symlink_to(run_folder.parent)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for script in ("script.py", "below/script.py"):
+        Path(script).touch()
+        said = command("diff", script, str(run_folder))
+        assert (said.status, said.err) == (0, "")
+        assert said.out.startswith("Nothing differs but times")
+
+
 def test_a_damaged_recording_is_compared_and_told(run_folder: Path, tmp_path: Path, command: Command) -> None:
     """Which of the two is damaged is said; what can be read is compared; status 1."""
     damaged = tmp_path / "damaged"

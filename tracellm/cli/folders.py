@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -84,22 +85,28 @@ def find_run(name: str | None) -> Path:
     Raises:
         CommandError: there is nothing of this name, or no run at all.
     """
-    if name is not None and Path(name).exists():
+    if name is not None and Path(name).is_dir():
         return Path(name)
     runs = _newest_first()
+    if name is not None and Path(name).exists():  # a script that lies here, most likely
+        return next(_runs_of(Path(name).name, runs), Path(name))
     if not runs and (name is None or name == "latest"):
         raise CommandError("no_runs", folder=f"{DEFAULT_PARENT}{os.sep}")
     if name is None or name == "latest":
         return runs[0]
-    wanted = name.removesuffix(".py")
-    for run in runs:
-        if name == run.name or re.fullmatch(rf"{re.escape(wanted)}-\d{{8}}-\d{{6}}(-\d+)?", run.name):
-            return run
+    if (found := next(_runs_of(name, runs), None)) is not None:
+        return found
     if not runs:
         raise CommandError("run_missing", path=name)
     shown, more = clip([run.name for run in runs], _MOST_RUNS)
     known = ", ".join([*shown, "…"] if more else shown)
     raise CommandError("run_unknown", path=name, folder=f"{DEFAULT_PARENT}{os.sep}", known=known)
+
+
+def _runs_of(name: str, runs: Iterable[Path]) -> Iterator[Path]:
+    """Those that are called so, or are of a script that is."""
+    script = re.compile(rf"{re.escape(name.removesuffix('.py'))}-\d{{8}}-\d{{6}}(-\d+)?")
+    return (run for run in runs if name == run.name or script.fullmatch(run.name))
 
 
 def _newest_first() -> list[Path]:
