@@ -143,7 +143,8 @@ class EngineCore:
     ) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
         """One step under asynchronous scheduling: launch the next, then draw the conclusions of the one before.
 
-        vLLM also goes on at once, without conclusions, while the device computes and there is room in the queue.
+        The first one returns without conclusions. In vLLM it does so only if the device has not finished yet; here a
+        run makes the same steps each time.
 
         Returns:
             As `step_fn`, of the step before, if there was one; the model was executed in that one or in the new one.
@@ -178,7 +179,9 @@ class EngineCore:
         if model_output is not None:
             return model_output
         grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
-        return self.model_executor.sample_tokens(grammar_output, non_block=self.batch_queue is not None)
+        if self.batch_queue is None:
+            return self.model_executor.sample_tokens(grammar_output)
+        return self.model_executor.sample_tokens(grammar_output, non_block=True)
 
     def _process_model_outputs(
         self, scheduler_output: SchedulerOutput, model_output: ModelRunnerOutput
