@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracellm.engine.model_runner_output import ModelRunnerOutput
     from tracellm.engine.sched.output import SchedulerOutput
 
-__all__ = ["EngineCore"]
+__all__ = ["EngineCore", "StepResult", "result_of"]
 
 
 StepResult: TypeAlias = "ModelRunnerOutput | Future[ModelRunnerOutput]"

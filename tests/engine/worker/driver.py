@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig
 
 from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from tracellm.engine.core import result_of
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.hf_config import get_max_model_len
 from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
@@ -182,7 +183,7 @@ class Driver:
             )
         )
         if output is None:
-            output = self.executor.sample_tokens(None)
+            output = result_of(self.executor.sample_tokens(None))
         self.finished = set()
         assert set(output.req_ids) == set(plan)
         assert runner_of(self.executor).kv_caches[0][:, self.free].isnan().all(), "a block that nobody owns was written"
