@@ -6,8 +6,8 @@
     for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
         print(output.outputs[0].text)
 
-`tracellm run --explain script.py` records such a run. Importing this module is quick: torch and transformers come in
-when a name below is first used.
+`tracellm run --explain script.py` records such a run. Importing this module is quick: torch comes in when the first
+model is loaded.
 
 vLLM: vllm/__init__.py
 """
