@@ -97,7 +97,10 @@ def test_a_group_ends_where_something_changes(changed: list[dict[str, Any]], exp
 
 def test_alike_goes_both_ways():
     """Whether two steps are alike does not depend on which of them came first."""
-    found = steps(run(DECODE, {names.STEP_CACHED: [16, 0]}, mixed("decode", "prefill", sampled=["0"]), DECODE))
+    found = [
+        step.span
+        for step in steps(run(DECODE, {names.STEP_CACHED: [16, 0]}, mixed("decode", "prefill", sampled=["0"]), DECODE))
+    ]
     for one in found:
         for other in found:
             assert alike(one, other) == alike(other, one)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from tracellm.report.quantities import clip
 from tracellm.report.texts import text, texts
 from tracellm.report.visible import beginning, visible
+from tracellm.trace import names
+from tracellm.trace.model import Span
 from tracellm.trace.steps import Step
 
 __all__ = [
@@ -26,34 +28,33 @@ _MOST_REASONS = 8
 _LONGEST_ERROR = 160  # characters
 
 
-def alike(step: Step, before: Step) -> bool:
-    """Whether `step` does what `before` did: the same kind for the same requests, and nothing changed in either.
+_SAME = (
+    names.STEP_KIND,
+    names.STEP_REQUESTS,
+    names.STEP_PHASES,
+    names.STEP_SAMPLED,
+    names.STEP_HELD,
+    names.STEP_HELD_REASONS,
+)
+_CHANGED = (names.STEP_NEW, names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP_FINISHED, names.STEP_ABORTED)
+
+
+def alike(step: Span, before: Span) -> bool:
+    """Whether a step does what the one `before` did: the same kind for the same requests, and nothing changed in either.
 
     Each request must be in the same phase in both and the same ones must get a token, so that the step that ends a
-    prefill made in several chunks stands for itself, also where others go on beside it.
+    prefill made in several chunks stands for itself, also where others go on beside it. The spans are asked, and not
+    what `read_step` makes of them: nearly all steps of a long run are like the one before.
     """
-    return (
-        step.kind == before.kind
-        and not _changed(step)
-        and not _changed(before)
-        and [(one.request_id, one.phase) for one in step.requests]
-        == [(one.request_id, one.phase) for one in before.requests]
-        and [one.request_id for one in step.sampled] == [one.request_id for one in before.sampled]
-        and _held(step) == _held(before)
-    )
+    one, other = step.attributes, before.attributes
+    return all(one.get(name) == other.get(name) for name in _SAME) and not _changed(step) and not _changed(before)
 
 
-def _changed(step: Step) -> bool:
+def _changed(step: Span) -> bool:
     """Whether somebody came or went, or got what was computed before."""
-    return bool(
-        step.new
-        or step.resumed
-        or step.preempted
-        or step.finished
-        or step.aborted
-        or step.span.error
-        or any(one.prefix_hit_tokens for one in step.requests)
-    )
+    told = step.attributes.get
+    hits = told(names.STEP_CACHED)
+    return bool(step.error or any(map(told, _CHANGED)) or (isinstance(hits, list) and any(hits)))
 
 
 def _held(step: Step) -> list[tuple[str, str]]:
@@ -77,9 +78,9 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
             said.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
     hits = [request for request in step.requests if request.prefix_hit_tokens]
     if hits:
-        names = name_requests((request.request_id for request in hits), lang)
+        who = name_requests((request.request_id for request in hits), lang)
         tokens = sum(request.prefix_hit_tokens for request in hits)
-        said.append(text(lang, "step.prefix_hit", names=names, tokens=tokens))
+        said.append(text(lang, "step.prefix_hit", names=who, tokens=tokens))
     if before is None or _held(step) != _held(before):
         groups: dict[str, list[str]] = {}
         why = ""
@@ -114,10 +115,10 @@ def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:
     """`request 3`, `requests 3, 4, 7`, `requests 0, 1, 2, 3, 4, 5 and 20 more`; `unnamed` are among these others."""
     everyone = [visible(id) for id in ids]
     shown, more = clip(everyone, _MOST_NAMES)
-    names = text(lang, "step.comma").join(shown)
+    named = text(lang, "step.comma").join(shown)
     if more + unnamed:
-        return text(lang, "step.names_more", names=names, more=more + unnamed)
-    return text(lang, "step.name" if len(everyone) == 1 else "step.names", names=names)
+        return text(lang, "step.names_more", names=named, more=more + unnamed)
+    return text(lang, "step.name" if len(everyone) == 1 else "step.names", names=named)
 
 
 def held_reason(code: str, details: str, lang: str, request_id: str = "") -> str:

@@ -125,7 +125,7 @@ def _rows(found: Sequence[Step]) -> list[StepRow]:
     groups: list[list[Step]] = [[found[0]]]
     befores: list[Step | None] = [None]
     for before, step in pairwise(found):
-        if alike(step, before):
+        if alike(step.span, before.span):
             groups[-1].append(step)
         else:
             groups.append([step])

@@ -41,9 +41,8 @@ class Console:
         self._startup: list[Span] = []
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
         self._shown: set[str] = set()  # kinds of steps that were said in full
-        self._run: list[Step] = []  # alike steps not said yet
-        self._changes: list[str] = []  # what changed in the first of them
-        self._last: dict[Hashable, Step] = {}  # engine -> its last step
+        self._run: _Run | None = None  # alike steps not said yet
+        self._last: dict[Hashable, Span] = {}  # engine -> its last step
         self._engine: Hashable = None  # whose steps are being said
         self._messages: dict[str, tuple[int, int]] = {}  # type -> how many between processes, bytes
         self._inner: deque[tuple[str | None, str, int]] = deque(maxlen=_LAST_SENDS)  # caller, type, bytes
@@ -131,27 +130,30 @@ class Console:
             self._paper.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
 
     def _step(self, span: Span) -> None:
-        step = read_step(span)
         phases = self._phases.pop(span.span_id, {})
         self._steps += 1
-        if step.kind == "unknown":  # what it scheduled was not recorded
+        if span.attributes.get(names.STEP_KIND, "unknown") == "unknown":  # what it scheduled was not recorded
             return
         engine = engine_key(span)
         if engine != self._engine:
             self._say_run()
             self._engine = engine
         before = self._last.get(engine)
-        self._last[engine] = step
-        if step.requests and step.kind not in self._shown:
+        self._last[engine] = span
+        if self._run is not None and alike(span, self._run.last):
+            self._run.add(span)
+        else:
             self._say_run()
+            self._say_or_keep(read_step(span), phases, None if before is None else read_step(before))
+
+    def _say_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
+        """A step that is not like the one before, or the first of its kind."""
+        if step.requests and step.kind not in self._shown:
             self._shown.add(step.kind)
             title = f"{self._whose()}{step_title(step, self._lang)}"
             self._paper.box(title, rows(step_rows(step, phases, self._lang, before)))
-        elif self._run and alike(step, self._run[-1]):
-            self._run.append(step)
         else:
-            self._say_run()
-            self._run, self._changes = [step], changes(step, self._lang, before)
+            self._run = _Run(step, changes(step, self._lang, before))
 
     def _whose(self) -> str:
         """Which engine's steps these are, where there are several: each counts its own."""
@@ -160,20 +162,36 @@ class Console:
         return text(self._lang, "console.engine", number=[*self._last].index(self._engine) + 1)
 
     def _say_run(self) -> None:
-        run, self._run = self._run, []
-        if not run:
+        run, self._run = self._run, None
+        if run is None:
             return
-        first, last = run[0], run[-1]
         values: dict[str, Any] = {
-            "first": first.index,
-            "kind": step_kind(first.kind, self._lang),
-            "requests": len(first.requests),
-            "tokens": sum(step.num_tokens for step in run),
-            "time": duration(sum(step.span.duration_ns for step in run) / len(run) / 1e9),
+            "first": run.first.index,
+            "kind": step_kind(run.first.kind, self._lang),
+            "requests": len(run.first.requests),
+            "tokens": run.tokens,
+            "time": duration(run.nanoseconds / run.steps / 1e9),
         }
-        if len(run) == 1:
+        if run.steps == 1:
             self._paper.line(self._whose() + text(self._lang, "console.run", **values))
         else:
-            self._paper.line(self._whose() + text(self._lang, "console.runs", last=last.index, **values))
-        for change in self._changes:
+            last = run.last.attributes.get(names.STEP_INDEX)
+            self._paper.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
+        for change in run.changes:
             self._paper.line(change, indent=4)
+
+
+class _Run:
+    """Alike steps one after another; `changes` is what was different in the first."""
+
+    def __init__(self, first: Step, changes: list[str]) -> None:
+        self.first, self.changes = first, changes
+        self.steps = self.tokens = self.nanoseconds = 0
+        self.add(first.span)
+
+    def add(self, step: Span) -> None:
+        """Another one."""
+        self.last = step
+        self.steps += 1
+        self.tokens += sum(step.attributes.get(names.STEP_TOKENS) or ())
+        self.nanoseconds += step.duration_ns

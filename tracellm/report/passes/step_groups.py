@@ -151,4 +151,4 @@ def steps_key(step: Step, failed: bool = False) -> Hashable:
 
 
 def _goes_on(before: Node, node: Node) -> bool:
-    return before.key == node.key and alike(node.steps[0], before.steps[0])
+    return before.key == node.key and alike(node.steps[0].span, before.steps[0].span)
