@@ -127,6 +127,11 @@ class Courier:
         """How many spans were not kept."""
         return self._own.let_go if self._own is not None else int(self._said.get("let_go", 0))
 
+    @property
+    def is_quick(self) -> bool:
+        """Yes, as long as it only packs them."""
+        return self._own is None
+
     def told(self) -> dict[str, Any]:
         """What the desk says of itself, as far as it is known."""
         return {**self._said, **(self._own.told() if self._own is not None else {})}

@@ -62,6 +62,10 @@ class AnyDesk(Protocol):
     effort: Effort
 
     @property
+    def is_quick(self) -> bool:
+        """Is it a matter of a microsecond or two to hand a record over?"""
+
+    @property
     def let_go(self) -> int:
         """How many spans were not kept, where only the last were wanted."""
 
@@ -98,6 +102,11 @@ class Desk:
     def let_go(self) -> int:
         """How many spans were not kept."""
         return self._file.let_go
+
+    @property
+    def is_quick(self) -> bool:
+        """No: it makes spans of them."""
+        return False
 
     def told(self) -> dict[str, Any]:
         """How many calls ended, how long they took to capture what is told of them, and the spans written."""

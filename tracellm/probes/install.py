@@ -202,6 +202,7 @@ class Installation:
             begins_trace=entry.begins_trace,
             loop=entry.loop,
             timed=timed,
+            is_step=entry.is_step,
             problems=self._problems,
         )
 

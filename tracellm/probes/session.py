@@ -181,7 +181,7 @@ class Recording:
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (self._script_probe, 0, None, None, self._started)
-        state.append = self._writer.buffer.append
+        state.append, state.step_ended = self._writer.buffer.append, self._writer.wait_until_handed_over
         if isinstance(self._desk, Courier):
             self._desk.wait_for_start()
 
@@ -346,7 +346,7 @@ class Recording:
         self._status = Status(self._traces, self._name, is_idle=True)
         self._prepare_writing()
         self._writer.start()
-        state.append = self._writer.buffer.append
+        state.append, state.step_ended = self._writer.buffer.append, self._writer.wait_until_handed_over
         self._end_with_multiprocessing()
 
     def _begin_in_child(self) -> AnyDesk:

@@ -106,10 +106,14 @@ class Begun(NamedTuple):
     sampled: bool = True
 
 
+def _nothing() -> None:
+    """Nobody is to be told."""
+
+
 class _State:
     """Read by every probed call, changed when a recording starts and stops."""
 
-    __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "settle")
+    __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "settle", "step_ended")
 
     def __init__(self) -> None:
         self.append: Callable[[Record | Note | Made | Told], None] | None = None  # None: nothing is being recorded
@@ -118,6 +122,7 @@ class _State:
         self.ids: Any = None  # an Ids
         self.open: dict[int, Open | Made] = {}  # what is under way and may last, by the call's number
         self.place_of: Callable[[int, Place], tuple[str, str | None]] | None = None  # Builder's, of this recording
+        self.step_ended: Callable[[], None] = _nothing  # Writer's
         self.settle: Callable[[], None] | None = None  # once a user has attached a span (otel/context.py)
 
 

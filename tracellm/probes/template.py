@@ -50,6 +50,7 @@ _WRAPPER = """
     {capture}
     _append((_probe, _call, _parent, _place, {owner}, _start, _end, {captured}, {facts}, None))
     {forget}
+    {hand_over}
     return _result
 """
 
@@ -119,6 +120,7 @@ def written_out(function: Function, probe: Probe, is_coroutine: bool) -> Functio
         if probe.lasting
         else "",
         "forget": "del _open[_call]" if probe.lasting else "",
+        "hand_over": "_state.step_ended()" if probe.is_step else "",
         "capture": _CAPTURE.format(kept=kept) if capture is not None else "",
         "facts": "_facts" if capture is not None else "None",
         "captured": "_clock()" if probe.timed else "_end",

@@ -4,15 +4,20 @@ Every probed call of every thread appends to one list; appending and cutting off
 that no other thread can interrupt, so nothing is locked and nothing is dropped. The order in the list is the order in
 which calls ended. Should the list grow too long, those who append wait (gate.py).
 
-What becomes of the records is a desk's business (desk.py), which is best in another process (courier.py): what is done
-here takes turns with the engine, one of which has the interpreter's lock.
+What becomes of the records is a desk's business (desk.py), which is best in another process (courier.py). To pack them
+for that takes some microseconds each, and several times as long where it takes turns with the engine at the
+interpreter's lock: one waits for the other some hundred times a step. So an engine whose step has ended waits until all
+that is there is packed. This thread does it all the same: an interrupt strikes the main thread, and no half-packed
+message must be left.
 """
 
 import threading
 import time
+from _thread import LockType, allocate_lock
 from collections.abc import Callable, Collection
+from queue import Empty, SimpleQueue
 
-from tracellm.probes.desk import AnyDesk, AnyRecord
+from tracellm.probes.desk import AnyDesk, AnyRecord, Pause, no_pause
 from tracellm.probes.gate import Gate
 from tracellm.probes.listeners import Listeners
 from tracellm.probes.state import Record, state
@@ -24,6 +29,8 @@ _CHUNK = 2048  # records that are handed over in one go
 _SLICE = 128  # records done without a pause: under the interpreter's lock, a pause lets the engine go on ...
 _PAUSE_SECONDS = 0.0005
 _BEHIND = 4096  # ... though not at once: whoever has it keeps it for 5 ms. With so many to do, there are fewer pauses
+_ENOUGH = 256  # records: with fewer, an engine whose step has ended does not wait until they are handed over
+_PATIENCE_SECONDS = 0.02  # nor for longer than this
 _FULL = 32_768  # records: with so many, those who make more wait until half of them are done
 
 
@@ -54,7 +61,11 @@ class Writer:
         self._each_round = each_round
         self._begin = begin
         self._under_way: Collection[int] = ()  # calls that had not ended when this was last looked at
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._asks: SimpleQueue[LockType | None] = (
+            SimpleQueue()
+        )  # locks to release when all is handed over; None: look up
+        self._waits = False  # for an ask
         self._thread = threading.Thread(target=self._run, name="tracellm-writer", daemon=True)
         self._gate = Gate(self.buffer, self._thread)
 
@@ -64,12 +75,13 @@ class Writer:
 
     def stop(self, ended: int, last: Record | None = None) -> None:
         """Write all that is left, and end the thread; the recording ended at this time, with the script's record."""
-        self._stopping.set()
+        self._stopping = True
+        self._asks.put(None)
         self._gate.open()
         self._thread.join()
         with self.desk.effort.spent():
             self._listeners.look()  # others may have come and gone since the last look
-            self.catch_up()
+            self.catch_up(self._pause)
             self._desk_for(state.open).end(ended, last, state.open)
             self._listeners.end()
 
@@ -78,21 +90,49 @@ class Writer:
         """How long calls had to wait, as they came faster than they could be written."""
         return self._gate.held_up_ns
 
+    def wait_until_handed_over(self) -> None:
+        """Called by an engine, once a step: wait until what was recorded is handed over, if that is soon done."""
+        if len(self.buffer) >= _ENOUGH and self._waits and self.desk.is_quick:
+            done = allocate_lock()
+            done.acquire()
+            self._asks.put(done)
+            done.acquire(timeout=_PATIENCE_SECONDS)
+
     def _run(self) -> None:
-        behind = True
-        while not self._stopping.wait(0 if behind else FLUSH_SECONDS):
+        due = time.monotonic()
+        while not self._stopping:
+            ask = self._next_ask(due)
             try:
                 with self.desk.effort.spent():
-                    self._listeners.look()
-                    self.catch_up()
-                    self._look()
+                    if ask is None:
+                        self._do_a_round()
+                    else:
+                        self.catch_up(no_pause)
             except Exception as error:  # what comes after it is still to be written
                 problem = f"part of this run is not recorded: {type(error).__name__}: {error}"
                 if problem not in self._problems:
                     self._problems.append(problem)
-            behind = len(self.buffer) > _BEHIND
+            if ask is not None:
+                ask.release()
+            else:
+                due = time.monotonic() + (0 if len(self.buffer) > _BEHIND else FLUSH_SECONDS)
 
-    def catch_up(self) -> None:
+    def _next_ask(self, due: float) -> LockType | None:
+        """Wait for somebody who waits; None when a round is due, or the end has come."""
+        self._waits = True
+        try:
+            return self._asks.get(timeout=max(0.0, due - time.monotonic()))
+        except Empty:
+            return None
+        finally:
+            self._waits = False
+
+    def _do_a_round(self) -> None:
+        self._listeners.look()
+        self.catch_up(self._pause)
+        self._look()
+
+    def catch_up(self, pause: Pause) -> None:
         """Write what is in the buffer now; what comes meanwhile waits."""
         left = len(self.buffer)
         desk = self._desk_for(left)
@@ -100,11 +140,11 @@ class Writer:
             chunk = self.buffer[: min(left, _CHUNK)]
             del self.buffer[: len(chunk)]
             left -= len(chunk)
-            desk.take(chunk, self._pause)
+            desk.take(chunk, pause)
 
     def hand_over(self) -> None:
         """Write all that is there now, calls under way too; to be called in the writer's thread."""
-        self.catch_up()
+        self.catch_up(self._pause)
         under_way = state.open.copy()
         self._desk_for(under_way).look(under_way)
 
@@ -118,7 +158,7 @@ class Writer:
     def _pause(self) -> int:
         """Let the others run, and see whether they are not too fast for this thread."""
         waiting = len(self.buffer)
-        if not self._stopping.is_set():
+        if not self._stopping:
             if waiting > _FULL:
                 self._gate.close()
             elif waiting < _FULL // 2:

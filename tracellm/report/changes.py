@@ -40,7 +40,7 @@ _CHANGED = (names.STEP_NEW, names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP
 
 
 def alike(step: Span, before: Span) -> bool:
-    """Whether a step does what the one `before` did: the same kind for the same requests, and nothing changed in either.
+    """Whether a step does what the one before did: the same kind for the same requests, and nothing changed in either.
 
     Each request must be in the same phase in both and the same ones must get a token, so that the step that ends a
     prefill made in several chunks stands for itself, also where others go on beside it. The spans are asked, and not

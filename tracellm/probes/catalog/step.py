@@ -147,6 +147,7 @@ ENTRIES = (
         observe=complete_step,
         span_name=STEP,
         also="step",
+        is_step=True,
     ),
     *inherited("step", "core", "EngineCore._schedule", "EngineCore._execute_model"),
     *inherited("step", "core", "EngineCore._process_model_outputs", "EngineCore.post_step"),
