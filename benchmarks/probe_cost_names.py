@@ -12,6 +12,7 @@ __all__ = [
     "MADE_BY",
     "NAMES",
     "OVERHEAD_BARE",
+    "OVERHEAD_DEFAULT",
     "OVERHEAD_DETAIL",
     "OVERHEAD_HEADS",
     "OVERHEAD_MODELS",
@@ -128,6 +129,7 @@ OVERHEAD_MODELS: dict[str, Text] = {
     ),
 }
 OVERHEAD_BARE: Text = ("not recorded", "不录制")
+OVERHEAD_DEFAULT: Text = ("`--explain`, after 20,000 calls", "`--explain`，20,000 个调用之后")
 OVERHEAD_DETAIL: Text = ("`--explain --detail {detail}`", "`--explain --detail {detail}`")
 OVERHEAD_HEADS: list[Text] = [
     ("run", "运行"),

@@ -16,7 +16,6 @@ from tracellm.cli.bench.limits import ModelCost, cost_of, work_of
 from tracellm.cli.bench.machine import Ceilings, measure_ceilings
 from tracellm.cli.bench.throughput import interleaved
 from tracellm.cli.bench.workload import Lengths, Workload, random_workload
-from tracellm.trace.names import LEVELS
 
 __all__ = ["ENGINES", "REFERENCE", "WAYS", "Plan", "measure"]
 
@@ -137,7 +136,7 @@ def _engine(process: str, shape: Shape, folder: Path, plan: Plan, dtype: str) ->
         "max_num_batched_tokens": max(_STEP_TOKENS, per_request),
         "kv_cache_tokens": tokens,
         "kv_cache_bytes": tokens * _cost(folder, dtype).kv_bytes,
-        "recorded": LEVELS[-1] if process == RECORDED else None,
+        "recorded": "default" if process == RECORDED else None,
     }
     log = plan.place / f"{process}.log"
     with EngineProcess(module, plan.pythons[module], settings, plan.threads, log) as engine:

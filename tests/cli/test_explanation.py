@@ -62,7 +62,14 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
         for _ in range(3):
             greet("you")
     told = json.loads((run.folder / "run.json").read_text())
-    asked = {"detail": "kernel", "focus": [], "only": ["Scheduler"], "skip": ["Msgpack*"], "ring": 2}
+    asked = {
+        "detail": "kernel",
+        "focus": [],
+        "only": ["Scheduler"],
+        "skip": ["Msgpack*"],
+        "ring": 2,
+        "deep_calls": None,
+    }
     assert told["options"] == {"text": True, "lang": "en", **asked}
     assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (2, ["EngineCore.step_fn"])
     why = "Of the engine's steps nothing is recorded: that takes EngineCore.step_fn, which --only Scheduler"

@@ -65,6 +65,8 @@ def together(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], second
         stats["missing"] += [one for one in other["missing"] if one not in stats["missing"]]
         stats["calls"] += other["calls"]
         stats["let_go"] += other["let_go"]
+        if other["deep_steps"] is not None:  # only who has steps can say how many
+            stats["deep_steps"] = max(stats["deep_steps"] or 0, other["deep_steps"])
         unmeasured = 0.0 if other["per_call_us"] else other["calls"] * stats["per_call_us"] / 1e6
         stats["seconds"] = round(stats["seconds"] + other["seconds"] + unmeasured, 6)
         stats["writer"] = _writers(stats["writer"], other["writer"])

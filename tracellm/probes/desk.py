@@ -109,8 +109,11 @@ class Desk:
         return False
 
     def told(self) -> dict[str, Any]:
-        """How many calls ended, how long they took to capture what is told of them, and the spans written."""
-        return {"calls": self._builder.calls, "capture_ns": self._builder.capture_ns, "spans": self.effort.spans}
+        """How many calls ended, how long they took to capture what is told of them, and the spans written; of how many
+        steps more is told than requests and steps, if not of all."""
+        builder = self._builder
+        told = {"calls": builder.calls, "capture_ns": builder.capture_ns, "spans": self.effort.spans}
+        return {**told, "deep_steps": builder.ledger.deep_steps}
 
     def take(self, records: Sequence[AnyRecord], pause: Pause) -> None:
         """Write these records."""

@@ -58,14 +58,15 @@ class Installation:
         self._wrapped_ones: dict[int, Any] = {}
         self._left_out: dict[tuple[Any, str], Entry] = {}
         self._entries: dict[tuple[Any, str], Entry] = {}
-        self._is_left: Callable[[Entry], bool] | None = None
+        self._taken_off: list[Callable[[Entry], bool]] = []  # which probes; they stay off
+        self._thinned = 0
         self._hook = ImportHook(self._wanted, self._install_module)
         self.findings = Findings(entry for entry in entries if entry.target in chosen)
 
     @property
     def installed(self) -> int:
-        """How many functions are wrapped."""
-        return len(self._originals)
+        """How many functions are wrapped, or were until the recording was thinned."""
+        return len(self._originals) + self._thinned
 
     @property
     def places(self) -> list[tuple[Any, str]]:
@@ -81,19 +82,28 @@ class Installation:
     def start(self) -> None:
         """Wrap what is imported already, and the rest as it is imported."""
         if is_compiled():
-            self.leave(is_inside)
+            self.leave_compiled(is_inside)
         self._hook.start()
 
-    def leave(self, is_meant: Callable[[Entry], bool]) -> None:
+    def leave_compiled(self, is_meant: Callable[[Entry], bool]) -> None:
         """Take off, and keep off, the probes of these entries: what they are about is compiled (compiled.py)."""
-        if self._is_left is None:
-            self._problems.append(Mistake(_COMPILED, ""))
-        self._is_left = is_meant
-        for place, entry in list(self._entries.items()):
-            if is_meant(entry):
-                owner, name = place
-                setattr(owner, name, self._originals.pop(place))
-                del self._entries[place]
+        if (mistake := Mistake(_COMPILED, "")) not in self._problems:
+            self._problems.append(mistake)
+        self._take_off(is_meant)
+
+    def thin(self) -> None:
+        """Take off, and keep off, what is deeper than steps, except what they are told of with."""
+        self._thinned += self._take_off(lambda entry: _is_deep(entry.level) and entry.gives is None)
+
+    def _take_off(self, is_meant: Callable[[Entry], bool]) -> int:
+        """How many functions are no longer wrapped. It may be interrupted, and done by two threads at once."""
+        self._taken_off.append(is_meant)
+        before = len(self._originals)
+        for (owner, name), entry in list(self._entries.items()):
+            if is_meant(entry) and (original := self._originals.get((owner, name))) is not None:
+                setattr(owner, name, original)
+                self._originals.pop((owner, name), None)
+        return before - len(self._originals)
 
     def stop(self) -> None:
         """Put every original back where it was."""
@@ -128,7 +138,7 @@ class Installation:
     def _install_at(self, place: tuple[Any, str], entry: Entry) -> bool:
         """Wrap the function at this place if it is chosen and is not wrapped already; False for what is no function."""
         owner, name = place
-        if place in self._originals or (self._is_left is not None and self._is_left(entry)):
+        if place in self._originals or any(is_meant(entry) for is_meant in self._taken_off):
             return True
         if not self._chooses(entry, owner, name):
             self._left_out.setdefault(place, entry)
@@ -205,6 +215,10 @@ class Installation:
             is_step=entry.is_step,
             problems=self._problems,
         )
+
+
+def _is_deep(level: names.Level) -> bool:
+    return names.LEVELS.index(level) > names.LEVELS.index("step")
 
 
 def _manager(function: FunctionType) -> Callable[[Any], Any] | None:

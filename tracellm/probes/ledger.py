@@ -50,6 +50,7 @@ class Ledger:
         tokenizers: the same for every tokenizer that was told of, by its number (catalog/token_texts.py).
         model: the model's name as the user wrote it.
         steps: engine steps so far.
+        deep_steps: how many of them are told of with what went on inside; None: all (thinning.py).
         queued: the requests that are in the scheduler's queues, as far as its steps told of their ends.
         untold: the subjects (catalog/subjects.py) of which a part is not recorded: nothing is put together of them, as
             requests' lives without an end would be.
@@ -63,6 +64,7 @@ class Ledger:
     tokenizers: dict[int, Callable[[int], str]] = field(default_factory=dict)
     model: str | None = None
     steps: int = 0
+    deep_steps: int | None = None
     queued: set[str] = field(default_factory=set)
     untold: Collection[str] = ()
     _children: dict[tuple[str, int], str] = field(default_factory=dict)

@@ -41,6 +41,7 @@ from tracellm.probes.selection import Selection
 from tracellm.probes.spawned import Invitation, earlier_engines, invitation, name_of_fork, process_patches
 from tracellm.probes.spec import Entry, Mistake, Probe
 from tracellm.probes.state import Record, call_and_place, next_call, state
+from tracellm.probes.thinning import Thinning
 from tracellm.probes.threads import THREAD_PATCHES
 from tracellm.probes.together import Status, Together, file_stem, recorded_processes, settle
 from tracellm.probes.traceparent import parse, write
@@ -111,7 +112,7 @@ class Recording:
             {
                 **THREAD_PATCHES,
                 **process_patches(self._invitation, self._ran, partial(settle, self._traces)),
-                **compile_patches(self._installation.leave),
+                **compile_patches(self._installation.leave_compiled),
                 **self._otel.patches,
             }
         )
@@ -181,7 +182,7 @@ class Recording:
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (self._script_probe, 0, None, None, self._started)
-        state.append, state.step_ended = self._writer.buffer.append, self._writer.wait_until_handed_over
+        state.append, state.step_ended = self._writer.buffer.append, self._thinning.step_ended
         if isinstance(self._desk, Courier):
             self._desk.wait_for_start()
 
@@ -260,7 +261,8 @@ class Recording:
         heard = Listeners(listeners, self._tell)
         self._assigned = Assignment(self._file, process, self._builder, heard, self._ring, self._tell)
         desk, begin = (Desk(self._assigned), self._begin_in_child) if self._is_fork else (self._new_desk(), None)
-        self._writer = Writer(desk, heard, self._problems, self._look_at_others, begin)
+        self._writer = Writer(desk, heard, self._problems, self._each_round, begin)
+        self._thinning = Thinning(self._selection.deep_calls, self._writer, self._installation)
 
     def _new_desk(self) -> AnyDesk:
         if not (self._apart and os.name == "posix" and self._clock.readings is not None):
@@ -295,7 +297,8 @@ class Recording:
         if self._joins is not None or self._is_fork:
             self.stop()
 
-    def _look_at_others(self) -> None:
+    def _each_round(self) -> None:
+        self._thinning.look()
         if self._status is not None:
             self._status.look(self.stop, self._so_far)
 
@@ -319,6 +322,7 @@ class Recording:
             "missing": self._installation.findings.missing,
             "left_out": self._installation.left_out,
             "let_go": self._desk.let_go,
+            "deep_steps": told.get("deep_steps"),
             **spent(told.get("calls", 0), told.get("capture_ns", 0), at_rest),
             "writer": self._desk.effort.told(told, self._writer.held_up_ns),
             "problems": [*(one.told(self._text) for one in mistakes), *self._problems],
@@ -346,7 +350,7 @@ class Recording:
         self._status = Status(self._traces, self._name, is_idle=True)
         self._prepare_writing()
         self._writer.start()
-        state.append, state.step_ended = self._writer.buffer.append, self._writer.wait_until_handed_over
+        state.append, state.step_ended = self._writer.buffer.append, self._thinning.step_ended
         self._end_with_multiprocessing()
 
     def _begin_in_child(self) -> AnyDesk:

@@ -44,6 +44,7 @@ class Writer:
     Attributes:
         buffer: where records go.
         desk: where they are handed over.
+        handed_over: how many records were.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Writer:
     ) -> None:
         self.buffer: list[AnyRecord] = []
         self.desk = desk
+        self.handed_over = 0
         self._listeners = listeners
         self._problems = problems
         self._each_round = each_round
@@ -140,6 +142,7 @@ class Writer:
             chunk = self.buffer[: min(left, _CHUNK)]
             del self.buffer[: len(chunk)]
             left -= len(chunk)
+            self.handed_over += len(chunk)
             desk.take(chunk, pause)
 
     def hand_over(self) -> None:

@@ -71,12 +71,25 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
     if asked:
         lacks = _lacks(manifest, lang)
         told.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
+    told += _depth(manifest, lang)
     ring = _mapping(manifest, "options").get("ring")
     if gone := let_go(manifest):
         told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
     elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # it was killed, or goes on
         told.append(text(lang, "recorded.ring", ring=ring))
     return [*told, *_missing(_mapping(manifest, "probes"), lang)]
+
+
+def _depth(manifest: Manifest, lang: str) -> list[str]:
+    """That a long run was not recorded as deep as it began."""
+    probes, calls = _mapping(manifest, "probes"), _mapping(manifest, "options").get("deep_calls")
+    steps = probes.get("deep_steps")
+    if not isinstance(calls, int):
+        return []
+    if isinstance(steps, int) and steps > 0:
+        return [text(lang, "recorded.deep_steps", steps=steps, calls=calls)]
+    killed = "let_go" not in probes  # or it goes on
+    return [text(lang, "recorded.deep_calls", calls=calls)] if killed or isinstance(steps, int) else []
 
 
 def _missing(probes: Manifest, lang: str) -> list[str]:

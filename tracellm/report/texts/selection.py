@@ -5,7 +5,7 @@ __all__ = ["EN", "ZH"]
 EN = {
     # help
     "cli.help.record_detail": "How deep to record and to draw: request, step, layer or kernel. Default: record all, "
-    "draw what tells most.",
+    "of a long run layers and kernels only of its first steps; draw what tells most.",
     "cli.help.record_focus": "Record this class at every level and all else to steps, or to --detail; draw only it and "
     "what calls it and is called by it. May be repeated.",
     "cli.help.only": "Record only what matches: a Class.method, a Class, a function or a module, with * and ?. May be "
@@ -25,7 +25,8 @@ EN = {
 }
 
 ZH = {
-    "cli.help.record_detail": "记录和绘制到哪一层：request、step、layer 或 kernel。默认全部记录，画最说明问题的。",
+    "cli.help.record_detail": "记录和绘制到哪一层：request、step、layer 或 kernel。默认全部记录"
+    "（长时间的运行只在最初的若干步记录层和 kernel），画最说明问题的。",
     "cli.help.record_focus": "这个类的所有层级都记录，其余的记录到步（或 --detail 给出的层级）；"
     "只画它以及调用它的和它调用的。可以重复给出。",
     "cli.help.only": "只记录匹配的：Class.method、Class、函数或模块，可用 * 和 ?。可以重复给出。",

@@ -1,0 +1,46 @@
+"""When a recording goes on for long it goes less deep: layers and operations are left out; requests and steps never.
+
+A layer's call takes as long to record as a step's, and each step has hundreds; what they tell is in the first steps. So
+where nobody said how deep to record (`Selection.deep_calls`), their probes are taken off after so many calls of a
+process: between two steps, so that no step is told of in part.
+"""
+
+from typing import Any
+
+from tracellm.probes.install import Installation
+from tracellm.probes.ledger import Ledger
+from tracellm.probes.state import Made, Note, state
+from tracellm.probes.writer import Writer
+
+__all__ = ["Thinning"]
+
+
+class Thinning:
+    """Of one process, after so many calls; None: never."""
+
+    def __init__(self, calls: int | None, writer: Writer, installation: Installation) -> None:
+        self._calls = calls
+        self._writer = writer
+        self._installation = installation
+
+    def step_ended(self) -> None:
+        """Called by an engine: what was recorded is handed over, and it may be enough."""
+        self._writer.wait_until_handed_over()
+        self._thin_if_enough()
+
+    def look(self) -> None:
+        """Some five times a second: a process may have no steps, as a server's first has none."""
+        if not any(not isinstance(one, Made) and one[0].is_step for one in state.open.copy().values()):
+            self._thin_if_enough()
+
+    def _thin_if_enough(self) -> None:
+        if self._calls is None or self._writer.handed_over + len(self._writer.buffer) < self._calls:
+            return
+        self._calls = None
+        self._installation.thin()
+        if state.append is not None:
+            state.append(Note(_note, None))
+
+
+def _note(ledger: Ledger, facts: Any) -> None:
+    ledger.deep_steps = ledger.steps
