@@ -8,8 +8,8 @@ environment that scripts/install-vllm.sh makes. Each way to run one of them, bar
 process of its own, in which the recording begins before the engine is imported, as `tracellm run` has it: functions
 that are wrapped later are slower for long, as Python has to learn anew where they lead. When all are warm they take
 turns, beginning with another each round, and those whose turn it is not wait. The live log is printed to nowhere. Told
-are medians, and the quartiles of what is slower than the bare run of the same round. The aims, for `--explain` alone: at
-most 3 %, and 1 % of the large model. That goes less deep after so many calls, which the warm-ups make. Nothing else
+are medians, and the quartiles of what is slower than the bare run of the same round. The aims, for `--explain` alone:
+at most 3 %, and 1 % of the large model; it goes less deep after so many calls, which the warm-ups make. Nothing else
 should run on the machine.
 """
 

@@ -2,8 +2,8 @@
 
 The engine's process reads its settings from the first line of stdin, makes the engine, and says what it is; then each
 line asks for one turn. It takes the time itself, so that nothing of the conversation is in it. With the setting
-`recorded`, a level of detail or "default", it is recorded from before the engine is imported until it is asked what that
-cost, as `tracellm run --explain` does it. Only the standard library is imported here otherwise: another engine's
+`recorded`, a level of detail or "default", it is recorded from before the engine is imported until it is asked what
+that cost, as `tracellm run --explain` does it. Only the standard library is imported here otherwise: another engine's
 environment may have nothing of ours.
 """
 

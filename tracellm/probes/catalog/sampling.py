@@ -30,8 +30,8 @@ CANDIDATES = 5
 """How many of the likeliest tokens are told."""
 
 _NEIGHBOURS = 64
-_SMALL_VOCABULARY = 8192
-"""Up to here `topk` takes no longer than looking among neighbours first, and for few rows half as long."""
+_FEW = 32_768
+"""Of fewer probabilities `topk` takes no longer than looking among neighbours first, of one small row half as long."""
 
 
 def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -93,13 +93,14 @@ def likeliest(probabilities: Any) -> Likeliest:
     """The greatest five of each row of [rows, vocabulary].
 
     Those of all the greatest of 64 neighbours are found first, as these are found fast; among the five best groups of
-    neighbours are the five best. That takes a third of the time of `topk` over a large vocabulary.
+    neighbours are the five best. That takes half the time of `topk` over 32 rows of 4096, and a sixth over large ones.
     """
     import torch
 
     rows, vocabulary = probabilities.shape
     count = min(CANDIDATES, vocabulary)
-    if vocabulary % _NEIGHBOURS or vocabulary <= _SMALL_VOCABULARY or not probabilities.is_cpu:
+    too_few = rows * vocabulary < _FEW or vocabulary < CANDIDATES * _NEIGHBOURS
+    if too_few or vocabulary % _NEIGHBOURS or not probabilities.is_cpu:
         values, ids = probabilities.topk(count, dim=-1)
         return values.tolist(), None, ids.tolist()
     groups = probabilities.reshape(rows, vocabulary // _NEIGHBOURS, _NEIGHBOURS)
