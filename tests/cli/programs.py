@@ -136,6 +136,14 @@ PROGRAMS = [
     # the end of the interpreter
     _program("atexit", "import atexit\nfor i in range(3): atexit.register(print, i)\nprint('main')"),
     _program("atexit after an exception", "import atexit\natexit.register(print, 'atexit')\nraise ValueError"),
+    *(
+        _program(
+            f"what a frame held is let go of after {what}",
+            f"import held\ndef main():\n    one = held.One()\n    raise {what}\nmain()",
+            others={"held.py": "def goodbye(): print('gone')\nclass One:\n    def __del__(self): goodbye()"},
+        )
+        for what in ("ValueError", "KeyboardInterrupt", "SystemExit(3)")
+    ),
     _program("an exception in atexit", "import atexit\ndef f(): raise ValueError('late')\natexit.register(f)"),
     _program("exit in atexit", "import atexit, sys\natexit.register(sys.exit, 3)"),
     _program(

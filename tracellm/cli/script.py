@@ -100,7 +100,9 @@ def run_script(
         while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OURS):
             traceback = traceback.tb_next
         error.__traceback__ = traceback
-        _print_only(error, traceback, plain=sys.excepthook is original, print_error=print_error)
+        if not isinstance(error, SystemExit):  # of that none is printed
+            _print_only(error, traceback, plain=sys.excepthook is original, print_error=print_error)
+        del traceback  # else the frames, which it leads to, and this one, which leads to it, would keep each other
         ended(error)
         raise
     ended(None)
@@ -155,7 +157,10 @@ def _print_only(
     def print_exception(kind: type[BaseException], value: BaseException, tb: TracebackType | None) -> None:
         if value is not error:
             hook(kind, value, tb)
-        elif not (plain and print_error(value)):
+            return
+        if sys.excepthook is print_exception:  # it is not kept, nor what its frames hold, until modules are empty
+            sys.excepthook = hook
+        if not (plain and print_error(value)):
             hook(kind, value.with_traceback(traceback), traceback)
 
     sys.excepthook = print_exception
