@@ -92,8 +92,8 @@ class Installation:
         self._take_off(is_meant)
 
     def thin(self) -> None:
-        """Take off, and keep off, what is deeper than steps, except what they are told of with."""
-        self._thinned += self._take_off(lambda entry: _is_deep(entry.level) and entry.gives is None)
+        """Take off, and keep off, what is deeper than steps."""
+        self._thinned += self._take_off(lambda entry: _is_deep(entry.level))
 
     def _take_off(self, is_meant: Callable[[Entry], bool]) -> int:
         """How many functions are no longer wrapped. It may be interrupted, and done by two threads at once."""

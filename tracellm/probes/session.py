@@ -178,7 +178,7 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
-        state.settle, state.place_of = None, self._builder.place_of
+        state.settle, state.place_of, state.thinned = None, self._builder.place_of, False
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (self._script_probe, 0, None, None, self._started)

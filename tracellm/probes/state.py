@@ -113,7 +113,7 @@ def _nothing() -> None:
 class _State:
     """Read by every probed call, changed when a recording starts and stops."""
 
-    __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "settle", "step_ended")
+    __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "settle", "step_ended", "thinned")
 
     def __init__(self) -> None:
         self.append: Callable[[Record | Note | Made | Told], None] | None = None  # None: nothing is being recorded
@@ -122,7 +122,8 @@ class _State:
         self.ids: Any = None  # an Ids
         self.open: dict[int, Open | Made] = {}  # what is under way and may last, by the call's number
         self.place_of: Callable[[int, Place], tuple[str, str | None]] | None = None  # Builder's, of this recording
-        self.step_ended: Callable[[], None] = _nothing  # Writer's
+        self.step_ended: Callable[[], None] = _nothing  # Thinning's
+        self.thinned = False  # it is: what takes long is not told any more (thinning.py)
         self.settle: Callable[[], None] | None = None  # once a user has attached a span (otel/context.py)
 
 

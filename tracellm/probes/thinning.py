@@ -1,8 +1,9 @@
-"""When a recording goes on for long it goes less deep: layers and operations are left out; requests and steps never.
+"""When a recording goes on for long it tells less: of requests and steps everything but how probable tokens were.
 
 A layer's call takes as long to record as a step's, and each step has hundreds; what they tell is in the first steps. So
 where nobody said how deep to record (`Selection.deep_calls`), their probes are taken off after so many calls of a
-process: between two steps, so that no step is told of in part.
+process: between two steps, so that no step is told of in part. What is captured of each step then takes as long as all
+else, and most of that is to find the likeliest tokens; so these are left out too.
 """
 
 from typing import Any
@@ -37,6 +38,7 @@ class Thinning:
         if self._calls is None or self._writer.handed_over + len(self._writer.buffer) < self._calls:
             return
         self._calls = None
+        state.thinned = True
         self._installation.thin()
         if state.append is not None:
             state.append(Note(_note, None))

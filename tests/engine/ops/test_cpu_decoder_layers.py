@@ -145,3 +145,16 @@ def test_who_watches_an_operation_sees_it(tmp_path: Path, calls: list[int], monk
             job = Job(name, [5, 6, 7], SamplingParams(temperature=0, max_tokens=2))
             Driver(executor).step({name: 3}, [job])
     assert calls == []
+
+
+def test_who_watched_from_the_start_may_stop(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that were watched when the first step came are computed by one call when nobody watches them any more."""
+    executor = start(make_checkpoint(tmp_path, "qwen2"))
+    driver, params = Driver(executor), SamplingParams(temperature=0, max_tokens=2)
+    with monkeypatch.context() as context:
+        ops = type(runner_of(executor).ops)
+        context.setattr(ops, "linear", wrapped(ops.linear))
+        driver.step({"watched": 3}, [Job("watched", [5, 6, 7], params)])
+    assert calls == []
+    driver.step({"alone": 3}, [Job("alone", [5, 6, 7], params)])
+    assert calls == [3]

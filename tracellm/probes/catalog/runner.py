@@ -127,8 +127,9 @@ def sampled_attributes(sampled: dict[str, Any], decode: Callable[[int], str] | N
         sampled["told"] = {
             names.STEP_SAMPLED: sampled["requests"],
             names.STEP_SAMPLED_IDS: sampled["tokens"],
-            names.STEP_SAMPLED_PROBS: to_millionths(sampled["probabilities"]),
         }
+        if "probabilities" in sampled:
+            sampled["told"][names.STEP_SAMPLED_PROBS] = to_millionths(sampled["probabilities"])
         if decode is not None:
             sampled["told"][names.STEP_SAMPLED_TEXTS] = [*map(decode, sampled["tokens"])]
     told: dict[str, Any] = sampled["told"]

@@ -13,6 +13,7 @@ from typing import Any
 from tracellm.probes.brief import brief, write
 from tracellm.probes.catalog.helpers import argument, plain
 from tracellm.probes.spec import Entry
+from tracellm.probes.state import state
 from tracellm.trace import names
 
 __all__ = [
@@ -78,9 +79,12 @@ def token_ids(of: Likeliest) -> list[list[int]]:
 def chances(logits: Any, tokens: Any) -> dict[str, Any]:
     """How probable these tokens, int64 [rows, 1], are by the logits [rows, vocabulary], and the `likeliest`.
 
-    The sampler waits, so there are as few operations as can be, each of which takes some 20 microseconds, however
-    small; and those on a few numbers are NumPy's, which are quicker than PyTorch's.
+    Of a long run only the first steps tell it. The sampler waits, so there are as few operations as can be, each of
+    which takes some 20 microseconds, however small; and those on a few numbers are NumPy's, which are quicker than
+    PyTorch's.
     """
+    if state.thinned:
+        return {}
     probabilities = logits.float().softmax(dim=-1)
     if probabilities.is_cpu:
         told = probabilities.numpy()[_rows(len(tokens)), tokens.numpy()][:, 0].tolist()

@@ -43,7 +43,8 @@ def complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, An
         told[names.STEP_LOGITS] = list(given["logits_shape"])
     if "sampled" in given:
         told.update(sampled_attributes(given["sampled"], ledger.decode))
-        told[names.STEP_CANDIDATES] = told_candidates(given["sampled"]["likeliest"], ledger.decode)
+        if "likeliest" in given["sampled"]:
+            told[names.STEP_CANDIDATES] = told_candidates(given["sampled"]["likeliest"], ledger.decode)
         _tell_drawn(told, given["sampled"], given.get("drawn"), ledger)
 
 
@@ -120,7 +121,7 @@ def _tell_drawn(told: dict[str, Any], sampled: dict[str, Any], drawn: Any, ledge
     if not any(processors):
         return
     told[names.STEP_PROCESSORS] = [" ".join(of_row) for of_row in processors]
-    if drawn is None:
+    if drawn is None or "likeliest" not in sampled:
         return
     rows, chances, candidates = sampled["rows"], sampled["probabilities"], told[names.STEP_CANDIDATES]
     told[names.STEP_LEFT] = [drawn["left"][row] for row in rows]

@@ -23,10 +23,11 @@ EN = {
     "ones were} let go.",
     "recorded.ring": "Only the last {ring:span|spans} of each process, or a few more, were kept (--ring): what was "
     "before them was let go.",
-    "recorded.deep_calls": "Of each process the first {calls:,} calls or a few more are recorded with layers and "
-    "operations, then requests and steps alone, which slows a long run less. `--detail kernel` records all.",
-    "recorded.deep_steps": "Layers and operations are recorded up to step {steps:,}, after {calls:,} calls; then "
-    "requests and steps alone, which slows a long run less. `--detail kernel` records all.",
+    "recorded.deep_calls": "Of each process the first {calls:,} calls or a few more are recorded with layers, "
+    "operations and the likeliest tokens, then steps without these, which slows a long run less. `--detail kernel` "
+    "records all.",
+    "recorded.deep_steps": "Layers, operations and the likeliest tokens are recorded up to step {steps:,}, after "
+    "{calls:,} calls; then steps without these, which slows a long run less. `--detail kernel` records all.",
     "recorded.unheard": "{n:span of another process was|spans of other processes were} let go before this log could "
     "read them: the log and its counts lack what they tell.",
     "recorded.missing": "{n:,} of {probes:probe|probes} found no target in {engine}: {functions}. "
@@ -59,10 +60,10 @@ ZH = {
     "recorded.kept": "保留下来的",
     "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
     "recorded.ring": "每个进程只保留了最后 {ring:,} 个或略多的 span（--ring）：更早的已放弃。",
-    "recorded.deep_calls": "每个进程最初的 {calls:,} 个或略多的调用连同各层和各算子一起记录，"
-    "之后只记录请求和步，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
-    "recorded.deep_steps": "各层和各算子记录到第 {steps:,} 步，即有 {calls:,} 个调用时为止；"
-    "之后只记录请求和步，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
+    "recorded.deep_calls": "每个进程最初的 {calls:,} 个或略多的调用连同各层、各算子和最可能的 token 一起记录，"
+    "之后的步不再记录这些，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
+    "recorded.deep_steps": "各层、各算子和最可能的 token 记录到第 {steps:,} 步，即有 {calls:,} 个调用时为止；"
+    "之后的步不再记录这些，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
     "recorded.unheard": "其他进程的 {n:,} 个 span 在这份日志读到之前就已放弃：日志和其中的计数都缺少它们。",
     "recorded.missing": "{probes:,} 个探针中有 {n:,} 个在 {engine} 里没有找到对象：{functions}。"
     "它们本应说明的内容不在这里；`tracellm doctor` 会列出它们。",

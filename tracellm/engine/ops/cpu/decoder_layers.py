@@ -84,12 +84,18 @@ class DecoderLayers:
         self.attentions: list[Any] = []
         self.kv_caches: list[Tensor] = []
         self.kept: Tensor | None = None
-        if self._is_known() and _fits(layers, is_packed):
-            self._take_down()
+        self._is_packed = is_packed
+        self._fits: bool | None = None  # not looked at yet
 
     def can_run(self) -> bool:
-        """The layers are as layers.cpp knows them, and nobody watches or changes what they do."""
-        return bool(self.attentions) and self._is_known()
+        """The layers are as layers.cpp knows them, and nobody watches or changes what they do, be it not any more."""
+        if self._fits is False or not self._is_known():
+            return False
+        if self._fits is None:
+            self._fits = _fits(self.layers, self._is_packed)
+            if self._fits:
+                self._take_down()
+        return self._fits
 
     def _is_known(self) -> bool:
         return (

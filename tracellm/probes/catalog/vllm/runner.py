@@ -19,6 +19,7 @@ from tracellm.probes.catalog.vllm.entries import heirs, like
 from tracellm.probes.catalog.vllm.sampling import acts_on_logits, tell_constrained
 from tracellm.probes.catalog.vllm.step import STEPS
 from tracellm.probes.ledger import Ledger
+from tracellm.probes.state import state
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -79,7 +80,7 @@ def _keep_logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[A
     batch = args[0].input_batch
     _, asked = ours.batch_of(args[0], [*range(batch.num_reqs)])
     tell_constrained(any("structured_outputs" in before for (before, _, _), _ in asked))
-    if str(logits.dtype) != "torch.float32":
+    if state.thinned or str(logits.dtype) != "torch.float32":
         return None
     if not acts_on_logits(batch.sampling_metadata):
         return None
