@@ -212,6 +212,7 @@ class Installation:
             begins_trace=entry.begins_trace,
             loop=entry.loop,
             timed=timed,
+            in_short=entry.in_short,
             is_step=entry.is_step,
             problems=self._problems,
         )

@@ -247,6 +247,7 @@ def _fields(probe: Probe) -> dict[str, Any]:
         "observe": probe.observe,
         "loop": probe.loop,
         "timed": probe.timed,
+        "in_short": probe.in_short,
         "users_attributes": probe.users_attributes,
     }
 

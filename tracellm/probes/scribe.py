@@ -198,7 +198,8 @@ class Scribe:
     def _plan(self, plans: Plans, probe: Probe, owner: type | None, place: Place | None) -> _Plan:
         plan = _LONG_WAY
         name, alike = self._builder.alike(probe, owner, None if place is None else place.thread_name)
-        if probe.observe is None and not self._listeners.want(name, probe.timed and probe.gives is None):
+        tells_more = probe.timed and probe.gives is None and not probe.in_short
+        if probe.observe is None and not self._listeners.want(name, tells_more):
             is_counted = probe.timed or probe.gives is not None
             in_words = None if is_counted else _in_words(probe)
             with suppress(Exception):  # of which write_spans will tell

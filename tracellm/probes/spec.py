@@ -94,6 +94,8 @@ class Entry:
         loop: the call goes on for as long as the engine does, and belongs to no request.
         span_name: what its spans are called, where the receiver's class and the method are not the answer.
         also: a second name of the method, in documents.
+        in_short: its `attributes` are arguments and result and no more, so who listens need not hear of each call
+            (listeners.py).
         is_step: a step of the engine, after which it waits until what was recorded is handed over (writer.py).
     """
 
@@ -112,6 +114,7 @@ class Entry:
     loop: bool = False
     span_name: str | None = None
     also: str | None = None
+    in_short: bool = False
     is_step: bool = False
     other_targets: tuple[str, ...] = ()
 
@@ -159,6 +162,7 @@ class Probe:
     begins_trace: BeginsTrace | None = None
     loop: bool = False
     timed: bool = False
+    in_short: bool = False
     is_step: bool = False
     users_attributes: Attributes | None = None
     problems: list[Mistake] = field(default_factory=list)
