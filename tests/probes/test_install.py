@@ -47,8 +47,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / "thing" / "parts.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("thing.parts")
-    for name in ("thing", "thing.parts"):
-        sys.modules.pop(name, None)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "thing"]:
+        del sys.modules[name]
 
 
 def entry(path: str, level: Any = "request", **options: Any) -> Entry:
@@ -178,6 +178,22 @@ def test_modules_are_wrapped_when_they_are_imported(module: Any, tmp_path: Path)
     assert outline(record(tmp_path / "run", run, [entry("helper")])) == "script.py\n  helper"
     assert sys.meta_path == finders
     assert not hasattr(sys.modules["thing.parts"].helper, "__wrapped__")
+
+
+@pytest.mark.parametrize("thins", [True, False])
+def test_a_function_that_others_have_imported(module: Any, tmp_path: Path, thins: bool):
+    """Where it was imported from a module in which it is wrapped, it comes off as there: when it goes too deep, and at
+    the end."""
+    Path(module.__file__).with_name("importer.py").write_text("from thing.parts import helper\n")
+    importlib.invalidate_caches()
+    original = module.helper
+    with Recording(tmp_path / "run", catalog=[Entry("thing.*:helper", "layer")]) as recording:
+        importer = importlib.import_module("thing.importer")
+        assert importer.helper is module.helper is not original
+        if thins:
+            recording._installation.thin()
+            assert importer.helper is module.helper is original
+    assert importer.helper is module.helper is original
 
 
 def test_a_module_whose_import_fails(module: Any, tmp_path: Path):

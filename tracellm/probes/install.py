@@ -55,7 +55,7 @@ class Installation:
         self._homes = tuple({pattern.partition("*")[0] for pattern in self._patterns})  # asked of every import
         self._problems = problems
         self._originals: dict[tuple[Any, str], Any] = {}
-        self._wrapped_ones: dict[int, Any] = {}
+        self._wrapped_ones: dict[int, tuple[Any, Any]] = {}  # each, and its original, by its id
         self._left_out: dict[tuple[Any, str], Entry] = {}
         self._entries: dict[tuple[Any, str], Entry] = {}
         self._taken_off: list[Callable[[Entry], bool]] = []  # which probes; they stay off
@@ -144,13 +144,15 @@ class Installation:
             self._left_out.setdefault(place, entry)
             return True
         original = vars(owner)[name]
-        if id(original) in self._wrapped_ones:  # imported from a module where it is wrapped already
+        if id(original) in self._wrapped_ones:  # imported from a module where it is wrapped: here it comes off, too
+            _, self._originals[place] = self._wrapped_ones[id(original)]
+            self._entries[place] = entry
             return True
         wrapped = self._wrapped(entry, owner, name, original)
         if wrapped is None:
             return False
         self._left_out.pop(place, None)
-        self._wrapped_ones[id(wrapped)] = wrapped
+        self._wrapped_ones[id(wrapped)] = wrapped, original
         self._originals[place] = original
         self._entries[place] = entry
         setattr(owner, name, wrapped)
