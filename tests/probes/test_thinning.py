@@ -3,16 +3,24 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from tests.faults.processes import wait_until
 from tracellm import LLM, SamplingParams
-from tracellm.engine.layers.layernorm import RMSNorm
+from tracellm.engine.layers.layernorm import GemmaRMSNorm, RMSNorm
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
+from tracellm.probes.clock import Ids
+from tracellm.probes.install import Installation
+from tracellm.probes.ledger import Ledger
 from tracellm.probes.selection import DEEP_CALLS, Selection
 from tracellm.probes.session import Recording
+from tracellm.probes.spec import Entry
+from tracellm.probes.state import state
+from tracellm.probes.thinning import Thinning
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
@@ -89,3 +97,43 @@ def test_who_says_how_deep_gets_all_of_it(selection: Selection, calls: int | Non
     """Only a recording of which nobody said how deep it is to go goes less deep after a while."""
     assert selection.deep_calls == calls
     assert Selection.from_dict(selection.as_dict()) == selection
+
+
+def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
+    """Where Ctrl-C strikes while probes are taken off, the next step takes off the rest; it is told once."""
+    kinds: tuple[Any, ...] = (RMSNorm, GemmaRMSNorm)
+    originals = [kind.forward for kind in kinds]
+    notes: list[Any] = []
+    monkeypatch.setattr(state, "thinned", False)
+    monkeypatch.setattr(state, "append", notes.append)
+    home = "tracellm.engine.layers.layernorm"
+    installation = Installation([Entry(f"{home}:{kind.__name__}.forward", "layer") for kind in kinds], Selection(), [])
+    writer: Any = SimpleNamespace(handed_over=1, buffer=[], wait_until_handed_over=lambda: None)
+    thinning = Thinning(1, writer, installation)
+    taken: list[Any] = []
+
+    def interrupted(*place: Any) -> None:
+        taken.append(place)
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        setattr(*place)
+
+    installation.start()
+    try:
+        with monkeypatch.context() as context:
+            context.setattr("tracellm.probes.install.setattr", interrupted, raising=False)
+            with pytest.raises(KeyboardInterrupt):
+                thinning.step_ended()
+        assert notes == []
+        for _ in range(2):
+            thinning.step_ended()
+        assert [kind.forward for kind in kinds] == originals
+        assert installation.installed == len(kinds)
+    finally:
+        installation.stop()
+    [note] = notes
+    ledger = Ledger(Ids.counting())
+    for steps in (3, 9):  # two threads may come to it at once: what was told first counts
+        ledger.steps = steps
+        note.tell(ledger, note.facts)
+    assert ledger.deep_steps == 3

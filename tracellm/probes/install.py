@@ -59,14 +59,14 @@ class Installation:
         self._left_out: dict[tuple[Any, str], Entry] = {}
         self._entries: dict[tuple[Any, str], Entry] = {}
         self._taken_off: list[Callable[[Entry], bool]] = []  # which probes; they stay off
-        self._thinned = 0
+        self._thinned: set[tuple[Any, str]] = set()
         self._hook = ImportHook(self._wanted, self._install_module)
         self.findings = Findings(entry for entry in entries if entry.target in chosen)
 
     @property
     def installed(self) -> int:
         """How many functions are wrapped, or were until the recording was thinned."""
-        return len(self._originals) + self._thinned
+        return len(self._originals) + len(self._thinned)
 
     @property
     def places(self) -> list[tuple[Any, str]]:
@@ -89,21 +89,21 @@ class Installation:
         """Take off, and keep off, the probes of these entries: what they are about is compiled (compiled.py)."""
         if (mistake := Mistake(_COMPILED, "")) not in self._problems:
             self._problems.append(mistake)
-        self._take_off(is_meant)
+        self._take_off(is_meant, set())
 
     def thin(self) -> None:
         """Take off, and keep off, what is deeper than steps."""
-        self._thinned += self._take_off(lambda entry: _is_deep(entry.level))
+        self._take_off(lambda entry: _is_deep(entry.level), self._thinned)
 
-    def _take_off(self, is_meant: Callable[[Entry], bool]) -> int:
-        """How many functions are no longer wrapped. It may be interrupted, and done by two threads at once."""
+    def _take_off(self, is_meant: Callable[[Entry], bool], taken: set[tuple[Any, str]]) -> None:
+        """Add each function that is no longer wrapped to `taken`. It may be interrupted, and then done again, and be
+        done by two threads at once."""
         self._taken_off.append(is_meant)
-        before = len(self._originals)
-        for (owner, name), entry in list(self._entries.items()):
-            if is_meant(entry) and (original := self._originals.get((owner, name))) is not None:
-                setattr(owner, name, original)
-                self._originals.pop((owner, name), None)
-        return before - len(self._originals)
+        for place, entry in list(self._entries.items()):
+            if is_meant(entry) and (original := self._originals.get(place)) is not None:
+                setattr(*place, original)
+                taken.add(place)
+                self._originals.pop(place, None)
 
     def stop(self) -> None:
         """Put every original back where it was."""

@@ -37,12 +37,13 @@ class Thinning:
     def _thin_if_enough(self) -> None:
         if self._calls is None or self._writer.handed_over + len(self._writer.buffer) < self._calls:
             return
-        self._calls = None
         state.thinned = True
         self._installation.thin()
         if state.append is not None:
             state.append(Note(_note, None))
+        self._calls = None  # at last: where Ctrl-C strikes before, all of it is done at the next step
 
 
 def _note(ledger: Ledger, facts: Any) -> None:
-    ledger.deep_steps = ledger.steps
+    if ledger.deep_steps is None:  # else another thread, too, saw that it was enough
+        ledger.deep_steps = ledger.steps
