@@ -415,37 +415,3 @@ def test_a_fork_that_cannot_be_recorded(tmp_path: Path):
     """It says so in a line, as does the recording, and goes on without collecting records for nobody."""
     said = run(FORKS_WITH_A_FULL_DISK, tmp_path)
     assert said == "tracellm: what the process child does is not recorded: [Errno 28] No space left on device\n"
-
-
-def quiet(recording: Recording) -> None:
-    """From now on records are handed over to nobody but who waits for it."""
-    recording._writer._do_a_round = lambda: None  # type: ignore[method-assign]
-    wait_until(lambda: recording._writer._waits, "the thread that hands over")
-
-
-def step(calls: int) -> None:
-    """A step of an engine, in which so much is done."""
-    for number in range(calls):
-        work(number)
-
-
-recorded_step = wrap(step, Probe(method="step", level="step", is_step=True))
-
-
-def test_an_engine_waits_until_its_step_is_handed_over(tmp_path: Path):
-    """When a step has ended, its records leave the process, while the engine waits for that."""
-    with Recording(tmp_path, catalog=(), apart=True) as recording:
-        quiet(recording)
-        recorded_step(300)
-        wait_until(lambda: not recording._writer.buffer, "the records, should the machine be too busy")
-    assert len(RunFolder.open(tmp_path).trace.named("work")) == 300
-
-
-def test_few_records_are_not_worth_waiting_for(tmp_path: Path):
-    """A step of a few calls goes on at once: they are handed over with those of later steps."""
-    with Recording(tmp_path, catalog=(), apart=True) as recording:
-        quiet(recording)
-        recorded_step(1)
-        assert recording._writer._waits
-        assert len(recording._writer.buffer) >= 2
-    assert len(RunFolder.open(tmp_path).trace.named("work")) == 1

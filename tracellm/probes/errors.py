@@ -14,9 +14,10 @@ Remembered = tuple[str, str, list[tuple[str, int, str]]]
 """`(type, message, [(file, line, function), ...])`, the outermost line first."""
 
 _OURS = frozenset(
-    str(Path(__file__).with_name(name)) for name in ("wrap.py", "template.py", "around.py", "threads.py", "spawned.py")
+    str(Path(__file__).with_name(f"{name}.py"))
+    for name in ("wrap", "template", "around", "threads", "spawned", "gate", "install", "thinning", "writer")
 )
-"""The files whose frames stand between a probed call and its caller."""
+"""The files whose frames stand between a probed call and its caller, or where one waits for what is recorded."""
 
 _MAX_FRAMES = 100
 
