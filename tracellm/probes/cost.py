@@ -65,7 +65,7 @@ def together(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], second
         stats["missing"] += [one for one in other["missing"] if one not in stats["missing"]]
         stats["calls"] += other["calls"]
         stats["let_go"] += other["let_go"]
-        if other["deep_steps"] is not None:  # only who has steps can say how many
+        if other["deep_steps"] is not None:  # it was thinned, after so many steps: none, if it has no engine
             stats["deep_steps"] = max(stats["deep_steps"] or 0, other["deep_steps"])
         unmeasured = 0.0 if other["per_call_us"] else other["calls"] * stats["per_call_us"] / 1e6
         stats["seconds"] = round(stats["seconds"] + other["seconds"] + unmeasured, 6)

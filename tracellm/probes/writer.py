@@ -64,9 +64,7 @@ class Writer:
         self._begin = begin
         self._under_way: Collection[int] = ()  # calls that had not ended when this was last looked at
         self._stopping = False
-        self._asks: SimpleQueue[LockType | None] = (
-            SimpleQueue()
-        )  # locks to release when all is handed over; None: look up
+        self._asks: SimpleQueue[LockType | None] = SimpleQueue()  # to release when all is handed over; None: look up
         self._waits = False  # for an ask
         self._thread = threading.Thread(target=self._run, name="tracellm-writer", daemon=True)
         self._gate = Gate(self.buffer, self._thread)
