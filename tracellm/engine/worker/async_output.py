@@ -119,7 +119,8 @@ class AsyncGPUModelRunnerOutput(AsyncModelRunnerOutput):
                 output.errors[request.req_id] = why_no_token(request.req_id, request.sampling_params)
             else:
                 output.sampled_token_ids[row] = [tokens[row]]
-                request.output_token_ids[place] = tokens[row]
+            # A token in any case: the request is in the next step already, where penalties count the tokens of all.
+            request.output_token_ids[place] = max(tokens[row], 0)
         output.logprobs = None if logprobs is None else logprobs.tolists()
         self._is_complete = True
         return output
