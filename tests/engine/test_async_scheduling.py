@@ -156,12 +156,33 @@ def test_a_request_without_a_token_fails() -> None:
     """That all tokens are forbidden is found one step late, and told all the same; the next requests are not harmed."""
     stuck = SamplingParams(max_tokens=5, allowed_token_ids=[7], min_tokens=2, stop_token_ids=[7])
     greedy = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+    counting = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, frequency_penalty=1.0)
     with client(False, async_scheduling=True, **SETTINGS) as llm:
-        with pytest.raises(InvalidRequestError, match="no token is left"):
-            llm.generate(["one", "two"], [stuck, greedy], use_tqdm=False)
+        for other in (greedy, counting):  # the latter counts the tokens of all, also in the step after
+            with pytest.raises(InvalidRequestError, match="no token is left"):
+                llm.generate(["one", "two"], [stuck, other], use_tqdm=False)
         first, second = (llm.generate("two", greedy, use_tqdm=False) for _ in range(2))
         assert told(first)[0][:3] == told(second)[0][:3]
         assert is_idle(llm)
+
+
+def test_a_step_that_is_not_believed_harms_nobody_else(qwen2_checkpoint: Path) -> None:
+    """When a step computes no numbers, what was launched after it goes with it: the next requests are served."""
+    greedy = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+    counting = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True, frequency_penalty=1.0)
+    with client(False, model=qwen2_checkpoint, async_scheduling=True, dtype="float32", max_num_seqs=4) as llm:
+        before = told(llm.generate("a", greedy, use_tqdm=False))
+        runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner  # type: ignore[attr-defined]
+        weight = next(runner.model.parameters()).data
+        right = weight.clone()
+        for params in (greedy, counting):
+            weight.fill_(float("nan"))
+            with pytest.raises(EngineError, match="computed NaN"):
+                llm.generate(["a", "b"], params, use_tqdm=False)
+            weight.copy_(right)
+            assert len(llm.generate("a", counting, use_tqdm=False)) == 1
+            assert told(llm.generate("a", greedy, use_tqdm=False))[0][:5] == before[0][:5]
+            assert is_idle(llm)
 
 
 def test_an_abort_between_two_steps() -> None:

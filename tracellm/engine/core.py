@@ -129,7 +129,11 @@ class EngineCore:
             The outputs by client index, or `None` when there are none; and whether the model was executed.
         """
         if self.batch_queue is not None:
-            return self.step_with_batch_queue(self.batch_queue)
+            try:
+                return self.step_with_batch_queue(self.batch_queue)
+            except BaseException:
+                self.batch_queue.clear()  # the steps under way are of requests that are given up now
+                raise
         if not self.scheduler.has_requests():
             return None, False
         scheduler_output = self._schedule()

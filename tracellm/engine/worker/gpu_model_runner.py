@@ -336,7 +336,9 @@ class GPUModelRunner:
     def _await_output_token_ids(self) -> None:
         """Where penalties or bad words look at what was generated: wait for the tokens of the step before."""
         metadata = self.input_batch.sampling_metadata
-        if self.async_output is not None and (metadata.bad_words_token_ids or not metadata.no_penalties):
+        if self.async_output is None or (metadata.no_penalties and not metadata.bad_words_token_ids):
+            return
+        if any(token_ids and token_ids[-1] < 0 for token_ids in metadata.output_token_ids):  # else none was in it
             self.async_output.get_output()
 
     def _bookkeeping_sync(
