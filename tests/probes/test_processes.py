@@ -204,8 +204,9 @@ def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path, method:
 
 
 def test_a_process_that_is_killed(tmp_path: Path):
-    """What it did before the last moment is there, calls under way too; that it was killed is told."""
-    with Recording(tmp_path, catalog=(), script="script.py") as recording:
+    """What it did before the last moment is there, calls under way too; that it was killed is told, and that it may not
+    have been recorded as deep to its end."""
+    with Recording(tmp_path, catalog=(), script="script.py", selection=Selection(deep_calls=20_000)) as recording:
         process = launches("Worker_0", waits_to_be_killed, str(tmp_path / "trace" / "Worker_0"))
         process.join()
     run = RunFolder.open(tmp_path)
@@ -213,6 +214,7 @@ def test_a_process_that_is_killed(tmp_path: Path):
     assert [span.name for span in run.trace.spans if span.open] == ["waits_to_be_killed"]
     [problem] = recording.stats["problems"]
     assert problem == (f"Worker_0 (pid {process.pid}) was killed: what it did in its last moment is not recorded")
+    assert recording.stats["deep_steps"] == 0
 
 
 def test_who_is_invited():

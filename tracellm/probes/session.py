@@ -218,6 +218,8 @@ class Recording:
         own["problems"] += [*self._not_recorded, *problems]
         others = [one["stats"] for one in told if "stats" in one]
         self._stats = together(own, others, seconds)
+        if problems and self._selection.deep_calls is not None:  # who was killed could not say how deep it was
+            self._stats["deep_steps"] = self._stats["deep_steps"] or 0
         if self._follower is not None:
             self._stats["unheard"] = max(0, sum(one["writer"]["spans"] for one in others) - self._follower.count)
         if self._export is not None:
