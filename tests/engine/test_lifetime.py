@@ -37,11 +37,11 @@ def test_a_deleted_llm_is_gone(qwen2_checkpoint):
     llm = LLM(str(qwen2_checkpoint))
     llm.generate("a", GREEDY)
     runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner  # type: ignore[attr-defined]
-    gone = [weakref.ref(runner), weakref.ref(next(runner.model.parameters()))]
+    gone = [weakref.ref(one) for one in (runner, *runner.model.parameters(), *runner.kv_caches)]
     gc.disable()
     try:
         del runner, llm
-        assert [ref() for ref in gone] == [None, None]
+        assert all(ref() is None for ref in gone)
     finally:
         gc.enable()
 

@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from tests.checkpoints import make_checkpoint
 from tests.engine.models.variants import VARIANTS
 from tests.engine.worker.driver import Driver, Job, make_config, record_hidden_states, runner_of, start_executor
 from tracellm.engine.config import OpsChoice
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.ops.cpu import native
+from tracellm.engine.layers.rotary_embedding import RotaryEmbedding
+from tracellm.engine.models import qwen2
+from tracellm.engine.ops import cpu_ops, using_ops
+from tracellm.engine.ops.cpu import decoder_layers, native
 from tracellm.engine.ops.cpu.decoder_layers import DecoderLayers
+from tracellm.engine.ops.torch_ops import TorchOps
 from tracellm.engine.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.skipif(native.load().library is None, reason="needs the compiled kernels")
@@ -29,7 +34,7 @@ ONE_BY_ONE = ["qwen3", "phi3", "gemma2"]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The tokens of each step that was computed by one call."""
+    """The tokens of each step that was computed by one call; our kernels compute also where oneDNN's are faster."""
     tokens: list[int] = []
     run = DecoderLayers.run
 
@@ -38,6 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return run(self, library, positions, *rest)
 
     monkeypatch.setattr(DecoderLayers, "run", counted)
+    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: False)
     return tokens
 
 
@@ -53,6 +59,23 @@ def hidden_states(folder: Path, dtype: torch.dtype = torch.float32) -> Tensor:
     params = SamplingParams(temperature=0, max_tokens=6)
     Driver(executor).run([Job(str(n), list(range(3, 3 + n)), params) for n in (1, 2, 17, 40, 90)], max_chunk=300)
     return torch.cat(recorded)
+
+
+class Steps:
+    """Steps of an executor, each of a prompt of three tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.executor = start(make_checkpoint(folder, "qwen2"))
+        self.runner = runner_of(self.executor)
+        self.layer = self.runner.model.model.layers[1]
+        self.recorded = record_hidden_states(self.executor)
+        self.driver = Driver(self.executor)
+
+    def step(self) -> Tensor:
+        """Its hidden states [3, hidden]."""
+        job = Job(str(len(self.recorded)), [5, 6, 7], SamplingParams(temperature=0, max_tokens=2))
+        self.driver.step({job.req_id: 3}, [job])
+        return self.recorded[-1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -94,6 +117,13 @@ def test_other_layers(name: str, tmp_path: Path, calls: list[int]) -> None:
     assert calls == []
 
 
+def test_weights_for_onednn(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where oneDNN computes the products of matrices, layers are computed one by one."""
+    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: True)
+    hidden_states(make_checkpoint(tmp_path, "qwen2"))
+    assert calls == []
+
+
 def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     """As a probe wraps it."""
 
@@ -108,53 +138,121 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_who_watches_a_layer_sees_it(
     path: str, tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function that is wrapped, a hook, or a `forward` of a module's own: each is called; without it nothing is."""
-    executor = start(make_checkpoint(tmp_path, "qwen2"))
-    layer = runner_of(executor).model.model.layers[1]
-    module, seen = layer.get_submodule(path), []
-    driver, params = Driver(executor), SamplingParams(temperature=0, max_tokens=9)
-    job = Job("watched", [5, 6, 7], params)
+    """A function that is wrapped, a hook, or a `forward` of a module's own: each is called; without it nothing is.
+
+    Whether somebody watched from the first step on makes no difference to those after.
+    """
+    steps = Steps(tmp_path)
+    module, seen = steps.layer.get_submodule(path), []
 
     def step() -> int:
-        driver.step({"watched": len(job.tokens) - job.computed}, [job])
+        steps.step()
         return len(calls)
 
-    assert step() == 1
     with monkeypatch.context() as context:
         context.setattr(type(module), "forward", wrapped(type(module).forward))
-        assert step() == 1
-    assert step() == 2
+        assert step() == 0
+    assert step() == 1
     hook = module.register_forward_hook(lambda *_: seen.append("hook"))
-    assert step() == 2
+    assert step() == 1
     hook.remove()
+    assert step() == 2
+    with register_module_forward_hook(lambda one, *_: seen.append("hook of all") if one is module else None):
+        assert step() == 2
     assert step() == 3
     module.forward = wrapped(module.forward)
     assert step() == 3
     del module.forward
     assert step() == 4
-    assert seen == ["hook"]
+    assert seen == ["hook", "hook of all"]
 
 
 def test_who_watches_an_operation_sees_it(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with layers: an operation that a probe has wrapped is called."""
-    executor = start(make_checkpoint(tmp_path, "qwen2"))
-    ops = type(runner_of(executor).ops)
-    for name in ("linear", "rms_norm", "fused_add_rms_norm", "rotary_embedding", "silu_and_mul", "paged_attention"):
-        with monkeypatch.context() as context:
-            context.setattr(ops, name, wrapped(getattr(ops, name)))
-            job = Job(name, [5, 6, 7], SamplingParams(temperature=0, max_tokens=2))
-            Driver(executor).step({name: 3}, [job])
-    assert calls == []
+    """As with layers: an operation that a probe has wrapped, of all engines or of one, is called."""
+    steps = Steps(tmp_path)
+    ops = steps.runner.ops
+    for number, name in enumerate(decoder_layers._OPERATIONS):
+        for owner in (type(ops), ops):
+            with monkeypatch.context() as context:
+                context.setattr(owner, name, wrapped(getattr(owner, name)))
+                steps.step()
+                assert len(calls) == number, name
+        steps.step()
+        assert len(calls) == number + 1, name
 
 
-def test_who_watched_from_the_start_may_stop(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers that were watched when the first step came are computed by one call when nobody watches them any more."""
-    executor = start(make_checkpoint(tmp_path, "qwen2"))
-    driver, params = Driver(executor), SamplingParams(temperature=0, max_tokens=2)
-    with monkeypatch.context() as context:
-        ops = type(runner_of(executor).ops)
-        context.setattr(ops, "linear", wrapped(ops.linear))
-        driver.step({"watched": 3}, [Job("watched", [5, 6, 7], params)])
-    assert calls == []
-    driver.step({"alone": 3}, [Job("alone", [5, 6, 7], params)])
+class Qwen2MLP(qwen2.Qwen2MLP):
+    """Twice what the one of this name gives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        return 2 * super().forward(x)
+
+
+class Twice(TorchOps):
+    """Norms that are twice as large."""
+
+    def fused_add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        """Not what `Ops.fused_add_rms_norm` says."""
+        normed, total = super().fused_add_rms_norm(x, residual, weight, epsilon)
+        return 2 * normed, total
+
+
+def other_part(layer: Any) -> None:
+    """In the place of one of the engine's."""
+    layer.mlp = nn.Sequential(layer.mlp, nn.ReLU())
+
+
+def other_angles(layer: Any) -> None:
+    """Of this layer only; all have one rotary embedding."""
+    size = layer.self_attn.attn.head_size
+    with using_ops(layer.self_attn.rotary_emb.ops):
+        layer.self_attn.rotary_emb = RotaryEmbedding(size, torch.ones(size // 2), max_position=256)
+
+
+def other_weight(layer: Any) -> None:
+    """A parameter of its own."""
+    layer.input_layernorm.weight = nn.Parameter(layer.input_layernorm.weight * 2, requires_grad=False)
+
+
+def other_numbers(layer: Any) -> None:
+    """In other memory, of the same parameter."""
+    layer.self_attn.qkv_proj.bias.data = layer.self_attn.qkv_proj.bias + 1
+
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "a part": other_part,
+    "a class of the same name": lambda layer: setattr(layer.mlp, "__class__", Qwen2MLP),
+    "the angles": other_angles,
+    "a weight": other_weight,
+    "numbers": other_numbers,
+    "numbers in their place": lambda layer: layer.post_attention_layernorm.weight.mul_(2),
+    "the scale": lambda layer: setattr(layer.self_attn.attn, "scale", 2.0),
+    "a window": lambda layer: setattr(layer.self_attn.attn, "sliding_window", 1),
+    "an epsilon": lambda layer: setattr(layer.input_layernorm, "variance_epsilon", 2.0),
+    "operations": lambda layer: setattr(layer.input_layernorm, "ops", Twice()),
+}
+"""What somebody may do to one layer, between two steps."""
+
+
+@pytest.mark.usefixtures("calls")
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_is_changed_counts(change: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module, a weight or a number of a layer that is another one than in the last step is what the next step has."""
+    steps = Steps(tmp_path)
+    before = steps.step()
+    change(steps.layer)
+    after = steps.step()
+    assert not torch.equal(after, before)
+    monkeypatch.setattr(DecoderLayers, "can_run", lambda self: False)
+    assert torch.equal(after, steps.step())
+
+
+def test_embeddings_stay_as_they_are(tmp_path: Path, calls: list[int]) -> None:
+    """Who keeps what the embedding gave, as a hook may, does not find the last layer's output there."""
+    steps, kept = Steps(tmp_path), []
+    embedding = steps.runner.model.model.embed_tokens
+    embedding.register_forward_hook(lambda module, given, result: kept.append(result))
+    steps.step()
     assert calls == [3]
+    assert torch.equal(kept[0], embedding.weight[[5, 6, 7]])

@@ -133,7 +133,8 @@ class Qwen2Model(nn.Module):
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Ids and positions [T] to hidden states [T, hidden]."""
         hidden_states = self.embed_input_ids(input_ids)
-        # On a CPU one call computes all layers, where nobody wants to see them one by one.
+        # On a CPU one call of C++ computes all layers while no probe and no hook watches one of them; to stop in
+        # their code with a debugger, or to change it, set TRACELLM_OPS=torch.
         output: tuple[Tensor, Tensor | None] | None
         output = self.ops.decoder_layers(self.layers, positions, hidden_states, get_shared_attention_metadata())
         if output is None:

@@ -14,6 +14,7 @@ and attention, vllm/model_executor/layers/utils.py::dispatch_cpu_unquantized_gem
 from ctypes import byref
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +49,8 @@ class CpuOps(TorchOps):
         self.how = kernels.reason
         """Whose code computes, and why, as a clause."""
         self._library = kernels.library
-        self._decoder_layers: DecoderLayers | None = None
+        # Weak: the layers hold this object, which must not hold them, or they would outlive their engine.
+        self._decoder_layers: WeakKeyDictionary[nn.ModuleList, DecoderLayers] = WeakKeyDictionary()
 
     def prepare_weights(self, model: nn.Module) -> None:
         """Lay the weights of all linear layers out anew; each layer gives back what was read from the checkpoint.
@@ -117,11 +119,11 @@ class CpuOps(TorchOps):
         """See `Ops.decoder_layers`; by the kernels, while nobody watches the layers."""
         if self._library is None or metadata is None or positions.dtype != torch.int64:
             return None
-        if self._decoder_layers is None or self._decoder_layers.layers is not layers:
-            self._decoder_layers = DecoderLayers(layers, type(self), _is_for_kernels)
-        if not self._decoder_layers.can_run():
+        if (known := self._decoder_layers.get(layers)) is None:
+            known = self._decoder_layers[layers] = DecoderLayers(layers, self, _is_for_kernels)
+        if not known.can_run() or hidden_states.dtype != known.dtype:
             return None
-        return self._decoder_layers.run(self._library, positions, hidden_states, metadata)
+        return known.run(self._library, positions.contiguous(), hidden_states, metadata)
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """See `Ops.rms_norm`."""

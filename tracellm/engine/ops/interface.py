@@ -74,7 +74,7 @@ class Ops(ABC):
         Args:
             layers: all of the model.
             positions: int64 [T].
-            hidden_states: the embeddings [T, hidden]; they may be overwritten if the result is not None.
+            hidden_states: the embeddings [T, hidden].
             metadata: of all layers; None where there is none, or they differ in it.
         """
         return None

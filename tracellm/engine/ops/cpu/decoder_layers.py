@@ -4,17 +4,19 @@
 arithmetic, and its ten modules take Python as long. The call does what they do, by the same kernels, with the same
 bits. It is made only if each module of the layers is one that layers.cpp knows, just as its file has it. A recording
 that shows layers or kernels replaces their functions, and a hook or a subclass changes what a module does: then the
-modules are called.
+modules are called. Each step asks anew: probes come off, and somebody may put in another module, weight or number.
 
 vLLM: the graph that torch.compile makes of a model.
 """
 
 import ctypes
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as of_all_modules
 
 from tracellm.engine.ops.interface import AttentionMetadata
 
@@ -28,17 +30,17 @@ _LINEARS = {
 }
 """What layers.cpp calls the linear layers, and where a decoder layer has them."""
 _FORWARDS = {
-    "": "Qwen2DecoderLayer.forward",
-    "self_attn": "Qwen2Attention.forward",
-    "self_attn.rotary_emb": "RotaryEmbedding.forward",
-    "self_attn.attn": "Attention.forward",
-    "mlp": "Qwen2MLP.forward",
-    "mlp.act_fn": "SiluAndMul.forward",
-    "input_layernorm": "RMSNorm.forward",
-    "post_attention_layernorm": "RMSNorm.forward",
-    **dict.fromkeys(_LINEARS.values(), "ReplicatedLinear.forward"),
+    "": "models.qwen2.Qwen2DecoderLayer.forward",
+    "self_attn": "models.qwen2.Qwen2Attention.forward",
+    "self_attn.rotary_emb": "layers.rotary_embedding.base.RotaryEmbedding.forward",
+    "self_attn.attn": "layers.attention.Attention.forward",
+    "mlp": "models.qwen2.Qwen2MLP.forward",
+    "mlp.act_fn": "layers.activation.SiluAndMul.forward",
+    "input_layernorm": "layers.layernorm.RMSNorm.forward",
+    "post_attention_layernorm": "layers.layernorm.RMSNorm.forward",
+    **dict.fromkeys(_LINEARS.values(), "layers.linear.ReplicatedLinear.forward"),
 }
-"""The parts of a decoder layer that layers.cpp knows, and the function that does their work."""
+"""The parts of a decoder layer that layers.cpp knows, and the function of the engine that does their work."""
 _OPERATIONS = (
     "linear", "rms_norm", "fused_add_rms_norm", "rotary_embedding", "silu_and_mul", "reshape_and_cache",
     "paged_attention",
@@ -49,6 +51,9 @@ _POINTERS = (
 )  # fmt: skip
 _KEPT_TOKENS = 256
 """Scratch memory for steps of up to so many tokens is kept; larger ones, which are prompts, make their own."""
+
+_numbers = itemgetter("scale", "num_heads", "num_kv_heads", "head_size", "sliding_window", "logits_soft_cap")
+"""Of an attention layer's attributes."""
 
 
 class _Layer(ctypes.Structure):
@@ -74,64 +79,96 @@ class _Batch(ctypes.Structure):
 
 
 class DecoderLayers:
-    """The layers of one model: whether one call can do for them, and the addresses and sizes that it wants."""
+    """The layers of one model: whether one call can do for them, and the addresses and sizes that it wants.
 
-    def __init__(self, layers: nn.ModuleList, ops: type, is_packed: Callable[[Tensor], bool]) -> None:
-        """`ops` is the class whose operations the layers call; `is_packed`: is a weight laid out for the kernels?"""
-        self.layers = layers
-        self.modules = list(layers.modules())
-        self.functions = _functions(layers, ops)
-        self.attentions: list[Any] = []
-        self.kv_caches: list[Tensor] = []
-        self.kept: Tensor | None = None
-        self._is_packed = is_packed
-        self._fits: bool | None = None  # not looked at yet
+    It holds what is in the `ModuleList`, not the list itself: so `CpuOps`, which the layers hold, can forget it with
+    the model.
+    """
+
+    dtype: torch.dtype
+
+    def __init__(self, layers: nn.ModuleList, ops: Any, is_packed: Callable[[Tensor], bool]) -> None:
+        """`ops` is what the layers call; `is_packed`: is a weight laid out for the kernels?"""
+        self.layers = layers._modules
+        self.ops = ops
+        self.is_packed = is_packed
+        self._look()
 
     def can_run(self) -> bool:
-        """The layers are as layers.cpp knows them, and nobody watches or changes what they do, be it not any more."""
-        if self._fits is False or not self._is_known():
+        """The layers are as layers.cpp knows them, and nobody watches or changes what they do."""
+        if self.parts != self.parts_seen or list(map(type, self.modules)) != self.types:
+            self._look()
+        if not self._is_known():
             return False
-        if self._fits is None:
-            self._fits = _fits(self.layers, self._is_packed)
-            if self._fits:
-                self._take_down()
-        return self._fits
+        if (facts := self._facts()) != self.facts:
+            self._take_down(facts)
+        return self.fits
+
+    def _look(self) -> None:
+        """See which modules the layers consist of; the dictionaries are the modules' own, so they tell of changes."""
+        layers: list[Any] = list(self.layers.values())  # attributes of modules have no types
+        self.modules = list(dict.fromkeys(one for layer in layers for one in layer.modules()))
+        self.types = list(map(type, self.modules))
+        self.attributes = list(map(vars, self.modules))
+        self.parts = [self.layers, *(one._modules for one in self.modules)]
+        self.parts_seen = [dict(parts) for parts in self.parts]
+        self.tensors = [of_one for one in self.modules for of_one in (one._parameters, one._buffers) if of_one]
+        self.functions = _functions(layers, self.ops)
+        if any(tensor.is_mkldnn for layer in layers for tensor in layer.parameters()):
+            self.functions = None  # weights for oneDNN, which have no address
+        if self.functions is not None:
+            self.attentions = [vars(layer.self_attn.attn) for layer in layers]
+            norms = [norm for layer in layers for norm in (layer.input_layernorm, layer.post_attention_layernorm)]
+            self.norms = list(map(vars, norms))
+        self.facts: list[Any] | None = None
 
     def _is_known(self) -> bool:
         return (
             self.functions is not None
             and all(_name_in_source(getattr(owner, name)) == known for owner, name, known in self.functions)
-            and not any(one._forward_hooks or one._forward_pre_hooks or "forward" in vars(one) for one in self.modules)
+            and not (of_all_modules._global_forward_hooks or of_all_modules._global_forward_pre_hooks)
+            and not any(
+                own["_forward_hooks"]
+                or own["_forward_pre_hooks"]
+                or "forward" in own
+                or own.get("ops", self.ops) is not self.ops
+                for own in self.attributes
+            )
         )
 
-    def _take_down(self) -> None:
-        layers: list[Any] = list(self.layers)  # attributes of modules have no types
-        first, attention = layers[0], layers[0].self_attn.attn
-        self.attentions = [layer.self_attn.attn for layer in layers]
-        self.dtype: torch.dtype = first.input_layernorm.weight.dtype
-        self.table = (_Layer * len(layers))()
-        for entry, layer in zip(self.table, layers, strict=True):
-            _fill(entry, layer)
-        self.stack = _Stack(
-            layers=len(layers),
-            hidden=first.self_attn.o_proj.weight.output_size,
-            intermediate=first.mlp.down_proj.weight.input_size,
-            query_heads=attention.num_heads,
-            kv_heads=attention.num_kv_heads,
-            size=attention.head_size,
-            input_epsilon=first.input_layernorm.variance_epsilon,
-            post_epsilon=first.post_attention_layernorm.variance_epsilon,
-            scale=attention.scale,
-            cos_sin_cache=first.self_attn.rotary_emb.cos_sin_cache.data_ptr(),
-        )
+    def _facts(self) -> list[Any]:
+        """What the one call is given and somebody may change without a module's becoming another one."""
+        return [
+            *map(_numbers, self.attentions),
+            *(id(own["kv_cache"]) for own in self.attentions),  # the model runner may hand over another one
+            *(own["variance_epsilon"] for own in self.norms),
+            *(one.data_ptr() for of_one in self.tensors for one in of_one.values() if one is not None),
+        ]
+
+    def _take_down(self, facts: list[Any]) -> None:
+        """Addresses and sizes, where the one call can do for the layers as they are now."""
+        layers: list[Any] = list(self.layers.values())
+        tensors = [one for of_one in self.tensors for one in of_one.values() if one is not None]
+        self.facts = facts
+        # Whatever becomes of the layers' own: nothing at an address is freed, nor an address given to something else.
+        self.held = [*(own["kv_cache"] for own in self.attentions), *(one.data for one in tensors)]
+        self.fits = False
+        if layers and all(_fits(layer, layers[0].input_layernorm.weight.dtype, self.is_packed) for layer in layers):
+            stacks = [_stack(layer, len(layers)) for layer in layers]
+            self.fits = all(bytes(stack) == bytes(stacks[0]) for stack in stacks)
+        if self.fits:
+            self.dtype = layers[0].input_layernorm.weight.dtype
+            self.stack = stacks[0]
+            self.table = (_Layer * len(layers))(*map(_layer, layers))
+            self.kept: Tensor | None = None
 
     def run(
         self, library: ctypes.CDLL, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata
     ) -> tuple[Tensor, Tensor]:
-        """The last layer's output and the residual stream, [T, hidden] both; `hidden_states` [T, hidden] is used up."""
-        self._see_caches()
+        """The last layer's output and the residual stream, [T, hidden] both; only after `can_run`, in the same step."""
         tokens = hidden_states.shape[0]
-        residual, scratch = torch.empty_like(hidden_states), self._scratch(library, tokens)
+        x = hidden_states.clone(memory_format=torch.contiguous_format)  # a hook may have kept the embeddings
+        residual, scratch = torch.empty_like(x), self._scratch(library, tokens)
         table = metadata.block_table
         batch = _Batch(
             tokens=tokens,
@@ -148,22 +185,12 @@ class DecoderLayers:
             ctypes.byref(self.stack),
             self.table,
             ctypes.byref(batch),
-            hidden_states.data_ptr(),
+            x.data_ptr(),
             residual.data_ptr(),
             scratch.data_ptr(),
             torch.get_num_threads(),
         )
-        return hidden_states, residual
-
-    def _see_caches(self) -> None:
-        """The model runner hands each layer its KV cache after the weights, and may hand it another one."""
-        kv_caches = [attention.kv_cache for attention in self.attentions]
-        if len(self.kv_caches) == len(kv_caches) and all(map(_is, kv_caches, self.kv_caches)):
-            return
-        self.kv_caches = kv_caches
-        self.stack.block_size = kv_caches[0].shape[2]
-        for entry, kv_cache in zip(self.table, kv_caches, strict=True):
-            entry.key_cache, entry.value_cache = kv_cache[0].data_ptr(), kv_cache[1].data_ptr()
+        return x, residual
 
     def _scratch(self, library: ctypes.CDLL, tokens: int) -> Tensor:
         if tokens > _KEPT_TOKENS:
@@ -175,48 +202,67 @@ class DecoderLayers:
         return self.kept
 
 
-def _fill(entry: _Layer, layer: Any) -> None:
-    """One layer's addresses."""
+def _tensors(layer: Any) -> dict[str, Any]:
+    """A layer's weights and biases, by the names that layers.cpp has for them; None: it has no such bias."""
+    found = {"input_norm": layer.input_layernorm.weight, "post_norm": layer.post_attention_layernorm.weight}
     for name, path in _LINEARS.items():
         module = layer.get_submodule(path)
-        setattr(entry, name, module.weight.data_ptr())
-        setattr(entry, f"{name}_bias", None if module.bias is None else module.bias.data_ptr())
-    entry.input_norm = layer.input_layernorm.weight.data_ptr()
-    entry.post_norm = layer.post_attention_layernorm.weight.data_ptr()
-    entry.window = layer.self_attn.attn.sliding_window or 0
+        found |= {name: module.weight, f"{name}_bias": module.bias}
+    return found
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
+def _fits(layer: Any, dtype: torch.dtype, is_packed: Callable[[Tensor], bool]) -> bool:
+    """Has it packed weights, this dtype, heads that are rotated as a whole, and scores that are left alone?"""
+    tensors, rotary, attention = _tensors(layer), layer.self_attn.rotary_emb, layer.self_attn.attn
+    return (
+        all(is_packed(tensors[name]) for name in _LINEARS)
+        # No other kinds: torch.nn.utils.parametrize makes a tensor anew for everyone who asks.
+        and all(isinstance(one, nn.Parameter) and one.dtype == dtype for one in tensors.values() if one is not None)
+        and rotary.rotary_dim == rotary.head_size == attention.head_size
+        and rotary.cos_sin_cache.dtype == attention.kv_cache.dtype == dtype
+        and attention.logits_soft_cap is None
+    )
 
 
-def _fits(layers: Iterable[Any], is_packed: Callable[[Tensor], bool]) -> bool:
-    """Have all layers packed weights, one dtype, heads that are rotated as a whole, and scores that are left alone?"""
-    for layer in layers:
-        rotary, dtype = layer.self_attn.rotary_emb, layer.input_layernorm.weight.dtype
-        if not (
-            all(is_packed(layer.get_submodule(path).weight) for path in _LINEARS.values())
-            and rotary.rotary_dim == rotary.head_size
-            and layer.self_attn.attn.logits_soft_cap is None
-            and all(tensor.dtype == dtype for tensor in (*layer.parameters(), rotary.cos_sin_cache))
-        ):
-            return False
-    return True
+def _stack(layer: Any, count: int) -> _Stack:
+    """What the call takes to be the same for all layers, as this one has it."""
+    attention = layer.self_attn.attn
+    return _Stack(
+        layers=count,
+        hidden=layer.self_attn.o_proj.weight.output_size,
+        intermediate=layer.mlp.down_proj.weight.input_size,
+        query_heads=attention.num_heads,
+        kv_heads=attention.num_kv_heads,
+        size=attention.head_size,
+        block_size=attention.kv_cache.shape[2],
+        input_epsilon=layer.input_layernorm.variance_epsilon,
+        post_epsilon=layer.post_attention_layernorm.variance_epsilon,
+        scale=attention.scale,
+        cos_sin_cache=layer.self_attn.rotary_emb.cos_sin_cache.data_ptr(),
+    )
 
 
-def _functions(layers: Iterable[nn.Module], ops: type) -> list[tuple[type, str, str]] | None:
+def _layer(layer: Any) -> _Layer:
+    """Its own addresses."""
+    key_cache, value_cache = layer.self_attn.attn.kv_cache
+    tensors = _tensors(layer) | {"key_cache": key_cache, "value_cache": value_cache}
+    addresses = {name: None if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+    return _Layer(**addresses, window=layer.self_attn.attn.sliding_window or 0)
+
+
+def _functions(layers: Iterable[nn.Module], ops: Any) -> list[tuple[Any, str, str]] | None:
     """The functions that the one call stands in for, with their names in the source; None: a layer has other parts."""
-    found = dict.fromkeys((ops, name, f"CpuOps.{name}") for name in _OPERATIONS)
+    found = dict.fromkeys((ops, name, f"tracellm.engine.ops.cpu_ops.CpuOps.{name}") for name in _OPERATIONS)
     try:
         for layer in layers:
             for path, known in _FORWARDS.items():
-                found[type(layer.get_submodule(path)), "forward", known] = None
+                found[type(layer.get_submodule(path)), "forward", f"tracellm.engine.{known}"] = None
     except AttributeError:
         return None
     return list(found)
 
 
 def _name_in_source(function: Any) -> str | None:
-    """`Qwen2MLP.forward`; of a probe around it the probe's own. That of a subclass is another one, too."""
+    """`tracellm.engine.models.qwen2.Qwen2MLP.forward`; of a probe around it, or of a subclass's, another one."""
     code = getattr(function, "__code__", None)
-    return None if code is None else str(code.co_qualname)
+    return None if code is None else f"{function.__module__}.{code.co_qualname}"
