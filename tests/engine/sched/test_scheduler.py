@@ -4,6 +4,7 @@ from tests.engine.sched.harness import make_request, make_scheduler, run_step, s
 from tracellm.engine.messages import FinishReason
 from tracellm.engine.model_runner_output import ModelRunnerOutput
 from tracellm.engine.request import RequestStatus
+from tracellm.engine.sched.reasons import HeldCode
 
 
 def test_a_request_from_prompt_to_end():
@@ -204,6 +205,19 @@ def test_what_a_preempted_request_had_been_given_goes_to_those_behind():
     assert run_step(scheduler)[0].num_scheduled_tokens == {"low": 1, "high": 16, "long": 15}
     # All 5 blocks are in use. "low" gets its token, then "high" needs a block: of the 32 tokens, "long" can have 31.
     assert run_step(scheduler)[0].num_scheduled_tokens == {"high": 1, "long": 31}
+
+
+def test_what_an_undone_step_would_have_computed_is_not_found():
+    """By priority a request may lose its blocks after it was scheduled: it comes back with what was computed only."""
+    scheduler = make_scheduler(block_size=4, num_gpu_blocks=8, long_prefill_token_threshold=8, policy="priority")
+    scheduler.add_request(make_request("late", 24, block_size=4, priority=5))
+    run_step(scheduler)
+    scheduler.add_request(make_request("urgent", 4, max_tokens=2, block_size=4))
+    run_step(scheduler)
+    undone, _ = run_step(scheduler)
+    assert undone.num_scheduled_tokens == {"urgent": 1}
+    assert undone.not_scheduled["late"].code is HeldCode.PREEMPTED
+    assert run_step(scheduler)[0].scheduled_cached_reqs.num_computed_tokens == [16]
 
 
 def test_workers_are_sent_all_tokens_of_a_request_that_paused_for_a_step():

@@ -128,6 +128,11 @@ class BlockPool:
         block.block_hash = None
         return True
 
+    def evict_blocks(self, blocks: Iterable[KVCacheBlock]) -> None:
+        """Forget the content of blocks in use. vLLM: later versions have it, for blocks given by their ids."""
+        for block in blocks:
+            self._maybe_evict_cached_block(block)
+
     def touch(self, blocks: Iterable[KVCacheBlock]) -> None:
         """One more request uses these cached blocks; those that were free leave the free queue."""
         for block in blocks:

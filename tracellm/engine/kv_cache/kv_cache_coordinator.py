@@ -65,6 +65,11 @@ class KVCacheCoordinator(ABC):
         for manager in self.single_type_managers:
             manager.cache_blocks(request, num_computed_tokens)
 
+    def forget_uncomputed(self, request_id: str, num_computed_tokens: int) -> None:
+        """Make the request's blocks unfindable that are not full with its first `num_computed_tokens` tokens."""
+        for manager in self.single_type_managers:
+            manager.forget_uncomputed(request_id, num_computed_tokens)
+
     def get_next_change(self, request_id: str, num_tokens: int) -> int:
         """With which number of tokens, above `num_tokens`, the request's blocks change for the first time."""
         return min(manager.get_next_change(request_id, num_tokens) for manager in self.single_type_managers)

@@ -150,6 +150,11 @@ class KVCacheManager:
         if self.enable_caching:
             self.coordinator.cache_blocks(request, num_computed_tokens)
 
+    def forget_uncomputed(self, request: Request) -> None:
+        """Nobody is to find the blocks that a step would have filled which is undone. vLLM 0.11.1 leaves them."""
+        if self.enable_caching:
+            self.coordinator.forget_uncomputed(request.request_id, request.num_computed_tokens)
+
     def free(self, request: Request) -> None:
         """Give all blocks of the request back; what is cached in them can still be found until they are used anew."""
         self._next_change.pop(request.request_id, None)

@@ -89,6 +89,12 @@ class SingleTypeKVCacheManager(ABC):
         )
         self.num_cached_block[request.request_id] = num_full_blocks
 
+    def forget_uncomputed(self, request_id: str, num_computed_tokens: int) -> None:
+        """Make the request's blocks unfindable that are not full with its first `num_computed_tokens` tokens."""
+        num_full_blocks = num_computed_tokens // self.block_size
+        num_cached_blocks = self.num_cached_block.get(request_id, 0)
+        self.block_pool.evict_blocks(self.req_to_blocks[request_id][num_full_blocks:num_cached_blocks])
+
     def get_next_change(self, request_id: str, num_tokens: int) -> int:
         """With which number of tokens, above `num_tokens`, a block becomes full, is needed, or may be given back."""
         next_full = (num_tokens // self.block_size + 1) * self.block_size

@@ -130,6 +130,7 @@ class Scheduler(SchedulerRequests):
                 step.running_reqs.remove(preempted)
                 del step.new_blocks[preempted.request_id]
                 step.token_budget += step.num_scheduled_tokens.pop(preempted.request_id)
+                self.kv_cache_manager.forget_uncomputed(preempted)
         else:
             preempted = self.running.pop()
 
