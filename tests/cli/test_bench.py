@@ -98,6 +98,8 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a number of tokens": (["kernels", "--tokens", "1,x"], "--tokens takes numbers with commas between"),
     "a detail of nothing": (["throughput", "--detail", "step"], "--detail says how to explain a run"),
     "an address": (["serve", "--base-url", "localhost:8000"], "--base-url takes an address such as"),
+    "half an address": (["serve", "--base-url", "http://[::1"], "--base-url takes an address such as"),
+    "no name of a host": (["serve", "--base-url", "http://a..b:1"], "no server with OpenAI's API answers"),
 }
 
 

@@ -54,11 +54,11 @@ class Client:
         Raises:
             CommandError: that is no such address.
         """
-        parts = urlsplit(base_url)
         try:
+            parts = urlsplit(base_url)
             self._host, self._port = parts.hostname, parts.port
         except ValueError:
-            self._host = None
+            raise CommandError("bench.base_url", value=base_url) from None
         if parts.scheme not in ("http", "https") or not self._host:
             raise CommandError("bench.base_url", value=base_url)
         self.address = base_url
@@ -78,9 +78,10 @@ class Client:
             response, connection = self._ask("GET", "/v1/models", None)
             with connection:
                 told = response.read()
-            return str(json.loads(told)["data"][0]["id"])
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:  # no name of a host, or of a header
             raise CommandError("bench.no_server", url=self.address, reason=error) from None
+        try:
+            return str(json.loads(told)["data"][0]["id"])
         except (ValueError, LookupError, TypeError):
             reason = f"{response.status} {told.decode(errors='replace')[:_LONGEST_ERROR]}"
             raise CommandError("bench.no_server", url=self.address, reason=visible(reason)) from None
