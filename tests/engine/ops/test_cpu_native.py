@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tracellm.engine.ops.cpu import native
 
@@ -107,6 +108,15 @@ def test_the_library_that_torch_has_loaded(monkeypatch: pytest.MonkeyPatch, tmp_
     )
     monkeypatch.setattr(native, "_MAPS", maps)
     assert native._openmp_library() == "/home/a b/torch/lib/libgomp-a34b3233.so.1"
+    own = f"{Path(torch.__file__).parent}/lib/libgomp-a34b3233.so.1"
+    maps.write_text(f"{maps.read_text()}7f0000-7f1000 r-xp 00000000 fe:01 13   {own}\n")
+    assert native._openmp_library() == own, "and not that of another package, which was loaded before it"
+
+
+def test_every_file_is_compiled_and_in_the_name() -> None:
+    """No source is left out, and a change of any file, headers too, makes another library."""
+    files = Path(native.__file__).parent.iterdir()
+    assert {file.name for file in files if file.suffix in (".cpp", ".h")} == {*native._SOURCES, *native._HEADERS}
 
 
 def _script(path: Path, commands: str) -> Path:

@@ -93,11 +93,12 @@ def load() -> Kernels:
 
 def _openmp_library() -> str | None:
     """The file of the OpenMP library in this process, which is torch's."""
-    import torch  # noqa: F401  (loads it)
+    import torch
 
     maps = os.fsdecode(_MAPS.read_bytes())  # lines that end with a file's path, in which blanks may be
-    found = re.search(r"/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*\.so[^/\n]*$", maps, re.MULTILINE)
-    return found.group() if found else None
+    found = re.findall(r"/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*\.so[^/\n]*$", maps, re.MULTILINE)
+    torchs = str(Path(torch.__file__).parent)  # and torch.libs; other packages bring one, too, such as scikit-learn
+    return next((path for path in found if path.startswith(torchs)), found[0] if found else None)
 
 
 def _compiled(compiler: str, openmp: str) -> str:
