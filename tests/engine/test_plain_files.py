@@ -75,6 +75,7 @@ def test_the_generation_configuration_is_transformers_own() -> None:
         {"hidden_size": 250},
         {"layer_types": ["full_attention"] * 3},
         {"layer_types": ["sliding_attention"] * 4},
+        {"layer_types": [[]] * 4},
         {"model_type": "qwen3"},
         {"num_hidden_layers": 4.0},
         {"quantization_config": {}},
@@ -142,6 +143,9 @@ def test_the_tokenizer_is_transformers_own() -> None:
         assert tokenizer.encode(["Hello", "there"]) == TOKENIZER.encode(["Hello", "there"])  # type: ignore[arg-type]
         assert tokenizer.chat_template == TOKENIZER.chat_template
         assert tokenizer.decode(7) == TOKENIZER.decode(7)  # type: ignore[arg-type]
+        assert tokenizer("Hello") == TOKENIZER("Hello")
+        tokenizer.eos_token = "<|endoftext|>"
+        assert (tokenizer.eos_token_id, complete_tokenizer(tokenizer).eos_token_id) == (0, 0)
 
 
 def test_what_a_user_changes_in_the_tokenizer_counts() -> None:

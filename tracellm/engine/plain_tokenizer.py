@@ -31,6 +31,9 @@ _WITHOUT_EFFECT = {"backend", "chat_template", "model_max_length", "tokenizer_cl
 """Settings that change nothing of how text becomes tokens and back."""
 _FURTHER_FILES = ("added_tokens.json", "special_tokens_map.json")  # of older transformers: they may say otherwise
 
+_OWN = {"name_or_path", "_backend", "_eos_token_id", "_complete"}
+"""The attributes of a `PlainTokenizer` itself."""
+
 _reading = threading.Lock()
 
 
@@ -84,6 +87,16 @@ class PlainTokenizer:
         if name.startswith("__") or not vars(self):  # empty while it is unpickled
             raise AttributeError(f"A tokenizer has no `{name}`.", name=name, obj=self)
         return getattr(complete_tokenizer(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            super().__setattr__(name, value)
+        else:  # what a user changes counts here, too
+            setattr(complete_tokenizer(self), name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As transformers' tokenizer."""
+        return complete_tokenizer(self)(*args, **kwargs)
 
 
 def complete_tokenizer(tokenizer: Any) -> PreTrainedTokenizerFast:
