@@ -56,7 +56,7 @@ _QWEN2: dict[str, _Check] = {
     "hidden_size": _size,
     "initializer_range": _number,
     "intermediate_size": _size,
-    "layer_types": lambda value: isinstance(value, list) and set(value) == {"full_attention"},
+    "layer_types": lambda value: isinstance(value, list) and all(kind == "full_attention" for kind in value),
     "max_position_embeddings": _size,
     "max_window_layers": _size,
     "model_type": _is("qwen2"),
