@@ -1,5 +1,7 @@
 """CUDA graphs: which step is replayed by which graph, and what is in the padding."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,20 @@ def test_a_graph_may_be_as_large_as_the_largest_step(qwen2_checkpoint: Path) -> 
     runner: Any = runner_of(start_executor(config, num_blocks=8))
     runner.buffers.pad(runner.input_batch, 0, 8)
     assert runner.buffers.query_start_loc.np.tolist() == list(range(9))
+
+
+def test_a_graph_does_not_keep_the_model_runner(qwen2_checkpoint: Path) -> None:
+    """What was captured is let go of with the model runner, and the KV cache with it, without the garbage collector."""
+    executor = start_executor(make_config(qwen2_checkpoint, max_num_seqs=8), num_blocks=16)
+    runner: Any = runner_of(executor)
+    runner.cudagraphs = runner._make_decode_forward(1)
+    gone = [weakref.ref(runner), weakref.ref(runner.kv_caches[0])]
+    gc.disable()
+    try:
+        del runner, executor
+        assert [ref() for ref in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.gpu

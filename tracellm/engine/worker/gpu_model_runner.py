@@ -167,9 +167,12 @@ class GPUModelRunner:
         for of_layer in metadata.values():  # the kernels read each length from a tensor; this says how many programs
             of_layer.max_seq_len = self.model_config.max_model_len
 
+        model = self.model  # a graph that kept this model runner would be kept by it, and both of them for ever
+
         def forward() -> Tensor:
             with set_forward_context(metadata):
-                return self._model_forward(input_ids, positions)
+                hidden_states: Tensor = model(input_ids, positions)
+            return hidden_states
 
         return forward
 
