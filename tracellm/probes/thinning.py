@@ -2,7 +2,8 @@
 
 A layer's call takes as long to record as a step's, and each step has hundreds; what they tell is in the first steps. So
 where nobody said how deep to record (`Selection.deep_calls`), their probes are taken off after so many calls of a
-process: between two steps, so that no step is told of in part. What is captured of each step then takes as long as all
+process, between two steps of an engine. One step may be told of in part: where another engine is in one meanwhile, in
+another thread, or where a process has a worker and no engine. What is captured of each step then takes as long as all
 else, and most of that is to find the likeliest tokens; so these are left out too.
 """
 
