@@ -66,17 +66,26 @@ def told(outputs: list[RequestOutput]) -> list[Any]:
             list(one.token_ids),
             one.finish_reason,
             one.stop_reason,
-            _rounded(one.logprobs),
+            _near(one.logprobs),
             output.num_cached_tokens,
         )
         for output in outputs
         for one in output.outputs
-    ] + [_rounded(output.prompt_logprobs) for output in outputs]
+    ] + [_near(output.prompt_logprobs) for output in outputs]
 
 
-def _rounded(positions: Any) -> Any:
-    """Of log probabilities three digits; a position without any is None."""
-    return positions and [at and {token: round(one.logprob, 3) for token, one in at.items()} for at in positions]
+class Near(float):
+    """A log probability, whose last digits depend on the company that a request had in its steps."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(self - other) < 1e-3
+
+    __hash__ = float.__hash__
+
+
+def _near(positions: Any) -> Any:
+    """Of log probabilities only that they are near; a position without any is None."""
+    return positions and [at and {token: Near(one.logprob) for token, one in at.items()} for at in positions]
 
 
 def without_cached(outputs: list[RequestOutput]) -> list[Any]:
