@@ -34,7 +34,7 @@ class FutureOutput(Future[ModelRunnerOutput]):
         """Wait for it, however long it takes.
 
         Raises:
-            EngineError: see `GPUModelRunner._bookkeeping_sync`.
+            EngineError: see `AsyncGPUModelRunnerOutput.get_output`.
         """
         if not self.done():
             self.set_result(self._output.get_output())
