@@ -15,6 +15,7 @@ from tests.cli.conftest import SCRIPT, Command, Said
 from tests.faults.processes import wait_until
 from tracellm.cli import render
 from tracellm.cli.failure import describe
+from tracellm.probes.selection import DEEP_CALLS
 from tracellm.trace.run_folder import RunFolder
 
 FILES = ["calltree.txt", "report.html", "run.json", "sequence.mmd", "trace"]
@@ -70,6 +71,7 @@ def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, expl
     assert {"python", "torch", "transformers"} <= told["versions"].keys()
     assert told["host"]["cpus"] == os.cpu_count()
     recorded: dict[str, object] = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
+    recorded["deep_calls"] = DEEP_CALLS
     recorded |= {"engine": None, "models": {}}
     assert told["options"] == {"text": True, "lang": "en", **recorded}
     assert told["probes"]["installed"] > 50
@@ -357,7 +359,8 @@ def test_a_run_that_is_killed_can_still_be_reported(tmp_path: Path, command: Com
 
 
 def test_what_a_killed_run_was_in_the_midst_of_is_told(tmp_path: Path, command: Command) -> None:
-    """Calls that had lasted a while and had not ended when the process died are in its call tree, as not ended."""
+    """Calls that had lasted a while and had not ended when the process died are in its call tree, as not ended; and if
+    it ran for long, why its last steps have no layers."""
     (tmp_path / "script.py").write_text(
         """
 import os, pathlib, signal
@@ -380,7 +383,9 @@ long()
     )
     assert run(tmp_path, "--quiet", "--out", "run", "script.py").status == -9
     tree = command("show", str(tmp_path / "run"), "tree").out.splitlines()
-    assert [re.split(r"(?<=\S)  ", line)[0] for line in tree[1:]] == [
+    end = tree.index("")
+    assert " ".join(tree[end + 1 :]).startswith("Of each process the first 20,000 calls")
+    assert [re.split(r"(?<=\S)  ", line)[0] for line in tree[1:end]] == [
         "script.py (not ended)",
         "└ long (not ended)",
         "  └ script.py:11",
