@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.engine.clients.in_thread import engines_in_threads
+from tests.engine.ops.implementations import need_triton
 from tests.engine.watch import is_idle
 from tracellm import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
 from tracellm.engine.arg_utils import EngineArgs
@@ -240,10 +241,7 @@ def test_anything_else_is_refused() -> None:
 @pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
 def test_tokens_on_a_gpu_are_the_same(qwen2_checkpoint: Path, eager: bool) -> None:
     """With copies that nobody waits for, and inputs that are filled in on the device, also before a graph's replay."""
-    from tracellm.engine.ops.triton.launch import INTERPRETED
-
-    if INTERPRETED:
-        pytest.skip("the kernels of this process are interpreted; `pytest -m gpu` compiles them")
+    need_triton("cuda")
     prompts, params = workload()
     outputs = []
     for async_scheduling in (False, True):

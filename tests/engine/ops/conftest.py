@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.engine.ops.implementations import EVERY, Implementation, need_triton
+from tracellm.engine.ops import cpu_ops
 from tracellm.engine.ops.cpu import native
 
 collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is made for Linux only
@@ -29,6 +30,14 @@ def implementation(request: pytest.FixtureRequest) -> Implementation:
     if request.param.name == "triton":
         need_triton(request.param.device)
     return request.param
+
+
+@pytest.fixture
+def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU's kernels of this package compute, on a CPU for which oneDNN's are faster, too."""
+    if native.load().library is None:
+        pytest.skip(f"needs the compiled kernels: {native.load().reason}")
+    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: False)
 
 
 @pytest.fixture

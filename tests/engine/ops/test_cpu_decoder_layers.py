@@ -19,12 +19,12 @@ from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.layers.rotary_embedding import RotaryEmbedding
 from tracellm.engine.models import qwen2
 from tracellm.engine.ops import cpu_ops, using_ops
-from tracellm.engine.ops.cpu import decoder_layers, native
+from tracellm.engine.ops.cpu import decoder_layers
 from tracellm.engine.ops.cpu.decoder_layers import DecoderLayers
 from tracellm.engine.ops.torch_ops import TorchOps
 from tracellm.engine.sampling_params import SamplingParams
 
-pytestmark = pytest.mark.skipif(native.load().library is None, reason="needs the compiled kernels")
+pytestmark = pytest.mark.usefixtures("own_kernels")
 
 AT_ONCE = ["qwen2", "qwen2-untied-mha", "llama", "llama-biases-tied", "mistral", "mistral-no-window"]
 """Families and variants of them that layers.cpp knows: biases, none, a window, heads of several sizes."""
@@ -43,7 +43,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return run(self, library, positions, *rest)
 
     monkeypatch.setattr(DecoderLayers, "run", counted)
-    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: False)
     return tokens
 
 

@@ -30,14 +30,6 @@ class Model(nn.Module):
             parameter.data.normal_()
 
 
-@pytest.fixture
-def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels of this package compute, on a CPU for which oneDNN's are faster, too."""
-    if native.load().library is None:
-        pytest.skip(f"needs the compiled kernels: {native.load().reason}")
-    monkeypatch.setattr(cpu_ops, "_onednn_is_faster", lambda dtype: False)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.sampled_from([0, 1, 2, 5, 6, 7, 13, 16, 31, 64]) | st.integers(1, 300),
