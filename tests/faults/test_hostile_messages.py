@@ -73,6 +73,7 @@ WRONG: dict[str, tuple[bytes, ...]] = {
     "a type of two bytes": (b"\x00\x00", pack([])),
     "a type only": (ABORT,),
     "what only the engine core tells itself": (EngineCoreRequestType.EXECUTOR_FAILED.value, pack("die")),
+    "what it tells itself at SIGTERM": (EngineCoreRequestType.WAKEUP.value, pack(None)),
     "what needs data parallelism": (EngineCoreRequestType.START_DP_WAVE.value, pack([0, 0])),
     "no msgpack": (ADD, b"\xc1\xff\x00"),
     "an empty frame": (UTILITY, b""),

@@ -21,6 +21,7 @@ import logging
 import queue
 import signal
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,11 @@ _LINGER = 4000  # milliseconds that the last words have to leave the process
 _LAST_BUFFERS = 2  # buffers for encoding that are kept for the next message
 
 
+def _silent_about_exit(unraisable: sys.UnraisableHookArgs) -> None:
+    if unraisable.exc_type is not SystemExit:
+        sys.__unraisablehook__(unraisable)
+
+
 class EngineCoreProc(EngineCore):
     """An `EngineCore` behind two sockets."""
 
@@ -99,11 +105,11 @@ class EngineCoreProc(EngineCore):
             log_stats: should times and statistics be kept?
             engine_index: the number of this engine core; its outputs and its sockets carry it.
         """
-        self.input_queue: queue.Queue[tuple[EngineCoreRequestType, Any]] = queue.Queue()
+        # Simple: a signal's handler puts into it too, in the middle of whatever the busy loop does with it.
+        self.input_queue: queue.SimpleQueue[tuple[EngineCoreRequestType, Any]] = queue.SimpleQueue()
         self.output_queue: queue.Queue[tuple[int, EngineCoreOutputs] | tuple[bytes, bytes] | None] = queue.Queue()
         self.aborted: list[str] = []
         """For `EngineCoreOutputs.finished_requests`."""
-        self.stepping = self.shutdown_requested = False
         identity = engine_identity(engine_index)
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
@@ -169,12 +175,17 @@ class EngineCoreProc(EngineCore):
             SystemExit: always, in the end.
         """
         engine_core: EngineCoreProc | None = None
+        told_to_end = False
 
         def end(signum: int, frame: FrameType | None) -> None:
-            if engine_core is not None and engine_core.stepping:
-                engine_core.shutdown_requested = True
-                return
+            nonlocal told_to_end
+            told_to_end = True
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if engine_core is not None:
+                engine_core.input_queue.put_nowait((EngineCoreRequestType.WAKEUP, None))
+                return
+            # Loading may take minutes. Where Python is in a finalizer right now, it passes over what is raised.
+            sys.unraisablehook = _silent_about_exit
             raise SystemExit(0)
 
         signal.signal(signal.SIGTERM, end)
@@ -183,6 +194,8 @@ class EngineCoreProc(EngineCore):
         end_with_parent(directory)
         try:
             engine_core = EngineCoreProc(**settings)
+            if told_to_end:
+                raise SystemExit(0)
             engine_core.run_busy_loop()
         except EngineError as error:  # a message for people, which the client shows; a traceback would add nothing
             if engine_core is not None:
@@ -207,11 +220,7 @@ class EngineCoreProc(EngineCore):
         """
         while True:
             self._process_input_queue()
-            self.stepping = True
             self._process_engine_step()
-            self.stepping = False
-            if self.shutdown_requested:
-                raise SystemExit(0)
 
     def _process_input_queue(self) -> None:
         """Wait until there is something to compute; handle all that has come until then."""
@@ -238,6 +247,7 @@ class EngineCoreProc(EngineCore):
 
         Raises:
             RuntimeError: a thread or the executor cannot go on.
+            SystemExit: SIGTERM has come.
         """
         if request_type is EngineCoreRequestType.ADD:
             if isinstance(request, Request):
@@ -253,6 +263,8 @@ class EngineCoreProc(EngineCore):
             self.output_queue.put_nowait((client_index, outputs))
         elif request_type is EngineCoreRequestType.EXECUTOR_FAILED:
             raise RuntimeError(request or "Executor failed.")
+        elif request_type is EngineCoreRequestType.WAKEUP:
+            raise SystemExit(0)
         else:
             raise RuntimeError(f"There is no data parallelism here, and so no {request_type.name}.")
 

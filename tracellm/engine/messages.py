@@ -195,3 +195,5 @@ class EngineCoreRequestType(enum.Enum):
     """`(client_index, call_id, method, args)`."""
     EXECUTOR_FAILED = b"\x04"
     """Never sent: a thread or the executor tells the engine core so that it cannot go on."""
+    WAKEUP = b"\x05"
+    """Never sent: the engine core tells itself so that SIGTERM has come."""

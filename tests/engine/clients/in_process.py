@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.clients.in_thread import Core, SteppedCore
+from tests.engine.clients.in_thread import SteppedCore
 from tracellm.engine import mp_base
 from tracellm.engine.core_proc import EngineCoreProc
 from tracellm.engine.messages import EngineCoreRequestType
@@ -31,7 +31,7 @@ def _serve(orders: "Connection[Any, Any]") -> None:
             stepped, settings = orders.recv()
         except EOFError:
             return
-        _serve_one(orders, SteppedCore if stepped else Core, settings)
+        _serve_one(orders, SteppedCore if stepped else EngineCoreProc, settings)
 
 
 def _serve_one(orders: "Connection[Any, Any]", core_class: type[EngineCoreProc], settings: tuple[Any, ...]) -> None:
@@ -42,7 +42,7 @@ def _serve_one(orders: "Connection[Any, Any]", core_class: type[EngineCoreProc],
         orders.recv()
         made.wait()
         for core in cores:
-            core.input_queue.put((EngineCoreRequestType.UTILITY, "SIGTERM"))
+            core.input_queue.put((EngineCoreRequestType.WAKEUP, None))
 
     told = threading.Thread(target=end_when_told)
     told.start()

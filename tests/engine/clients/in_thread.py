@@ -23,7 +23,6 @@ from tracellm.engine.mp_client import AsyncMPClient, SyncMPClient
 
 __all__ = [
     "AsyncInStep",
-    "Core",
     "SteppedCore",
     "SyncInStep",
     "as_clients",
@@ -34,16 +33,7 @@ __all__ = [
 ]
 
 
-class Core(EngineCoreProc):
-    """Ends when it is told to through its queue, where a process would get a signal."""
-
-    def _handle_client_request(self, request_type: EngineCoreRequestType, request: Any) -> None:
-        if request == "SIGTERM":
-            raise SystemExit(0)
-        super()._handle_client_request(request_type, request)
-
-
-class SteppedCore(Core):
+class SteppedCore(EngineCoreProc):
     """Makes a step when a client asks for one, and answers with outputs even when there are none."""
 
     UTILITY_METHODS = (*EngineCoreProc.UTILITY_METHODS, "make_step")
@@ -71,7 +61,7 @@ class SteppedCore(Core):
 class ThreadManager:
     """In place of a `CoreEngineProcManager`: the engine core in a thread."""
 
-    core_class: type[EngineCoreProc] = Core
+    core_class: type[EngineCoreProc] = EngineCoreProc
 
     def __init__(self, vllm_config: Any, executor_class: Any, log_stats: bool, handshake: str, directory: str) -> None:
         self.core: EngineCoreProc | None = None
@@ -116,12 +106,12 @@ class ThreadManager:
         """End the thread."""
         self.made.wait(10)  # it has got no answer if the client could not give one
         if self.core is not None:
-            self.core.input_queue.put((EngineCoreRequestType.UTILITY, "SIGTERM"))
+            self.core.input_queue.put((EngineCoreRequestType.WAKEUP, None))
         self.process.join(10)
 
 
 @contextmanager
-def engines_in_threads(core_class: type[EngineCoreProc] = Core) -> Iterator[pytest.MonkeyPatch]:
+def engines_in_threads(core_class: type[EngineCoreProc] = EngineCoreProc) -> Iterator[pytest.MonkeyPatch]:
     """Inside, clients start engine cores in threads."""
     manager = type("Manager", (ThreadManager,), {"core_class": core_class})
     with pytest.MonkeyPatch.context() as patch:

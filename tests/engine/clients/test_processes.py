@@ -36,6 +36,29 @@ last = LLM(**settings)
 print(type(last.llm_engine.engine_core).__name__, last.llm_engine.engine_core.resources.engine_manager.process.pid)
 """
 
+TOLD_TO_END_WHILE_LOADING = """
+import os, signal
+from tracellm.engine import core_proc
+
+class Closed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+class Loading(core_proc.EngineCoreProc):
+    def __init__(self):
+        Closed()
+
+    def run_busy_loop(self):
+        print("it runs")
+
+    def shutdown(self):
+        print("it is shut down")
+
+core_proc.EngineCoreProc, run = Loading, core_proc.EngineCoreProc.run_engine_core
+core_proc.end_with_parent = core_proc.remove_socket_directory = lambda directory: None
+run("")
+"""
+
 
 def expected_tokens() -> Any:
     """What the same engine generates in this process."""
@@ -59,6 +82,14 @@ def test_a_script_needs_no_guard_and_leaves_nothing(tmp_path: Path) -> None:
     assert name == "SyncMPClient"
     assert not Path(f"/proc/{pid}/cmdline").exists()
     assert list(temporary.iterdir()) == []
+
+
+def test_told_to_end_where_python_passes_over_exceptions() -> None:
+    """SIGTERM in a finalizer, while an engine core loads, ends it as anywhere else, without a word."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_TO_END_WHILE_LOADING], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "it is shut down\n", "")
 
 
 def test_the_same_tokens_until_it_is_killed() -> None:
