@@ -1,12 +1,14 @@
 """How fast the engine is beside others: the same weights, token ids, dtype, threads and KV budget for all.
 
-    python benchmarks/compare.py [--only toy|0.5B|1.5B] [--dtype bfloat16] [--repeats 5] [--vllm PYTHON] [--write]
+    python benchmarks/compare.py [--only toy|0.5B|1.5B|0.6B] [--dtype bfloat16] [--repeats 5] [--vllm PYTHON] [--write]
 
 Compared are this engine, recorded and not, transformers' `generate` on padded batches and its continuous batching, and
-a real vLLM in the environment that scripts/install-vllm.sh makes. Each has a process that keeps its model in memory.
+a real vLLM in the environment that scripts/install-vllm.sh makes. On a GPU (0.6B; the others are for a CPU) it is this
+engine, recorded and not, and with PyTorch's operations. Each has a process that keeps its model in memory.
 First all generate the same, greedily, and it is told how many outputs are equal; then they take their turns, in each
 round beginning with another. What memory and arithmetic give is measured in the same rounds, and every figure stands
-beside it. The largest model needs 20 GB of memory and an hour. Nothing else should run on the machine.
+beside it. In float32 the largest model needs 7 GB of memory for each engine, so that --ways must name a few; and an
+hour. Nothing else should run on the machine.
 """
 
 # ruff: noqa: T201  (it prints tables)
@@ -21,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
 
 from benchmarks.compared.process import EngineFailed
-from benchmarks.compared.rounds import ENGINES, WAYS, Plan, measure
+from benchmarks.compared.rounds import ENGINES, PEERS, REFERENCE, WAYS, WAYS_ON, Plan, measure
 from benchmarks.compared.shapes import SHAPES
 from benchmarks.compared.tables import comparison
 from benchmarks.pages import write_pages
@@ -40,14 +42,17 @@ def main() -> None:
     """Measure, print the tables, and write them."""
     options = _options()
     command = "python benchmarks/compare.py"
+    device = _device()
     further = [] if options.dtype == "bfloat16" else [f"--dtype {options.dtype}"]
-    if options.dtype == "bfloat16" and not _BFLOAT16 & set(matrix_instructions()):
+    if list(options.ways) != [*WAYS_ON[device]]:
+        further.append(f"--ways {' '.join(options.ways)}")
+    if device == "cpu" and options.dtype == "bfloat16" and not _BFLOAT16 & set(matrix_instructions()):
         _tell("this processor has no instructions for bfloat16, which will be very slow: --dtype float32")
     try:
         with tempfile.TemporaryDirectory() as temporary:
             place = options.checkpoints or Path(temporary)
             place.mkdir(parents=True, exist_ok=True)
-            for name in options.only or SHAPES:
+            for name in options.only:
                 figures = measure(name, SHAPES[name], _plan(options, place))
                 if options.json:
                     print(json.dumps(figures), flush=True)
@@ -59,6 +64,12 @@ def main() -> None:
                     write_pages(PAGES, f"compare-{name}", made)
     except EngineFailed as error:
         sys.exit(f"compare.py: {error}")
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _plan(options: argparse.Namespace, place: Path) -> Plan:
@@ -84,7 +95,7 @@ def _tell(message: str) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=[*SHAPES], help="one model; may be repeated")
-    parser.add_argument("--ways", nargs="+", choices=[*WAYS], default=[*WAYS], help="some of the engines")
+    parser.add_argument("--ways", nargs="+", choices=[*WAYS], help="some of the engines")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each engine")
     parser.add_argument("--repeats", type=int, default=5, help="rounds; at least 5 for figures to be told")
@@ -99,12 +110,21 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, a line for each model")
     parser.add_argument("--write", action="store_true", help="put the tables into the documentation")
     options = parser.parse_args()
+    device = _device()
+    options.only = options.only or [name for name, shape in SHAPES.items() if shape.device == device]
+    options.ways = options.ways or [*WAYS_ON[device]]
+    if wrong := [name for name in options.only if SHAPES[name].device != device]:
+        how = "there is none here" if device == "cpu" else "CUDA_VISIBLE_DEVICES= hides the one that is here"
+        parser.error(f"{wrong[0]} is for a {'GPU' if device == 'cpu' else 'CPU, and not for a GPU'}: {how}")
+    if wrong := [way for way in options.ways if way not in WAYS_ON[device]]:
+        parser.error(f"{wrong[0]} is not measured on a {'GPU' if device == 'cuda' else 'CPU'}")
     if "vllm" in options.ways and not Path(options.vllm).exists():
         parser.error(f"there is no vLLM at {options.vllm}: scripts/install-vllm.sh makes one; or leave it out: --ways")
+    told = REFERENCE, PEERS[device]
     if options.write and (
-        options.repeats < 5 or list(options.ways) != [*WAYS] or options.requests or options.output_len
+        options.repeats < 5 or not set(told) <= set(options.ways) or options.requests or options.output_len
     ):
-        parser.error("the documentation wants 5 rounds of all engines and the models' own requests")
+        parser.error(f"the documentation wants 5 rounds of {' and '.join(told)} and the models' own requests")
     return options
 
 

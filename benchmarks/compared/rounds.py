@@ -17,19 +17,29 @@ from tracellm.cli.bench.machine import Ceilings, measure_ceilings
 from tracellm.cli.bench.throughput import interleaved
 from tracellm.cli.bench.workload import Lengths, Workload, random_workload
 
-__all__ = ["ENGINES", "REFERENCE", "WAYS", "Plan", "measure"]
+__all__ = ["ENGINES", "PEERS", "REFERENCE", "WAYS", "WAYS_ON", "Plan", "measure"]
 
 WAYS = {
     "tracellm": "tracellm_engine",
     "tracellm-traced": "tracellm_engine",
+    "tracellm-torch": "tracellm_engine",
     "transformers": "transformers_engine",
     "transformers-continuous": "transformers_engine",
     "vllm": "vllm_engine",
 }
 """Each way to generate, and the module whose process knows it."""
 ENGINES = tuple(dict.fromkeys(WAYS.values()))
+WAYS_ON = {
+    "cpu": ("tracellm", "tracellm-traced", "transformers", "transformers-continuous", "vllm"),
+    "cuda": ("tracellm", "tracellm-traced", "tracellm-torch"),
+}
+"""By device, what is measured there."""
+PEERS = {"cpu": "vllm", "cuda": "tracellm-torch"}
+"""By device, the way that others are told as multiples of."""
 RECORDED = "tracellm-traced"
-"""The way that is recorded, at the default detail, and so has a process of its own."""
+_SETTINGS: dict[str, dict[str, Any]] = {RECORDED: {"recorded": "default"}, "tracellm-torch": {"ops": "torch"}}
+"""Ways with settings of their own, and so with a process of their own: recorded at the default detail; with PyTorch's
+operations, and so without CUDA graphs."""
 REFERENCE = "tracellm"
 """Whose outputs the others' are held against."""
 _JUDGE = "transformers_engine"
@@ -69,7 +79,7 @@ class Plan:
 
 def process_of(way: str) -> str:
     """Whose process generates so: that of an engine, or of the way itself."""
-    return way if way == RECORDED else WAYS[way]
+    return way if way in _SETTINGS else WAYS[way]
 
 
 def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
@@ -93,10 +103,11 @@ def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
             running[process] = engines.enter_context(_engine(process, shape, folder, plan, plan.dtype))
         near = _compared(running, workload, plan)
         rounds = _rounds(name, running, shape, workload, plan)
-        about = {process: engine.about for process, engine in running.items() if process != RECORDED}
+        about = {process: engine.about for process, engine in running.items() if process in ENGINES}
     cost = _cost(folder, plan.dtype)
     return {
         "shape": name,
+        "device": shape.device,
         "dtype": plan.dtype,
         "threads": plan.threads,
         "repeats": plan.repeats,
@@ -126,7 +137,7 @@ def _as_dict(agreement: Agreement | None) -> dict[str, Any] | None:
 @contextmanager
 def _engine(process: str, shape: Shape, folder: Path, plan: Plan, dtype: str) -> Iterator[EngineProcess]:
     per_request = -(-shape.longest // _ROUNDED) * _ROUNDED
-    tokens = shape.requests * per_request + _ROUNDED  # and a block that no request has
+    tokens = (shape.kv_tokens or shape.requests * per_request) + _ROUNDED  # and a block that no request has
     module = WAYS.get(process, process)
     settings = {
         "model": str(folder),
@@ -136,7 +147,7 @@ def _engine(process: str, shape: Shape, folder: Path, plan: Plan, dtype: str) ->
         "max_num_batched_tokens": max(_STEP_TOKENS, per_request),
         "kv_cache_tokens": tokens,
         "kv_cache_bytes": tokens * _cost(folder, dtype).kv_bytes,
-        "recorded": "default" if process == RECORDED else None,
+        **_SETTINGS.get(process, {}),
     }
     log = plan.place / f"{process}.log"
     with EngineProcess(module, plan.pythons[module], settings, plan.threads, log) as engine:
@@ -242,7 +253,7 @@ def _rounds(name: str, running: dict[str, EngineProcess], shape: Shape, workload
     ceilings = None
     for number, way in enumerate(interleaved(list(plan.ways), plan.repeats)):
         if number % len(plan.ways) == 0:
-            measured = measure_ceilings(getattr(torch, plan.dtype))
+            measured = measure_ceilings(getattr(torch, plan.dtype), shape.device)
             ceilings = measured if ceilings is None else ceilings.merged(measured)
         plan.tell(f"{name}: round {number // len(plan.ways) + 1} of {plan.repeats}, {way}")
         taken = {}

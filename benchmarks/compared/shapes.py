@@ -1,5 +1,7 @@
 """The models that benchmarks/compare.py measures: the one inside, and shapes of known ones with random weights.
 
+Each is for one device: what keeps a GPU busy would take a CPU days.
+
 Random weights cost nothing to have and compute as long as trained ones. They are as large as they must be for what a
 layer does to matter in the output: otherwise every model would say its last token again.
 """
@@ -7,13 +9,14 @@ layer does to matter in the output: otherwise every model would say its last tok
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tracellm.cli.bench.workload import Lengths
 
 __all__ = ["SHAPES", "Shape"]
 
 _QWEN2_5: dict[str, Any] = {
+    "model_type": "qwen2",
     "vocab_size": 151_936,
     "max_position_embeddings": 2048,
     "initializer_range": 0.04,
@@ -40,6 +43,10 @@ class Shape:
     decode_inputs: int
     """Tokens of the prompts where decoding is measured: they are all the same, so that the batch stays full."""
     decode_outputs: int
+    device: Literal["cpu", "cuda"] = "cpu"
+    """What it is large enough, and not too large, for."""
+    kv_tokens: int | None = None
+    """The memory for keys and values that each engine gets, in tokens; None: enough for all requests at their longest."""
 
     def folder(self, name: str, place: Path, dtype: str) -> Path:
         """Where its checkpoint is, made in `place` if it is not there yet (seconds to a minute, up to 3 GB)."""
@@ -108,15 +115,36 @@ SHAPES: dict[str, Shape] = {
         decode_inputs=32,
         decode_outputs=32,
     ),
+    # The requests of nano-vllm's benchmark (bench.py there).
+    "0.6B": Shape(
+        title=("Shape of Qwen3-0.6B, random weights", "Qwen3-0.6B 的形状，随机权重"),
+        config={
+            **_QWEN2_5,
+            "model_type": "qwen3",
+            "hidden_size": 1024,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+        },
+        requests=256,
+        inputs=Lengths(100, 1024),
+        outputs=Lengths(100, 1024),
+        decode_inputs=128,
+        decode_outputs=512,
+        device="cuda",
+        kv_tokens=196_608,  # 22.5 GB, so that three engines fit beside each other; these requests need less
+    ),
 }
 
 
 def _make(folder: Path, config: dict[str, Any], dtype: str) -> None:
-    """Write a Qwen2 checkpoint with random weights of this dtype, the same on every machine."""
+    """Write a checkpoint with random weights of this dtype, the same on every machine."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    hf_config = AutoConfig.for_model("qwen2", **config)
+    hf_config = AutoConfig.for_model(**config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(hf_config, dtype=getattr(torch, dtype))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchmarks.compared.rounds import PEERS
 from benchmarks.compared.shapes import SHAPES
 from benchmarks.pages import table
 from tracellm.cli.bench.figures import number
@@ -13,6 +14,7 @@ NOT_MEASURED = {"en": "*Not measured yet.*\n", "zh": "*尚未测量。*\n"}
 TITLES = {
     "tracellm": ("**tracellm**", "**tracellm**"),
     "tracellm-traced": ("**tracellm, recorded**", "**tracellm，录制**"),
+    "tracellm-torch": ("tracellm with PyTorch's operations, eager", "tracellm，用 PyTorch 的运算，不用 CUDA graph"),
     "transformers": ("transformers `generate`, padded", "transformers `generate`，补齐"),
     "transformers-continuous": ("transformers, continuous batching", "transformers，连续批处理"),
     "vllm": ("vLLM", "vLLM"),
@@ -22,12 +24,13 @@ HEADS = (
     ("engine", "引擎"),
     ("output tokens/s (quartiles)", "输出 token/s（四分位）"),
     ("of the limit", "占极限"),
-    ("times vLLM", "是 vLLM 的几倍"),
+    ("times {peer}", "是 {peer} 的几倍"),
     ("decoding, tokens/s (quartiles)", "解码 token/s（四分位）"),
     ("of the limit", "占极限"),
-    ("times vLLM", "是 vLLM 的几倍"),
+    ("times {peer}", "是 {peer} 的几倍"),
     ("read, GB/s", "读取 GB/s"),
 )
+_PEERS = {"vllm": "vLLM", "tracellm-torch": "PyTorch"}
 _SAME = ("same outputs in {dtype}", "{dtype} 输出相同")
 _NOTES = (
     """
@@ -56,8 +59,9 @@ def comparison(figures: dict[str, Any], lang: str, command: str, machine: str) -
     column = _LANGUAGES.index(lang)
     ways = figures["ways"]
     dtype = figures["dtype"]
-    rows = [_row(way, ways[way], ways.get("vllm"), dtype, column) for way in TITLES if way in ways]
-    heads = [texts[column] for texts in HEADS] + [_SAME[column].format(dtype=name) for name in _compared(dtype)]
+    peer = PEERS[figures["device"]]
+    rows = [_row(way, ways[way], ways.get(peer), dtype, column) for way in TITLES if way in ways]
+    heads = [texts[column].format(peer=_PEERS[peer]) for texts in HEADS] + [_SAME[column].format(dtype=name) for name in _compared(dtype)]
     versions = {name: version for about in figures["about"].values() for name, version in about.items()}
     versions.pop("threads", None)
     note = _NOTES[column].format(
@@ -81,14 +85,14 @@ def _compared(dtype: str) -> list[str]:
     return list(dict.fromkeys(["float32", dtype]))
 
 
-def _row(way: str, figures: dict[str, Any], vllm: dict[str, Any] | None, dtype: str, column: int) -> list[str]:
+def _row(way: str, figures: dict[str, Any], peer: dict[str, Any] | None, dtype: str, column: int) -> list[str]:
     cells = [TITLES[way][column]]
     for name, of_limit in (("whole", "of_limit"), ("decode", "decode_of_limit")):
         spread = figures[name]
         cells += [
             f"{number(spread['median'])} ({number(spread['low'])} – {number(spread['high'])})",
             f"{figures[of_limit]:.0%}",
-            f"{spread['median'] / vllm[name]['median']:.2f}" if vllm else "",
+            f"{spread['median'] / peer[name]['median']:.2f}" if peer else "",
         ]
     cells.append(number(figures["decode_gb_per_second"]))
     for name in _compared(dtype):

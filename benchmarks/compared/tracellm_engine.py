@@ -1,5 +1,6 @@
 """This project's engine for the benchmarks."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ from benchmarks.compared.protocol import Engine, TokenIds, answer
 
 
 class Tracellm(Engine):
-    """`LLM`, token ids in and out; with the setting `text` the tokens become text, too."""
+    """`LLM`, token ids in and out; with the setting `text` the tokens become text, too; `ops` computes, if it is set."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from tracellm import LLM, SamplingParams
 
+        if ops := settings.get("ops"):
+            os.environ["TRACELLM_OPS"] = ops
         self._llm = LLM(
             settings["model"],
             dtype=settings["dtype"],

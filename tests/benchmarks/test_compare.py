@@ -1,9 +1,12 @@
 """benchmarks/compare.py: engines in their processes, outputs that agree, and the tables on the page."""
 
+import io
 import json
+import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,12 +15,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import compare
 from benchmarks.compare import PAGES
 from benchmarks.compared import process, protocol, rounds
 from benchmarks.compared.agreement import compare_outputs
 from benchmarks.compared.process import EngineFailed, EngineProcess, environment
 from benchmarks.compared.protocol import Engine
-from benchmarks.compared.rounds import WAYS, Plan, measure
+from benchmarks.compared.rounds import PEERS, REFERENCE, WAYS, WAYS_ON, Plan, measure
 from benchmarks.compared.shapes import SHAPES, Shape
 from benchmarks.compared.tables import HEADS, NOT_MEASURED, TITLES, comparison
 from benchmarks.compared.tracellm_engine import Tracellm
@@ -58,7 +62,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         patch.setattr(machine, "_SIDES", (16,))
         patch.setattr(torch, "set_num_threads", lambda count: None)
         patch.setattr(rounds, "EngineProcess", Beside)
-        ways = [way for way in WAYS if way != "vllm"]
+        ways = [way for way in WAYS_ON["cpu"] if way != "vllm"]
         pythons = dict.fromkeys(WAYS.values(), sys.executable)
         plan = Plan(ways, "float32", 1, 1, pythons, tmp_path_factory.mktemp("compare"), tell=SILENT)
         return measure("toy", TINY, plan)
@@ -77,7 +81,7 @@ def test_all_ways_generate_the_same(figures: dict[str, Any]) -> None:
 @pytest.mark.parametrize("lang", PAGES)
 def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str) -> None:
     """Each model has its place on the page, whose table has the rows and columns that the command writes now."""
-    ways = dict.fromkeys(WAYS, figures["ways"]["tracellm"]) | figures["ways"]
+    ways = dict.fromkeys(TITLES, figures["ways"]["tracellm"]) | figures["ways"]
     for way in ways.values():
         way["bfloat16"] = {"requests": 3, "same": 2, "first": 4, "gap": 0.02}
     page = PAGES[lang].read_text(encoding="utf-8")
@@ -88,7 +92,11 @@ def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str
         if shown[1] == NOT_MEASURED[lang]:
             continue
         (dtype,) = re.findall(r"\b(bfloat16|float32)[,，]", shown[1])
-        made = comparison({**figures, "ways": ways, "shape": name, "dtype": dtype}, lang, "x", "y")
+        rows = [row[0] for row in _cells(shown[1])]
+        shown_ways = {way: ways[way] for way in WAYS_ON[shape.device] if TITLES[way][column] in rows}
+        assert {REFERENCE, PEERS[shape.device]} <= shown_ways.keys()
+        told = {"ways": shown_ways, "shape": name, "dtype": dtype, "device": shape.device}
+        made = comparison({**figures, **told}, lang, "x", "y")
         assert _cells(made) == _cells(shown[1])
         assert shape.title[column] in shown[1]
     told = comparison({**figures, "ways": ways, "dtype": "bfloat16"}, lang, "COMMAND", "MACHINE")
@@ -104,15 +112,17 @@ def _cells(table: str) -> list[list[str]]:
     return [rows[0], *([row[0]] for row in rows[1:])]
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("0.5B", 494_032_768), ("1.5B", 1_543_714_304)])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("0.6B", 596_049_920)]
+)
 def test_shapes_are_those_of_qwen(name: str, parameters: int) -> None:
-    """The random models have as many parameters as Qwen2.5's of that name."""
+    """The random models have as many parameters as Qwen2.5's, and Qwen3's, of that name."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
         config = SHAPES[name].config
         assert config is not None
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **config))
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
     assert sum(one.numel() for one in model.parameters()) == parameters
 
 
@@ -197,8 +207,8 @@ def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_documentation_wants_all(tmp_path: Path) -> None:
-    """Tables for the documentation come from five rounds of all engines, so nothing less is written there."""
-    for wrong in (["--repeats", "2"], ["--ways", "tracellm"], ["--requests", "2"]):
+    """Tables for the documentation come from five rounds beside a real vLLM, so nothing less is written there."""
+    for wrong in (["--repeats", "2"], ["--ways", "tracellm", "transformers"], ["--requests", "2"]):
         done = subprocess.run(
             [sys.executable, "benchmarks/compare.py", "--write", "--vllm", sys.executable, *wrong],
             cwd=ROOT,
@@ -206,7 +216,45 @@ def test_documentation_wants_all(tmp_path: Path) -> None:
             text=True,
         )
         assert done.returncode == 2
-        assert "the documentation wants" in done.stderr
+        assert "the documentation wants 5 rounds of tracellm and vllm" in done.stderr
+
+
+def test_what_is_for_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model for a GPU is refused where there is none, and what is measured there only, each with one line."""
+    for wrong, told in (
+        (["--only", "0.6B"], "0.6B is for a GPU: there is none here"),
+        (["--ways", "tracellm-torch"], "tracellm-torch is not measured on a CPU"),
+    ):
+        with pytest.raises(SystemExit), monkeypatch.context() as patch:
+            patch.setattr("sys.argv", ["compare.py", *wrong])
+            patch.setattr("torch.cuda.is_available", lambda: False)
+            patch.setattr("sys.stderr", said := io.StringIO())
+            compare.main()
+        assert told in said.getvalue()
+
+
+def test_pytorchs_operations_are_a_way_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the engine is held against itself with PyTorch's operations, in a process that has only these."""
+    asked = {}
+
+    class Asked(Beside):
+        def __init__(self, module: str, python: str, settings: dict[str, Any], threads: int, log: Path) -> None:
+            asked[log.stem] = settings
+            super().__init__(module, python, settings, threads, log)
+
+    monkeypatch.setattr(rounds, "EngineProcess", Asked)
+    monkeypatch.setattr(rounds, "measure_ceilings", lambda dtype, device: machine.Ceilings(1e9, 1e9, "float32"))
+    monkeypatch.delenv("TRACELLM_OPS", raising=False)
+    monkeypatch.setenv("TRACELLM_OPS", "cpu")  # so that it is put back
+    plan = Plan(["tracellm", "tracellm-torch"], "float32", torch.get_num_threads(), 1, {"tracellm_engine": ""}, tmp_path)
+    told = measure("toy", replace(TINY, device="cuda", kv_tokens=100), plan)
+    assert [asked[way].get("ops") for way in ("tracellm_engine", "tracellm-torch")] == [None, "torch"]
+    assert {settings["kv_cache_tokens"] for settings in asked.values()} == {228}
+    assert told["ways"]["tracellm-torch"]["float32"]["same"] == 3
+    assert os.environ["TRACELLM_OPS"] == "torch"
+    table = comparison(told, "en", "x", "y")
+    assert "times PyTorch" in table
+    assert "| 1.00 |" in table.splitlines()[3]
 
 
 def test_figures_can_be_kept(figures: dict[str, Any]) -> None:

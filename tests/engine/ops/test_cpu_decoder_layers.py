@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from tests.checkpoints import make_checkpoint
 from tests.engine.models.variants import VARIANTS
+from tests.engine.ops.implementations import DTYPES
 from tests.engine.worker.driver import Driver, Job, make_config, record_hidden_states, runner_of, start_executor
 from tracellm.engine.config import OpsChoice
 from tracellm.engine.executor.abstract import Executor
@@ -77,7 +78,7 @@ class Steps:
         return self.recorded[-1]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", AT_ONCE)
 def test_the_same_bits(
     name: str, dtype: torch.dtype, tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch

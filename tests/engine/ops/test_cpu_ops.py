@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.engine.ops.attention_batch import Batch
-from tests.engine.ops.implementations import assert_near
+from tests.engine.ops.implementations import DTYPES, assert_near
 from tracellm.engine.config import OpsChoice
 from tracellm.engine.layers.linear import ReplicatedLinear
 from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
@@ -35,7 +35,7 @@ class Model(nn.Module):
     rows=st.sampled_from([0, 1, 2, 5, 6, 7, 13, 16, 31, 64]) | st.integers(1, 300),
     outputs=st.integers(1, 70),
     inputs=st.integers(1, 40) | st.sampled_from([255, 256, 257, 513, 700]),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    dtype=st.sampled_from(DTYPES),
     bias=st.booleans(),
     own=st.booleans(),
     seed=st.integers(0, 5),
@@ -66,7 +66,7 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
     """Bit for bit the same, alone and among others: a request's tokens do not depend on who shares its step."""
     torch.manual_seed(0)
     ops = CpuOps()
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in DTYPES:
         weight = ops._packed(torch.randn(50, 600).to(dtype))
         assert weight is not None
         x = torch.randn(40, 600).to(dtype)
@@ -76,7 +76,7 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
 
 
 @pytest.mark.usefixtures("own_kernels")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
     """One thread or three: every operation gives the same bits, with enough to do for all of them."""
     torch.manual_seed(0)
@@ -113,18 +113,36 @@ def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.usefixtures("own_kernels")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
+    """Each of them, from the smallest to infinity, is read and rounded as PyTorch does it, bit for bit; NaN stays NaN."""
+    ops, every = CpuOps(), torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
+    for seed in range(4):
+        others = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))]
+        _, total = ops.fused_add_rms_norm(every, others, torch.ones_like(every), 1e-6)
+        expected = every + others
+        assert torch.equal(total.isnan(), expected.isnan())
+        assert torch.equal(total[~total.isnan()].view(torch.int16), expected[~expected.isnan()].view(torch.int16))
+    numbers = every[every.isfinite()]
+    weight = ops._packed(numbers.view(-1, 1))  # a column of each
+    assert weight is not None
+    products = ops.linear(torch.ones(1, 1, dtype=dtype), weight, None)[0]
+    assert torch.equal(products, numbers)
+
+
 def check_misfits(dtype: torch.dtype, rows: int = 2) -> None:
     """A weight of 8 x 16 is refused numbers of another dtype or another count."""
     ops = CpuOps()
     weight = ops._packed(torch.ones(8, 16, dtype=dtype))
     assert weight is not None
-    for x in (torch.ones(rows, 16, dtype=torch.float16), torch.ones(rows, 8, dtype=dtype)):
+    for x in (torch.ones(rows, 16, dtype=torch.float64), torch.ones(rows, 8, dtype=dtype)):
         with pytest.raises(TypeError, match=r"^linear: x is "):
             ops.linear(x, weight, None)
 
 
 @pytest.mark.usefixtures("own_kernels")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_an_input_that_does_not_fit(dtype: torch.dtype) -> None:
     """Numbers of another dtype or another count than the weight's are refused before anything reads them."""
     check_misfits(dtype)

@@ -2,10 +2,10 @@
 
 Which, is settled once (`CpuOps.how` tells it):
 
-- Kernels of our own (cpu/), where a C++ compiler is there, for float32 and bfloat16.
+- Kernels of our own (cpu/), where a C++ compiler is there.
 - For the products of matrices in bfloat16 oneDNN, PyTorch's library, with weights in the layout that it likes best, on
   CPUs that have instructions for it (AVX512-BF16, AMX).
-- The reference (torch_ops.py) for what is left: float16, or no compiler.
+- The reference (torch_ops.py) where there is no compiler.
 
 In a request's life: every layer of every step, on a CPU. vLLM: csrc/cpu/*.cpp for norms, rotary embedding, activations
 and attention, vllm/model_executor/layers/utils.py::dispatch_cpu_unquantized_gemm for linear layers.
@@ -20,14 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from tracellm.engine.ops.cpu.decoder_layers import DecoderLayers
-from tracellm.engine.ops.cpu.native import Shape, load
+from tracellm.engine.ops.cpu.native import DTYPES, Shape, load
 from tracellm.engine.ops.interface import AttentionMetadata
 from tracellm.engine.ops.torch_ops import TorchOps
 
 __all__ = ["CpuOps", "PackedWeight"]
 
-_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-"""The dtypes that the kernels know, and how their functions' names end."""
+_DTYPES = {getattr(torch, name): short for name, short in DTYPES.items()}
 _TYPICAL_ROWS = 16
 """oneDNN lays weights out for a number of rows: that of a batch that decodes."""
 
@@ -70,11 +69,10 @@ class CpuOps(TorchOps):
         if onednn:
             data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
         elif self._library is not None and weight.dtype in _DTYPES:
-            is_bf16 = weight.dtype == torch.bfloat16
-            data = weight.new_empty(self._library.packed_size(output_size, input_size, is_bf16))
             weight = weight.contiguous()
-            self._library.pack_weight(
-                weight.data_ptr(), data.data_ptr(), output_size, input_size, is_bf16, torch.get_num_threads()
+            data = weight.new_empty(self._kernel("packed_size", weight)(output_size, input_size))
+            self._kernel("pack_weight", weight)(
+                weight.data_ptr(), data.data_ptr(), output_size, input_size, torch.get_num_threads()
             )
         else:
             return None

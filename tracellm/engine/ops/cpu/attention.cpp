@@ -4,7 +4,7 @@
 // query heads that share the key/value head. Decoding (one token) and prefill (many) are the same code:
 //
 //     for each chunk of CHUNK keys that a row may see:        block table:  token p -> block p / block_size
-//         keys: float32 is read where it is; bfloat16 is widened into the nearest cache, once for all rows of the task
+//         keys: float32 is read where it is; 16 bits are widened into the nearest cache, once for all rows of the task
 //         scores = q . k * scale, hidden ones -inf
 //         running maximum and sum of each row; what was summed before is scaled down to the new maximum
 //         values likewise;  output += e^(score - maximum) * v
@@ -209,13 +209,12 @@ void paged_attention(const T* query, const T* key_cache, const T* value_cache, c
     }
 }
 
-extern "C" void paged_attention_f32(const float* q, const float* k, const float* v, const int32_t* start,
-                                    const int32_t* lengths, const int32_t* table, float* y, const Shape* s, int threads) {
-    paged_attention(q, k, v, start, lengths, table, y, *s, threads);
-}
-extern "C" void paged_attention_bf16(const bf16* q, const bf16* k, const bf16* v, const int32_t* start,
-                                     const int32_t* lengths, const int32_t* table, bf16* y, const Shape* s, int threads) {
-    paged_attention(q, k, v, start, lengths, table, y, *s, threads);
-}
-template decltype(paged_attention<float>) paged_attention<float>;  // for layers.cpp
-template decltype(paged_attention<bf16>) paged_attention<bf16>;
+#define FUNCTIONS(T, dtype)                                                                                           \
+    extern "C" void paged_attention_##dtype(const T* q, const T* k, const T* v, const int32_t* start,                  \
+                                            const int32_t* lengths, const int32_t* table, T* y, const Shape* s,        \
+                                            int threads) {                                                             \
+        paged_attention(q, k, v, start, lengths, table, y, *s, threads);                                               \
+    }                                                                                                                  \
+    template decltype(paged_attention<T>) paged_attention<T>; /* for layers.cpp */
+
+FOR_EACH_DTYPE(FUNCTIONS)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as of_all_modules
 
+from tracellm.engine.ops.cpu.native import DTYPES
 from tracellm.engine.ops.interface import AttentionMetadata
 
 __all__ = ["DecoderLayers"]
@@ -180,8 +181,7 @@ class DecoderLayers:
             lengths=metadata.seq_lens.data_ptr(),
             table=table.data_ptr(),
         )
-        function = library.decoder_layers_bf16 if self.dtype == torch.bfloat16 else library.decoder_layers_f32
-        function(
+        getattr(library, f"decoder_layers_{DTYPES[str(self.dtype).removeprefix('torch.')]}")(
             ctypes.byref(self.stack),
             self.table,
             ctypes.byref(batch),

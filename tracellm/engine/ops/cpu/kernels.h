@@ -1,6 +1,8 @@
-// What layers.cpp calls of the other files: the kernels for one dtype T, float or bf16. Each is explained where it is.
+// What layers.cpp calls of the other files: the kernels for one dtype T, float, bf16 or f16. Each is explained where it is.
 #pragma once
 #include "vectors.h"
+
+#define FOR_EACH_DTYPE(define) define(float, f32) define(bf16, bf16) define(f16, f16)
 
 struct Shape {  // of an attention: what stays the same for all its tasks
     int64_t sequences, query_heads, kv_heads, size, block_size, table_stride, query_token_stride, query_head_stride,

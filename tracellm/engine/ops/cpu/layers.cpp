@@ -85,11 +85,10 @@ static void decoder_layers(const Stack& s, const Layer* layers, const Batch& b, 
     }
 }
 
-extern "C" void decoder_layers_f32(const Stack* s, const Layer* layers, const Batch* b, float* x, float* residual,
-                                   float* scratch, int threads) {
-    decoder_layers(*s, layers, *b, x, residual, scratch, threads);
-}
-extern "C" void decoder_layers_bf16(const Stack* s, const Layer* layers, const Batch* b, bf16* x, bf16* residual,
-                                    bf16* scratch, int threads) {
-    decoder_layers(*s, layers, *b, x, residual, scratch, threads);
-}
+#define FUNCTIONS(T, dtype)                                                                                           \
+    extern "C" void decoder_layers_##dtype(const Stack* s, const Layer* layers, const Batch* b, T* x, T* residual,     \
+                                           T* scratch, int threads) {                                                  \
+        decoder_layers(*s, layers, *b, x, residual, scratch, threads);                                                 \
+    }
+
+FOR_EACH_DTYPE(FUNCTIONS)

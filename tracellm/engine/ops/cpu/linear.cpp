@@ -28,10 +28,11 @@ constexpr int64_t MB = 240;                         // rows that a thread works 
 
 static int64_t panels(int64_t N) { return (N + NR - 1) / NR; }
 
-// Numbers that N x K weights take when packed: columns are filled up to whole panels, bfloat16 to whole pairs of k.
-extern "C" int64_t packed_size(int64_t N, int64_t K, int is_bf16) { return panels(N) * NR * (is_bf16 ? K + K % 2 : K); }
+// Numbers that stand for K weights of a column: bfloat16 is filled up to whole pairs of k.
+template <class T>
+static int64_t depth_of(int64_t K) { return std::is_same_v<T, bf16> ? K + K % 2 : K; }
 
-// E: a float, or a pair of bfloat16. Both are 4 bytes, and a panel is a transposed block of them either way.
+// E: a number, or a pair of bfloat16, which is 4 bytes; a panel is a transposed block of them either way.
 template <class E, class Read>
 static void pack(E* out, int64_t N, int64_t depth, int threads, Read read) {
 #pragma omp parallel for num_threads(threads)
@@ -44,10 +45,10 @@ static void pack(E* out, int64_t N, int64_t depth, int threads, Read read) {
     }
 }
 
-extern "C" void pack_weight(const void* weight, void* out, int64_t N, int64_t K, int is_bf16, int threads) {
-    if (!is_bf16) {
-        const float* w = (const float*)weight;
-        pack((float*)out, N, K, threads, [=](int64_t n, int64_t k) { return w[n * K + k]; });
+template <class T>
+static void pack_weight(const T* weight, T* out, int64_t N, int64_t K, int threads) {
+    if constexpr (!std::is_same_v<T, bf16>) {
+        pack(out, N, K, threads, [=](int64_t n, int64_t k) { return weight[n * K + k]; });
     } else if (K % 2 == 0) {
         const uint32_t* w = (const uint32_t*)weight;
         pack((uint32_t*)out, N, K / 2, threads, [=](int64_t n, int64_t k) { return w[n * (K / 2) + k]; });
@@ -59,9 +60,10 @@ extern "C" void pack_weight(const void* weight, void* out, int64_t N, int64_t K,
     }
 }
 
-// NR weights of column k: of float32 as they are; of bfloat16, two k lie in the halves of 32 bits: shifted up, the lower is
-// a float32; masked, the upper is one.
-static void weights_of(const float* panel, int64_t k, vf* weights) {
+// NR weights of column k: of float32 as they are, of float16 widened by one instruction; of bfloat16, two k lie in the
+// halves of 32 bits: shifted up, the lower is a float32; masked, the upper is one.
+template <class T>
+static void weights_of(const T* panel, int64_t k, vf* weights) {
 #pragma GCC unroll 4
     for (int v = 0; v < NV; v++) {
         weights[v] = load(panel + k * NR + v * VL);
@@ -104,7 +106,7 @@ static void tile(const float* x, int64_t x_stride, const T* panel, float* c, int
         weights_of(panel + k * NR, 1, weights);
         multiply_add(sums, x + k + 1, x_stride, weights);
     }
-    if (k < depth) {  // of float32 only: bfloat16 is filled up to whole pairs
+    if (k < depth) {  // not of bfloat16, which is filled up to whole pairs
         weights_of(panel + k * NR, 0, weights);
         multiply_add(sums, x + k, x_stride, weights);
     }
@@ -139,7 +141,7 @@ static void panel_product(const float* x, int64_t K, const T* panel, float* c, i
 
 template <class T>
 void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads) {
-    int64_t depth = sizeof(T) == 2 ? K + K % 2 : K;
+    int64_t depth = depth_of<T>(K);
     thread_local std::vector<float> kept;  // x in float32, kept between calls
     if (sizeof(T) == 2) kept.resize(std::max<size_t>(kept.size(), std::min(M, MB) * depth));
     float* wide = kept.data();
@@ -176,11 +178,16 @@ void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t
     }
 }
 
-extern "C" void linear_f32(const float* x, const float* w, const float* b, float* y, int64_t M, int64_t N, int64_t K, int threads) {
-    linear(x, w, b, y, M, N, K, threads);
-}
-extern "C" void linear_bf16(const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int64_t N, int64_t K, int threads) {
-    linear(x, w, b, y, M, N, K, threads);
-}
-template decltype(linear<float>) linear<float>;  // for layers.cpp
-template decltype(linear<bf16>) linear<bf16>;
+#define FUNCTIONS(T, dtype)                                                                                           \
+    /* Numbers that N x K weights take when packed: columns are filled up to whole panels. */                         \
+    extern "C" int64_t packed_size_##dtype(int64_t N, int64_t K) { return panels(N) * NR * depth_of<T>(K); }           \
+    extern "C" void pack_weight_##dtype(const T* weight, T* out, int64_t N, int64_t K, int threads) {                  \
+        pack_weight(weight, out, N, K, threads);                                                                       \
+    }                                                                                                                  \
+    extern "C" void linear_##dtype(const T* x, const T* w, const T* b, T* y, int64_t M, int64_t N, int64_t K,          \
+                                   int threads) {                                                                      \
+        linear(x, w, b, y, M, N, K, threads);                                                                          \
+    }                                                                                                                  \
+    template decltype(linear<T>) linear<T>; /* for layers.cpp */
+
+FOR_EACH_DTYPE(FUNCTIONS)

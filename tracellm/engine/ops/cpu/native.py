@@ -25,12 +25,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["CACHE", "COMPILER", "Kernels", "Shape", "load"]
+__all__ = ["CACHE", "COMPILER", "DTYPES", "Kernels", "Shape", "load"]
 
 logger = logging.getLogger(__name__)
 
 COMPILER = "TRACELLM_CXX"
 """The environment variable that names the C++ compiler, or is empty: then there shall be none."""
+DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+"""What the kernels can compute in, and how their functions' names end then."""
 CACHE = "TRACELLM_KERNEL_CACHE"
 """The environment variable that names the folder where compiled kernels are kept."""
 _SOURCES = ("linear.cpp", "elementwise.cpp", "attention.cpp", "layers.cpp")
@@ -161,12 +163,13 @@ def _cpu() -> str:
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     """The library, its functions' parameters declared: addresses, sizes, and the number of threads at the end."""
     p, n, i, f = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-    library.packed_size.argtypes, library.packed_size.restype = [n, n, i], n
-    library.pack_weight.argtypes = [p, p, n, n, i, i]
     library.layers_scratch_size.argtypes, library.layers_scratch_size.restype = [p, n], n
     library.reshape_and_cache.argtypes = [p] * 4 + [p] + [n] * 4
-    for dtype in ("f32", "bf16"):
+    for dtype in DTYPES.values():
+        packed_size = getattr(library, f"packed_size_{dtype}")
+        packed_size.argtypes, packed_size.restype = [n, n], n
         signatures = {
+            "pack_weight": [p, p, n, n, i],
             "linear": [p] * 4 + [n] * 3 + [i],
             "rms_norm": [p] * 3 + [n, n, f, i],
             "gemma_rms_norm": [p] * 3 + [n, n, f, i],
@@ -180,5 +183,5 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         for name, parameters in signatures.items():
             function = getattr(library, f"{name}_{dtype}")
             function.argtypes, function.restype = parameters, None
-    library.pack_weight.restype = library.reshape_and_cache.restype = None
+    library.reshape_and_cache.restype = None
     return library

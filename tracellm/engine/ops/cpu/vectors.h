@@ -1,7 +1,8 @@
-// Vectors of float32 as wide as this CPU's registers, bfloat16, and exp: what the kernels of this folder share.
+// Vectors of float32 as wide as this CPU's registers, bfloat16, float16, and exp: what the kernels of this folder share.
 //
 // Vectors are the compiler's own (GCC, Clang): `a * b + c` on a `vf` is one instruction for VL numbers. So the same
-// source becomes AVX2, AVX-512 or NEON code; only how many numbers and how many registers there are is said here.
+// source becomes AVX2, AVX-512 or NEON code; only how many numbers and how many registers there are is said here, and
+// what widens float16, which GCC 12 does number by number.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,9 @@
 #include <cstring>
 #include <utility>
 #include <vector>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 constexpr int VL = 16, REGISTERS = 32;
@@ -25,6 +29,9 @@ typedef uint16_t vh __attribute__((vector_size(VL * 2)));
 struct bf16 {  // the upper half of a float32
     uint16_t bits;
 };
+struct f16 {  // IEEE 754's binary16: 5 bits of exponent, 10 of fraction
+    uint16_t bits;
+};
 
 template <class To, class From>
 static inline To reinterpret(From from) {
@@ -36,6 +43,12 @@ static inline To reinterpret(From from) {
 
 static inline float widen(float x) { return x; }
 static inline float widen(bf16 x) { return reinterpret<float>(uint32_t(x.bits) << 16); }
+static inline float widen(f16 x) {  // without a branch, so that a loop over it becomes vector code
+    uint32_t sign = uint32_t(x.bits & 0x8000) << 16, number = uint32_t(x.bits & 0x7fff) << 13;
+    uint32_t small = reinterpret<uint32_t>(reinterpret<float>(number + (113u << 23)) - 0x1p-14f);  // subnormal, or 0
+    uint32_t usual = number + (112u << 23), no_number = number + (224u << 23);
+    return reinterpret<float>(sign | (number < (1u << 23) ? small : number < (31u << 23) ? usual : no_number));
+}
 
 template <class T>
 static inline T narrow(float x);
@@ -46,6 +59,14 @@ inline bf16 narrow<bf16>(float x) {  // to the nearest, of two equally near to t
     uint32_t bits = reinterpret<uint32_t>(x);
     uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return {uint16_t((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};  // NaN stays NaN
+}
+template <>
+inline f16 narrow<f16>(float x) {  // likewise
+    uint32_t bits = reinterpret<uint32_t>(x), sign = bits >> 16 & 0x8000, number = bits & 0x7fffffff;
+    uint32_t small = reinterpret<uint32_t>(reinterpret<float>(number) + 0.5f) - (126u << 23);  // rounded by the addition
+    uint32_t usual = (number - (112u << 23) + 0xfff + ((number >> 13) & 1)) >> 13;
+    uint32_t large = number > 0x7f800000 ? 0x7e00 : 0x7c00;
+    return {uint16_t(sign | (number < (113u << 23) ? small : number < (143u << 23) ? usual : large))};
 }
 
 // x in the precision of T: where PyTorch would keep an intermediate result in a tensor of T.
@@ -61,6 +82,17 @@ static inline vf load(const bf16* from) {
     vh bits;
     memcpy(&bits, from, sizeof bits);
     return reinterpret<vf>(__builtin_convertvector(bits, vu) << 16);
+}
+static inline vf load(const f16* from) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
+#elif defined(__AVX__) && defined(__F16C__)
+    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
+#else
+    float numbers[VL];
+    for (int i = 0; i < VL; i++) numbers[i] = widen(from[i]);
+    return load(numbers);
+#endif
 }
 static inline void store(float* to, vf x) { memcpy(to, &x, sizeof x); }
 
