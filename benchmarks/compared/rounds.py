@@ -209,7 +209,7 @@ class _Rounds:
     busy: float
     """The share of the processors' time that others had, the median of all turns."""
     seconds: dict[str, list[dict[str, float]]]
-    """By way: for each round those of the whole, of its first tokens, of what decodes, of its first tokens."""
+    """By way: for each round those of the whole, of what decodes, of its first tokens."""
 
     def speeds(self, way: str, cost: ModelCost, at_once: int) -> dict[str, Any]:
         """Tokens a second with their ratios to the limit."""
@@ -244,7 +244,6 @@ def _rounds(name: str, running: dict[str, EngineProcess], shape: Shape, workload
     decoding = random_workload(shape.vocab_size, shape.requests, *same, seed=1)
     turns = {
         "whole": workload,
-        "whole_first": workload.first_tokens(),
         "decode": decoding,
         "decode_first": decoding.first_tokens(),
     }

@@ -32,12 +32,13 @@ def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_turns, "_TURN_SECONDS", 0.0)
 
 
-def test_throughput_bare_and_recorded(command: Command) -> None:
+@pytest.mark.parametrize(("detail", "name"), [([], "default"), (["--detail", "step"], "step")])
+def test_throughput_bare_and_recorded(command: Command, detail: list[str], name: str) -> None:
     """Both ways are measured in every round, and each has its speed and its share of the limit."""
-    said = command("bench", "throughput", *SMALL, "--repeats", "2", "--explain", "--json")
+    said = command("bench", "throughput", *SMALL, "--repeats", "2", "--explain", *detail, "--json")
     told = json.loads(said.out)
     assert said.status == 0
-    assert list(told["ways"]) == ["bare", "kernel"]
+    assert list(told["ways"]) == ["bare", name]
     assert told["requests"] == 3
     assert told["ops"]["name"] in ("cpu", "torch", "triton")
     for way in told["ways"].values():
@@ -50,14 +51,17 @@ def test_throughput_bare_and_recorded(command: Command) -> None:
 @pytest.mark.parametrize(("lang", "heads"), [("en", "decoding, tokens/s"), ("zh", "解码 token/s")])
 def test_throughput_for_people(command: Command, lang: str, heads: str) -> None:
     """The machine, its limits, and which operations were chosen and why come first; then the table."""
-    said = command("bench", "throughput", *SMALL, "--repeats", "1", "--lang", lang, "--attention-backend", "torch")
+    said = command(
+        "bench", "throughput", *SMALL, "--repeats", "1", "--lang", lang, "--attention-backend", "torch", "--explain"
+    )
     lines = said.out.splitlines()
     assert "GB/s" in lines[1]
     assert "GFLOP/s" in lines[1]
     assert "torch" in lines[2]
     assert "attention_backend" in lines[2]
     assert heads in lines[5]
-    assert len(lines) == 7
+    assert len(lines) == 8
+    assert lines[-1].startswith({"en": "recorded, as by default", "zh": "录制，默认深度"}[lang])
 
 
 def test_latency(command: Command) -> None:

@@ -118,12 +118,11 @@ def _trial(model: str | None, num_prompts: int, input_len: str, output_len: str,
 def _throughput(lang: Language, repeats: int, explain: bool, detail: str | None, as_json: bool, **of_trial: Any) -> int:
     from tracellm.cli.bench.throughput import throughput
     from tracellm.cli.selection import level_of
-    from tracellm.trace.names import LEVELS
 
     if detail and not explain:
         raise CommandError("only_explain", option="--detail")
-    level = (level_of(detail) or LEVELS[-1]) if explain else None
-    return throughput(_trial(**of_trial), lang, repeats=repeats, level=level, as_json=as_json)
+    depth = (level_of(detail) or "default") if explain else None
+    return throughput(_trial(**of_trial), lang, repeats=repeats, depth=depth, as_json=as_json)
 
 
 def _latency(lang: Language, repeats: int, as_json: bool, **of_trial: Any) -> int:

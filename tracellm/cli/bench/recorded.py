@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from tracellm.probes.session import Recording
 
-__all__ = ["recorded"]
+__all__ = ["Depth", "recorded"]
 
 Depth = Literal["default", "request", "step", "layer", "kernel"]
 """As far as `--detail` says; "default" is without it."""

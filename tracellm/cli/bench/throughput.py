@@ -13,11 +13,10 @@ from typing import Any
 from tracellm.cli.bench.figures import Spread, number, plain_table
 from tracellm.cli.bench.limits import ideal_seconds
 from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings
-from tracellm.cli.bench.recorded import recorded
+from tracellm.cli.bench.recorded import Depth, recorded
 from tracellm.cli.bench.trial import Trial
 from tracellm.cli.out import print_out
 from tracellm.report.texts import Language, text
-from tracellm.trace.names import Level
 
 __all__ = ["Speed", "headlines", "interleaved", "throughput"]
 
@@ -36,9 +35,9 @@ class Speed:
     decode_of_limit: float | None
 
 
-def throughput(trial: Trial, lang: Language, *, repeats: int, level: Level | None, as_json: bool) -> int:
+def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | None, as_json: bool) -> int:
     """Measure, and print. Returns the exit status, 0."""
-    ways: dict[str, Level | None] = {BARE: None} | ({level: level} if level is not None else {})
+    ways: dict[str, Depth | None] = {BARE: None} | ({depth: depth} if depth is not None else {})
     ceilings = measure_ceilings(trial.model.dtype, trial.device)
     seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     trial.seconds(trial.workload)  # warm
@@ -100,7 +99,7 @@ def _table(speeds: dict[str, Speed], lang: Language) -> str:
         decode = speed.decode_tokens_per_second
         rows.append(
             [
-                text(lang, "bench.bare") if way == BARE else text(lang, "bench.recorded", detail=way),
+                text(lang, f"bench.{way}") if way in (BARE, "default") else text(lang, "bench.recorded", detail=way),
                 str(speed.tokens_per_second),
                 f"{speed.of_limit:.1%}",
                 "-" if decode is None else str(decode),
