@@ -29,6 +29,7 @@ class _Life:
     steps: int = 0
     text: str = ""
     num_tokens: int = 0
+    num_received: int = 0  # tokens that came from the engine, of which the caller may not have been given any yet
     first_token_ns: int | None = None  # when it came
     told_tokens: int = -1  # how many of its tokens the recording has already
     engine_end: tuple[int, str] | None = None  # when and why the engine was done with it
@@ -168,10 +169,12 @@ class Ledger:
         life.text = life.text + text if life.in_pieces else text
         life.num_tokens = life.num_tokens + num_tokens if life.in_pieces else num_tokens
 
-    def received(self, request_id: str, at_ns: int) -> None:
-        """Tokens of a request came from the engine; its caller may be given them later, with others."""
-        if (life := self._lives.get(request_id)) is not None and life.first_token_ns is None:
-            life.first_token_ns = at_ns
+    def received(self, request_id: str, num_tokens: int, at_ns: int) -> None:
+        """Tokens of a request came from the engine; its caller may be given them later, with others, or never."""
+        if (life := self._lives.get(request_id)) is not None:
+            life.num_received += num_tokens
+            if life.first_token_ns is None:
+                life.first_token_ns = at_ns
 
     def ended(self, request_id: str, end_ns: int, reason: str | None) -> None:
         """A request's life is over; `reason` is None for one that the recording's end cuts short."""
@@ -202,8 +205,9 @@ class Ledger:
     def unfinished(self) -> Iterator[Span]:
         """The lives under way, as far as they are known; each again only when it has twice as many tokens as before."""
         for life in self._lives.values():
-            if life.num_tokens > 2 * life.told_tokens:
-                life.told_tokens = life.num_tokens
+            num_tokens = max(life.num_tokens, life.num_received)
+            if num_tokens > 2 * life.told_tokens:
+                life.told_tokens = num_tokens
                 span = _so_far(life, life.span.start_ns)
                 span.attributes[names.OPEN] = True
                 yield span
@@ -225,7 +229,8 @@ def _so_far(life: _Life, end_ns: int) -> Span:
         told[names.REQUEST_STEPS] = life.steps
     if life.num_tokens:
         told[names.REQUEST_OUTPUT] = life.text
-        told[names.GEN_AI_OUTPUT_TOKENS] = life.num_tokens
+    if num_tokens := life.num_tokens or life.num_received:
+        told[names.GEN_AI_OUTPUT_TOKENS] = num_tokens
     if life.first_token_ns is not None:
         told[names.GEN_AI_FIRST_CHUNK] = round((life.first_token_ns - life.span.start_ns) / 1e9, 9)
     return replace(life.span, end_ns=max(end_ns, life.span.start_ns), attributes=told)

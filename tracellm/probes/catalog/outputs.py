@@ -13,7 +13,7 @@ from tracellm.probes.spec import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES", "outputs_of"]
+__all__ = ["ENTRIES", "outputs_of", "received_of"]
 
 
 def outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | None]]:
@@ -25,6 +25,11 @@ def outputs_of(request_outputs: Any) -> list[tuple[str, int, str, int, str | Non
     ]
 
 
+def received_of(engine_core_outputs: Any) -> list[tuple[str, int]]:
+    """Of every request that the engine has made tokens for, how many."""
+    return [(one.request_id, len(one.new_token_ids)) for one in engine_core_outputs if one.new_token_ids]
+
+
 # -- a request goes on and ends ---------------------------------------------------------------------------------------
 
 
@@ -32,7 +37,7 @@ def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     new = argument(args, kwargs, 1, "engine_core_outputs")
     ended = [(one.request_id, str(one.finish_reason)) for one in new if one.finish_reason is not None]
     ended += [(request_id, "stop") for request_id in result.reqs_to_abort]
-    return len(new), outputs_of(result.request_outputs), ended, [one.request_id for one in new if one.new_token_ids]
+    return len(new), outputs_of(result.request_outputs), ended, received_of(new)
 
 
 def _outputs(facts: Any) -> dict[str, Any]:
@@ -41,9 +46,9 @@ def _outputs(facts: Any) -> dict[str, Any]:
 
 
 def _note_outputs(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    _, outputs, ended, with_tokens = facts or (0, (), (), ())
-    for request_id in with_tokens:
-        ledger.received(request_id, span.end_ns)
+    _, outputs, ended, received = facts or (0, (), (), ())
+    for request_id, num_tokens in received:
+        ledger.received(request_id, num_tokens, span.end_ns)
     for request_id, why in ended:
         ledger.engine_ended(request_id, span.end_ns, why)
     for known_as, index, text, num_tokens, reason in outputs:

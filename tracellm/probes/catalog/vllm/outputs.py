@@ -36,7 +36,7 @@ def _capture_outputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     new = argument(args, kwargs, 1, "engine_core_outputs")
     ended = [(one.request_id, str(one.finish_reason)) for one in new if one.finish_reason is not None]
     ended += [(request_id, "stop") for request_id in result.reqs_to_abort]
-    return len(new), outputs_of(result.request_outputs), ended, [one.request_id for one in new if one.new_token_ids]
+    return len(new), outputs_of(result.request_outputs), ended, ours.received_of(new)
 
 
 def _capture_put(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
