@@ -46,7 +46,7 @@ class Shape:
     device: Literal["cpu", "cuda"] = "cpu"
     """What it is large enough, and not too large, for."""
     kv_tokens: int | None = None
-    """The memory for keys and values that each engine gets, in tokens; None: enough for all requests at their longest."""
+    """Tokens whose keys and values each engine has memory for; None: enough for all requests at their longest."""
 
     def folder(self, name: str, place: Path, dtype: str) -> Path:
         """Where its checkpoint is, made in `place` if it is not there yet (seconds to a minute, up to 3 GB)."""

@@ -61,7 +61,8 @@ def comparison(figures: dict[str, Any], lang: str, command: str, machine: str) -
     dtype = figures["dtype"]
     peer = PEERS[figures["device"]]
     rows = [_row(way, ways[way], ways.get(peer), dtype, column) for way in TITLES if way in ways]
-    heads = [texts[column].format(peer=_PEERS[peer]) for texts in HEADS] + [_SAME[column].format(dtype=name) for name in _compared(dtype)]
+    heads = [texts[column].format(peer=_PEERS[peer]) for texts in HEADS]
+    heads += [_SAME[column].format(dtype=name) for name in _compared(dtype)]
     versions = {name: version for about in figures["about"].values() for name, version in about.items()}
     versions.pop("threads", None)
     note = _NOTES[column].format(

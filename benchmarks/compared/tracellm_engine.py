@@ -12,7 +12,7 @@ from benchmarks.compared.protocol import Engine, TokenIds, answer
 
 
 class Tracellm(Engine):
-    """`LLM`, token ids in and out; with the setting `text` the tokens become text, too; `ops` computes, if it is set."""
+    """`LLM`, token ids in and out; with the setting `text` the tokens become text, too; `ops` computes, if set."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from tracellm import LLM, SamplingParams

@@ -1,6 +1,5 @@
 """benchmarks/compare.py: engines in their processes, outputs that agree, and the tables on the page."""
 
-import io
 import json
 import os
 import re
@@ -95,8 +94,8 @@ def test_the_page_has_the_rows_of_the_command(figures: dict[str, Any], lang: str
         rows = [row[0] for row in _cells(shown[1])]
         shown_ways = {way: ways[way] for way in WAYS_ON[shape.device] if TITLES[way][column] in rows}
         assert {REFERENCE, PEERS[shape.device]} <= shown_ways.keys()
-        told = {"ways": shown_ways, "shape": name, "dtype": dtype, "device": shape.device}
-        made = comparison({**figures, **told}, lang, "x", "y")
+        of_page = {"ways": shown_ways, "shape": name, "dtype": dtype, "device": shape.device}
+        made = comparison({**figures, **of_page}, lang, "x", "y")
         assert _cells(made) == _cells(shown[1])
         assert shape.title[column] in shown[1]
     told = comparison({**figures, "ways": ways, "dtype": "bfloat16"}, lang, "COMMAND", "MACHINE")
@@ -219,18 +218,17 @@ def test_documentation_wants_all(tmp_path: Path) -> None:
         assert "the documentation wants 5 rounds of tracellm and vllm" in done.stderr
 
 
-def test_what_is_for_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_for_another_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A model for a GPU is refused where there is none, and what is measured there only, each with one line."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for wrong, told in (
         (["--only", "0.6B"], "0.6B is for a GPU: there is none here"),
         (["--ways", "tracellm-torch"], "tracellm-torch is not measured on a CPU"),
     ):
-        with pytest.raises(SystemExit), monkeypatch.context() as patch:
-            patch.setattr("sys.argv", ["compare.py", *wrong])
-            patch.setattr("torch.cuda.is_available", lambda: False)
-            patch.setattr("sys.stderr", said := io.StringIO())
+        monkeypatch.setattr("sys.argv", ["compare.py", *wrong])
+        with pytest.raises(SystemExit):
             compare.main()
-        assert told in said.getvalue()
+        assert told in capsys.readouterr().err
 
 
 def test_pytorchs_operations_are_a_way_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +244,8 @@ def test_pytorchs_operations_are_a_way_of_their_own(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(rounds, "measure_ceilings", lambda dtype, device: machine.Ceilings(1e9, 1e9, "float32"))
     monkeypatch.delenv("TRACELLM_OPS", raising=False)
     monkeypatch.setenv("TRACELLM_OPS", "cpu")  # so that it is put back
-    plan = Plan(["tracellm", "tracellm-torch"], "float32", torch.get_num_threads(), 1, {"tracellm_engine": ""}, tmp_path)
+    ways, threads = ["tracellm", "tracellm-torch"], torch.get_num_threads()
+    plan = Plan(ways, "float32", threads, 1, {"tracellm_engine": ""}, tmp_path, tell=SILENT)
     told = measure("toy", replace(TINY, device="cuda", kv_tokens=100), plan)
     assert [asked[way].get("ops") for way in ("tracellm_engine", "tracellm-torch")] == [None, "torch"]
     assert {settings["kv_cache_tokens"] for settings in asked.values()} == {228}

@@ -22,14 +22,18 @@ WORKLOADS = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 10)), min_size
 
 
 def test_the_cost_of_the_model_inside() -> None:
-    """All tensors of its file are read in a step: the embeddings as the matrix that makes logits; and two FLOP each."""
+    """All tensors of its file are read in a step: the embeddings as the matrix that makes logits; and two FLOP each.
+
+    They are read in the 16 bits that they have there, whatever is computed in.
+    """
     config = EngineArgs(dtype="float32").create_model_config()
     cost = cost_of(config)
     (path,) = find_weight_files(config.model).files
     with safe_open(path, "pt") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         elements = sum(file.get_tensor(name).numel() for name in shapes)
-    assert cost.weight_bytes == 4 * elements
+    assert cost.weight_bytes == 2 * elements
+    assert cost_of(EngineArgs(dtype="bfloat16").create_model_config()).weight_bytes == 2 * elements
     assert cost.head_flops == 2 * 4096 * 256
     assert cost.kv_bytes == 4 * 2 * 4 * 2 * 64  # bytes, keys and values, layers, heads, head size
     vectors = sum(shape[0] for shape in shapes.values() if len(shape) == 1)

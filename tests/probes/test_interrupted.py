@@ -17,7 +17,8 @@ STEPS = 4
 def interrupt_after(steps: int, llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C, when so many steps of the engine core are done."""
     core: Any = llm.llm_engine.engine_core
-    original, done = core.get_output, []
+    original: Any = core.get_output
+    done: list[Any] = []
 
     def get_output() -> Any:
         if len(done) == steps:

@@ -36,21 +36,32 @@ class Model(nn.Module):
     outputs=st.integers(1, 70),
     inputs=st.integers(1, 40) | st.sampled_from([255, 256, 257, 513, 700]),
     dtype=st.sampled_from(DTYPES),
+    checkpoint=st.sampled_from(DTYPES),
     bias=st.booleans(),
     own=st.booleans(),
     seed=st.integers(0, 5),
 )
-def test_linear(rows: int, outputs: int, inputs: int, dtype: torch.dtype, bias: bool, own: bool, seed: int) -> None:
+def test_linear(
+    rows: int,
+    outputs: int,
+    inputs: int,
+    dtype: torch.dtype,
+    checkpoint: torch.dtype,
+    bias: bool,
+    own: bool,
+    seed: int,
+) -> None:
     """Whatever the number of rows, outputs and inputs, `x @ weight.T + bias`; x may be part of something wider.
 
-    It holds for what this CPU computes with, and for the kernels of this package where that is oneDNN.
+    It holds for what this CPU computes with, and for the kernels of this package where that is oneDNN; and whatever the
+    dtype was from which the weights come.
     """
     torch.manual_seed(seed)
     ops = CpuOps()
     with using_ops(ops):
         layer = ReplicatedLinear(inputs, outputs, bias).to(dtype)
     for parameter in layer.parameters():
-        parameter.data.normal_()
+        parameter.data = parameter.data.normal_().to(checkpoint).to(dtype)
     expected_weight = layer.weight.double()
     x = torch.randn(rows, inputs + 3).to(dtype)[:, 2:-1]
     expected = x.double() @ expected_weight.T + (layer.bias.double() if layer.bias is not None else 0)
@@ -73,6 +84,23 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
         together = ops.linear(x, weight, None)
         for row in range(40):
             assert torch.equal(ops.linear(x[row : row + 1], weight, None)[0], together[row])
+
+
+@pytest.mark.usefixtures("own_kernels")
+@pytest.mark.parametrize("checkpoint", [torch.bfloat16, torch.float16], ids=str)
+def test_weights_of_16_bits_stay_so(checkpoint: torch.dtype) -> None:
+    """Computed in float32, they take half the memory, and give the same numbers, bit for bit; others are left alone."""
+    torch.manual_seed(0)
+    ops, x, weight = CpuOps(), torch.randn(17, 300), torch.randn(70, 300).to(checkpoint).float()
+    packed = ops._packed(weight)
+    assert packed is not None
+    assert packed.dtype == checkpoint
+    narrow = ops.linear(x, packed, None)
+    weight[-1, -1] = 1 + 2**-20
+    wide = ops._packed(weight)
+    assert wide is not None
+    assert wide.dtype == torch.float32
+    assert torch.equal(ops.linear(x, wide, None)[:, :-1], narrow[:, :-1])
 
 
 @pytest.mark.usefixtures("own_kernels")
@@ -116,7 +144,7 @@ def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
 @pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
-    """Each of them, from the smallest to infinity, is read and rounded as PyTorch does it, bit for bit; NaN stays NaN."""
+    """Each of them, subnormal or infinite, is read and rounded as PyTorch does it, bit for bit; NaN stays NaN."""
     ops, every = CpuOps(), torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
     for seed in range(4):
         others = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))]

@@ -36,7 +36,7 @@ class ModelCost:
     """What a model reads and computes."""
 
     weight_bytes: int
-    """Of all matrices and vectors that a step reads, in the dtype in which it computes."""
+    """Of all that a step reads, as wide as in the checkpoint, or as it is computed in, whichever is less."""
     layer_flops: int
     """For each token: two for each weight of the layers."""
     head_flops: int
@@ -66,7 +66,8 @@ def cost_of(config: "ModelConfig") -> ModelCost:
     """
     from tracellm.engine.model_loader.weight_files import find_weight_files
 
-    shapes = _shapes(find_weight_files(config.model).files)
+    tensors = _tensors(find_weight_files(config.model).files)
+    shapes = {name: shape for name, (shape, _) in tensors.items()}
     layers = {name: shape for name, shape in shapes.items() if not name.endswith((*_LOOKED_UP, _HEAD))}
     tables = {name: shape for name, shape in shapes.items() if name.endswith((*_EMBEDDINGS, _HEAD))}
     # The matrix that makes logits is one of its own, or the embeddings once more.
@@ -74,8 +75,9 @@ def cost_of(config: "ModelConfig") -> ModelCost:
     head_size = prod(shapes[head]) if head is not None else 0
     matrices = sum(prod(shape) for shape in layers.values() if len(shape) > 1)
     width = config.dtype.itemsize
+    read = [tensors[name] for name in (*layers, *([head] if head is not None else []))]
     return ModelCost(
-        weight_bytes=(sum(map(prod, layers.values())) + head_size) * width,
+        weight_bytes=sum(min(stored, prod(shape) * width) for shape, stored in read),
         layer_flops=2 * matrices,
         head_flops=2 * head_size,
         attention_flops=4 * config.get_num_attention_heads() * config.get_head_size() * config.get_num_layers(),
@@ -83,15 +85,18 @@ def cost_of(config: "ModelConfig") -> ModelCost:
     )
 
 
-def _shapes(files: Iterable[Path]) -> dict[str, list[int]]:
-    """The shape of every tensor, from the files' headers: 8 bytes of length, then JSON."""
-    shapes: dict[str, list[int]] = {}
+def _tensors(files: Iterable[Path]) -> dict[str, tuple[list[int], int]]:
+    """Of every tensor its shape and its bytes, from the files' headers: 8 bytes of length, then JSON."""
+    found: dict[str, tuple[list[int], int]] = {}
     for path in files:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(length))
-        shapes |= {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-    return shapes
+        header.pop("__metadata__", None)
+        for name, entry in header.items():
+            first, end = entry["data_offsets"]
+            found[name] = entry["shape"], end - first
+    return found
 
 
 def work_of(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: int) -> Work:

@@ -27,6 +27,7 @@ from tracellm.engine.ops.torch_ops import TorchOps
 __all__ = ["CpuOps", "PackedWeight"]
 
 _DTYPES = {getattr(torch, name): short for name, short in DTYPES.items()}
+_NARROW = (torch.bfloat16, torch.float16)
 _TYPICAL_ROWS = 16
 """oneDNN lays weights out for a number of rows: that of a batch that decodes."""
 
@@ -36,6 +37,10 @@ class PackedWeight(nn.Parameter):
 
     output_size: int
     input_size: int
+    x_dtype: torch.dtype
+    """Of the layer and what it multiplies. The weight's own may have fewer bits: see `_narrowed`."""
+    kernel: str
+    """How the names end of the functions that multiply with it."""
     onednn: bool
     """For oneDNN, not for our own kernel."""
 
@@ -65,11 +70,13 @@ class CpuOps(TorchOps):
     def _packed(self, weight: Tensor) -> PackedWeight | None:
         """The weight [m, n] in a kernel's layout; None: there is none for it."""
         output_size, input_size = weight.shape
+        x_dtype, kernel = weight.dtype, ""
         onednn = _onednn_is_faster(weight.dtype)
         if onednn:
             data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
         elif self._library is not None and weight.dtype in _DTYPES:
-            weight = weight.contiguous()
+            weight = _narrowed(weight).contiguous()
+            kernel = "_".join(dict.fromkeys((_DTYPES[x_dtype], _DTYPES[weight.dtype])))
             data = weight.new_empty(self._kernel("packed_size", weight)(output_size, input_size))
             self._kernel("pack_weight", weight)(
                 weight.data_ptr(), data.data_ptr(), output_size, input_size, torch.get_num_threads()
@@ -78,6 +85,7 @@ class CpuOps(TorchOps):
             return None
         packed = PackedWeight(data, requires_grad=False)
         packed.output_size, packed.input_size, packed.onednn = output_size, input_size, onednn
+        packed.x_dtype, packed.kernel = x_dtype, kernel
         return packed
 
     def _kernel(self, name: str, *tensors: Tensor) -> Any:
@@ -92,14 +100,14 @@ class CpuOps(TorchOps):
         if not isinstance(weight, PackedWeight):
             return super().linear(x, weight, bias)
         inputs, outputs = weight.input_size, weight.output_size
-        if x.dtype != weight.dtype or x.shape[-1] != inputs:
-            raise TypeError(f"linear: x is {x.dtype} {list(x.shape)}, the weight {weight.dtype} {[outputs, inputs]}")
+        if x.dtype != weight.x_dtype or x.shape[-1] != inputs:
+            raise TypeError(f"linear: x is {x.dtype} {list(x.shape)}, the weight {weight.x_dtype} {[outputs, inputs]}")
         if weight.onednn:
             result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
             return result
         x = x.contiguous()
         y = x.new_empty((*x.shape[:-1], outputs))
-        self._kernel("linear", x)(
+        getattr(self._library, f"linear_{weight.kernel}")(
             x.data_ptr(),
             weight.data_ptr(),
             None if bias is None else bias.data_ptr(),
@@ -262,6 +270,15 @@ class CpuOps(TorchOps):
 
 def _is_for_kernels(weight: Tensor) -> bool:
     return isinstance(weight, PackedWeight) and not weight.onednn
+
+
+def _narrowed(weight: Tensor) -> Tensor:
+    """A weight of float32 in 16 bits, if it loses nothing: its checkpoint was in 16 bits, then, as most are."""
+    if weight.dtype == torch.float32 and weight.shape[1] % 2 == 0:  # pairs: see linear.cpp
+        for dtype in _NARROW:
+            if all(torch.equal(part.to(dtype).float(), part) for part in (weight[:1], weight)):
+                return weight.to(dtype)
+    return weight
 
 
 def _normed(kernel: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -209,7 +209,7 @@ void paged_attention(const T* query, const T* key_cache, const T* value_cache, c
     }
 }
 
-#define FUNCTIONS(T, dtype)                                                                                           \
+#define FUNCTIONS(T, dtype)                                                                                            \
     extern "C" void paged_attention_##dtype(const T* q, const T* k, const T* v, const int32_t* start,                  \
                                             const int32_t* lengths, const int32_t* table, T* y, const Shape* s,        \
                                             int threads) {                                                             \

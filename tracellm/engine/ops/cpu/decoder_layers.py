@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as of_all_modules
 
-from tracellm.engine.ops.cpu.native import DTYPES
 from tracellm.engine.ops.interface import AttentionMetadata
 
 __all__ = ["DecoderLayers"]
@@ -87,6 +86,8 @@ class DecoderLayers:
     """
 
     dtype: torch.dtype
+    kernel: str
+    """How the names of the functions end that have this dtype and weights of theirs."""
 
     def __init__(self, layers: nn.ModuleList, ops: Any, is_packed: Callable[[Tensor], bool]) -> None:
         """`ops` is what the layers call; `is_packed`: is a weight laid out for the kernels?"""
@@ -156,9 +157,10 @@ class DecoderLayers:
         self.fits = False
         if layers and all(_fits(layer, layers[0].input_layernorm.weight.dtype, self.is_packed) for layer in layers):
             stacks = [_stack(layer, len(layers)) for layer in layers]
-            self.fits = all(bytes(stack) == bytes(stacks[0]) for stack in stacks)
+            kernels = {_tensors(layer)[name].kernel for layer in layers for name in _LINEARS}
+            self.fits = len(kernels) == 1 and all(bytes(stack) == bytes(stacks[0]) for stack in stacks)
         if self.fits:
-            self.dtype = layers[0].input_layernorm.weight.dtype
+            self.dtype, self.kernel = layers[0].input_layernorm.weight.dtype, kernels.pop()
             self.stack = stacks[0]
             self.table = (_Layer * len(layers))(*map(_layer, layers))
             self.kept: Tensor | None = None
@@ -181,7 +183,7 @@ class DecoderLayers:
             lengths=metadata.seq_lens.data_ptr(),
             table=table.data_ptr(),
         )
-        getattr(library, f"decoder_layers_{DTYPES[str(self.dtype).removeprefix('torch.')]}")(
+        getattr(library, f"decoder_layers_{self.kernel}")(
             ctypes.byref(self.stack),
             self.table,
             ctypes.byref(batch),
@@ -214,10 +216,11 @@ def _tensors(layer: Any) -> dict[str, Any]:
 def _fits(layer: Any, dtype: torch.dtype, is_packed: Callable[[Tensor], bool]) -> bool:
     """Has it packed weights, this dtype, heads that are rotated as a whole, and scores that are left alone?"""
     tensors, rotary, attention = _tensors(layer), layer.self_attn.rotary_emb, layer.self_attn.attn
+    others = [one for name, one in tensors.items() if one is not None and name not in _LINEARS]
     return (
-        all(is_packed(tensors[name]) for name in _LINEARS)
+        all(is_packed(tensors[name]) and tensors[name].x_dtype == dtype for name in _LINEARS)
         # No other kinds: torch.nn.utils.parametrize makes a tensor anew for everyone who asks.
-        and all(isinstance(one, nn.Parameter) and one.dtype == dtype for one in tensors.values() if one is not None)
+        and all(isinstance(one, nn.Parameter) and one.dtype == dtype for one in others)
         and rotary.rotary_dim == rotary.head_size == attention.head_size
         and rotary.cos_sin_cache.dtype == attention.kv_cache.dtype == dtype
         and attention.logits_soft_cap is None

@@ -114,24 +114,24 @@ extern "C" void reshape_and_cache(const char* key, const char* value, char* key_
 }
 
 #define FUNCTIONS(T, dtype)                                                                                            \
-    extern "C" void rms_norm_##dtype(const T* x, const T* w, T* y, int64_t rows, int64_t n, float e, int threads) {     \
+    extern "C" void rms_norm_##dtype(const T* x, const T* w, T* y, int64_t rows, int64_t n, float e, int threads) {    \
         rms_norm(x, w, y, rows, n, e, threads);                                                                        \
     }                                                                                                                  \
-    extern "C" void gemma_rms_norm_##dtype(const T* x, const T* w, T* y, int64_t rows, int64_t n, float e,              \
+    extern "C" void gemma_rms_norm_##dtype(const T* x, const T* w, T* y, int64_t rows, int64_t n, float e,             \
                                           int threads) {                                                               \
         gemma_rms_norm(x, w, y, rows, n, e, threads);                                                                  \
     }                                                                                                                  \
-    extern "C" void add_rms_norm_##dtype(const T* x, const T* r, const T* w, T* y, T* sum, int64_t rows, int64_t n,     \
+    extern "C" void add_rms_norm_##dtype(const T* x, const T* r, const T* w, T* y, T* sum, int64_t rows, int64_t n,    \
                                         float e, int threads) {                                                        \
         add_rms_norm(x, r, w, y, sum, rows, n, e, threads);                                                            \
     }                                                                                                                  \
-    extern "C" void silu_and_mul_##dtype(const T* x, T* y, int64_t rows, int64_t n, int threads) {                      \
+    extern "C" void silu_and_mul_##dtype(const T* x, T* y, int64_t rows, int64_t n, int threads) {                     \
         silu_and_mul(x, y, rows, n, threads);                                                                          \
     }                                                                                                                  \
-    extern "C" void gelu_tanh_and_mul_##dtype(const T* x, T* y, int64_t rows, int64_t n, int threads) {                 \
+    extern "C" void gelu_tanh_and_mul_##dtype(const T* x, T* y, int64_t rows, int64_t n, int threads) {                \
         gated<T, gelu_tanh>(x, y, rows, n, threads);                                                                   \
     }                                                                                                                  \
-    extern "C" void rotary_##dtype(const int64_t* p, const T* q, const T* k, const T* cache, T* tq, T* tk, int64_t t,   \
+    extern "C" void rotary_##dtype(const int64_t* p, const T* q, const T* k, const T* cache, T* tq, T* tk, int64_t t,  \
                                   int64_t qh, int64_t kh, int64_t d, int64_t qt, int64_t qs, int64_t kt, int64_t ks,   \
                                   int threads) {                                                                       \
         rotary(p, q, k, cache, tq, tk, t, qh, kh, d, qt, qs, kt, ks, threads);                                         \

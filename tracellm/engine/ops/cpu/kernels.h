@@ -3,6 +3,9 @@
 #include "vectors.h"
 
 #define FOR_EACH_DTYPE(define) define(float, f32) define(bf16, bf16) define(f16, f16)
+// Weights W may be kept in fewer bits than the T that is computed in, where that is exact: see linear.cpp.
+#define FOR_EACH_DTYPE_OF_WEIGHTS(define) \
+    define(float, float, f32) define(bf16, bf16, bf16) define(f16, f16, f16) define(float, bf16, f32_bf16) define(float, f16, f32_f16)
 
 struct Shape {  // of an attention: what stays the same for all its tasks
     int64_t sequences, query_heads, kv_heads, size, block_size, table_stride, query_token_stride, query_head_stride,
@@ -10,8 +13,8 @@ struct Shape {  // of an attention: what stays the same for all its tasks
     float scale, cap;  // cap 0: none
 };
 
-template <class T>
-void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads);
+template <class T, class W>
+void linear(const T* x, const W* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads);
 template <class T>
 void rms_norm(const T* x, const T* weight, T* y, int64_t rows, int64_t n, float epsilon, int threads);
 template <class T>

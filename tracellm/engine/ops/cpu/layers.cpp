@@ -36,12 +36,12 @@ extern "C" int64_t layers_scratch_size(const Stack* s, int64_t tokens) {
     return std::max(tokens * attention_numbers(*s), std::min(tokens, ROWS) * 3 * s->intermediate);
 }
 
-template <class T>
+template <class T, class W>
 static void attention_block(const Stack& s, const Layer& l, const Batch& b, T* x, T* scratch, int threads) {
     int64_t query_numbers = s.query_heads * s.size, kv_numbers = s.kv_heads * s.size, width = query_numbers + 2 * kv_numbers;
     T *qkv = scratch, *query = qkv + b.tokens * width, *key = query + b.tokens * query_numbers,
       *result = key + b.tokens * kv_numbers;
-    linear<T>(x, (const T*)l.qkv, (const T*)l.qkv_bias, qkv, b.tokens, width, s.hidden, threads);
+    linear<T, W>(x, (const W*)l.qkv, (const T*)l.qkv_bias, qkv, b.tokens, width, s.hidden, threads);
     rotary<T>(b.positions, qkv, qkv + query_numbers, (const T*)s.cos_sin_cache, query, key, b.tokens, s.query_heads,
               s.kv_heads, s.size, width, s.size, width, s.size, threads);
     reshape_and_cache((const char*)key, (const char*)(qkv + query_numbers + kv_numbers), (char*)l.key_cache,
@@ -51,23 +51,23 @@ static void attention_block(const Stack& s, const Layer& l, const Batch& b, T* x
                    l.window, s.scale, 0};
     paged_attention<T>(query, (const T*)l.key_cache, (const T*)l.value_cache, b.query_start, b.lengths, b.table, result,
                     shape, threads);
-    linear<T>(result, (const T*)l.output, (const T*)l.output_bias, x, b.tokens, s.hidden, query_numbers, threads);
+    linear<T, W>(result, (const W*)l.output, (const T*)l.output_bias, x, b.tokens, s.hidden, query_numbers, threads);
 }
 
-template <class T>
+template <class T, class W>
 static void feed_forward(const Stack& s, const Layer& l, T* x, int64_t tokens, T* scratch, int threads) {
     for (int64_t first = 0; first < tokens; first += ROWS) {
         int64_t rows = std::min(ROWS, tokens - first);
         T *part = x + first * s.hidden, *gate_up = scratch, *gated = scratch + rows * 2 * s.intermediate;
-        linear<T>(part, (const T*)l.gate_up, (const T*)l.gate_up_bias, gate_up, rows, 2 * s.intermediate, s.hidden,
+        linear<T, W>(part, (const W*)l.gate_up, (const T*)l.gate_up_bias, gate_up, rows, 2 * s.intermediate, s.hidden,
                threads);
         silu_and_mul<T>(gate_up, gated, rows, s.intermediate, threads);
-        linear<T>(gated, (const T*)l.down, (const T*)l.down_bias, part, rows, s.hidden, s.intermediate, threads);
+        linear<T, W>(gated, (const W*)l.down, (const T*)l.down_bias, part, rows, s.hidden, s.intermediate, threads);
     }
 }
 
 // x [tokens, hidden] comes with the embeddings and goes with the last layer's output; residual [tokens, hidden] is written.
-template <class T>
+template <class T, class W>
 static void decoder_layers(const Stack& s, const Layer* layers, const Batch& b, T* x, T* residual, T* scratch, int threads) {
     for (int64_t i = 0; i < s.layers; i++) {
         const Layer& l = layers[i];
@@ -78,17 +78,17 @@ static void decoder_layers(const Stack& s, const Layer* layers, const Batch& b, 
             add_rms_norm<T>(x, residual, (const T*)l.input_norm, x, residual, b.tokens, s.hidden,
                          s.input_epsilon, threads);
         }
-        attention_block(s, l, b, x, scratch, threads);
+        attention_block<T, W>(s, l, b, x, scratch, threads);
         add_rms_norm<T>(x, residual, (const T*)l.post_norm, x, residual, b.tokens, s.hidden, s.post_epsilon,
                      threads);
-        feed_forward(s, l, x, b.tokens, scratch, threads);
+        feed_forward<T, W>(s, l, x, b.tokens, scratch, threads);
     }
 }
 
-#define FUNCTIONS(T, dtype)                                                                                           \
-    extern "C" void decoder_layers_##dtype(const Stack* s, const Layer* layers, const Batch* b, T* x, T* residual,     \
-                                           T* scratch, int threads) {                                                  \
-        decoder_layers(*s, layers, *b, x, residual, scratch, threads);                                                 \
+#define FUNCTIONS(T, W, dtypes)                                                                                        \
+    extern "C" void decoder_layers_##dtypes(const Stack* s, const Layer* layers, const Batch* b, T* x, T* residual,    \
+                                            T* scratch, int threads) {                                                 \
+        decoder_layers<T, W>(*s, layers, *b, x, residual, scratch, threads);                                           \
     }
 
-FOR_EACH_DTYPE(FUNCTIONS)
+FOR_EACH_DTYPE_OF_WEIGHTS(FUNCTIONS)

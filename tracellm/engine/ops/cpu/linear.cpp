@@ -18,19 +18,22 @@
 // order whoever its neighbours are, so a request's numbers do not depend on who shares its step.
 //
 // Memory traffic: N K times 2 bytes (4 in float32) for W, once for each MB rows; x and y are small beside it.
+//
+// Most checkpoints are in 16 bits. Computed in float32, their weights are still numbers of 16 bits, and are kept as such:
+// the products are the same, bit for bit, and half as much is read.
 #include "kernels.h"
 
 constexpr int NV = 2, NR = NV * VL;                 // columns of a panel: 16 with AVX2, 32 with AVX-512
 constexpr int MR = (REGISTERS - NV - 2) / NV;       // rows of a tile: its MR * NV sums fill the registers
-template <class T>
-constexpr int KC = 512 / sizeof(T);                 // weights of a column for one tile: a piece of 8 KiB with AVX2
+template <class W>
+constexpr int KC = 512 / sizeof(W);                 // weights of a column for one tile: a piece of 8 KiB with AVX2
 constexpr int64_t MB = 240;                         // rows that a thread works on while a panel is at hand
 
 static int64_t panels(int64_t N) { return (N + NR - 1) / NR; }
 
 // Numbers that stand for K weights of a column: bfloat16 is filled up to whole pairs of k.
-template <class T>
-static int64_t depth_of(int64_t K) { return std::is_same_v<T, bf16> ? K + K % 2 : K; }
+template <class W>
+static int64_t depth_of(int64_t K) { return std::is_same_v<W, bf16> ? K + K % 2 : K; }
 
 // E: a number, or a pair of bfloat16, which is 4 bytes; a panel is a transposed block of them either way.
 template <class E, class Read>
@@ -45,9 +48,9 @@ static void pack(E* out, int64_t N, int64_t depth, int threads, Read read) {
     }
 }
 
-template <class T>
-static void pack_weight(const T* weight, T* out, int64_t N, int64_t K, int threads) {
-    if constexpr (!std::is_same_v<T, bf16>) {
+template <class W>
+static void pack_weight(const W* weight, W* out, int64_t N, int64_t K, int threads) {
+    if constexpr (!std::is_same_v<W, bf16>) {
         pack(out, N, K, threads, [=](int64_t n, int64_t k) { return weight[n * K + k]; });
     } else if (K % 2 == 0) {
         const uint32_t* w = (const uint32_t*)weight;
@@ -62,8 +65,8 @@ static void pack_weight(const T* weight, T* out, int64_t N, int64_t K, int threa
 
 // NR weights of column k: of float32 as they are, of float16 widened by one instruction; of bfloat16, two k lie in the
 // halves of 32 bits: shifted up, the lower is a float32; masked, the upper is one.
-template <class T>
-static void weights_of(const T* panel, int64_t k, vf* weights) {
+template <class W>
+static void weights_of(const W* panel, int64_t k, vf* weights) {
 #pragma GCC unroll 4
     for (int v = 0; v < NV; v++) {
         weights[v] = load(panel + k * NR + v * VL);
@@ -89,9 +92,10 @@ static void multiply_add(vf (&sums)[R][NV], const float* x, int64_t x_stride, co
     }
 }
 
-// R rows of x times `depth` numbers of each column of the panel, added to c [R, NR]; what comes next is fetched meanwhile.
-template <int R, class T>
-static void tile(const float* x, int64_t x_stride, const T* panel, float* c, int64_t depth) {
+// R rows of x times `depth` numbers of each column of the panel, added to c [R, NR]. Meanwhile what lies `ahead` is fetched,
+// `stride` bytes further for every two k.
+template <int R, class W>
+static void tile(const float* x, int64_t x_stride, const W* panel, float* c, int64_t depth, const char* ahead, int64_t stride) {
     vf sums[R][NV], weights[NV];
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
@@ -99,8 +103,9 @@ static void tile(const float* x, int64_t x_stride, const T* panel, float* c, int
         for (int v = 0; v < NV; v++) sums[r][v] = load(c + r * NR + v * VL);
     int64_t k = 0;
     for (; k + 2 <= depth; k += 2) {
-        __builtin_prefetch(panel + (depth + k) * NR);
-        if (sizeof(T) == 4) __builtin_prefetch(panel + (depth + k + 1) * NR);
+        __builtin_prefetch(ahead);
+        if (sizeof(W) == 4) __builtin_prefetch(ahead + 64);
+        ahead += stride;
         weights_of(panel + k * NR, 0, weights);
         multiply_add(sums, x + k, x_stride, weights);
         weights_of(panel + k * NR, 1, weights);
@@ -116,32 +121,36 @@ static void tile(const float* x, int64_t x_stride, const T* panel, float* c, int
         for (int v = 0; v < NV; v++) store(c + r * NR + v * VL, sums[r][v]);
 }
 
-template <class T>
-using Tile = void (*)(const float*, int64_t, const T*, float*, int64_t);
+template <class W>
+using Tile = void (*)(const float*, int64_t, const W*, float*, int64_t, const char*, int64_t);
 
 // The tile for each number of rows: the compiler must know it to keep the sums in registers.
-template <class T, int... R>
-static Tile<T> choose_tile(int64_t rows, std::integer_sequence<int, R...>) {
-    static constexpr Tile<T> tiles[] = {tile<R + 1, T>...};
+template <class W, int... R>
+static Tile<W> choose_tile(int64_t rows, std::integer_sequence<int, R...>) {
+    static constexpr Tile<W> tiles[] = {tile<R + 1, W>...};
     return tiles[rows - 1];
 }
 
 // One panel times m rows of x [m, K], into c [m, NR].
-template <class T>
-static void panel_product(const float* x, int64_t K, const T* panel, float* c, int64_t m) {
+template <class W>
+static void panel_product(const float* x, int64_t K, const W* panel, float* c, int64_t m) {
     int64_t groups = (m + MR - 1) / MR;
     memset(c, 0, m * NR * sizeof(float));
-    for (int64_t k = 0; k < K; k += KC<T>)
+    for (int64_t k = 0; k < K; k += KC<W>) {
+        int64_t depth = std::min<int64_t>(KC<W>, K - k), column = NR * sizeof(W);
+        const char* next = (const char*)(panel + (k + depth) * NR);  // each group fetches its share of the next piece
         for (int64_t g = 0; g < groups; g++) {  // groups of rows as even as can be: 16 are 5, 5 and 6
             int64_t first = m * g / groups, rows = m * (g + 1) / groups - first;
-            Tile<T> product = choose_tile<T>(rows, std::make_integer_sequence<int, MR>());
-            product(x + first * K + k, K, panel + k * NR, c + first * NR, std::min<int64_t>(KC<T>, K - k));
+            Tile<W> product = choose_tile<W>(rows, std::make_integer_sequence<int, MR>());
+            product(x + first * K + k, K, panel + k * NR, c + first * NR, depth, next + depth * column * g / groups,
+                    2 * column / groups);
         }
+    }
 }
 
-template <class T>
-void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads) {
-    int64_t depth = depth_of<T>(K);
+template <class T, class W>
+void linear(const T* x, const W* packed, const T* bias, T* y, int64_t M, int64_t N, int64_t K, int threads) {
+    int64_t depth = depth_of<W>(K);
     thread_local std::vector<float> kept;  // x in float32, kept between calls
     if (sizeof(T) == 2) kept.resize(std::max<size_t>(kept.size(), std::min(M, MB) * depth));
     float* wide = kept.data();
@@ -178,16 +187,19 @@ void linear(const T* x, const T* packed, const T* bias, T* y, int64_t M, int64_t
     }
 }
 
-#define FUNCTIONS(T, dtype)                                                                                           \
-    /* Numbers that N x K weights take when packed: columns are filled up to whole panels. */                         \
-    extern "C" int64_t packed_size_##dtype(int64_t N, int64_t K) { return panels(N) * NR * depth_of<T>(K); }           \
-    extern "C" void pack_weight_##dtype(const T* weight, T* out, int64_t N, int64_t K, int threads) {                  \
+#define PACKING(W, dtype)                                                                                              \
+    /* Numbers that N x K weights take when packed: columns are filled up to whole panels. */                          \
+    extern "C" int64_t packed_size_##dtype(int64_t N, int64_t K) { return panels(N) * NR * depth_of<W>(K); }           \
+    extern "C" void pack_weight_##dtype(const W* weight, W* out, int64_t N, int64_t K, int threads) {                  \
         pack_weight(weight, out, N, K, threads);                                                                       \
-    }                                                                                                                  \
-    extern "C" void linear_##dtype(const T* x, const T* w, const T* b, T* y, int64_t M, int64_t N, int64_t K,          \
-                                   int threads) {                                                                      \
+    }
+
+#define PRODUCTS(T, W, dtypes)                                                                                         \
+    extern "C" void linear_##dtypes(const T* x, const W* w, const T* b, T* y, int64_t M, int64_t N, int64_t K,         \
+                                    int threads) {                                                                     \
         linear(x, w, b, y, M, N, K, threads);                                                                          \
     }                                                                                                                  \
-    template decltype(linear<T>) linear<T>; /* for layers.cpp */
+    template decltype(linear<T, W>) linear<T, W>; /* for layers.cpp */
 
-FOR_EACH_DTYPE(FUNCTIONS)
+FOR_EACH_DTYPE(PACKING)
+FOR_EACH_DTYPE_OF_WEIGHTS(PRODUCTS)

@@ -33,6 +33,8 @@ COMPILER = "TRACELLM_CXX"
 """The environment variable that names the C++ compiler, or is empty: then there shall be none."""
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 """What the kernels can compute in, and how their functions' names end then."""
+_DTYPES_OF_WEIGHTS = (*DTYPES.values(), "f32_bf16", "f32_f16")
+"""In what they can compute, and with what weights, where these have another dtype."""
 CACHE = "TRACELLM_KERNEL_CACHE"
 """The environment variable that names the folder where compiled kernels are kept."""
 _SOURCES = ("linear.cpp", "elementwise.cpp", "attention.cpp", "layers.cpp")
@@ -170,7 +172,6 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         packed_size.argtypes, packed_size.restype = [n, n], n
         signatures = {
             "pack_weight": [p, p, n, n, i],
-            "linear": [p] * 4 + [n] * 3 + [i],
             "rms_norm": [p] * 3 + [n, n, f, i],
             "gemma_rms_norm": [p] * 3 + [n, n, f, i],
             "add_rms_norm": [p] * 5 + [n, n, f, i],
@@ -178,10 +179,13 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
             "gelu_tanh_and_mul": [p] * 2 + [n, n, i],
             "rotary": [p] * 6 + [n] * 8 + [i],
             "paged_attention": [p] * 7 + [ctypes.POINTER(Shape), i],
-            "decoder_layers": [p] * 6 + [i],
         }
         for name, parameters in signatures.items():
             function = getattr(library, f"{name}_{dtype}")
+            function.argtypes, function.restype = parameters, None
+    for dtypes in _DTYPES_OF_WEIGHTS:
+        for name, parameters in {"linear": [p] * 4 + [n] * 3 + [i], "decoder_layers": [p] * 6 + [i]}.items():
+            function = getattr(library, f"{name}_{dtypes}")
             function.argtypes, function.restype = parameters, None
     library.reshape_and_cache.restype = None
     return library
