@@ -96,7 +96,8 @@ def attention_varlen_kernel(
     head = key_head * GROUP + row % GROUP
     is_row = (row < QUERIES * GROUP) & (number < stop_query)
     before = length - queries  # tokens that earlier steps have computed: where this step's first query is
-    at = query + (token + number) * query_token_stride + head * query_head_stride
+    token_of = (token + number).to(tl.int64)  # tokens * query_token_stride can exceed 2^31
+    at = query + token_of * query_token_stride + head * query_head_stride
     q = load_rows(at, is_row, HEAD_SIZE, WIDEN, BLOCK_D)  # [BLOCK_M, BLOCK_D]
     _, total, acc = attend(
         q,
@@ -117,7 +118,7 @@ def attention_varlen_kernel(
         BLOCK_D,
         BLOCK_N,
     )
-    at = output + (token + number) * output_token_stride + head * HEAD_SIZE
+    at = output + token_of * output_token_stride + head * HEAD_SIZE
     store_rows(at, averaged(acc, total), is_row, HEAD_SIZE, BLOCK_D)
 
 

@@ -55,9 +55,10 @@ def reshape_and_cache_kernel(
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens."""
-    token = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS))[:, None]
+    # All in int64: a cache has more than 2^31 numbers, and so may the tokens of a step with what lies between them.
+    token = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)).to(tl.int64)[:, None]
     number = tl.arange(0, BLOCK_SIZE)[None, :]
-    slot = tl.load(slot_mapping + token, mask=token < tokens, other=-1)  # int64: a cache has more than 2^31 numbers
+    slot = tl.load(slot_mapping + token, mask=token < tokens, other=-1)
     owned = (slot >= 0) & (number < SIZE)  # [BLOCK_TOKENS, BLOCK_SIZE]
     tl.store(
         key_cache + slot * key_slot_stride + number, tl.load(key + token * key_stride + number, mask=owned), mask=owned

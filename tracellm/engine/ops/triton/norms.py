@@ -66,16 +66,16 @@ def rms_norm_kernel(
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]
     column = tl.arange(0, BLOCK_N)[None, :]
     inside = (row < rows) & (column < N)  # [BLOCK_ROWS, BLOCK_N]
-    wide = tl.load(x + (row // heads) * token_stride + (row % heads) * head_stride + column, mask=inside, other=0.0).to(
-        tl.float32
-    )
+    token = (row // heads).to(tl.int64)  # tokens * token_stride can exceed 2^31
+    at = x + token * token_stride + (row % heads) * head_stride + column
+    wide = tl.load(at, mask=inside, other=0.0).to(tl.float32)
     w = tl.load(weight + column, mask=column < N, other=0.0).to(tl.float32)
     normed = wide * tl.rsqrt(tl.sum(wide * wide, axis=1)[:, None] / N + epsilon)
     if ADD_ONE:
         result = normed * (1.0 + w)
     else:
         result = normed.to(x.dtype.element_ty).to(tl.float32) * w
-    tl.store(out + row * N + column, result.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + row.to(tl.int64) * N + column, result.to(out.dtype.element_ty), mask=inside)
 
 
 @tuned(CONFIGS, FIXED, key=["N", "ABOUT_ROWS"])
@@ -97,7 +97,7 @@ def fused_add_rms_norm_kernel(
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]
     column = tl.arange(0, BLOCK_N)[None, :]
     inside = (row < rows) & (column < N)  # [BLOCK_ROWS, BLOCK_N]
-    at = row * N + column
+    at = row.to(tl.int64) * N + column
     added = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + tl.load(residual + at, mask=inside, other=0.0)
     rounded = added.to(total.dtype.element_ty)
     tl.store(total + at, rounded, mask=inside)

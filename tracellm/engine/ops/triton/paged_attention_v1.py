@@ -73,7 +73,7 @@ def paged_attention_v1_kernel(
 ):
     sequence = tl.load(sequences + tl.program_id(0))
     key_head = tl.program_id(1)
-    token = tl.load(query_start_loc + sequence)
+    token = tl.load(query_start_loc + sequence).to(tl.int64)  # tokens * query_token_stride can exceed 2^31
     length = tl.load(seq_lens + sequence)
 
     row = tl.arange(0, BLOCK_G)  # one for each query head of the group

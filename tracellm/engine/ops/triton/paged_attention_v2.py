@@ -96,7 +96,7 @@ def paged_attention_v2_kernel(
     row = tl.arange(0, BLOCK_G)  # one for each query head of the group
     head = key_head * GROUP + row
     is_row = row < GROUP
-    token = tl.load(query_start_loc + sequence)
+    token = tl.load(query_start_loc + sequence).to(tl.int64)  # tokens * query_token_stride can exceed 2^31
     at = query + token * query_token_stride + head * query_head_stride
     q = load_rows(at, is_row, HEAD_SIZE, WIDEN, BLOCK_D)  # [BLOCK_G, BLOCK_D]
     greatest, total, acc = attend(
@@ -171,7 +171,8 @@ def paged_attention_v2_reduce_kernel(
         greatest = now_greatest
 
     result = acc / tl.where(total > 0.0, total, 1.0)  # a row without a context has no parts
-    where = output + tl.load(query_start_loc + sequence) * output_token_stride + head * HEAD_SIZE + dim
+    token = tl.load(query_start_loc + sequence).to(tl.int64)
+    where = output + token * output_token_stride + head * HEAD_SIZE + dim
     tl.store(where, result.to(output.dtype.element_ty), mask=dim < HEAD_SIZE)
 
 

@@ -80,7 +80,8 @@ def rotary_embedding_kernel(
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens, all heads."""
-    token = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS))[:, None, None]
+    # int64: tokens * query_token_stride can exceed 2^31
+    token = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)).to(tl.int64)[:, None, None]
     pair = tl.arange(0, BLOCK_HALF)[None, None, :]
     here = (token < tokens) & (pair < HALF)  # [BLOCK_TOKENS, 1, BLOCK_HALF]
     position = tl.load(positions + token, mask=token < tokens, other=0)

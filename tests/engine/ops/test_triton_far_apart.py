@@ -1,0 +1,94 @@
+"""Tensors of more than 2^31 numbers: a kernel that counts them in 32 bits would read and write anywhere.
+
+Of these gigabytes the system provides only the pages that are touched. The interpreter says where 32 bits do not do.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.engine.ops.attention_batch import Batch
+from tracellm.engine.ops import AttentionMetadata
+from tracellm.engine.ops.triton import TritonOps, attention_plan
+
+ops = TritonOps()
+
+FAR = 1 << 30  # numbers between two tokens, so that the third one's are at 2^31
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def far_apart(near: Tensor, device: str) -> Tensor:
+    """The three tokens of `near`, in float16, each FAR numbers behind the one before."""
+    memory = torch.empty(2 * FAR + near[0].numel(), dtype=torch.float16, device=device)
+    far = memory.as_strided(near.shape, (FAR, *near.stride()[1:]))
+    return far.copy_(near)
+
+
+def attention(lengths: list[tuple[int, int]], partition: int) -> Callable[[Tensor], Tensor]:
+    """Of three queries [3, 2, 16]."""
+
+    def attend(query: Tensor) -> Tensor:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attention_plan, "PARTITION", partition)
+            batch = Batch(lengths, heads=(2, 1), block_size=4, dtype=torch.float16, device=str(query.device))
+            batch.query = query
+            return batch.attend(ops)
+
+    return attend
+
+
+def turned(query: Tensor) -> Tensor:
+    """By the same angles, with a key beside it."""
+    key, cache = torch.ones_like(query[:, :1].contiguous()), torch.ones(4, 16).to(query)
+    return ops.rotary_embedding(torch.arange(3, device=query.device), query, key, cache)[0]
+
+
+def written(key: Tensor) -> Tensor:
+    """Into a cache of two blocks."""
+    caches = torch.zeros(2, 2, 2, *key.shape[1:]).to(key)
+    ops.reshape_and_cache(key, key, *caches, torch.tensor([3, 0, 1], device=key.device))
+    return caches
+
+
+OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "norm": lambda x: ops.rms_norm(x, torch.ones_like(x[0, 0]), 1e-6),
+    "activation": lambda x: ops.silu_and_mul(x[:, 0]),
+    "rotary": turned,
+    "cache": written,
+    "v1": attention([(1, 9), (1, 3), (1, 12)], 512),
+    "v2": attention([(1, 9), (1, 3), (1, 12)], 4),
+    "varlen": attention([(3, 9)], 512),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_tokens_that_lie_far_apart(name: str, device: str) -> None:
+    """What is computed of a token does not depend on how far it is from the others."""
+    near = torch.randn(3, 2, 16, dtype=torch.float16).to(device)
+    assert torch.equal(OPERATIONS[name](far_apart(near, device)), OPERATIONS[name](near))
+
+
+def test_a_cache_of_gigabytes(device: str) -> None:
+    """The keys and values of a block beyond 2^31 numbers are written to it and read from it."""
+    blocks = (1 << 31) // (16 * 16) + 2
+    key, value, query = torch.randn(3, 1, 1, 16, dtype=torch.float16).to(device)
+    caches = [torch.empty(blocks, 16, 1, 16, dtype=torch.float16, device=device) for _ in range(2)]
+    slot = blocks * 16 - 16  # the first of the last block
+    ops.reshape_and_cache(key, value, *caches, torch.tensor([slot], device=device))
+    for cache, written in zip(caches, (key, value), strict=True):
+        assert torch.equal(cache[-1, 0], written[0])
+    metadata = AttentionMetadata(
+        query_start_loc=torch.tensor([0, 1], dtype=torch.int32, device=device),
+        seq_lens=torch.tensor([1], dtype=torch.int32, device=device),
+        block_table=torch.tensor([[blocks - 1]], dtype=torch.int32, device=device),
+        slot_mapping=torch.tensor([slot], device=device),
+        query_lens_cpu=[1],
+        seq_lens_cpu=[1],
+    )
+    torch.testing.assert_close(ops.paged_attention(query, *caches, metadata, 1.0), value)
