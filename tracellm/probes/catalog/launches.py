@@ -60,8 +60,11 @@ def _at_launch(metadata: Any) -> None:
 
 
 def _times_compiled(kernel: Any) -> int:
-    """How often the kernel was compiled: for each kind of its arguments, and each configuration that was tried."""
-    return sum(len(of_device[0]) for of_device in getattr(_jitted(kernel), "device_caches", {}).values())
+    """How often the kernel was compiled, for each kind of its arguments and each configuration that was tried; and how
+    often they were tried, as they may be of a kernel that is compiled."""
+    jitted = _jitted(kernel)
+    tried = 0 if jitted is kernel else len(kernel.cache)
+    return tried + sum(len(of_device[0]) for of_device in getattr(jitted, "device_caches", {}).values())
 
 
 def _jitted(kernel: Any) -> Any:

@@ -48,7 +48,7 @@ def _sigmoid(z):
 
 
 @tuned(CONFIGS, FIXED, key=["n", "ABOUT_ROWS"])
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ABOUT_ROWS"])
 def act_and_mul_kernel(
     x,  # [rows, 2n], rows `row_stride` apart
     out,  # [rows, n], one row after the other
@@ -56,7 +56,7 @@ def act_and_mul_kernel(
     n,
     row_stride,
     GELU: tl.constexpr,  # else silu
-    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
+    ABOUT_ROWS,  # how many they are, roughly: only the tuner looks at it
     BLOCK_ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):

@@ -37,7 +37,7 @@ FIXED = triton.Config({"BLOCK_TOKENS": 64})
 
 
 @tuned(CONFIGS, FIXED, key=["SIZE", "ABOUT_ROWS"])
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "ABOUT_ROWS"])
 def reshape_and_cache_kernel(
     key,  # [tokens, SIZE], tokens `*_stride` apart
     value,
@@ -51,7 +51,7 @@ def reshape_and_cache_kernel(
     value_slot_stride,
     SIZE: tl.constexpr,  # K * D
     BLOCK_SIZE: tl.constexpr,  # a power of two, at least SIZE
-    ABOUT_ROWS: tl.constexpr,  # how many tokens there are, roughly: only the tuner looks at it
+    ABOUT_ROWS,  # how many tokens there are, roughly: only the tuner looks at it
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens."""

@@ -70,7 +70,11 @@ def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any
     """Decorate a kernel so that on a GPU the fastest of `configs` is used, found by trying them all.
 
     That happens at the first launch, and again for each new combination of the arguments named in `key` and of dtypes.
-    In the interpreter nothing is tried: `fixed` is used.
+    What was found is kept on disk, in Triton's cache, beside what was compiled: trying them all takes as long as some
+    hundred launches each, and the next process need not. In the interpreter nothing is tried: `fixed` is used.
+
+    Triton compiles a kernel anew for a number that is 1 or a multiple of 16. How far rows are apart is the same in all
+    steps, but not how many they are: of that kernels say `do_not_specialize`, or steps would wait for the compiler.
 
     Kernels over rows have `ABOUT_ROWS` in their key (see `about`): tiles of many rows, the fastest for the thousands of
     a prompt, would be one or two programs for the few rows of a step that decodes, and leave a GPU idle.
@@ -80,7 +84,9 @@ def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any
         fixed: the one for the interpreter.
         key: names of parameters on which the fastest one depends.
     """
-    decorate: Callable[[Any], Any] = triton.autotune(configs=[fixed] if INTERPRETED else configs, key=key)
+    decorate: Callable[[Any], Any] = triton.autotune(
+        configs=[fixed] if INTERPRETED else configs, key=key, cache_results=not INTERPRETED
+    )
     return decorate
 
 

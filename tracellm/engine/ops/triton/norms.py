@@ -46,7 +46,7 @@ FIXED = triton.Config({"BLOCK_ROWS": 128})
 
 
 @tuned(CONFIGS, FIXED, key=["N", "ABOUT_ROWS"])
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ABOUT_ROWS"])
 def rms_norm_kernel(
     x,  # [rows, N]: row r at (r // heads) * token_stride + (r % heads) * head_stride
     weight,  # [N]
@@ -59,7 +59,7 @@ def rms_norm_kernel(
     N: tl.constexpr,
     ADD_ONE: tl.constexpr,  # Gemma's
     BLOCK_N: tl.constexpr,
-    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
+    ABOUT_ROWS,  # how many they are, roughly: only the tuner looks at it
     BLOCK_ROWS: tl.constexpr,
 ):
     """One program: BLOCK_ROWS rows."""
@@ -79,7 +79,7 @@ def rms_norm_kernel(
 
 
 @tuned(CONFIGS, FIXED, key=["N", "ABOUT_ROWS"])
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "ABOUT_ROWS"])
 def fused_add_rms_norm_kernel(
     x,  # [rows, N], one row after the other, as all that follow
     residual,
@@ -90,7 +90,7 @@ def fused_add_rms_norm_kernel(
     epsilon,
     N: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
+    ABOUT_ROWS,  # how many they are, roughly: only the tuner looks at it
     BLOCK_ROWS: tl.constexpr,
 ):
     """One program: BLOCK_ROWS rows."""

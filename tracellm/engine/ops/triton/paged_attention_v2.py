@@ -54,6 +54,13 @@ _REDUCE_CONFIGS = [
 @tuned(CONFIGS, FIXED, key=["GROUP", "HEAD_SIZE", "KV_BLOCK_SIZE", "WINDOW"])
 @triton.jit
 def paged_attention_v2_kernel(
+def _share(seen, partitions, PARTITION: tl.constexpr):
+    """How many of the tokens that a sequence sees are one program's; see `AttentionPlan.share`."""
+    return tl.maximum(PARTITION, tl.cdiv(seen, partitions))
+
+
+@tuned(CONFIGS, FIXED, key=["GROUP", "HEAD_SIZE", "KV_BLOCK_SIZE", "WINDOW"])
+@triton.jit(do_not_specialize=["partitions"])
     averages,  # float32 [N, H, P, D]
     greatests,  # float32 [N, H, P]
     totals,  # float32 [N, H, P]
@@ -126,7 +133,7 @@ def paged_attention_v2_kernel(
 
 
 @tuned(_REDUCE_CONFIGS, triton.Config({"BLOCK_P": 2}), key=["HEAD_SIZE"])
-@triton.jit
+@triton.jit(do_not_specialize=["partitions"])
 def paged_attention_v2_reduce_kernel(
     output,  # [T, H, D]
     averages,  # float32 [N, H, P, D]

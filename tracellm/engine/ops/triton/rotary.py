@@ -57,7 +57,7 @@ def _turn(x, out, token, head, pair, inside, cos, sin, token_stride, head_stride
 
 
 @tuned(CONFIGS, FIXED, key=["Q_HEADS", "K_HEADS", "HALF", "ABOUT_ROWS"])
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "ABOUT_ROWS"])
 def rotary_embedding_kernel(
     positions,  # int [tokens]
     query,  # [tokens, Q_HEADS, 2 * HALF], tokens and heads `*_stride` apart
@@ -76,7 +76,7 @@ def rotary_embedding_kernel(
     BLOCK_Q: tl.constexpr,  # powers of two: at least Q_HEADS, K_HEADS, HALF
     BLOCK_K: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
-    ABOUT_ROWS: tl.constexpr,  # how many tokens there are, roughly: only the tuner looks at it
+    ABOUT_ROWS,  # how many tokens there are, roughly: only the tuner looks at it
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens, all heads."""

@@ -66,7 +66,7 @@ def _greatest(holds):
 
 
 @tuned(CONFIGS, FIXED, key=["vocabulary", "ABOUT_ROWS"])
-@triton.jit
+@triton.jit(do_not_specialize=["ABOUT_ROWS"])
 def top_k_top_p_kernel(
     logits,  # float32 [rows, vocabulary], rows `stride` apart
     out,  # the same, one row after the other
@@ -76,7 +76,7 @@ def top_k_top_p_kernel(
     stride,
     HAS_K: tl.constexpr,
     HAS_P: tl.constexpr,
-    ABOUT_ROWS: tl.constexpr,  # how many they are, roughly: only the tuner looks at it
+    ABOUT_ROWS,  # how many they are, roughly: only the tuner looks at it
     BLOCK_N: tl.constexpr,
 ):
     """One program: one row."""
