@@ -18,6 +18,7 @@ from tracellm.engine.ops.triton import (
 BATCHES: dict[str, dict[str, Any]] = {
     "decode": {"lengths": [(1, 9), (1, 1), (1, 30)], "heads": (4, 2)},
     "split": {"lengths": [(1, 9), (1, 1), (1, 30)], "heads": (2, 2), "partition": 8},
+    "shared": {"lengths": [(1, 9), (1, 1), (1, 30)], "heads": (2, 2), "partition": 4, "programs": 12},
     "window": {"lengths": [(1, 33), (6, 29), (1, 2)], "heads": (2, 1), "window": 7, "partition": 4},
     "mixed": {"lengths": [(1, 12), (70, 75), (4, 19)], "heads": (3, 1)},
 }
@@ -27,6 +28,7 @@ def launches_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Batch, list
     """A batch, attended, and its launches."""
     given = dict(BATCHES[name])
     monkeypatch.setattr(attention_plan, "PARTITION", given.pop("partition", 512))
+    monkeypatch.setattr(attention_plan, "MOST_PROGRAMS", given.pop("programs", 1024))
     batch = Batch(**given, block_size=4)
     with watched(paged_attention_v1, paged_attention_v2, attention_varlen) as launches:
         batch.attend(TritonOps())
@@ -57,7 +59,7 @@ def test_blocks_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that a launch says it moves are those that its programs read and write, to the last one."""
     _, launches = launches_of(name, monkeypatch)
-    assert len(launches) == {"decode": 1, "split": 2, "window": 3, "mixed": 2}[name]
+    assert len(launches) == {"decode": 1, "split": 2, "shared": 2, "window": 3, "mixed": 2}[name]
     for launch in launches:
         assert (launch.work.bytes_read, launch.work.bytes_written) == (launch.bytes_read(), launch.bytes_written())
 

@@ -36,6 +36,30 @@ def test_more_parts_than_a_program_holds(heads: tuple[int, int], device: str, mo
     batch.check(ops)
 
 
+@pytest.mark.parametrize("window", [None, 70])
+def test_parts_that_are_longer_than_a_partition(
+    window: int | None, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where programs are enough, each takes more of a long context, and those of a short one as much as ever."""
+    untuned(monkeypatch)
+    split_contexts(monkeypatch, 8)
+    monkeypatch.setattr(attention_plan, "MOST_PROGRAMS", 15)
+    batch = Batch([(1, 161), (1, 3), (1, 20)], heads=(2, 1), block_size=16, window=window, device=device)
+    plan = plan_attention(batch.metadata, 2, 1, window)
+    assert plan.partitions == 5
+    seen = window or 161
+    assert [reads.stop - reads.first for number, _, reads in plan.decode_partitions if number == 0] == [
+        *[-(-seen // 5)] * 4,
+        seen - 4 * -(-seen // 5),
+    ]
+    assert [(reads.first, reads.stop) for number, _, reads in plan.decode_partitions if number == 2] == [
+        (0, 8),
+        (8, 16),
+        (16, 20),
+    ]
+    batch.check(ops)
+
+
 @pytest.mark.parametrize("partition", [4, 512], ids=["split", "whole"])
 def test_a_padded_row_gives_zeros(partition: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row without a context, as it pads the batch of a CUDA graph, reads nothing and becomes zeros."""
@@ -53,6 +77,7 @@ def test_a_padded_row_gives_zeros(partition: int, device: str, monkeypatch: pyte
         ([(1, 500), (9, 900)], 2, 1, "short_context"),
         ([(1, 500), (1, 1025)], 2, 3, "few_programs"),
         ([(1, 600)] * 64, 4, 1, "enough_programs"),
+        ([(1, 9000)] * 63, 2, 9, "few_programs"),
     ],
 )
 def test_the_plan_says_why(

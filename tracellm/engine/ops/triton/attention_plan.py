@@ -20,13 +20,26 @@ from torch import Tensor
 from tracellm.engine.ops.interface import AttentionMetadata
 from tracellm.engine.ops.triton.launch import Work
 
-__all__ = ["ENOUGH_PROGRAMS", "PARTITION", "AttentionPlan", "Reads", "Reason", "plan_attention", "queries_per_tile"]
+__all__ = [
+    "ENOUGH_PROGRAMS",
+    "MOST_PROGRAMS",
+    "PARTITION",
+    "AttentionPlan",
+    "Reads",
+    "Reason",
+    "plan_attention",
+    "queries_per_tile",
+]
 
 PARTITION = 512
-"""Tokens of the context that one program of `v2` goes through."""
+"""Tokens of the context that one program of `v2` goes through, at the least."""
 
 ENOUGH_PROGRAMS = 256
 """From so many programs on a GPU is busy: the large ones have 108 to 148 processors, each of which runs a few."""
+
+MOST_PROGRAMS = 1024
+"""About so many programs of `v2` share the contexts of a step, and no more: in a CUDA graph, which suits the longest
+context there may be, most of them have nothing to do, and even to return at once takes its time."""
 
 _ROWS = 64
 """Rows of a tile: its queries, each with all the query heads that share a key head."""
@@ -58,7 +71,7 @@ class AttentionPlan:
         decode_sequences: int32 [decodes]: their numbers.
         tile_table: int32 [tiles, 2]: the sequence of each tile, and which of its queries is the tile's first.
         queries_per_tile: the most queries in a tile.
-        partition: how many tokens of a context each program of `v2` goes through.
+        partition: how many tokens of a context each program of `v2` goes through, at the least.
         partitions: how many programs share a context, at most; 1: `v1`.
         reason: why so.
     """
@@ -79,14 +92,19 @@ class AttentionPlan:
             self._work[kernel] = find()
         return self._work[kernel]
 
+    def share(self, seen: int) -> int:
+        """How many of the tokens that a sequence sees are one program's of `v2`."""
+        return max(self.partition, -(-seen // self.partitions))
+
     @cached_property
     def decode_partitions(self) -> list[tuple[int, int, Reads]]:
         """For `v2`: number of the decode, number of the partition, what its programs read."""
         return [
             (number, partition, Reads(reads.sequence, first, stop, 1, stop - first))
             for number, reads in enumerate(self.decodes)
-            for partition, first in enumerate(range(reads.first, reads.stop, self.partition))
-            for stop in [min(first + self.partition, reads.stop)]
+            for share in [self.share(reads.stop - reads.first)]
+            for partition, first in enumerate(range(reads.first, reads.stop, share))
+            for stop in [min(first + share, reads.stop)]
         ]
 
 
@@ -152,7 +170,9 @@ def _partitions(longest: int, programs: int) -> tuple[int, Reason]:
     most = -(-longest // PARTITION)
     if most == 1:
         return 1, "short_context"
-    return (1, "enough_programs") if programs >= ENOUGH_PROGRAMS else (most, "few_programs")
+    if programs >= ENOUGH_PROGRAMS:
+        return 1, "enough_programs"
+    return min(most, -(-MOST_PROGRAMS // max(1, programs))), "few_programs"
 
 
 def _to_device(values: Iterable[int | tuple[int, int]], device: torch.device) -> Tensor:

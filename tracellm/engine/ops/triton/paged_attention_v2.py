@@ -1,7 +1,8 @@
 r"""Paged attention for decoding, version 2: the context of a sequence is split, and the parts brought together after.
 
 **Why.** Version 1 has N * K programs. Two sequences with four key heads are eight programs: eight of a GPU's hundred
-processors work, however long the contexts are. Here P programs share one context, each for PARTITION tokens of it.
+processors work, however long the contexts are. Here P programs share one context, each for PARTITION tokens of it; for
+more where the context is longer than P * PARTITION, as there are no more programs than a GPU has use for.
 
 **The maths.** Program p goes over its own tokens as version 1 does over all (attention_loop.py) and leaves what it has:
 the greatest score m_p, the sum l_p of exp(s - m_p), and the average o_p = acc_p / l_p. A second, small kernel weighs
@@ -22,14 +23,15 @@ which is what version 1 would have found, up to rounding.
     program (n, head)             weigh  ->  output [D]                         the second kernel
 
 The second kernel goes over the parts as the first goes over keys, BLOCK_P at a time, and keeps m, the sum of the
-weights and the sum of w_p * o_p so far: a million tokens are 2,000 parts, which no program could hold at once.
+weights and the sum of w_p * o_p so far: a lone sequence can have hundreds of parts, more than a program could hold.
 
 **Memory traffic** is that of version 1, and the partial results, which are written and read once more:
 2 * (D + 2) * 4 bytes for each query head and partition. With 512 tokens in a partition, and G = 2 heads in bfloat16,
 that is 0.4% of the partition's keys and values.
 
-The number of partitions is the same for all sequences of a launch, that of the longest; programs beyond a sequence's
-end return at once, and the second kernel does not read what they would have written.
+The number of partitions is the same for all sequences of a launch, that of the longest, or what keeps a GPU busy if
+that is less; programs beyond a sequence's end return at once, and the second kernel does not read what they would have
+written. Of a CUDA graph, whose launches suit the longest context there may be, those are most programs.
 
 In a request's life: as version 1, where few sequences have long contexts (attention_plan.py decides). vLLM:
 csrc/attention/paged_attention_v2.cu; elsewhere this is called flash-decoding, or split-KV.
@@ -51,9 +53,7 @@ _REDUCE_CONFIGS = [
 ]
 
 
-@tuned(CONFIGS, FIXED, key=["GROUP", "HEAD_SIZE", "KV_BLOCK_SIZE", "WINDOW"])
 @triton.jit
-def paged_attention_v2_kernel(
 def _share(seen, partitions, PARTITION: tl.constexpr):
     """How many of the tokens that a sequence sees are one program's; see `AttentionPlan.share`."""
     return tl.maximum(PARTITION, tl.cdiv(seen, partitions))
@@ -61,6 +61,7 @@ def _share(seen, partitions, PARTITION: tl.constexpr):
 
 @tuned(CONFIGS, FIXED, key=["GROUP", "HEAD_SIZE", "KV_BLOCK_SIZE", "WINDOW"])
 @triton.jit(do_not_specialize=["partitions"])
+def paged_attention_v2_kernel(
     averages,  # float32 [N, H, P, D]
     greatests,  # float32 [N, H, P]
     totals,  # float32 [N, H, P]
@@ -95,8 +96,10 @@ def _share(seen, partitions, PARTITION: tl.constexpr):
     partition = tl.program_id(2)
     sequence = tl.load(sequences + number)
     length = tl.load(seq_lens + sequence)
-    first = (tl.maximum(length - WINDOW, 0) if WINDOW > 0 else 0) + partition * PARTITION
-    stop = tl.minimum(first + PARTITION, length)
+    seen = tl.minimum(length, WINDOW) if WINDOW > 0 else length
+    share = _share(seen, partitions, PARTITION)
+    first = length - seen + partition * share
+    stop = tl.minimum(first + share, length)
     if first >= stop:
         return
 
@@ -157,7 +160,7 @@ def paged_attention_v2_reduce_kernel(
     if WINDOW > 0:
         seen = tl.minimum(seen, WINDOW)
 
-    parts = tl.cdiv(seen, PARTITION)
+    parts = tl.cdiv(seen, _share(seen, partitions, PARTITION))
 
     dim = tl.arange(0, BLOCK_D)
     greatest = tl.full((), float("-inf"), tl.float32)
