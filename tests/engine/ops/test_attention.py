@@ -108,10 +108,10 @@ def test_half_precision(dtype: torch.dtype, window: int, cap: float | None, impl
 
 
 def test_a_sequence_does_not_depend_on_its_neighbours(implementation: Implementation) -> None:
-    """A sequence gets the same result alone as between others, in whatever blocks; on the CPU bit for bit."""
+    """A sequence gets the same result alone as between others, in whatever blocks; by the CPU's kernels bit for bit."""
     batch = Batch([(1, 12), (6, 40), (1, 33)], heads=(4, 2), block_size=4, device=implementation.device)
     together = batch.attend(implementation.ops)
-    near = 0 if implementation.name == "cpu" else 1e-6
+    near = 0 if implementation.name == "cpu" else 1e-6 if implementation.device == "cpu" else 1e-5
     for row, (start, length) in enumerate([(0, 1), (1, 6), (7, 1)]):
         alone = Batch([batch.lengths[row]], heads=(4, 2), block_size=4, seed=9, device=implementation.device)
         alone.take_over(batch, row)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tracellm.engine.ops.triton import attention_plan
 from tracellm.engine.ops.triton.attention_varlen import attention_varlen_kernel
@@ -23,7 +24,15 @@ def untuned(monkeypatch: pytest.MonkeyPatch, configs: Sequence[Any] = ()) -> Non
 
 
 def split_contexts(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
-    """Contexts are split into parts of so many tokens; what is not written of what a kernel allocates is NaN."""
+    """Contexts are split into parts of so many tokens; what is not written of what a kernel allocates is NaN.
+
+    Not so whole numbers, with which Triton clears a GPU's cache while it tries block sizes.
+    """
     monkeypatch.setattr(attention_plan, "PARTITION", tokens)
     empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *shape, **options: empty(*shape, **options).fill_(torch.nan))
+
+    def full_of_nan(*shape: Any, **options: Any) -> Tensor:
+        made = empty(*shape, **options)
+        return made.fill_(torch.nan) if made.is_floating_point() else made
+
+    monkeypatch.setattr(torch, "empty", full_of_nan)
