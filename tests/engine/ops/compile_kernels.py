@@ -1,7 +1,8 @@
 """Compiles every kernel for a GPU, on a machine without one; says for each how many bytes its machine code has.
 
-`python -m tests.engine.ops.compile_kernels` calls each operation once, as a layer of a small model would, in bfloat16
-on the CPU; where a kernel would be launched, it is compiled for an H100 with the first configuration that is tried.
+`python -m tests.engine.ops.compile_kernels` calls each operation, as a layer of a small model would, in bfloat16 on the
+CPU; where a kernel would be launched, it is compiled for an H100 with the first configuration that is tried. Attention
+is compiled with a window and a cap, and without, for a tile that fills a matrix unit of an H100.
 """
 
 import os
@@ -21,6 +22,8 @@ from tests.engine.ops.attention_batch import Batch
 from tracellm.engine.ops.triton import TritonOps, attention_plan
 
 H100 = GPUTarget("cuda", 90, 32)
+SHARED_MEMORY = 227 * 1024
+"""Bytes that a program may have there."""
 
 _POINTERS = {
     torch.float32: "*fp32",
@@ -46,8 +49,9 @@ def compile_it(kernel: JITFunction, args: tuple[Any, ...], constants: dict[str, 
         {name: "constexpr" if is_constant[name] else kind(value) for name, value in named.items()},
         {(kernel.arg_names.index(name),): value for name, value in named.items() if is_constant[name]},
     )
-    code = triton.compile(source, target=H100, options=options).asm["cubin"]
-    print(kernel.__name__, len(code))  # noqa: T201  (the test reads it)
+    compiled = triton.compile(source, target=H100, options=options)
+    assert compiled.metadata.shared <= SHARED_MEMORY, f"{kernel.__name__} needs {compiled.metadata.shared} bytes"
+    print(kernel.__name__, len(compiled.asm["cubin"]))  # noqa: T201  (the test reads it)
 
 
 def run_tuned(self: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) -> None:
@@ -77,11 +81,15 @@ def main() -> None:
     ops.gelu_tanh_and_mul(x)
     ops.rotary_embedding(torch.arange(3), numbers(3, 2, 16), numbers(3, 1, 16), numbers(8, 16))
     ops.apply_top_k_top_p(torch.ones(2, 100), torch.tensor([1, 2]), torch.tensor([0.5, 0.5]))
-    batch = Batch([(1, 40), (3, 9)], heads=(4, 2), block_size=16, window=33, cap=50.0, dtype=torch.bfloat16)
-    batch.attend(ops)
-    attention_plan.PARTITION = 16  # so that a short context is split
-    batch.metadata.plans.clear()
-    batch.attend(ops)
+    lengths = [(1, 40), (16, 30)]
+    small: dict[str, Any] = {"heads": (4, 2), "window": 33, "cap": 50.0}
+    large: dict[str, Any] = {"heads": (14, 2), "head_size": 128}
+    for sizes in (small, large):
+        batch = Batch(lengths, block_size=16, dtype=torch.bfloat16, **sizes)
+        for partition in (512, 16):  # the second splits a short context
+            attention_plan.PARTITION = partition
+            batch.metadata.plans.clear()
+            batch.attend(ops)
 
 
 if __name__ == "__main__":
