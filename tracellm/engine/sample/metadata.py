@@ -48,6 +48,26 @@ class SamplingMetadata:
     logitsprocs: LogitsProcessors
     """Minimum tokens, logit bias, min-p."""
 
+    @classmethod
+    def for_trial_run(cls, num_rows: int, vocab_size: int, device: torch.device) -> "SamplingMetadata":
+        """Rows of which each has a temperature, top-k and top-p: of what many ask for, this takes the most memory."""
+        return cls(
+            temperature=torch.full((num_rows,), 0.5, device=device),
+            all_random=False,
+            top_p=torch.full((num_rows,), 0.9, device=device),
+            top_k=torch.full((num_rows,), max(1, vocab_size - 1), device=device),
+            generators={},
+            max_num_logprobs=None,
+            prompt_token_ids=None,
+            frequency_penalties=None,
+            presence_penalties=None,
+            repetition_penalties=None,
+            output_token_ids=[[] for _ in range(num_rows)],
+            allowed_token_ids_mask=None,
+            bad_words_token_ids={},
+            logitsprocs=LogitsProcessors(vocab_size, device),
+        )
+
     @property
     def all_greedy(self) -> bool:
         """Every row is greedy."""

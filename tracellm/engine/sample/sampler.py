@@ -113,6 +113,14 @@ class Sampler(nn.Module):
         """Logits divided by the temperature [N] of their row, as new ones; greedy rows stay as they are."""
         return logits / torch.where(temperature == 0, 1.0, temperature)[:, None]
 
+    def trial_run(self, logits: Tensor) -> None:
+        """Sample from the logits [N, vocabulary] as all rows may ask at once, to see how much memory that takes.
+
+        The tokens are dropped, and no request's random numbers are used up. vLLM: GPUModelRunner._dummy_sampler_run.
+        """
+        sampler = Sampler(torch.Generator(logits.device), self.logprobs_mode, self.ops)
+        sampler(logits, SamplingMetadata.for_trial_run(logits.shape[0], logits.shape[1], logits.device))
+
     def _reported(self, logits: Tensor, stage: str) -> Tensor | None:
         """These logits as they are to be reported, float32; None if those of the other stage are."""
         if not self.logprobs_mode.startswith(stage):

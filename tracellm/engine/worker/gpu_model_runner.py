@@ -178,12 +178,12 @@ class GPUModelRunner:
 
     @torch.inference_mode()
     def profile_run(self) -> None:
-        """Run the largest possible step without a KV cache, so that the memory it takes can be measured."""
+        """Run the largest possible step without a KV cache, and sample at random, so that the memory it takes shows."""
         ids = torch.zeros(self.max_num_tokens, dtype=torch.int32, device=self.device)
         with set_forward_context(None):
             hidden_states = self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64))
-        logits = self.model.compute_logits(hidden_states[: self.max_num_reqs]).float()
-        self.sampler.greedy_sample(logits.softmax(dim=-1))
+        logits = self.model.compute_logits(hidden_states[: self.max_num_reqs])
+        self.sampler.trial_run(logits)
 
     def _attention_layers(self) -> list[Attention]:
         return [module for module in self.model.modules() if isinstance(module, Attention)]
