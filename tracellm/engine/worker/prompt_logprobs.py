@@ -17,6 +17,9 @@ from tracellm.engine.sample.ops.logprobs import compute_logprobs, gather_logprob
 
 __all__ = ["InProgressPromptLogprobs"]
 
+_ROWS = 1024
+"""Positions that are looked at together: the scores of all tokens for 16,384 of them would be many GiB."""
+
 
 class InProgressPromptLogprobs:
     """Those of one request, until its prompt is complete.
@@ -46,9 +49,11 @@ class InProgressPromptLogprobs:
         """
         first = num_computed_tokens + 1  # the token that the first hidden state predicts
         token_ids = self.prompt_token_ids[first : first + len(hidden_states)].to(hidden_states.device)
-        if len(token_ids):
-            logprobs = compute_logprobs(compute_logits(hidden_states[: len(token_ids)]))
-            chunk = gather_logprobs(logprobs, self.num_prompt_logprobs, token_ids)
-            for whole, part in zip(self.tensors, chunk, strict=True):
-                whole[num_computed_tokens : num_computed_tokens + len(token_ids)] = part
+        for start in range(0, len(token_ids), _ROWS):
+            some_ids = token_ids[start : start + _ROWS]
+            logprobs = compute_logprobs(compute_logits(hidden_states[start : start + len(some_ids)]))
+            some = gather_logprobs(logprobs, self.num_prompt_logprobs, some_ids)
+            at = num_computed_tokens + start
+            for whole, part in zip(self.tensors, some, strict=True):
+                whole[at : at + len(some_ids)] = part
         return num_computed_tokens + len(hidden_states) >= len(self.prompt_token_ids)
