@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
+
 if TYPE_CHECKING:
     from tracellm.engine.sched.output import GrammarOutput
 
@@ -25,8 +27,9 @@ def apply_grammar_bitmask(grammar_output: GrammarOutput, row_of: Mapping[str, in
         row_of: which row of the logits belongs to a request.
         logits: [rows, vocabulary], in any floating dtype; the bitmask has at least that many bits.
     """
-    rows = [row_of[request_id] for request_id in grammar_output.structured_output_request_ids]
-    words = torch.from_numpy(grammar_output.grammar_bitmask).to(logits.device)  # (requests, words)
-    bits = words[:, :, None] >> torch.arange(32, device=logits.device, dtype=torch.int32)  # (requests, words, 32)
+    device, request_ids = logits.device, grammar_output.structured_output_request_ids
+    rows = async_tensor_h2d([row_of[request_id] for request_id in request_ids], torch.int64, device)
+    words = async_tensor_h2d(grammar_output.grammar_bitmask, torch.int32, device)  # (requests, words)
+    bits = words[:, :, None] >> torch.arange(32, device=device, dtype=torch.int32)  # (requests, words, 32)
     allowed = (bits & 1).bool().flatten(1)[:, : logits.shape[1]]  # (requests, vocabulary)
     logits[rows] = logits[rows].masked_fill(~allowed, -torch.inf)

@@ -1,15 +1,19 @@
 """A fixed buffer filled on the host with NumPy and read on the device: what every step's inputs pass through.
 
 On CUDA the host side is pinned, so a copy does not wait; on the CPU both sides are the same memory and nothing is
-copied.
+copied. What is sent now and then goes by `async_tensor_h2d`, which does not wait either.
 
-vLLM: vllm/v1/utils.py::CpuGpuBuffer.
+vLLM: vllm/v1/utils.py::CpuGpuBuffer and vllm/utils/torch_utils.py::async_tensor_h2d.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["CpuGpuBuffer"]
+__all__ = ["CpuGpuBuffer", "async_tensor_h2d"]
 
 
 class CpuGpuBuffer:
@@ -30,3 +34,12 @@ class CpuGpuBuffer:
         if self.gpu is not self.cpu:
             self.gpu[:n].copy_(self.cpu[:n], non_blocking=True)
         return self.gpu[:n]
+
+
+def async_tensor_h2d(data: Sequence[Any] | np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """These numbers, of any shape, as a new tensor on the device.
+
+    On CUDA they are copied from pinned memory, which PyTorch keeps until the copy is done: from other memory the host
+    would wait until the device has come as far, and under asynchronous scheduling that is the step before.
+    """
+    return torch.tensor(data, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)

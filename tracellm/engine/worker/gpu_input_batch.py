@@ -18,6 +18,7 @@ from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sampling_params import SamplingParams, SamplingType
 from tracellm.engine.sched.output import NewRequestData
 from tracellm.engine.worker.block_table import MultiGroupBlockTable
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
 
 __all__ = ["CachedRequestState", "InputBatch"]
 
@@ -191,10 +192,7 @@ class InputBatch:
 
     def _to_device(self, values: Sequence[float], needed: bool, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The values, one for each row, as a tensor; None if it is not needed."""
-        if not needed:
-            return None
-        on_host = torch.tensor(values, dtype=dtype, pin_memory=self.device.type == "cuda")  # pinned: nobody waits
-        return on_host.to(self.device, non_blocking=True)
+        return async_tensor_h2d(values, dtype, self.device) if needed else None
 
     def _make_prompt_token_ids_tensor(self) -> Tensor:
         """int64 [N, longest prompt], filled up with the vocabulary's size, which is no token's id."""
@@ -202,7 +200,7 @@ class InputBatch:
         padded = np.full((len(prompts), max(map(len, prompts))), self.vocab_size, dtype=np.int64)
         for row, prompt in enumerate(prompts):
             padded[row, : len(prompt)] = self.token_ids_cpu[row, : len(prompt)]
-        return torch.from_numpy(padded).to(self.device, non_blocking=True)
+        return async_tensor_h2d(padded, torch.int64, self.device)
 
     def _make_allowed_token_ids_mask(self) -> Tensor | None:
         """bool [N, vocabulary], True where a token is forbidden; None if every row allows all."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.sample.logits_processor.interface import BatchUpdate, LogitsProcessor
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
 
 __all__ = ["LogitBiasLogitsProcessor", "MinPLogitsProcessor", "MinTokensLogitsProcessor"]
 
@@ -29,7 +30,7 @@ class MinPLogitsProcessor(LogitsProcessor):
         """Take over the rows' `min_p`."""
         if batch_update is not None:
             min_p = [params.min_p for params in batch_update.params]
-            self.min_p = torch.tensor(min_p, dtype=torch.float32, device=self.device)[:, None] if any(min_p) else None
+            self.min_p = async_tensor_h2d(min_p, torch.float32, self.device)[:, None] if any(min_p) else None
 
     def is_active(self) -> bool:
         """Does a row have a `min_p`?"""
@@ -61,9 +62,8 @@ class LogitBiasLogitsProcessor(LogitsProcessor):
         if batch_update is not None:
             biases = [params.logit_bias or {} for params in batch_update.params]
             self.positions = _positions(enumerate(biases), self.device)
-            self.biases = torch.tensor(
-                [bias for row in biases for bias in row.values()], dtype=torch.float32, device=self.device
-            )
+            numbers = [bias for row in biases for bias in row.values()]
+            self.biases = async_tensor_h2d(numbers, torch.float32, self.device) if numbers else torch.empty(0)
 
     def is_active(self) -> bool:
         """Does a row have a bias?"""
@@ -123,5 +123,5 @@ def _positions(
     pairs = [(row, token_id) for row, token_ids in token_ids_of_rows for token_id in token_ids]
     if not pairs:
         return None
-    rows, tokens = torch.tensor(pairs, device=device).unbind(dim=1)
+    rows, tokens = async_tensor_h2d(pairs, torch.int64, device).unbind(dim=1)
     return rows, tokens

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
+
 __all__ = ["apply_all_penalties"]
 
 
@@ -56,4 +58,4 @@ def _to_tensor(token_ids: list[list[int]], logits: Tensor) -> Tensor:
     padded = np.full((len(token_ids), max(map(len, token_ids), default=0)), logits.shape[1], dtype=np.int64)
     for row, ids in enumerate(token_ids):
         padded[row, : len(ids)] = ids
-    return torch.from_numpy(padded).to(logits.device, non_blocking=True)
+    return async_tensor_h2d(padded, torch.int64, logits.device)
