@@ -52,7 +52,7 @@ def turned(query: Tensor) -> Tensor:
 def written(key: Tensor) -> Tensor:
     """Into a cache of two blocks."""
     caches = torch.zeros(2, 2, 2, *key.shape[1:]).to(key)
-    ops.reshape_and_cache(key, key, *caches, torch.tensor([3, 0, 1], device=key.device))
+    ops.reshape_and_cache(key, key, caches[0], caches[1], torch.tensor([3, 0, 1], device=key.device))
     return caches
 
 
@@ -78,11 +78,11 @@ def test_a_cache_of_gigabytes(device: str) -> None:
     """The keys and values of a block beyond 2^31 numbers are written to it and read from it."""
     blocks = (1 << 31) // (16 * 16) + 2
     key, value, query = torch.randn(3, 1, 1, 16, dtype=torch.float16).to(device)
-    caches = [torch.empty(blocks, 16, 1, 16, dtype=torch.float16, device=device) for _ in range(2)]
+    keys, values = (torch.empty(blocks, 16, 1, 16, dtype=torch.float16, device=device) for _ in range(2))
     slot = blocks * 16 - 16  # the first of the last block
-    ops.reshape_and_cache(key, value, *caches, torch.tensor([slot], device=device))
-    for cache, written in zip(caches, (key, value), strict=True):
-        assert torch.equal(cache[-1, 0], written[0])
+    ops.reshape_and_cache(key, value, keys, values, torch.tensor([slot], device=device))
+    assert torch.equal(keys[-1, 0], key[0])
+    assert torch.equal(values[-1, 0], value[0])
     metadata = AttentionMetadata(
         query_start_loc=torch.tensor([0, 1], dtype=torch.int32, device=device),
         seq_lens=torch.tensor([1], dtype=torch.int32, device=device),
@@ -91,4 +91,4 @@ def test_a_cache_of_gigabytes(device: str) -> None:
         query_lens_cpu=[1],
         seq_lens_cpu=[1],
     )
-    torch.testing.assert_close(ops.paged_attention(query, *caches, metadata, 1.0), value)
+    torch.testing.assert_close(ops.paged_attention(query, keys, values, metadata, 1.0), value)
