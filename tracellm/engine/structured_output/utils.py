@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
+from tracellm.engine.cpu_gpu_buffer import async_tensor_h2d
 
 if TYPE_CHECKING:
     from tracellm.engine.sched.output import GrammarOutput
