@@ -34,6 +34,12 @@ class Descriptor:
         with suppress(OSError):
             os.close(self.number)
 
-    def _at_number(self) -> tuple[int, int]:
+    def _at_number(self) -> tuple[int, int, str]:
+        """What tells a file from any other. A file that nobody has open any more leaves its inode to the next one, so
+        its name counts as well, where the system tells it; not its folder's, which may be renamed."""
         status = os.fstat(self._number)
-        return status.st_dev, status.st_ino
+        try:
+            path = os.readlink(f"/proc/self/fd/{self._number}").removesuffix(" (deleted)")
+        except OSError:  # there is no /proc
+            path = ""
+        return status.st_dev, status.st_ino, os.path.basename(path)
