@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -205,30 +204,27 @@ def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert not {"TRACELLM_OPS", "VLLM_CPU_OMP_THREADS_BIND"} & set(given)
 
 
-def test_documentation_wants_all(tmp_path: Path) -> None:
-    """Tables for the documentation come from five rounds beside a real vLLM, so nothing less is written there."""
-    for wrong in (["--repeats", "2"], ["--ways", "tracellm", "transformers"], ["--requests", "2"]):
-        done = subprocess.run(
-            [sys.executable, "benchmarks/compare.py", "--write", "--vllm", sys.executable, *wrong],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 2
-        assert "the documentation wants 5 rounds of tracellm and vllm" in done.stderr
-
-
-def test_what_is_for_another_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A model for a GPU is refused where there is none, and what is measured there only, each with one line."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for wrong, told in (
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--write", "--repeats", "2"], "the documentation wants 5 rounds of tracellm and vllm"),
+        (["--write", "--ways", "tracellm", "transformers"], "the documentation wants 5 rounds of tracellm and vllm"),
+        (["--write", "--requests", "2"], "the documentation wants 5 rounds of tracellm and vllm"),
         (["--only", "0.6B"], "0.6B is for a GPU: there is none here"),
         (["--ways", "tracellm-torch"], "tracellm-torch is not measured on a CPU"),
-    ):
-        monkeypatch.setattr("sys.argv", ["compare.py", *wrong])
-        with pytest.raises(SystemExit):
-            compare.main()
-        assert told in capsys.readouterr().err
+        (["--vllm", "nowhere"], "there is no vLLM at nowhere: scripts/install-vllm.sh makes one"),
+    ],
+)
+def test_what_is_refused(
+    wrong: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Less than five rounds beside a real vLLM is not written into the documentation, and what is not there or is for
+    another device is not measured: each is told in a line."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["compare.py", "--vllm", sys.executable, *wrong])
+    with pytest.raises(SystemExit):
+        compare.main()
+    assert told in capsys.readouterr().err
 
 
 def test_pytorchs_operations_are_a_way_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
