@@ -155,9 +155,12 @@ class DeviceConfig:
     device: torch.device
 
 
-OpsReason: TypeAlias = Literal["argument", "environment", "cpu", "cpu_uncompiled", "gpu", "no_triton", "unasked"]
+OpsReason: TypeAlias = Literal[
+    "argument", "environment", "cpu", "cpu_uncompiled", "gpu", "no_triton", "no_compiler", "unasked"
+]
 """`attention_backend` says so, or TRACELLM_OPS; the default on a CPU, whose kernels could be compiled or not, or on
-a GPU; a GPU, but the package triton, whose kernels are the default there, is not installed; nobody has chosen."""
+a GPU; a GPU, but the package triton, whose kernels are the default there, is not installed, or finds no C compiler;
+nobody has chosen."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Which implementation of the operations an engine uses, and why."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ from tracellm.engine.ops.cpu_ops import CpuOps
 from tracellm.engine.ops.torch_ops import TorchOps
 from tracellm.engine.sampling_params import SamplingParams
 
+WHY_UNCOMPILED = choice._why_uncompiled
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 
 
 @pytest.fixture(autouse=True)
 def _triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "find_spec", lambda name: name)
+    monkeypatch.setattr(choice, "_why_uncompiled", lambda: None)
 
 
 def test_the_device_decides() -> None:
@@ -92,6 +95,32 @@ def test_without_the_package_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"pip install 'tracellm\[triton\]'"):
         choose_ops("triton", GPU)
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("gcc", "Triton finds no C compiler (gcc, clang, or what CC names)"),
+        ("Python.h", "Triton's C compiler finds no Python.h (python3-dev has it, or python3-devel)"),
+    ],
+)
+def test_a_gpu_without_a_compiler(
+    missing: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """PyTorch computes where Triton could not compile; a warning says what is missing, and so does what is refused."""
+    monkeypatch.setattr(choice, "_why_uncompiled", WHY_UNCOMPILED)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("CC", "" if missing == "gcc" else "cc")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    (tmp_path / ("other.h" if missing == "Python.h" else "Python.h")).touch()
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    assert choose_ops(None, GPU) == OpsChoice("torch", "no_compiler")
+    assert caplog.messages == [f"PyTorch computes the layers, slower than Triton's kernels would: {told}"]
+    with pytest.raises(EngineError) as caught:
+        choose_ops("triton", GPU)
+    assert str(caught.value) == f"LLM: `attention_backend` asks for `triton`, but {told}. Install it, or take `torch`."
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert choose_ops("triton", GPU) == OpsChoice("triton", "argument")
 
 
 @pytest.mark.parametrize("value", [3, True, ["torch"]])

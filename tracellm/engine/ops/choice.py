@@ -10,10 +10,13 @@ attention only; there each operation of the others chooses by itself (vllm/model
 
 import logging
 import os
+import shutil
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -35,7 +38,7 @@ NAMES = ("torch", "cpu", "triton")
 def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
     """What the argument says, else what `TRACELLM_OPS` says, else what is best on the device; and that as a reason.
 
-    Where it is `cpu` and there are no kernels for it, a warning says why.
+    Where the fast kernels of the device cannot be compiled, a warning says why.
 
     Args:
         asked: the argument `attention_backend`, in capitals or not; None: it was not given.
@@ -47,6 +50,8 @@ def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
     choice = _chosen(asked, device)
     if choice.name == "cpu" and (kernels := native.load()).library is None:
         logger.warning("PyTorch computes the layers, slower than kernels for this CPU would: %s", kernels.reason)
+    elif choice.reason == "no_compiler":
+        logger.warning("PyTorch computes the layers, slower than Triton's kernels would: %s", _why_uncompiled())
     return choice
 
 
@@ -59,7 +64,7 @@ def _chosen(asked: str | None, device: torch.device) -> OpsChoice:
         return OpsChoice("cpu", "cpu" if native.load().library is not None else "cpu_uncompiled")
     if find_spec("triton") is None:
         return OpsChoice("torch", "no_triton")
-    return OpsChoice("triton", "gpu")
+    return OpsChoice("torch", "no_compiler") if _why_uncompiled() else OpsChoice("triton", "gpu")
 
 
 def _checked(asked: str, device: torch.device, who: str) -> str:
@@ -80,7 +85,20 @@ def _checked(asked: str, device: torch.device, who: str) -> str:
                 f"{who} asks for `triton`, whose kernels need a GPU, but the model runs on {device}. Its interpreter "
                 "runs them on the CPU, slowly: set the environment variable TRITON_INTERPRET=1. Or take `cpu`."
             )
+        if device.type == "cuda" and (lacks := _why_uncompiled()):
+            raise EngineError(f"{who} asks for `triton`, but {lacks}. Install it, or take `torch`.")
     return name
+
+
+def _why_uncompiled() -> str | None:
+    """What Triton cannot do without where it starts a kernel on a GPU: a C compiler. None: there is one."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    if not os.environ.get("CC") and not any(map(shutil.which, ("gcc", "clang"))):
+        return "Triton finds no C compiler (gcc, clang, or what CC names)"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "Triton's C compiler finds no Python.h (python3-dev has it, or python3-devel)"
+    return None
 
 
 def make_ops(name: str) -> Ops:
