@@ -42,11 +42,10 @@ def main() -> None:
     """Measure, print the tables, and write them."""
     options = _options()
     command = "python benchmarks/compare.py"
-    device = _device()
     further = [] if options.dtype == "bfloat16" else [f"--dtype {options.dtype}"]
-    if list(options.ways) != [*WAYS_ON[device]]:
+    if list(options.ways) != [*WAYS_ON[options.device]]:
         further.append(f"--ways {' '.join(options.ways)}")
-    if device == "cpu" and options.dtype == "bfloat16" and not _BFLOAT16 & set(matrix_instructions()):
+    if options.device == "cpu" and options.dtype == "bfloat16" and not _BFLOAT16 & set(matrix_instructions()):
         _tell("this processor has no instructions for bfloat16, which will be very slow: --dtype float32")
     try:
         with tempfile.TemporaryDirectory() as temporary:
@@ -110,7 +109,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, a line for each model")
     parser.add_argument("--write", action="store_true", help="put the tables into the documentation")
     options = parser.parse_args()
-    device = _device()
+    device = options.device = _device()
     options.only = options.only or [name for name, shape in SHAPES.items() if shape.device == device]
     options.ways = options.ways or [*WAYS_ON[device]]
     if wrong := [name for name in options.only if SHAPES[name].device != device]:

@@ -15,7 +15,7 @@ from tracellm.cli.bench.workload import Lengths
 
 __all__ = ["SHAPES", "Shape"]
 
-_QWEN2_5: dict[str, Any] = {
+_QWEN: dict[str, Any] = {
     "model_type": "qwen2",
     "vocab_size": 151_936,
     "max_position_embeddings": 2048,
@@ -86,7 +86,7 @@ SHAPES: dict[str, Shape] = {
     "0.5B": Shape(
         title=("Shape of Qwen2.5-0.5B, random weights", "Qwen2.5-0.5B 的形状，随机权重"),
         config={
-            **_QWEN2_5,
+            **_QWEN,
             "hidden_size": 896,
             "intermediate_size": 4864,
             "num_hidden_layers": 24,
@@ -102,7 +102,7 @@ SHAPES: dict[str, Shape] = {
     "1.5B": Shape(
         title=("Shape of Qwen2.5-1.5B, random weights", "Qwen2.5-1.5B 的形状，随机权重"),
         config={
-            **_QWEN2_5,
+            **_QWEN,
             "hidden_size": 1536,
             "intermediate_size": 8960,
             "num_hidden_layers": 28,
@@ -119,7 +119,7 @@ SHAPES: dict[str, Shape] = {
     "0.6B": Shape(
         title=("Shape of Qwen3-0.6B, random weights", "Qwen3-0.6B 的形状，随机权重"),
         config={
-            **_QWEN2_5,
+            **_QWEN,
             "model_type": "qwen3",
             "hidden_size": 1024,
             "intermediate_size": 3072,

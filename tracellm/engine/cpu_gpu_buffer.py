@@ -37,9 +37,11 @@ class CpuGpuBuffer:
 
 
 def async_tensor_h2d(data: Sequence[Any] | np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """These numbers, of any shape, as a new tensor on the device.
+    """These numbers, of any shape, as a tensor on the device; on the CPU it is an array itself that is given.
 
     On CUDA they are copied from pinned memory, which PyTorch keeps until the copy is done: from other memory the host
     would wait until the device has come as far, and under asynchronous scheduling that is the step before.
     """
-    return torch.tensor(data, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)
+    if device.type != "cuda":
+        return torch.as_tensor(data, dtype=dtype, device=device)
+    return torch.tensor(data, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

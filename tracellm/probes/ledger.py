@@ -34,6 +34,11 @@ class _Life:
     told_tokens: int = -1  # how many of its tokens the recording has already
     engine_end: tuple[int, str] | None = None  # when and why the engine was done with it
 
+    @property
+    def tokens_so_far(self) -> int:
+        """Those that its caller was given; while there are none, those that there are to give."""
+        return self.num_tokens or self.num_received
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -205,9 +210,8 @@ class Ledger:
     def unfinished(self) -> Iterator[Span]:
         """The lives under way, as far as they are known; each again only when it has twice as many tokens as before."""
         for life in self._lives.values():
-            num_tokens = max(life.num_tokens, life.num_received)
-            if num_tokens > 2 * life.told_tokens:
-                life.told_tokens = num_tokens
+            if life.tokens_so_far > 2 * life.told_tokens:
+                life.told_tokens = life.tokens_so_far
                 span = _so_far(life, life.span.start_ns)
                 span.attributes[names.OPEN] = True
                 yield span
@@ -229,8 +233,8 @@ def _so_far(life: _Life, end_ns: int) -> Span:
         told[names.REQUEST_STEPS] = life.steps
     if life.num_tokens:
         told[names.REQUEST_OUTPUT] = life.text
-    if num_tokens := life.num_tokens or life.num_received:
-        told[names.GEN_AI_OUTPUT_TOKENS] = num_tokens
+    if life.tokens_so_far:
+        told[names.GEN_AI_OUTPUT_TOKENS] = life.tokens_so_far
     if life.first_token_ns is not None:
         told[names.GEN_AI_FIRST_CHUNK] = round((life.first_token_ns - life.span.start_ns) / 1e9, 9)
     return replace(life.span, end_ns=max(end_ns, life.span.start_ns), attributes=told)

@@ -39,10 +39,8 @@ class PackedWeight(nn.Parameter):
     input_size: int
     x_dtype: torch.dtype
     """Of the layer and what it multiplies. The weight's own may have fewer bits: see `_narrowed`."""
-    kernel: str
-    """How the names end of the functions that multiply with it."""
-    onednn: bool
-    """For oneDNN, not for our own kernel."""
+    kernel: str | None
+    """How the names end of our functions that multiply with it; None: oneDNN's does."""
 
 
 class CpuOps(TorchOps):
@@ -70,9 +68,8 @@ class CpuOps(TorchOps):
     def _packed(self, weight: Tensor) -> PackedWeight | None:
         """The weight [m, n] in a kernel's layout; None: there is none for it."""
         output_size, input_size = weight.shape
-        x_dtype, kernel = weight.dtype, ""
-        onednn = _onednn_is_faster(weight.dtype)
-        if onednn:
+        x_dtype, kernel = weight.dtype, None
+        if _onednn_is_faster(weight.dtype):
             data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
         elif self._library is not None and weight.dtype in _DTYPES:
             weight = _narrowed(weight).contiguous()
@@ -84,8 +81,7 @@ class CpuOps(TorchOps):
         else:
             return None
         packed = PackedWeight(data, requires_grad=False)
-        packed.output_size, packed.input_size, packed.onednn = output_size, input_size, onednn
-        packed.x_dtype, packed.kernel = x_dtype, kernel
+        packed.output_size, packed.input_size, packed.x_dtype, packed.kernel = output_size, input_size, x_dtype, kernel
         return packed
 
     def _kernel(self, name: str, *tensors: Tensor) -> Any:
@@ -102,7 +98,7 @@ class CpuOps(TorchOps):
         inputs, outputs = weight.input_size, weight.output_size
         if x.dtype != weight.x_dtype or x.shape[-1] != inputs:
             raise TypeError(f"linear: x is {x.dtype} {list(x.shape)}, the weight {weight.x_dtype} {[outputs, inputs]}")
-        if weight.onednn:
+        if weight.kernel is None:
             result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
             return result
         x = x.contiguous()
@@ -269,15 +265,17 @@ class CpuOps(TorchOps):
 
 
 def _is_for_kernels(weight: Tensor) -> bool:
-    return isinstance(weight, PackedWeight) and not weight.onednn
+    return isinstance(weight, PackedWeight) and weight.kernel is not None
 
 
 def _narrowed(weight: Tensor) -> Tensor:
     """A weight of float32 in 16 bits, if it loses nothing: its checkpoint was in 16 bits, then, as most are."""
     if weight.dtype == torch.float32 and weight.shape[1] % 2 == 0:  # pairs: see linear.cpp
         for dtype in _NARROW:
-            if all(torch.equal(part.to(dtype).float(), part) for part in (weight[:1], weight)):
-                return weight.to(dtype)
+            if torch.equal(weight[:1].to(dtype).float(), weight[:1]):  # of a checkpoint in float32 one row tells
+                narrow = weight.to(dtype)
+                if torch.equal(narrow.float(), weight):
+                    return narrow
     return weight
 
 

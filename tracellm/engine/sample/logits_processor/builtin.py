@@ -62,8 +62,9 @@ class LogitBiasLogitsProcessor(LogitsProcessor):
         if batch_update is not None:
             biases = [params.logit_bias or {} for params in batch_update.params]
             self.positions = _positions(enumerate(biases), self.device)
-            numbers = [bias for row in biases for bias in row.values()]
-            self.biases = async_tensor_h2d(numbers, torch.float32, self.device) if numbers else torch.empty(0)
+            if self.positions is not None:
+                numbers = [bias for row in biases for bias in row.values()]
+                self.biases = async_tensor_h2d(numbers, torch.float32, self.device)
 
     def is_active(self) -> bool:
         """Does a row have a bias?"""
