@@ -206,7 +206,7 @@ def test_a_process_that_is_terminated_and_killed_at_once(tmp_path: Path, method:
 def test_a_process_that_is_killed(tmp_path: Path):
     """What it did before the last moment is there, calls under way too; that it was killed is told, and that it may not
     have been recorded as deep to its end."""
-    with Recording(tmp_path, catalog=(), script="script.py", selection=Selection(deep_calls=20_000)) as recording:
+    with Recording(tmp_path, catalog=(), script="script.py", selection=Selection(depth_limit=20_000)) as recording:
         process = launches("Worker_0", waits_to_be_killed, str(tmp_path / "trace" / "Worker_0"))
         process.join()
     run = RunFolder.open(tmp_path)

@@ -13,7 +13,7 @@ from tracellm.probes.catalog import CATALOG, EVERY_ENGINE
 from tracellm.probes.catalog.subjects import SUBJECTS, lacking
 from tracellm.probes.choices import choices, chosen_targets, mistaken
 from tracellm.probes.install import Installation
-from tracellm.probes.selection import DEEP_CALLS, Function, Selection, file_of
+from tracellm.probes.selection import DEPTH_LIMIT, Function, Selection, file_of
 from tracellm.probes.spec import Entry
 from tracellm.trace.names import LEVELS
 
@@ -66,7 +66,7 @@ def test_skipping_takes_out_what_the_class_defines():
 
 def test_what_users_ask_for():
     """Without a level everything is recorded, or beside what is in focus the steps; a level that is given counts."""
-    assert Selection.of() == Selection("kernel", deep_calls=DEEP_CALLS)
+    assert Selection.of() == Selection("kernel", depth_limit=DEPTH_LIMIT)
     assert Selection.of(focus=["Scheduler"]) == Selection("step", ("Scheduler",))
     assert Selection.of("layer", ["Scheduler"]) == Selection("layer", ("Scheduler",))
     focused = Selection.of(focus=["EngineCore"])

@@ -97,7 +97,7 @@ def test_what_was_given_is_what_is_told(parameters: str, call: tuple[list[Any], 
     expected = {f"*{place}={value}" for place, value in enumerate(got.pop("args", ()))}
     expected |= {f"{name}={value}" for name, value in got.pop("kwargs", {}).items()}
     expected |= {f"{name}={value}" for name, value in got.items() if value >= 0}  # the others are defaults
-    assert set(attributes(records[0][8]).get(names.ARGUMENTS, [])) == expected
+    assert set(attributes(records[0][6]).get(names.ARGUMENTS, [])) == expected
 
 
 @pytest.mark.parametrize("parameters", ["_x", "x, *args", "x, **kwargs", "x=1, /"])

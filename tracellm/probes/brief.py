@@ -15,21 +15,25 @@ from tracellm.trace import names
 
 __all__ = [
     "NOT_GIVEN",
+    "Where",
     "Also",
+    "ArgumentAttributes",
     "InShort",
-    "OfAny",
-    "OfNames",
+    "UserAttributes",
+    "VarArgsAttributes",
     "arguments_and_result",
     "brief",
     "brief_tensor",
+    "caller_attributes",
+    "is_given",
     "receiver_of",
     "write",
     "written",
 ]
 
 Brief = Any
-"""Plain data that has a hash: None, a number, or a tuple that begins with a mark; an empty one is no value at all. Of
-classes that are not Python's own there is only a tensor's dtype, which is dearer to name than to pass on."""
+"""Plain data: None, a number, or a tuple that begins with a mark; an empty one is no value at all. Read back from a
+record file, tuples are lists."""
 
 _TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = "tensor", "text", "sized", "object", "group", "word"
 NOT_GIVEN: Brief = ()
@@ -49,12 +53,23 @@ def _itself(value: Any) -> Brief:
 
 
 def _tensor(value: Any) -> Brief:
-    return (_TENSOR, value.dtype, *value.shape)
+    return (_TENSOR, _dtypes[value.dtype], *value.shape)
+
+
+class _DtypeNames(dict[Any, str]):
+    """Names of dtypes, `float32`."""
+
+    def __missing__(self, dtype: Any) -> str:
+        name = self[dtype] = str(dtype).removeprefix("torch.")
+        return name
+
+
+_dtypes = _DtypeNames()
 
 
 def brief_tensor(dtype: Any, *shape: int) -> Brief:
     """The same of a tensor that need not be made for it."""
-    return (_TENSOR, dtype, *shape)
+    return (_TENSOR, _dtypes[dtype], *shape)
 
 
 def _group(value: Any) -> Brief:
@@ -107,12 +122,12 @@ def write(copy: Brief) -> str:
     """What `brief` kept, in words."""
     if isinstance(copy, float):  # 2 and 2.0 are equal, so that whoever remembers one has the other
         return str(int(copy)) if copy.is_integer() and abs(copy) < 1e15 else f"{copy:.6g}"
-    if not isinstance(copy, tuple):
+    if not isinstance(copy, tuple | list):
         return str(copy)
     mark, *rest = copy
     if mark == _TENSOR:
         dtype, *shape = rest
-        return f"{str(dtype).removeprefix('torch.')}{shape}"
+        return f"{dtype}{shape}"
     if mark == _TEXT:
         return f"str of {rest[0]}"
     if mark == _SIZED:
@@ -162,38 +177,56 @@ class InShort:
             facts = (*[_copy(name, given.get(name, ABSENT)) for name in self.names], brief(result))
         return facts if self.also is None else (self.also.call(), facts)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What it takes to tell of calls, in another process."""
-        return {"names": self.names, "also": None}
-
 
 @dataclass(frozen=True, slots=True)
-class OfNames:
-    """The attributes of what `InShort` kept (without `also`); each argument has the name that stands here.
+class ArgumentAttributes:
+    """The attributes of what `InShort` kept; each argument has the name that stands here.
 
-    It is plain data, as what `OfAny` is: who makes words of a call need not have the function at hand.
+    With `where`, facts are a pair whose first part is the user's line.
     """
 
     names: tuple[str, ...]
+    where: bool = False
 
     def __call__(self, facts: Any) -> dict[str, Any]:
         """The arguments that were given, by their names, and the result."""
+        attributes, facts = _where_and_rest(self.where, facts)
         *given, result = facts
-        told = [(name, value) for name, value in zip(self.names, given, strict=True) if value != NOT_GIVEN]
-        return written(told, result)
+        told = [(name, value) for name, value in zip(self.names, given, strict=True) if is_given(value)]
+        return attributes | written(told, result)
 
 
 @dataclass(frozen=True, slots=True)
-class OfAny:
+class VarArgsAttributes:
     """The same for a function that takes any number of arguments or hides its own; `names` are of those by position."""
 
     names: tuple[str, ...]
+    where: bool = False
 
     def __call__(self, facts: Any) -> dict[str, Any]:
         """Arguments beyond the names are `*0`, `*1`, ..."""
+        attributes, facts = _where_and_rest(self.where, facts)
         given, keywords, result = facts
         more = [f"*{i}" for i in range(len(given) - len(self.names))]
-        return written([*zip([*self.names, *more], given, strict=False), *keywords], result)
+        return attributes | written([*zip([*self.names, *more], given, strict=False), *keywords], result)
+
+
+@dataclass(frozen=True, slots=True)
+class UserAttributes:
+    """The user's line, and the attributes that a user's function made of the call."""
+
+    def __call__(self, facts: Any) -> dict[str, Any]:
+        """The user's line as attributes; what the user's function returned is the second of the facts."""
+        return caller_attributes(facts[0])
+
+
+def _where_and_rest(where: bool, facts: Any) -> tuple[dict[str, Any], Any]:
+    return (caller_attributes(facts[0]), facts[1]) if where else ({}, facts)
+
+
+def is_given(value: Brief) -> bool:
+    """Whether a call gave this argument."""
+    return value.__class__ not in (tuple, list) or len(value) > 0
 
 
 def arguments_and_result(
@@ -207,10 +240,11 @@ def arguments_and_result(
     signature = signature_of(function)
     if signature is not None:
         in_short = InShort(signature, skip, also)
-        return in_short, OfNames(in_short.names)
+        return in_short, ArgumentAttributes(in_short.names, also is not None)
     names = _positional(function)[skip:]
     capture = _of_any(names, skip)
-    return capture if also is None else lambda *call: (also.call(), capture(*call)), OfAny(names)
+    attributes = VarArgsAttributes(names, also is not None)
+    return capture if also is None else lambda *call: (also.call(), capture(*call)), attributes
 
 
 def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -253,6 +287,21 @@ def _copied(name: str) -> str:
 
 
 _SCOPE = {"_plain": _PLAIN, "_how": _HOW.get, "_learn": _learn, "_told": told}
+
+
+Where = tuple[str, int, str]
+"""A line of the user's: its file from the folder of the start if it lies there, its number, its text."""
+
+
+def caller_attributes(where: Where | None) -> dict[str, Any]:
+    """The user's line as attributes."""
+    if where is None:
+        return {}
+    file, line, text = where
+    attributes: dict[str, Any] = {names.CALLER_FILE: file, names.CALLER_LINE: line}
+    if text:
+        attributes[names.CALLER_TEXT] = text
+    return attributes
 
 
 def written(pairs: Sequence[tuple[str, Brief]], result: Brief) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
-from tracellm.probes.brief import Also
-from tracellm.trace import names
+from tracellm.probes.brief import Also, Where, caller_attributes
+from tracellm.probes.errors import PROBE_FILE
 
 __all__ = ["CALLER", "Where", "caller", "caller_attributes"]
 
@@ -28,16 +27,14 @@ with suppress(OSError):
 @cache
 def _belongs_to(file: str) -> str:
     """Whose code a file holds: the `probes`, the rest of `tracellm`, a `library`, or the `user`."""
+    if file.startswith(PROBE_FILE):
+        return "probes"
     if file.startswith(_OURS):
         return "probes" if file.startswith(_PROBES) else "tracellm"
     packaged = "site-packages" in file or "dist-packages" in file
     if packaged or file.startswith((*_LIBRARIES, "<frozen")):
         return "library"
     return "user"
-
-
-Where = tuple[str, int, str]
-"""A line of the user's: its file from the folder of the start if it lies there, its number, its text."""
 
 
 def caller() -> Where | None:
@@ -81,14 +78,3 @@ def _learn(code: CodeType, position: int, line: int) -> Where:
         _codes.append(code)
         _known[id(code), position] = where
     return where
-
-
-def caller_attributes(where: Where | None) -> dict[str, Any]:
-    """The user's line as attributes."""
-    if where is None:
-        return {}
-    file, line, text = where
-    attributes: dict[str, Any] = {names.CALLER_FILE: file, names.CALLER_LINE: line}
-    if text:
-        attributes[names.CALLER_TEXT] = text
-    return attributes

@@ -12,13 +12,12 @@ It does nothing but call the function until something is being recorded (`tracel
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from tracellm.probes.brief import arguments_and_result, receiver_of
-from tracellm.probes.caller import CALLER, caller, caller_attributes
-from tracellm.probes.spec import Attributes, Mistake, Probe, code_constants
+from tracellm.probes.brief import UserAttributes, arguments_and_result, receiver_of
+from tracellm.probes.caller import CALLER, caller
+from tracellm.probes.spec import Mistake, Probe, code_constants
 from tracellm.probes.wrap import wrap
 
 __all__ = ["own_problems", "probe"]
@@ -92,47 +91,13 @@ def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None
     if callable(attributes):
         own = attributes
         made.capture = lambda args, kwargs, result: (caller(), _plain_all(own(args, kwargs, result)))
-        made.attributes = _where
-        made.users_attributes = _said
+        made.attributes = UserAttributes()
         made.timed = True
     else:
-        made.capture, written = arguments_and_result(function, receiver, also=CALLER)
-        made.attributes = _WhereAndWhat(written)
-        made.users_attributes = _Always(_plain_all(attributes or {}))
+        made.capture, made.attributes = arguments_and_result(function, receiver, also=CALLER)
+        made.users_attributes = _plain_all(attributes or {})
         made.even_if_raises = True
     return made
-
-
-# What makes attributes of a call's facts, which another process is to know, too (parcel.py): so it is no closure.
-
-
-def _where(facts: Any) -> Mapping[str, Any]:
-    return caller_attributes(facts[0])
-
-
-def _said(facts: Any) -> Mapping[str, Any]:
-    said: Mapping[str, Any] = facts[1]
-    return said
-
-
-@dataclass(frozen=True, slots=True)
-class _WhereAndWhat:
-    """The user's line, and what is `written` of arguments and result."""
-
-    written: Attributes
-
-    def __call__(self, facts: Any) -> Mapping[str, Any]:
-        return {**caller_attributes(facts[0]), **self.written(facts[1])}
-
-
-@dataclass(frozen=True, slots=True)
-class _Always:
-    """The same attributes for every call."""
-
-    attributes: Mapping[str, Any]
-
-    def __call__(self, facts: Any) -> Mapping[str, Any]:
-        return self.attributes
 
 
 def _plain_all(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import linecache
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Remembered", "is_an_end", "remember", "stack_trace", "without_probes"]
+__all__ = ["PROBE_FILE", "Remembered", "is_an_end", "remember", "stack_trace", "without_probes"]
 
 Remembered = tuple[str, str, list[tuple[str, int, str]]]
 """`(type, message, [(file, line, function), ...])`, the outermost line first."""
@@ -18,6 +18,9 @@ _OURS = frozenset(
     for name in ("wrap", "template", "around", "threads", "spawned", "gate", "install", "thinning", "writer")
 )
 """The files whose frames stand between a probed call and its caller, or where one waits for what is recorded."""
+
+PROBE_FILE = "<tracellm probe"
+"""What the file names of generated wrappers begin with (template.py)."""
 
 _MAX_FRAMES = 100
 

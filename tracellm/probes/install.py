@@ -216,6 +216,7 @@ class Installation:
             timed=timed,
             in_short=entry.in_short,
             is_step=entry.is_step,
+            target=entry.target,
             problems=self._problems,
         )
 

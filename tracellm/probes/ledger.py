@@ -6,10 +6,10 @@ knows, above all a request's life from its submission to its last token. It runs
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from tracellm.probes.clock import Ids
 from tracellm.trace import names
 from tracellm.trace.model import Link, Span
 
@@ -40,6 +40,16 @@ class _Life:
         return self.num_tokens or self.num_received
 
 
+class RequestIds(Protocol):
+    """Makes the ids of requests that nothing else gave any."""
+
+    def trace(self) -> str:
+        """A trace id, 32 hexadecimal digits."""
+
+    def request_span(self) -> str:
+        """A span id, 16 hexadecimal digits."""
+
+
 @dataclass(slots=True)
 class Ledger:
     """What is known across calls.
@@ -49,8 +59,6 @@ class Ledger:
 
     Attributes:
         ids: makes the ids of request spans.
-        wall: the wall-clock time of a reading of the recording's clock.
-        span_id: the span id of a call of this recording.
         text: are texts to be recorded?
         decode: the text of one token id; None until a tokenizer was seen, or when text is not to be recorded.
         tokenizers: the same for every tokenizer that was told of, by its number (catalog/token_texts.py).
@@ -62,9 +70,7 @@ class Ledger:
             requests' lives without an end would be.
     """
 
-    ids: Ids
-    wall: Callable[[int], int] = int
-    span_id: Callable[[int], str] = "{:016x}".format
+    ids: RequestIds
     text: bool = True
     decode: Callable[[int], str] | None = None
     tokenizers: dict[int, Callable[[int], str]] = field(default_factory=dict)
@@ -98,10 +104,10 @@ class Ledger:
             life.span.links.append(Link(submitted_by.trace_id, submitted_by.span_id))
         return life.span
 
-    def submitted(self, request_id: str, trace_id: str, span_id: str, parent: str | None, start: int) -> None:
-        """A request is about to be submitted, and this is its life's place in the recording; `start` is the clock's."""
+    def submitted(self, request_id: str, trace_id: str, span_id: str, parent: str | None, start_ns: int) -> None:
+        """A request is about to be submitted, and this is its life's place in the recording."""
         if request_id not in self._lives:
-            self._begin(request_id, trace_id, span_id, parent, self.wall(start))
+            self._begin(request_id, trace_id, span_id, parent, start_ns)
 
     def refused(self, request_id: str, span_id: str) -> None:
         """What `submitted` told of did not come to be."""

@@ -24,14 +24,14 @@ from typing import Any, NamedTuple, Self
 
 from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["DEEP_CALLS", "ENGINE", "Function", "Selection", "file_of"]
+__all__ = ["DEPTH_LIMIT", "ENGINE", "Function", "Selection", "file_of"]
 
 ENGINE = "tracellm.engine."
 """What a pattern may leave out at the front of a module's name."""
 
-DEEP_CALLS = 20_000
-"""Where nobody says how deep to record: the steps for 200 tokens of one request, or 60 steps of 32. They are like each
-other by then, and what goes on inside of them costs several times as much as all else that is recorded."""
+DEPTH_LIMIT = 16 << 20
+"""Bytes of records after which a process records only requests and steps, where nobody asked for a depth: some 300,000
+calls, the trace of which takes 200 MB and opens in a few seconds."""
 
 
 class Function(NamedTuple):
@@ -72,14 +72,14 @@ class Selection:
         focus: patterns of classes that are recorded at every level.
         only: patterns; nothing else is recorded. Empty: everything.
         skip: patterns; none of these is recorded.
-        deep_calls: of so many calls of a process all levels are recorded, then requests and steps only. None: of all.
+        depth_limit: bytes of a process's records after which only requests and steps are recorded. None: no limit.
     """
 
     detail: Level = LEVELS[-1]
     focus: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
-    deep_calls: int | None = None
+    depth_limit: int | None = None
 
     @classmethod
     def of(
@@ -92,8 +92,8 @@ class Selection:
         """As a user asks for it: without `detail` it is everything, or beside what is in focus, the steps; everything
         for as long as that tells something new."""
         focus, only = tuple(focus), tuple(only)
-        deep_calls = None if detail or focus or only else DEEP_CALLS
-        return cls(detail or ("step" if focus else LEVELS[-1]), focus, only, tuple(skip), deep_calls)
+        depth_limit = None if detail or focus or only else DEPTH_LIMIT
+        return cls(detail or ("step" if focus else LEVELS[-1]), focus, only, tuple(skip), depth_limit)
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Self:
@@ -103,7 +103,7 @@ class Selection:
             KeyError, TypeError: it did not say this.
         """
         focus, only, skip = (tuple(told[name]) for name in ("focus", "only", "skip"))
-        return cls(told["detail"], focus, only, skip, told["deep_calls"])
+        return cls(told["detail"], focus, only, skip, told["depth_limit"])
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""

@@ -4,9 +4,9 @@
         ...  # whatever is run here is recorded
     recording.stats  # what the probes cost
 
-It installs the catalog, starts the writer, and opens the span that stands for the script. There is one recording at a
-time in a process. Processes that this one starts through multiprocessing record too, each into a file of its own
-(spawned.py); when the recording ends here, it ends in all of them (together.py).
+It installs the catalog, starts the recorder, and opens the span that stands for the script; when it has ended it converts
+the record files. There is one recording at a time in a process. Processes that this one starts through multiprocessing
+record too, each into a file of its own (spawned.py); when the recording ends here, it ends in all of them (together.py).
 """
 
 import atexit
@@ -20,40 +20,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tracellm.probes.build import Builder
+from msgspec.structs import replace
+
 from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.compiled import compile_patches
-from tracellm.probes.cost import spent, together
-from tracellm.probes.courier import Courier
 from tracellm.probes.decorator import own_problems
-from tracellm.probes.desk import AnyDesk, Assignment, Desk
+from tracellm.probes.depth_limit import DepthLimit
 from tracellm.probes.errors import Remembered, is_an_end, remember, without_probes
 from tracellm.probes.install import Installation
-from tracellm.probes.listeners import Listener, Listeners
-from tracellm.probes.live import Follower, Live
 from tracellm.probes.otel.export import Export, begin_export
 from tracellm.probes.otel.metrics import UsersMetrics
 from tracellm.probes.otel.opentelemetry import OpenTelemetry, parent_from_outside
+from tracellm.probes.overhead import spent, together, writer_cost
 from tracellm.probes.patches import Patches
 from tracellm.probes.process import this_process
+from tracellm.probes.record.call_ids import CallIds
+from tracellm.probes.record.record_file import SUFFIX, Header, record_files
+from tracellm.probes.record.recorder import Recorder
 from tracellm.probes.selection import Selection
+from tracellm.probes.spans.converter import Conversion, Progress, convert_traces
+from tracellm.probes.spans.live_feed import Listener, LiveFeed
 from tracellm.probes.spawned import Invitation, earlier_engines, invitation, name_of_fork, process_patches
-from tracellm.probes.spec import Entry, Mistake, Probe
+from tracellm.probes.spec import Entry, Mistake, Probe, new_site
 from tracellm.probes.state import Record, call_and_place, next_call, state
-from tracellm.probes.thinning import Thinning
 from tracellm.probes.threads import THREAD_PATCHES
 from tracellm.probes.together import Status, Together, file_stem, recorded_processes, settle
 from tracellm.probes.traceparent import parse, write
-from tracellm.probes.writer import Writer
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import TRACE_FOLDER
 
 __all__ = ["Recording"]
-
-_PATIENCE_SECONDS = 3.0
-"""How long a process that may be killed next waits until all that it recorded is written; who asked waits longer."""
 
 _active: "Recording | None" = None
 _stopping = threading.Lock()
@@ -67,15 +65,16 @@ class Recording:
         clock: the clocks; real ones by default.
         ids: where ids come from; random by default.
         selection: which of the catalog's functions are wrapped; all by default.
-        ring: how many spans of each process are kept, the last ones; all by default.
+        ring: how many calls of each process are kept at least, the last ones; all by default.
         text: False leaves out every text that a user wrote or a model generated.
-        listener: called with each span when it has ended, in the order in which they end, in the writer's thread.
+        listener: called with each span when it has ended, in the order in which they end, in the recorder's thread; see
+            `live_feed.Listener`.
         script: the name of the script, which its span has.
         process: what this process is in the engine.
         catalog: what to probe; by default this engine and vLLM.
         joins: the recording of another process that this one is part of.
-        apart: whether spans are made and written in a process of their own; not if the clock is a test's. By default
-            they are, if the catalog is the engine's own.
+        convert: False leaves the record files as they are when the recording ends.
+        progress: called with the share of the conversion that is done.
     """
 
     def __init__(
@@ -92,7 +91,8 @@ class Recording:
         process: str = "main",
         catalog: Iterable[Entry] | None = None,
         joins: Invitation | None = None,
-        apart: bool | None = None,
+        convert: bool = True,
+        progress: Progress | None = None,
     ) -> None:
         self._traces = Path(folder).absolute() / TRACE_FOLDER  # the program may change its directory
         self._clock = clock or Clock.real()
@@ -103,11 +103,15 @@ class Recording:
         self._name = process
         self._selection = selection or Selection()
         self._ring = ring
-        self._apart = catalog is None if apart is None else apart
         self._joins = joins
+        self._convert = convert
+        self._progress = progress
         self._mistakes: list[Mistake] = []
-        self._installation = Installation(EVERY_ENGINE if catalog is None else catalog, self._selection, self._mistakes)
-        self._otel = OpenTelemetry(self._clock, text, lambda: self._builder, self._mistakes)
+        self._problems: list[str] = []
+        self._entries = tuple(EVERY_ENGINE if catalog is None else catalog)
+        self._is_standard = catalog is None
+        self._installation = Installation(self._entries, self._selection, self._mistakes)
+        self._otel = OpenTelemetry(self._clock, text, lambda: self._call_ids, self._mistakes)
         self._patches = Patches(
             {
                 **THREAD_PATCHES,
@@ -121,7 +125,8 @@ class Recording:
         self._status: Status | None = None
         self._others: Together | None = None
         self._export: Export | None = None
-        self._follower: Follower | None = None
+        self._metrics: UsersMetrics | None = None
+        self._feed: LiveFeed | None = None
         self._not_recorded: list[str] = []
         self._is_fork = False
         self._started = 0
@@ -150,44 +155,24 @@ class Recording:
             _active.stop()  # in a process that had joined its parent's, somebody wants one of their own
         if _active is not None:
             raise RuntimeError("a recording is under way in this process; stop it before starting another")
-        self._traces.mkdir(parents=True, exist_ok=True)
+        self._traces.mkdir(parents=True, exist_ok=True, mode=0o700)
         own_problems.clear()
-        self._root = next_call()
-        self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
-        outside = parent_from_outside(os.environ) if self._joins is None else None
-        if outside is not None:
-            self._script_probe.constants[names.OUTSIDE] = True
-            self._otel.sampled = outside.sampled
-        self._builder = Builder(self._clock, self._ids, self._root, self._text, self._parent, outside and outside[:2])
-        self._builder.ledger.untold = self._installation.left_out.keys()
-        if self._joins is None:
-            self._others = Together(self._traces)
-            self._not_recorded = earlier_engines()
-        else:
-            self._status = Status(self._traces, self._name)
-        self._prepare_writing()
-        if self._joins is None:
-            self._export = begin_export(self._traces, self._earlier_files, self._ring, os.environ)
-        self._writer.start()
+        self._prepare()
         _active = self
-        atexit.register(self.stop)
-        if self._joins is not None:
-            self._end_with_multiprocessing()
-        self._installation.start()
-        self._patches.start()
-        self._started_real = time.perf_counter_ns()
-        self._started = self._clock.now()
-        state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
-        state.settle, state.place_of, state.thinned = None, self._builder.place_of, False
-        state.open = {}
-        if self._parent is None:
-            state.open[self._root] = (self._script_probe, 0, None, None, self._started)
-        state.append, state.step_ended = self._writer.buffer.append, self._thinning.step_ended
-        if isinstance(self._desk, Courier):
-            self._desk.wait_for_start()
+        try:
+            self._begin()
+        except BaseException:
+            _active = state.append = None
+            self._patches.stop()
+            self._installation.stop()
+            atexit.unregister(self.stop)
+            self._recorder.abandon()
+            if self._others is not None:
+                self._others.clean()
+            raise
 
     def stop(self, error: BaseException | None = None) -> None:
-        """End the recording: take off the probes and write all that was recorded, in every process that records.
+        """End the recording: take off the probes, have every process that records write the rest, and convert it.
 
         A second call does nothing. `error` is the exception that ended the script, if one did; the probes' frames are
         taken out of its traceback.
@@ -201,7 +186,7 @@ class Recording:
         if self._status is not None:
             self._status.is_ending()
         ended = self._clock.now()
-        seconds = (time.perf_counter_ns() - self._started_real) / 1e9
+        self._seconds = (time.perf_counter_ns() - self._started_real) / 1e9
         self._patches.stop()
         self._installation.stop()
         atexit.unregister(self.stop)
@@ -209,23 +194,32 @@ class Recording:
             without_probes(error)
         failed = None if error is None or is_an_end(error) else remember(error)
         state.open.pop(self._root, None)
-        told, problems = self._others.end() if self._others is not None else ([], [])
-        self._writer.stop(ended, self._script_record(ended, failed))
-        if self._status is not None and self._status.is_idle:
+        is_idle = self._status is not None and self._status.is_idle
+        others, problems = self._others.end() if self._others is not None else ([], [])
+        is_written = self._recorder.stop(ended, self._script_record(ended, failed))
+        state.append = None  # a write that was under way may have set it
+        if is_idle and self._status is not None:
             self._status.remove()
             return
-        own = self._cost()
-        own["problems"] += [*self._not_recorded, *problems]
-        others = [one["stats"] for one in told if "stats" in one]
-        self._stats = together(own, others, seconds)
-        if problems and self._selection.deep_calls is not None:  # who was killed could not say how deep it was
-            self._stats["deep_steps"] = self._stats["deep_steps"] or 0
-        if self._follower is not None:
-            self._stats["unheard"] = max(0, sum(one["writer"]["spans"] for one in others) - self._follower.count)
-        if self._export is not None:
-            self._stats["export"] = self._export.end(self._stats["writer"]["spans"])
+        self._problems += [*self._not_recorded, *problems]
+        if self._feed is not None:
+            self._feed.end(ended)
+        if self._metrics is not None:
+            self._metrics.end()
         if self._status is not None:
+            self._stats = self._cost()
             self._status.end(self._stats)
+            return
+        stats = [one["stats"] for one in others if "stats" in one]
+        sent = self._export.end(self._recorder.calls) if self._export is not None else None
+        conversion = self._converted() if is_written else None
+        self._stats = together(self._cost(), stats, conversion, self._seconds)
+        if problems and self._selection.depth_limit is not None:  # a killed process left no word of how deep it was
+            self._stats["deep_steps"] = self._stats["deep_steps"] or 0
+        if self._feed is not None:
+            self._stats["unheard"] = self._feed.skipped
+        if sent is not None:
+            self._stats["export"] = sent
 
     @property
     def left_out(self) -> dict[str, list[str]]:
@@ -239,58 +233,124 @@ class Recording:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """What run.json says under `probes` (see cost.py); complete when the recording has ended."""
+        """Costs of the recording, as run.json has them under `probes` (overhead.py); complete when it has ended."""
         if self._stats is not None:
             return self._stats
         seconds = (time.perf_counter_ns() - self._started_real) / 1e9
-        return together(self._cost(), (), seconds)
+        return together(self._cost(), (), None, seconds)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _prepare_writing(self) -> None:
+    def _prepare(self) -> None:
+        """Make what records, and nothing that the program could notice."""
+        self._root = next_call()
+        self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
+        outside = parent_from_outside(os.environ) if self._joins is None else None
+        if outside is not None:
+            self._script_probe.constants[names.OUTSIDE] = True
+            self._otel.sampled = outside.sampled
+        offset = self._ids.first_span - self._root
+        trace_id, outermost = self._parent or (None, f"{self._ids.first_span:016x}")
+        self._header = Header(
+            process={},
+            clock=(self._clock.wall_ns, self._clock.monotonic_ns),
+            root=self._root,
+            origins=[(self._root, offset)],
+            trace_id=trace_id or (self._ids.trace() if outside is None else outside.trace_id),
+            outermost=outermost,
+            outside=None if outside is None else outside.span_id,
+            text=self._text,
+            untold=list(self._installation.left_out),
+        )
+        self._call_ids = CallIds(self._header)
+        self._earlier_files = {file.name for file in self._traces.glob("*") if file.suffix in (".jsonl", SUFFIX)}
+        if self._joins is None:
+            self._others = Together(self._traces)
+            self._not_recorded = earlier_engines()
+        else:
+            self._status = Status(self._traces, self._name)
+        self._prepare_recorder()
+
+    def _begin(self) -> None:
+        """Begin to record.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self._recorder.start()
+        if self._joins is None:
+            self._export = begin_export(self._traces, self._earlier_files, self._ring, os.environ)
+        atexit.register(self.stop)
+        if self._joins is not None:
+            self._end_with_multiprocessing()
+        self._installation.start()
+        self._patches.start()
+        self._started_real = time.perf_counter_ns()
+        self._started = self._clock.now()
+        state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
+        state.settle, state.place_of, state.thinned = None, self._call_ids.place_of, False
+        state.open = {}
+        if self._parent is None:
+            state.open[self._root] = (new_site(self._script_probe, None), 0, 0, self._started)
+        state.append, state.step_ended = self._recorder.buffer.append, self._depth_limit.step_ended
+
+    def _prepare_recorder(self) -> None:
         process = this_process(self._name, self._clock, self._parent_pid)
-        self._file = self._traces / f"{file_stem(self._name, process.pid)}.jsonl"
-        self._earlier_files = {file.name for file in self._traces.glob("*.jsonl")}
-        listeners: list[Listener] = []
+        self._header.process = process.attributes
+        path = self._traces / f"{file_stem(self._name, process.pid)}{SUFFIX}"
+        for number in range(2, 1000):
+            if not path.exists():  # else an earlier recording's, which is not converted
+                break
+            path = path.with_name(f"{file_stem(f'{self._name}.{number}', process.pid)}{SUFFIX}")
+        self._file = path.with_suffix(".jsonl")
+        self._recorder = Recorder(path, self._header, self._ring, self._each_round, self._tell)
+        self._depth_limit = DepthLimit(
+            self._selection.depth_limit, self._recorder, self._installation, self._depth_limited
+        )
         if self._listener is not None:
-            wanted: frozenset[str] | None = getattr(self._listener, "names", None)
-            self._follower = Follower(self._traces, self._file, self._ring, wanted)
-            now = lambda: self._clock.wall(self._clock.now())  # noqa: E731
-            listeners.append(Live(self._listener, wanted, self._follower, self._has_others, now))
+            entries = {entry.target: entry for entry in self._entries}
+            listener = self._listener if hasattr(self._listener, "names") else _Any(self._listener)
+            self._feed = LiveFeed([listener], self._recorder, self._header, entries, self._now, self._tell)
         if self._joins is None and not self._is_fork:
-            listeners.append(UsersMetrics(self._program_measures))
-        self._problems: list[str] = []
-        heard = Listeners(listeners, self._tell)
-        self._assigned = Assignment(self._file, process, self._builder, heard, self._ring, self._tell)
-        desk, begin = (Desk(self._assigned), self._begin_in_child) if self._is_fork else (self._new_desk(), None)
-        self._writer = Writer(desk, heard, self._problems, self._each_round, begin)
-        self._thinning = Thinning(self._selection.deep_calls, self._writer, self._installation)
+            self._metrics = UsersMetrics(path, self._program_measures)
 
-    def _new_desk(self) -> AnyDesk:
-        if not (self._apart and os.name == "posix" and self._clock.readings is not None):
-            return Desk(self._assigned)
-        return Courier(self._assigned, self._mistakes, () if self._status is None else (self._status.descriptor,))
+    def _now(self) -> int:
+        return self._clock.wall(self._clock.now())
 
-    @property
-    def _desk(self) -> AnyDesk:
-        return self._writer.desk
+    def _converted(self) -> Conversion | None:
+        if not self._convert:
+            return None
+        try:
+            return convert_traces(self._traces, None if self._is_standard else self._entries, self._progress)
+        except KeyboardInterrupt:
+            self._tell("the conversion of the records was interrupted: `tracellm show` converts them")
+            return None
+        except Exception as error:  # the records are kept
+            self._tell(f"the records could not be converted: {type(error).__name__}: {error}")
+            return None
 
     def _tell(self, problem: str) -> None:
         if problem not in self._problems:
             self._problems.append(problem)
 
+    def _depth_limited(self, steps: int) -> None:
+        """Pass on to whoever shows the run that it is recorded less deep from here on."""
+        show = getattr(self._listener, "depth_limited", None)
+        if show is not None:
+            show(steps, self._recorder.bytes)
+
     def _program_measures(self) -> int:
         return self._export.users_metrics() if self._export is not None else 0
 
     def _has_others(self) -> bool:
-        return (self._others is not None and self._others.any()) or len(self.processes) > 1
+        return (self._others is not None and self._others.any()) or len(record_files(self._traces)) > 1
 
     def _invitation(self) -> Invitation | None:
         """What a process that is being started is told; None when nothing is being recorded."""
         if _active is not self:
             return None
         call, place = call_and_place()
-        trace_id, span_id = self._builder.place_of(call, place)
+        trace_id, span_id = self._call_ids.place_of(call, place)
         parent = write(trace_id, span_id) if span_id is not None else ""
         return invitation(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
 
@@ -300,33 +360,38 @@ class Recording:
             self.stop()
 
     def _each_round(self) -> None:
-        self._thinning.look()
+        self._depth_limit.look()
+        if self._feed is not None:
+            self._feed.look(self._has_others())
+        if self._metrics is not None:
+            self._metrics.look()
         if self._status is not None:
+            if self._status.is_idle and not self._recorder.is_idle:
+                self._status.begin()
             self._status.look(self.stop, self._so_far)
 
     def _so_far(self) -> dict[str, Any]:
-        """Hand over all that there is, in the writer's thread, and say what it has cost: this may be the end."""
-        self._writer.hand_over()
-        if isinstance(self._desk, Courier):
-            self._desk.wait_until_read(_PATIENCE_SECONDS)
+        """Write all that there is, in the recorder's thread, and return the costs: this may be the end."""
+        self._recorder.flush()
+        self._recorder.write_open(least_age=0)
         return self._cost(at_rest=False)
 
     def _script_record(self, ended: int, error: Remembered | None) -> Record | None:
         if self._parent is not None or self._is_fork:
             return None
-        return self._script_probe, self._root, 0, None, None, self._started, ended, ended, None, error
+        return new_site(self._script_probe, None), self._root, 0, 0, self._started, ended, None, error
 
     def _cost(self, at_rest: bool = True) -> dict[str, Any]:
-        mistakes, told = (*self._mistakes, *own_problems), self._desk.told()
+        mistakes = (*self._mistakes, *own_problems)
         return {
             "installed": self._installation.installed,
             "engine": self._installation.findings.engine,
             "missing": self._installation.findings.missing,
             "left_out": self._installation.left_out,
-            "let_go": self._desk.let_go,
-            "deep_steps": told.get("deep_steps"),
-            **spent(told.get("calls", 0), told.get("capture_ns", 0), at_rest),
-            "writer": self._desk.effort.told(told, self._writer.held_up_ns),
+            "let_go": self._recorder.let_go,
+            "deep_steps": None,
+            **spent(self._recorder.calls, at_rest),
+            "writer": writer_cost(self._recorder),
             "problems": [*(one.told(self._text) for one in mistakes), *self._problems],
         }
 
@@ -336,43 +401,49 @@ class Recording:
         _stopping = threading.Lock()  # another thread may have held it
         self._is_fork = True
         self._name = name_of_fork()
-        self._listener = self._follower = None
+        self._listener = self._feed = self._metrics = None
         self._parent_pid = os.getppid()
         self._others = None
-        if isinstance(self._desk, Courier):
-            self._desk.forget()
+        self._recorder.forget()
         if self._export is not None:
             self._export.forget()
             self._export = None
         if self._status is not None:
             self._status.leave()
-        state.ids = self._builder.continue_in_child(next_call())
-        self._builder.ledger.untold = self._installation.left_out.keys()
+        first = next_call()
+        self._ids = Ids()
+        self._header = replace(
+            self._header, origins=[*self._header.origins, (first, self._ids.first_span - first)], steps=0
+        )
+        self._call_ids.header = self._header
+        state.ids = self._ids
         state.open = {}
+        self._problems = []
         self._status = Status(self._traces, self._name, is_idle=True)
-        self._prepare_writing()
-        self._writer.start()
-        state.append, state.step_ended = self._writer.buffer.append, self._thinning.step_ended
+        self._prepare_recorder()
+        self._recorder.start(begin_file=False)
+        state.append, state.step_ended = self._recorder.buffer.append, self._depth_limit.step_ended
         self._end_with_multiprocessing()
-
-    def _begin_in_child(self) -> AnyDesk:
-        """There is something to write in a fork: most end, or become another program, without that."""
-        assert self._status is not None
-        try:
-            desk = self._new_desk()
-        except OSError as error:
-            self._status.fail(error)
-            self._status = None
-            _leave_out(self, error)
-            return self._desk
-        self._status.begin()
-        return desk
 
     def _end_with_multiprocessing(self) -> None:
         """A process that multiprocessing forks, from this one or from its server, ends without what atexit knows."""
         util = sys.modules.get("multiprocessing.util")
         if util is not None:
             util.register_after_fork(self, lambda recording: util.Finalize(None, recording.stop, exitpriority=0))
+
+
+class _Any:
+    """A listener that wants every span."""
+
+    names: frozenset[str] | None = None
+    title = "the live log"
+
+    def __init__(self, listener: Callable[[Span], None]) -> None:
+        self._listener = listener
+
+    def __call__(self, span: Span) -> None:
+        """Take a span that has ended."""
+        self._listener(span)
 
 
 def _after_fork() -> None:

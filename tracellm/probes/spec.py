@@ -7,6 +7,7 @@ and only copies a few plain values, everything else runs later, off the hot path
 
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +32,11 @@ __all__ = [
     "Observe",
     "Probe",
     "Receiver",
+    "Site",
     "code_constants",
+    "new_site",
     "path_of",
+    "site_numbered",
 ]
 
 Capture = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
@@ -141,8 +145,10 @@ class Probe:
         constants: attributes that are the same for every call.
         receiver: is the first argument the object or the class that the call belongs to?
         timed: how long `capture` takes is measured, at the cost of one more look at the clock.
-        users_attributes: of the same facts, what a user of `@tracellm.probe` wants told; its texts may be anybody's.
-        problems: where mistakes of the probe are told; shared by all probes of a recording.
+        users_attributes: what a user of `@tracellm.probe` wants on every span; its texts may be anybody's.
+        sites: number of each receiver's class that was seen.
+        target: the catalog entry that it is made of; "" for a user's function.
+        problems: mistakes of the probe; shared by all probes of a recording.
     """
 
     method: str
@@ -164,8 +170,10 @@ class Probe:
     timed: bool = False
     in_short: bool = False
     is_step: bool = False
-    users_attributes: Attributes | None = None
+    target: str = ""
+    users_attributes: Mapping[str, Any] | None = None
     problems: list[Mistake] = field(default_factory=list)
+    sites: dict[Any, int] = field(default_factory=dict)
 
     @property
     def lasting(self) -> bool:
@@ -179,6 +187,12 @@ class Probe:
         owner: type = args[0].__class__ if self.receiver == "self" else args[0]
         return owner
 
+    def site(self, args: tuple[Any, ...]) -> int:
+        """The site of a call with these arguments."""
+        owner = self.owner(args)
+        number = self.sites.get(owner)
+        return new_site(self, owner) if number is None else number
+
     def disable(self, part: Part, error: Exception) -> None:
         """Stop using a part that failed, and say so once; the call itself is still recorded."""
         if getattr(self, part) is not None:
@@ -186,6 +200,50 @@ class Probe:
             where = self.constants.get(names.CODE_FUNCTION, self.method)
             kind, message, _ = remember(error)
             self.problems.append(Mistake(f"the probe of {where} stopped: its {part} raised {kind}", message))
+
+
+class Site(NamedTuple):
+    """Calls of one probe on one class: what all their spans have in common."""
+
+    probe: Probe
+    owner: type | None
+
+    @property
+    def name(self) -> str:
+        """The span's name."""
+        return self.probe.span_name or f"{self._class_name or self.probe.lifeline or ''}.{self.probe.method}"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes that every span of the site has."""
+        lifeline = self.probe.lifeline or self._class_name
+        return {**self.probe.constants, names.LIFELINE: lifeline, names.LEVEL: self.probe.level}
+
+    @property
+    def _class_name(self) -> str:
+        return self.owner.__name__ if isinstance(self.owner, type) else ""
+
+
+_sites: list[Site] = []
+_counting = threading.Lock()
+
+
+def new_site(probe: Probe, owner: Any) -> int:
+    """The number of a site that has none yet; a class without a hash shares that of all such."""
+    with _counting:
+        try:
+            known = probe.sites.get(owner)
+        except TypeError:
+            owner, known = None, probe.sites.get(None)
+        if known is None:
+            _sites.append(Site(probe, owner))
+            known = probe.sites[owner] = len(_sites) - 1
+        return known
+
+
+def site_numbered(number: int) -> Site:
+    """The site of this number."""
+    return _sites[number]
 
 
 def code_constants(function: Callable[..., Any]) -> dict[str, Any]:

@@ -1,89 +1,70 @@
 """What every probed call reads: is something being recorded, where do records go, which call encloses this one.
 
 There is one recording at a time in a process, and this is its only mutable global. A record is the small tuple that a
-probed call leaves behind when it ends; `tracellm.probes.build` makes spans of them later.
+probed call leaves behind when it ends; `tracellm.probes.spans` makes spans of them later.
 """
 
 import itertools
 import threading
 from _thread import get_ident
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from tracellm.probes.build import Builder
-    from tracellm.trace.model import Span
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 __all__ = [
     "CALL",
+    "DEPTH_LIMITED",
     "ORIGIN",
     "PLACE",
+    "RECORDING",
     "STARTED_IN",
+    "SUBMITTED",
     "THREAD",
+    "USER_SPAN",
+    "USER_UPDATE",
     "Begun",
-    "Made",
-    "Note",
     "Open",
     "Place",
     "Record",
     "Spot",
-    "Told",
     "arrive",
     "call_and_place",
     "get_ident",
     "here",
     "later_place",
     "next_call",
+    "place_numbered",
     "return_to",
     "spot_here",
     "spot_in",
     "state",
 ]
 
-Record = tuple[Any, int, int, "Place | None", "type | None", int, int, int, Any, Any]
-"""`(probe, call, parent call, place, receiver's class, start, end, end of capture, facts, error)`.
+Record = tuple[int, int, int, int, int, int, Any, Any]
+"""`(site, call, parent call, place's number, start, end, facts, error)`, all of it plain data: a recorder appends it to
+a file as it is (record/record_file.py).
 
-Calls are numbers that count up from 1 in each process; a parent 0 is none. Times are the clock's. `facts` is what the
-probe's `capture` returned, `error` what `tracellm.probes.errors.remember` did, each None when there is none.
+`site` numbers a probe and the receiver's class (spec.py), or is one of the kinds below, which are no calls. Calls count
+up from 1 in each process; parent 0 is none. Times are the clock's. `facts` is the probe's capture, after
+`(nanoseconds,)` where the probe is timed; `error` what `errors.remember` made of the exception. Each is None when there
+is none.
 """
 
+SUBMITTED, USER_SPAN, USER_UPDATE, RECORDING, DEPTH_LIMITED = -1, -2, -3, -4, -5
+"""Sites of records that are no calls.
 
-Open = tuple[Any, int, "Place | None", "type | None", int]
-"""`(probe, parent call, place, receiver's class, start)` of a call that has not ended."""
+- SUBMITTED: a request is about to be submitted; facts `(request id, trace id, span id, parent's span id)`, the call is
+  the one around it, 0 for none, and the start the time.
+- USER_SPAN: a span of the program's own has ended; facts as `otel.user_spans.span_data` returns them.
+- USER_UPDATE: the program set attributes, an event or a link on the span of a call; facts
+  `(attributes, event, link)`.
+- RECORDING: records were written from start to end, within the parent call.
+- DEPTH_LIMITED: from here on only requests and steps are recorded.
+"""
 
-
-class Note(NamedTuple):
-    """What is told to the ledger when its turn among the records comes: `tell(ledger, facts)`."""
-
-    tell: Callable[[Any, Any], None]
-    facts: Any
-
-
-class Made(NamedTuple):
-    """A span that was made elsewhere, as by the user with OpenTelemetry: `make(builder)`, when its turn has come.
-
-    `number` is that under which it stood among what is under way.
-    """
-
-    make: Callable[["Builder"], "Span"]
-    number: int = 0
-
-
-class Told(NamedTuple):
-    """What a user told of a call under way, through OpenTelemetry's current span.
-
-    Attributes:
-        call: its number.
-        attributes: set on it.
-        event: name, attributes, and the time: the clock's, or nanoseconds since 1970 if the last is true.
-        link: trace id, span id, attributes.
-    """
-
-    call: int
-    attributes: Mapping[str, Any] = {}
-    event: tuple[str, Mapping[str, Any], int, bool] | None = None
-    link: tuple[int, int, Mapping[str, Any]] | None = None
+Open = tuple[int, int, int, int]
+"""`(site, parent call, place's number, start)` of a call that has not ended."""
 
 
 class Begun(NamedTuple):
@@ -106,8 +87,8 @@ class Begun(NamedTuple):
     sampled: bool = True
 
 
-def _nothing() -> None:
-    """Nobody is to be told."""
+def _ignore(parent: int) -> None:
+    """Do nothing at the end of a step."""
 
 
 class _State:
@@ -116,14 +97,14 @@ class _State:
     __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "settle", "step_ended", "thinned")
 
     def __init__(self) -> None:
-        self.append: Callable[[Record | Note | Made | Told], None] | None = None  # None: nothing is being recorded
+        self.append: Callable[[Record], None] | None = None  # None: nothing is being recorded
         self.clock: Callable[[], int] = int
         self.first = 0  # the first call of this recording
         self.ids: Any = None  # an Ids
-        self.open: dict[int, Open | Made] = {}  # what is under way and may last, by the call's number
-        self.place_of: Callable[[int, Place], tuple[str, str | None]] | None = None  # Builder's, of this recording
-        self.step_ended: Callable[[], None] = _nothing  # Thinning's
-        self.thinned = False  # it is: what takes long is not told any more (thinning.py)
+        self.open: dict[int, Open | Callable[[], Any]] = {}  # calls that may last; user spans as what makes their facts
+        self.place_of: Callable[[int, Place], tuple[str, str | None]] | None = None  # trace and span id of a call
+        self.step_ended: Callable[[int], None] = _ignore  # called with the step's parent (recorder.py)
+        self.thinned = False  # only requests and steps are recorded from here on (thinning.py)
         self.settle: Callable[[], None] | None = None  # once a user has attached a span (otel/context.py)
 
 
@@ -137,15 +118,18 @@ class Place:
     """Where calls are made: a thread, or the part of its work that belongs to one trace. Shared by all calls there.
 
     Attributes:
+        number: how records name it (`place_numbered`).
         thread: the thread's ident.
         thread_name: its name, None for the main thread.
         begun: the trace that calls here belong to; None for the recording's own.
         since: a number of a call: what a user attached before it has no say here (otel/context.py).
     """
 
-    __slots__ = ("begun", "since", "thread", "thread_name")
+    __slots__ = ("__weakref__", "begun", "number", "since", "thread", "thread_name")
 
     def __init__(self, thread: int, thread_name: str | None, begun: Begun | None = None, since: int = 0) -> None:
+        self.number = next(_place_numbers)
+        _new_places[self.number] = self
         self.thread = thread
         self.thread_name = thread_name
         self.begun = begun
@@ -155,6 +139,24 @@ class Place:
     def whose(self) -> Begun | None:
         """`begun`, unless that was in a recording that is over."""
         return self.begun if self.begun is not None and self.begun.recording == state.first else None
+
+
+_place_numbers = itertools.count(1)
+_new_places: dict[int, Place] = {}
+_places: WeakValueDictionary[int, Place] = WeakValueDictionary()
+_MOST_NEW_PLACES = 4096
+
+
+def place_numbered(number: int) -> Place | None:
+    """The place of this number; None for one that was gone before any record of it was written."""
+    place = _new_places.pop(number, None) or _places.get(number)
+    if place is not None:
+        _places[number] = place
+    if len(_new_places) > _MOST_NEW_PLACES:  # places in which no call was made
+        for old in list(_new_places)[: _MOST_NEW_PLACES // 2]:
+            if (unused := _new_places.pop(old, None)) is not None:
+                _places[old] = unused
+    return place
 
 
 Spot = list[Any]
@@ -225,3 +227,15 @@ def return_to(spot: Spot) -> None:
     here.set(spot)
     if state.settle is not None:
         state.settle()
+
+
+class Made(NamedTuple):  # TEMPORARY until the merge
+    make: Any
+    number: int = 0
+
+
+class Told(NamedTuple):  # TEMPORARY until the merge
+    call: int
+    attributes: Any = {}
+    event: Any = None
+    link: Any = None

@@ -9,15 +9,18 @@ whose signature does not allow that, and probes with a `capture` of their own, h
 Names in the text begin with `_`, so that they do not meet those of parameters.
 """
 
+import linecache
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from types import CodeType
 from typing import Any
 
 from tracellm.probes.brief import InShort
-from tracellm.probes.record import ended
+from tracellm.probes.errors import PROBE_FILE
+from tracellm.probes.ended import ended
 from tracellm.probes.signature import ABSENT, ANY, given, signature_of
-from tracellm.probes.spec import Probe
+from tracellm.probes.spec import Probe, new_site
 from tracellm.probes.state import CALL, PLACE, THREAD, arrive, get_ident, here, next_call, state
 
 __all__ = ["written_out"]
@@ -33,6 +36,7 @@ _WRAPPER = """
     if _spot is None or _spot[{THREAD}] != _get_ident():
         _spot = _arrive()
     _parent, _place = _spot[{CALL}], _spot[{PLACE}]
+    {site}
     _call = _next_call()
     _clock = _state.clock
     _start = _clock()
@@ -45,24 +49,36 @@ _WRAPPER = """
     except BaseException as _error:
         _end = _clock()
         {fail}
-        _ended(_append, _probe, _call, _parent, _place, _start, _end, {args}, {kwargs}, None, _error)
+        _ended(_append, _probe, _site, _call, _parent, _place, _start, _end, {args}, {kwargs}, None, _error)
         raise
     {capture}
-    _append((_probe, _call, _parent, _place, {owner}, _start, _end, {captured}, {facts}, None))
     {forget}
-    {hand_over}
+    _append((_site, _call, _parent, _place.number, _start, _end, {facts}, None))
+    {step_ended}
     return _result
 """
+
+_SITE = """try:
+        _site = _sites[{owner}]
+    except Exception:  # a class that is new, or has no hash
+        _site = _new_site(_probe, {owner})"""
 
 _CAPTURE = """_facts = None
     _capture = _probe.capture
     if _capture is not None:
         try:
-            _facts = {kept}
+            _facts = {kept}{timing}
         except Exception as _error:
-            _probe.disable("capture", _error)"""
+            _probe.disable("capture", _error)
+        except BaseException:  # Ctrl-C: the call itself has ended, and is recorded
+            {forget}
+            _append((_site, _call, _parent, _place.number, _start, _end, None, None))
+            raise"""
 
-_NOTE = "_open = _state.open; _open[_call] = (_probe, _parent, _place, {owner}, _start)"
+_TIMING = """
+            _facts = (_clock() - _end, _facts)"""
+
+_NOTE = "_open = _state.open; _open[_call] = (_site, _parent, _place.number, _start)"
 
 _FUNCTION = {
     "async_def": "def",
@@ -90,6 +106,7 @@ _SCOPE = {
     "_get_ident": get_ident,
     "_move": here.set,
     "_move_back": here.reset,
+    "_new_site": new_site,
     "_next_call": next_call,
     "_spot_here": here.get,
     "_state": state,
@@ -106,6 +123,7 @@ def written_out(function: Function, probe: Probe, is_coroutine: bool) -> Functio
         signature = (signature_of(function) if capture is None else None) or ANY
     owner = {"self": f"{signature.first}.__class__", "cls": signature.first, "": "None"}[probe.receiver]
     kept = in_short.source if in_short is not None else f"_capture({signature.args}, {signature.kwargs}, _result)"
+    forget = "del _open[_call]" if probe.lasting else ""
     parts = {
         "CALL": CALL,
         "THREAD": THREAD,
@@ -115,25 +133,33 @@ def written_out(function: Function, probe: Probe, is_coroutine: bool) -> Functio
         "called": f"await {signature.call}" if is_coroutine else signature.call,
         "args": signature.args,
         "kwargs": signature.kwargs,
-        "owner": owner,
-        "note": f"_open = _state.open; _open[_call] = (_probe, _parent, _place, {owner}, _start)"
-        if probe.lasting
-        else "",
-        "forget": "del _open[_call]" if probe.lasting else "",
-        "hand_over": "_state.step_ended()" if probe.is_step else "",
-        "capture": _CAPTURE.format(kept=kept) if capture is not None else "",
+        "site": _SITE.format(owner=owner) if probe.receiver else "_site = _only_site",
+        "note": _NOTE if probe.lasting else "",
+        "forget": forget,
+        "step_ended": "_state.step_ended(_parent)" if probe.is_step else "",
+        "capture": _CAPTURE.format(kept=kept, timing=_TIMING if probe.timed else "", forget=forget) if capture is not None else "",
         "facts": "_facts" if capture is not None else "None",
-        "captured": "_clock()" if probe.timed else "_end",
     }
     scope: dict[str, Any] = {
         **_SCOPE,
         **(in_short.scope if in_short is not None else {}),
         "_function": function,
         "_probe": probe,
+        "_sites": probe.sites,
     }
-    exec(_compiled(_WRAPPER.format_map(parts)), scope)
+    if not probe.receiver:
+        scope["_only_site"] = new_site(probe, None)
+    source = _WRAPPER.format_map(parts)
+    exec(_compiled(source), scope)
     wrapper: Function = scope["wrapper"]
+    # A file of its own, which tracebacks and debuggers find in `linecache`.
+    file = f"{PROBE_FILE} {function.__module__}.{function.__qualname__} #{next(_numbers)}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    wrapper.__code__ = wrapper.__code__.replace(co_filename=file)
     return wrapper
+
+
+_numbers = count(1)
 
 
 @cache

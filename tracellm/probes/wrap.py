@@ -2,7 +2,7 @@
 
 A wrapper notes the enclosing call, makes itself the current one while the function's body runs, and appends one record
 when it ends, well or not. There is one for each kind of function, so that a wrapped function is still of its kind.
-Nothing here may fail or change what the function does; all that can wait is left to `tracellm.probes.build`.
+Nothing here may fail or change what the function does; all that can wait is left to `tracellm.probes.spans`.
 """
 
 import functools
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracellm.probes.around import around
-from tracellm.probes.record import began, ended
+from tracellm.probes.ended import began, ended
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import (
     CALL,
@@ -63,7 +63,7 @@ def _generator(function: Function, probe: Probe) -> Function:
         parent, place = spot[CALL], spot[PLACE]
         call = next_call()
         start = state.clock()
-        began(probe, call, parent, place, start, args)
+        site = began(probe, call, parent, place, start, args)
         resume, value = generator.send, None
         try:
             while True:
@@ -88,12 +88,12 @@ def _generator(function: Function, probe: Probe) -> Function:
                 except BaseException as error:
                     resume, value = generator.throw, error
         except GeneratorExit:
-            ended(append, probe, call, parent, place, start, state.clock(), args, kwargs)
+            ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs)
             raise
         except BaseException as error:
-            ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None, error)
+            ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs, None, error)
             raise
-        ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, result)
+        ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs, result)
         return result
 
     return wrapper
@@ -129,8 +129,7 @@ def _async_generator(function: Function, probe: Probe) -> Function:
         parent, place = spot[CALL], spot[PLACE]
         call = next_call() if append is not None else 0
         start = state.clock()
-        if append is not None:
-            began(probe, call, parent, place, start, args)
+        site = began(probe, call, parent, place, start, args) if append is not None else 0
         resume, value = generator.asend, None
         try:
             while True:
@@ -147,14 +146,14 @@ def _async_generator(function: Function, probe: Probe) -> Function:
                     resume, value = generator.athrow, error
         except GeneratorExit:
             if append is not None:
-                ended(append, probe, call, parent, place, start, state.clock(), args, kwargs)
+                ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs)
             raise
         except BaseException as error:
             if append is not None:
-                ended(append, probe, call, parent, place, start, state.clock(), args, kwargs, None, error)
+                ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs, None, error)
             raise
         if append is not None:
-            ended(append, probe, call, parent, place, start, state.clock(), args, kwargs)
+            ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs)
 
     return wrapper
 

@@ -9,7 +9,7 @@ from typing import Any
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
-from tracellm.probes.state import Note, call_and_place, state
+from tracellm.probes.state import SUBMITTED, call_and_place, state
 from tracellm.probes.traceparent import HEADER, parse, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -37,12 +37,8 @@ def give_place(args: tuple[Any, ...], kwargs: dict[str, Any], header: str = HEAD
     span_id = state.ids.request_span()
     request.trace_headers = {**headers, header: write(trace_id, span_id)}
     if state.append is not None:
-        state.append(Note(_begin_life, (request.request_id, trace_id, span_id, parent, call, state.clock())))
-
-
-def _begin_life(ledger: Ledger, facts: Any) -> None:
-    request_id, trace_id, span_id, parent, call, start = facts
-    ledger.submitted(request_id, trace_id, span_id, ledger.span_id(call) if call else parent, start)
+        now = state.clock()
+        state.append((SUBMITTED, call, 0, 0, now, now, (request.request_id, trace_id, span_id, parent), None))
 
 
 def _capture_arrived(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:

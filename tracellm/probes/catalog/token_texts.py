@@ -6,7 +6,6 @@ number. Who decodes need not share a process with the engine, nor find the file 
 """
 
 import os
-import pickle
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -21,7 +20,7 @@ __all__ = ["learn_tokenizer", "learn_tokenizer_in", "tokenizer_facts"]
 _MOST_TOKENS = 32_768
 
 Known = tuple[bytes, bytes | None, list[str]]
-"""A tokenizer: its tokenizer.json, its decoder pickled (None: it has none), and the tokens that were added to it, in
+"""A tokenizer: its tokenizer.json, its decoder as JSON (None: it has none), and the tokens that were added to it, in
 the order of their ids."""
 
 _told: WeakKeyDictionary[Any, tuple[int, tuple[int, int]]] = WeakKeyDictionary()
@@ -45,7 +44,7 @@ def tokenizer_facts(tokenizer: Any) -> tuple[int, Known | None] | None:
     added = sorted(behind.get_added_tokens_decoder().items())
     known = (
         file.read_bytes() if file.is_file() else behind.to_str().encode(),  # which takes longer by far
-        None if behind.decoder is None else pickle.dumps(behind.decoder),  # transformers may have put in another
+        None if behind.decoder is None else behind.decoder.__getstate__(),  # transformers may have put in another
         [token.content for _, token in added],
     )
     _told[tokenizer] = number, moment
@@ -89,12 +88,13 @@ class _Texts(dict[int, str]):
 
 
 def _decoder(known: Known) -> Callable[[int], str]:
-    from tokenizers import Tokenizer
+    from tokenizers import Tokenizer, decoders
 
     content, decoder, added = known
     tokenizer = Tokenizer.from_buffer(content)
     if decoder is not None:
-        tokenizer.decoder = pickle.loads(decoder)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.decoder.__setstate__(decoder)
     tokenizer.add_tokens([token for token in added if tokenizer.token_to_id(token) is None])
 
     return lambda token_id: str(tokenizer.decode([token_id], skip_special_tokens=False))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.otel.follow import MEASURED
+from tracellm.probes.spans.tail import MEASURED
 from tracellm.probes.otel.settings import Settings, settings
 
 __all__ = ["Export", "begin_export"]

@@ -9,10 +9,12 @@ vLLM: vllm/v1/metrics/loggers.py tells the same under Prometheus' names.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracellm import __version__
+from tracellm.probes.spans.tail import RecordTail
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -86,33 +88,42 @@ class Lives:
 
 
 class UsersMetrics:
-    """A listener of the writer: measures lives where the program has a MeterProvider.
+    """Measures requests of this process where the program has a MeterProvider, from the record file `own`.
 
-    `found` is called when it has one; it returns the time, in nanoseconds since 1970, before whose end lives are
-    measured by somebody else. It is asked before what ended lately is written to where others read it.
+    `found` is called when it has one; it returns the time, in nanoseconds since 1970, before whose end requests are
+    measured by another process.
     """
 
-    names: frozenset[str] | None = frozenset((names.REQUEST_SPAN,))
-    title = "gen_ai metrics"
-
-    def __init__(self, found: Callable[[], int]) -> None:
+    def __init__(self, own: Path, found: Callable[[], int]) -> None:
+        self._own = own
         self._found = found
         self._lives: Lives | None = None
+        self._tail: RecordTail | None = None
         self._since = 0
 
-    def __call__(self, span: Span) -> None:
-        """A span has ended."""
-        if span.name == names.REQUEST_SPAN and self._lives is not None and span.end_ns >= self._since:
-            self._lives.measure(span)
-
     def look(self) -> None:
-        """Has the program a provider by now?"""
-        if self._lives is None and (provider := users_provider()) is not None:
+        """Measure requests that have ended, if the program has a provider by now."""
+        if self._lives is None:
+            provider = users_provider()
+            if provider is None:
+                return
             self._lives = Lives(provider)
+            self._tail = RecordTail(self._own.parent, only=self._own.name, wanted=frozenset())
             self._since = self._found()
+        self._measure()
 
     def end(self) -> None:
-        """Nothing to do."""
+        """Measure the last ones."""
+        if self._tail is not None:
+            self._measure()
+            self._measure(self._tail.never_ended())
+
+    def _measure(self, spans: Sequence[Span] | None = None) -> None:
+        assert self._lives is not None
+        assert self._tail is not None
+        for span in self._tail.new(sys.maxsize) if spans is None else spans:
+            if span.name == names.REQUEST_SPAN and not span.open and span.end_ns >= self._since:
+                self._lives.measure(span)
 
 
 def users_provider() -> "MeterProvider | None":

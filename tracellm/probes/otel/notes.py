@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from tracellm.probes.otel.told import attributes_of, event_of, link_of
-from tracellm.probes.state import Told
+from typing import Any
+
+Told = Any
 from tracellm.trace.model import Span
 
 __all__ = ["Notes"]

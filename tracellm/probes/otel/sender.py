@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracellm.probes.otel.follow import Files, is_to_send
 from tracellm.probes.otel.settings import GRPC, Settings, settings
+from tracellm.probes.spans.tail import RecordTail, is_to_send
 from tracellm.trace.model import Span
 
 __all__ = ["Sender", "main"]
@@ -32,7 +32,7 @@ _NOBODY_SECONDS = 2.0  # after the end of the recording nobody is waited for whe
 class Sender:
     """Sends what is new in `files` until it is told that there will be no more."""
 
-    def __init__(self, files: Files, wanted: Settings, metrics: Any = None) -> None:
+    def __init__(self, files: RecordTail, wanted: Settings, metrics: Any = None) -> None:
         from tracellm.probes.otel.collector import Collector
         from tracellm.probes.otel.convert import Converter
 
@@ -158,7 +158,7 @@ def main() -> None:
         os.nice(19)
     wanted = settings(os.environ)
     assert wanted is not None
-    files = Files(Path(told["traces"]), told["earlier"], told["ring"])
+    files = RecordTail(Path(told["traces"]), told["earlier"])
     try:
         answer = _send_all(files, wanted)
     except Exception as error:  # before anything was sent: what the variables ask for cannot be
@@ -179,7 +179,7 @@ def _why(error: Exception, wanted: Settings) -> str:
     return f"{error.name or error} is not installed: pip install 'tracellm[{extra}]'"
 
 
-def _send_all(files: Files, wanted: Settings) -> dict[str, Any]:
+def _send_all(files: RecordTail, wanted: Settings) -> dict[str, Any]:
     from tracellm.probes.otel.collector import Answers
 
     answers = Answers()

@@ -1,23 +1,23 @@
-"""The text of a call's arguments and result, as it stands in the file, from what the default capture kept of them.
+"""JSON text of a call's arguments and result, from what the default capture kept of them.
 
-It is what `brief.written` says, without the way there: of each parameter the values that came before are remembered, as
-the text that they become.
+The text is that of the attributes that `brief.ArgumentAttributes` makes; of each parameter the texts of values that came
+before are kept.
 """
 
 from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
-from tracellm.probes.brief import NOT_GIVEN, write
+from tracellm.probes.brief import is_given, write
 from tracellm.trace import names
 from tracellm.trace.otlp.encoding import attributes_text, value_text
 
-__all__ = ["InWords"]
+__all__ = ["ArgumentText"]
 
 _MOST_VALUES = 2_000  # of one parameter
 
 
-class InWords:
+class ArgumentText:
     """For a function with parameters of these names."""
 
     def __init__(self, parameters: Sequence[str]) -> None:
@@ -26,9 +26,14 @@ class InWords:
 
     def __call__(self, facts: Any) -> str:
         """The text of these facts, each attribute with a comma before it."""
-        result = self._results[facts[-1]]
-        given = "".join(map(getitem, self._parameters, facts))  # there is no parameter for the result
+        keys = list(map(_hashable, facts))
+        result = self._results[keys[-1]]
+        given = "".join(map(getitem, self._parameters, keys))  # there is no parameter for the result
         return f"{_BEFORE}{given[1:]}{_AFTER}{result}" if given else result
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if value.__class__ is list else value
 
 
 class _Remembered(dict[Any, str]):
@@ -50,7 +55,7 @@ class _Arguments(_Remembered):
         self._parameter = parameter
 
     def _text(self, value: Any) -> str:
-        return "" if value == NOT_GIVEN else f",{value_text(f'{self._parameter}={write(value)}')}"
+        return "" if not is_given(value) else f",{value_text(f'{self._parameter}={write(value)}')}"
 
 
 class _Results(_Remembered):

@@ -1,0 +1,157 @@
+"""A long recording goes less deep where nobody asked for a depth: requests and steps are recorded to the end."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.faults.processes import wait_until
+from tracellm import LLM, SamplingParams
+from tracellm.engine.layers.layernorm import GemmaRMSNorm, RMSNorm
+from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
+from tracellm.probes.depth_limit import DepthLimit
+from tracellm.probes.install import Installation
+from tracellm.probes.selection import DEPTH_LIMIT, Selection
+from tracellm.probes.session import Recording
+from tracellm.probes.spec import Entry
+from tracellm.probes.state import DEPTH_LIMITED, state
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
+
+LIKELY = (names.STEP_SAMPLED_PROBS, names.STEP_CANDIDATES)
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+
+
+class Listener:
+    """Takes the note that a recording goes less deep."""
+
+    names: frozenset[str] = frozenset()
+    title = "the listener"
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[int, int]] = []
+
+    def __call__(self, span: Span) -> None:
+        """Spans are of no interest."""
+
+    def depth_limited(self, steps: int, size: int) -> None:
+        """After so many steps, and bytes."""
+        self.noted.append((steps, size))
+
+
+def recorded(folder: Path, selection: Selection) -> tuple[Trace, Recording, list[list[int]], Listener]:
+    """A generation of 12 steps, and its tokens."""
+    listener = Listener()
+    with Recording(folder, selection=selection, listener=listener) as recording:
+        llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
+        outputs = llm.generate(["Once upon a time"], GREEDY, use_tqdm=False)
+        if selection.depth_limit:
+            wait_until(lambda: listener.noted, "the note, in the recorder's next round")
+    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    return RunFolder.open(folder).trace, recording, tokens, listener
+
+
+def calls_of_layers(trace: Trace) -> list[int]:
+    """How many calls of layers each step has in it, in their order."""
+    parents = {span.span_id: span.parent_span_id for span in trace.spans}
+
+    def step_of(span_id: str | None) -> str | None:
+        while span_id is not None and span_id not in steps:
+            span_id = parents.get(span_id)
+        return span_id
+
+    steps = {span.span_id for span in trace.named(STEP_SPAN)}
+    found = Counter(step_of(span.span_id) for span in trace.spans if span.name == "RMSNorm.forward")
+    return [found[span.span_id] for span in trace.named(STEP_SPAN)]
+
+
+def test_layers_are_left_out_between_two_steps(tmp_path: Path):
+    """After so many bytes no step has layers any more, each before has all of its own, and every step is recorded."""
+    originals = RMSNorm.forward, GPUModelRunner.execute_model
+    whole, unlimited, same, listener = recorded(tmp_path / "whole", Selection())
+    size = unlimited.stats["writer"]["bytes"]
+    limit = replace(Selection(), depth_limit=size - 30_000)
+    trace, recording, tokens, limited_listener = recorded(tmp_path / "limited", limit)
+    found = calls_of_layers(trace)
+    deep = recording.stats["deep_steps"]
+    assert 0 < deep < len(found) == 12
+    assert found == [found[0]] * deep + [0] * (12 - deep)
+    assert (RMSNorm.forward, GPUModelRunner.execute_model) == originals
+    assert calls_of_layers(whole) == [found[0]] * 12
+    assert (unlimited.stats["deep_steps"], listener.noted) == (None, [])
+    [(steps, noted_size)] = limited_listener.noted
+    assert steps >= deep
+    assert noted_size >= limit.depth_limit
+    assert recording.stats["installed"] == unlimited.stats["installed"]
+    assert tokens == same
+    attributes = [
+        {name: value for name, value in span.attributes.items() if number < deep or name not in LIKELY}
+        for number, span in enumerate(whole.named(STEP_SPAN))
+    ]
+    assert [span.attributes for span in trace.named(STEP_SPAN)] == attributes
+
+
+def test_a_process_without_steps_is_limited_too(tmp_path: Path):
+    """Where no step ends, as in a server's first process, the recorder's thread sees to it."""
+    with Recording(tmp_path, selection=replace(Selection(), depth_limit=1)) as recording:
+        RMSNorm(8, 1e-6)(torch.ones(1, 8))
+        wait_until(lambda: recording._depth_limit._most_bytes is None, "what has been recorded to be enough")
+        assert not hasattr(RMSNorm.forward, "__wrapped__")
+    assert recording.stats["deep_steps"] == 0
+
+
+@pytest.mark.parametrize(
+    ("selection", "limit"),
+    [
+        (Selection.of(), DEPTH_LIMIT),
+        (Selection.of(skip=["BlockPool"]), DEPTH_LIMIT),
+        (Selection.of("kernel"), None),
+        (Selection.of(focus=["Scheduler"]), None),
+        (Selection.of(only=["Scheduler.*"]), None),
+    ],
+)
+def test_who_asks_for_a_depth_gets_all_of_it(selection: Selection, limit: int | None):
+    """Only a recording for which nobody asked for a depth has a limit."""
+    assert selection.depth_limit == limit
+    assert Selection.from_dict(selection.as_dict()) == selection
+
+
+def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
+    """Where Ctrl-C strikes while probes are taken off, the next step takes off the rest; it is recorded once."""
+    kinds: tuple[Any, ...] = (RMSNorm, GemmaRMSNorm)
+    originals = [kind.forward for kind in kinds]
+    records: list[Any] = []
+    monkeypatch.setattr(state, "thinned", False)
+    monkeypatch.setattr(state, "append", records.append)
+    home = "tracellm.engine.layers.layernorm"
+    installation = Installation([Entry(f"{home}:{kind.__name__}.forward", "layer") for kind in kinds], Selection(), [])
+    recorder: Any = SimpleNamespace(bytes=1, steps=0, step_ended=lambda parent: None)
+    limit = DepthLimit(1, recorder, installation, lambda steps: None)
+    taken: list[Any] = []
+
+    def interrupted(*place: Any) -> None:
+        taken.append(place)
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        setattr(*place)
+
+    installation.start()
+    try:
+        with monkeypatch.context() as context:
+            context.setattr("tracellm.probes.install.setattr", interrupted, raising=False)
+            with pytest.raises(KeyboardInterrupt):
+                limit.step_ended(0)
+        assert records == []
+        for _ in range(2):
+            limit.step_ended(0)
+        assert [kind.forward for kind in kinds] == originals
+        assert installation.installed == len(kinds)
+    finally:
+        installation.stop()
+    assert [record[0] for record in records] == [DEPTH_LIMITED]

@@ -1,0 +1,177 @@
+"""The live feed: few kinds of spans while the run goes on, of all processes, in the order in which they ended."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.processes import HANG_GUARD, wait_until
+from tracellm import probe
+from tracellm.probes.record import recorder as recorder_module
+from tracellm.probes.record.definitions import define_site
+from tracellm.probes.record.record_file import DEFINITIONS, END, HEADER, RECORDS, Header, RecordFile, encode
+from tracellm.probes.session import Recording
+from tracellm.probes.spans import live_feed
+from tracellm.probes.spans.tail import RecordTail
+from tracellm.probes.spec import Entry, Probe, Site
+from tracellm.probes.wrap import wrap
+from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.run_folder import RunFolder
+
+
+@probe
+def work(number: int) -> int:
+    """Something to record."""
+    return number
+
+
+class Listener:
+    """Keeps the spans that it gets."""
+
+    title = "the live log"
+
+    def __init__(self, *wanted: str) -> None:
+        self.names = frozenset(wanted)
+        self.heard: list[Span] = []
+
+    def __call__(self, span: Span) -> None:
+        """Keep a span."""
+        self.heard.append(span)
+
+
+HEAD = Header(
+    {names.PROCESS_PID: 2, names.PROCESS_NAME: "EngineCore_0"}, (10**18, 0), 1, [(1, 1)], "a" * 32, "b" * 16
+)
+
+
+def other_process(traces: Path, name: str = "EngineCore_0-2") -> RecordFile:
+    """The record file of another process, in which `wanted`, `plain` and `custom` are defined."""
+    traces.mkdir(parents=True, exist_ok=True)
+    file = RecordFile(traces / f"{name}.records")
+    probes = [
+        Probe("wanted", "layer", span_name="wanted"),
+        Probe("plain", "layer", span_name="plain"),
+        Probe("custom", "step", span_name="custom", timed=True, attributes=len),
+    ]
+    sites = [(number, define_site(Site(one, None))) for number, one in enumerate(probes)]
+    file.append(encode(HEADER, HEAD), encode(DEFINITIONS, sites, []))
+    return file
+
+
+def record(site: int, call: int, end: int, error: Any = None) -> tuple[Any, ...]:
+    """A call of this site that ended then."""
+    return site, call, 0, 0, 0, end, None, error
+
+
+def test_a_listener_gets_what_it_wants(tmp_path: Path):
+    """It gets the spans of its names, while the run goes on, with the ids that the trace has."""
+    listener = Listener("work")
+    with Recording(tmp_path, catalog=(), listener=listener):
+        for number in range(300):
+            work(number)
+        wait_until(lambda: len(listener.heard) == 300, "the live feed")
+    assert [span.span_id for span in listener.heard] == [
+        span.span_id for span in RunFolder.open(tmp_path).trace.named("work")
+    ]
+
+
+@pytest.mark.parametrize("in_short", [True, False])
+def test_what_has_no_more_than_arguments_is_left_out(tmp_path: Path, in_short: bool):
+    """A call with attributes of its own is fed, unless they are arguments and result; all are in the trace."""
+    listener = Listener("something else")
+    entry = Entry("m:told", "step", capture=lambda *_: 1, attributes=lambda facts: {names.RESULT: str(facts)})
+    told = Probe("told", "step", span_name="told", in_short=in_short, capture=lambda *_: 1, attributes=len, timed=True)
+    told.target = entry.target
+    call = wrap(lambda: None, told)
+    with Recording(tmp_path, catalog=[entry], listener=listener):
+        call()
+    assert [span.name for span in listener.heard if span.name == "told"] == ["told"] * (not in_short)
+    [span] = RunFolder.open(tmp_path).trace.named("told")
+    assert span.attributes[names.RESULT] == "1"
+
+
+def test_a_tail_reads_what_is_added(tmp_path: Path):
+    """Only whole frames, each once; names that nobody wants are left out, unless they failed."""
+    file = other_process(tmp_path)
+    tail = RecordTail(tmp_path, wanted=["wanted"])
+    assert tail.new(100) == []
+    failed = ("ValueError", "no", [])
+    file.append(encode(RECORDS, 0, [record(0, 1, 5), record(1, 2, 6), record(2, 3, 7), record(1, 4, 8, failed)]))
+    assert [span.name for span in tail.new(100)] == ["wanted", "custom", "plain"]
+    assert tail.new(100) == []
+    file.append(encode(RECORDS, 2, [record(2, 3, 7), record(1, 4, 8), record(0, 5, 9)]))  # partly read already
+    assert [(span.name, span.process.name) for span in tail.new(100) if span.process] == [("wanted", "EngineCore_0")]
+    assert tail.never_ended() == []
+    file.close()
+
+
+def test_a_tail_follows_a_ring(tmp_path: Path):
+    """A segment that is set aside is read to its end, then the one that replaced it; what was gone before is counted."""
+    file = other_process(tmp_path)
+    tail = RecordTail(tmp_path)
+    file.append(encode(RECORDS, 0, [record(0, 1, 5)]))
+    assert len(tail.new(100)) == 1
+    file.append(encode(RECORDS, 1, [record(0, 2, 6)]))
+    file.set_aside()
+    file = other_process(tmp_path)
+    file.append(encode(RECORDS, 2, [record(0, 3, 7)]))
+    assert [int(span.span_id, 16) for span in tail.new(100)] == [3, 4]
+    assert tail.never_met(0) == 0
+    file.set_aside()
+    other_process(tmp_path).set_aside()
+    file = other_process(tmp_path)
+    file.append(encode(RECORDS, 9, [record(0, 10, 8)]), encode(END, 20))
+    assert [int(span.span_id, 16) for span in tail.new(100)] == [11]
+    assert tail.never_met(0) == 6
+    assert tail.never_ended() == []
+    file.close()
+
+
+def test_others_are_fed_in_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Spans are held until those that ended before them in other processes must have come."""
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
+    listener = Listener("wanted", "work")
+    with Recording(tmp_path, catalog=(), listener=listener) as recording:
+        feed, clock = recording._feed, recording._clock
+        assert feed is not None
+        work(1)
+        now = clock.wall(clock.now()) - 10**18
+        file = other_process(tmp_path / "trace")
+        file.append(encode(RECORDS, 0, [record(0, 1, now - 10**9), record(0, 2, now + 10**9)]))
+        recording._recorder.flush()
+        feed.look(has_others=True)
+        assert [span.name for span in listener.heard] == ["wanted"]
+        monkeypatch.setattr(feed, "_now", lambda: 10**18 + now + live_feed.HOLD_NS + 10**8)
+        feed.look(has_others=True)
+        assert [span.name for span in listener.heard] == ["wanted", "work"]
+    assert [span.name for span in listener.heard] == ["wanted", "work", "wanted"]
+
+
+def test_a_feed_that_falls_behind_skips_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Beyond a bound the feed leaves out what waits, and counts it; the trace has all."""
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
+    monkeypatch.setattr(live_feed, "_MOST_BEHIND", 50)
+    listener = Listener("work")
+    with Recording(tmp_path, catalog=(), listener=listener) as recording:
+        for _ in range(10):
+            for number in range(20):
+                work(number)
+            recording._recorder.flush()
+        assert recording._feed is not None
+        recording._feed.look()
+    assert len(listener.heard) == 40
+    assert recording.stats["unheard"] == 160
+    assert len(RunFolder.open(tmp_path).trace.named("work")) == 200
+
+
+def test_a_tail_of_a_file_that_is_only_being_made(tmp_path: Path):
+    """Until a file has its header there is nothing to read, and nothing goes wrong."""
+    (tmp_path / "main-1.records").touch()
+    tail = RecordTail(tmp_path)
+    assert tail.new(10) == []
+    (tmp_path / "main-1.records").write_bytes(b"TRACELLM")
+    assert tail.new(10) == []
+    os.remove(tmp_path / "main-1.records")
+    assert tail.never_ended() == []

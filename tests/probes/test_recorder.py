@@ -1,0 +1,279 @@
+"""The recorder: what probed calls left behind is in the file when a step has ended, and nothing disturbs the program."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.processes import HANG_GUARD, wait_until
+from tracellm import probe
+from tracellm.probes.record import recorder as recorder_module
+from tracellm.probes.record.record_file import RECORDS, RecordFile, RecordReader
+from tracellm.probes.session import Recording
+from tracellm.probes.spec import Probe
+from tracellm.probes.state import state
+from tracellm.probes.wrap import wrap
+from tracellm.trace import names
+from tracellm.trace.run_folder import RunFolder
+
+
+@probe
+def work(number: int) -> int:
+    """Something to record."""
+    return number
+
+
+def step(calls: int) -> None:
+    """A step of an engine, in which so much is done."""
+    for number in range(calls):
+        work(number)
+
+
+recorded_step = wrap(step, Probe("step", "step", span_name="step", is_step=True))
+
+
+@probe
+def run_steps(count: int, calls: int = 1) -> None:
+    """What steps are called from."""
+    for _ in range(count):
+        recorded_step(calls)
+
+
+@pytest.fixture
+def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder's thread does nothing until the end."""
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", HANG_GUARD)
+
+
+def recorded_calls(folder: Path) -> int:
+    """How many records are in the files now."""
+    count = 0
+    for path in (folder / "trace").glob("*.records"):
+        reader = RecordReader(path)
+        count += sum(len(frame.content.records) for frame in reader.frames() if frame.kind == RECORDS)
+        reader.close()
+    return count
+
+
+def numbers(folder: Path) -> list[str]:
+    """The arguments of the recorded calls of `work`."""
+    spans = RunFolder.open(folder).trace.named("work")
+    return [span.attributes[names.ARGUMENTS][0] for span in spans]
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_a_step_is_in_the_file_when_it_has_ended(tmp_path: Path):
+    """Whoever ends a step has written all its records."""
+    with Recording(tmp_path, catalog=()) as recording:
+        recorded_step(300)
+        assert recorded_calls(tmp_path) == 301
+        assert [record[0] for record in recording._recorder.buffer] == [-4]  # the time that this took
+    assert len(numbers(tmp_path)) == 300
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_time_of_writing_is_on_the_caller_of_the_step(tmp_path: Path):
+    """The call that steps are called from has the time that writing their records took, so it is not taken for its own."""
+    with Recording(tmp_path, catalog=()):
+        run_steps(3, 100)
+    trace = RunFolder.open(tmp_path).trace
+    [caller] = trace.named("run_steps")
+    took = caller.attributes[names.RECORDING_DURATION]
+    assert 0 < took < caller.duration_ns - sum(span.duration_ns for span in trace.named("step"))
+    assert not [span for span in trace.named("step") if names.RECORDING_DURATION in span.attributes]
+
+
+def interrupted(after: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, after whose first call Ctrl-C strikes."""
+    struck: list[int] = []
+
+    def outer(*args: Any) -> Any:
+        result = after(*args)
+        if not struck:
+            struck.append(1)
+            raise KeyboardInterrupt
+        return result
+
+    return outer
+
+
+@pytest.mark.usefixtures("no_rounds")
+@pytest.mark.parametrize("target", ["append", "_write"])
+def test_an_interrupt_while_a_step_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str):
+    """Wherever Ctrl-C strikes between two calls, each record is there, and once."""
+    with Recording(tmp_path, catalog=()) as recording:
+        recorded_step(5)
+        monkeypatch.setattr(RecordFile, target, interrupted(getattr(RecordFile, target)))
+        with pytest.raises(KeyboardInterrupt):
+            recorded_step(5)
+        assert not recording._recorder._writing.locked()
+        recorded_step(5)
+    assert numbers(tmp_path) == [f"number={number}" for number in range(5)] * 3
+    assert len(RunFolder.open(tmp_path).trace.named("step")) == 3
+
+
+def test_an_interrupt_in_a_capture(tmp_path: Path):
+    """Where Ctrl-C strikes while a call's arguments are copied, the call has ended, and is recorded so."""
+
+    def capture(*call: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for is_generator in (False, True):
+        function = (lambda: (yield)) if is_generator else (lambda: None)  # noqa: PIE807
+        call = wrap(function, Probe("call", "request", span_name="call", capture=capture, attributes=dict))
+        folder = tmp_path / str(is_generator)
+        with Recording(folder, catalog=()):
+            with pytest.raises(KeyboardInterrupt):
+                list(call() or ())
+            assert len(state.open) == 1  # the script's
+        [span] = RunFolder.open(folder).trace.named("call")
+        assert not span.open
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What could not be written waits, is written later, and nothing is lost; the problem is noted."""
+
+    def full(*args: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with Recording(tmp_path, catalog=()) as recording:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            recorded_step(10)
+            assert len(recording._recorder.buffer) >= 11
+        recorded_step(10)
+    assert len(numbers(tmp_path)) == 20
+    [problem] = recording.stats["problems"]
+    assert problem.startswith("the recording cannot be written (No space left on device)")
+    assert recording.stats["writer"]["lost"] == 0
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_a_disk_that_stays_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Memory stays bounded: beyond the bound records are lost, and counted."""
+    monkeypatch.setattr(recorder_module, "_MOST_WAITING", 100)
+
+    def full(*args: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with Recording(tmp_path, catalog=()) as recording:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            for _ in range(5):
+                recorded_step(50)
+                assert len(recording._recorder.buffer) <= 152
+        assert recording._recorder.lost > 100
+    assert recording.stats["writer"]["lost"] == recording._recorder.lost
+    assert 0 < len(numbers(tmp_path)) <= 152
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The end of the program is held up for so long only, and what is missing is noted."""
+    monkeypatch.setattr(recorder_module, "_LONGEST_END_SECONDS", 0.1)
+    answers = threading.Event()
+    pwrite = os.pwrite
+
+    def hangs(*args: Any) -> int:
+        answers.wait()
+        return pwrite(*args)
+
+    recording = Recording(tmp_path, catalog=())
+    recording.start()
+    work(1)
+    monkeypatch.setattr(os, "pwrite", hangs)
+    recording.stop()
+    answers.set()
+    assert "the disk did not take the end of the recording" in recording.stats["problems"][0]
+    assert state.append is None
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_a_slow_disk_does_not_hold_up_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """After a write that took long, steps leave writing to the recorder's thread, until the disk is quick again."""
+    monkeypatch.setattr(recorder_module, "_SLOW_SECONDS", 0.0)
+    with Recording(tmp_path, catalog=()) as recording:
+        recorded_step(1)
+        before = recorded_calls(tmp_path)
+        recorded_step(1)
+        assert recorded_calls(tmp_path) == before
+        monkeypatch.setattr(recorder_module, "_SLOW_SECONDS", HANG_GUARD)
+        recording._recorder.flush()
+        recorded_step(1)
+        assert recorded_calls(tmp_path) > before + 4
+    assert len(numbers(tmp_path)) == 3
+
+
+def test_while_nothing_is_written_calls_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """During a write that hangs, calls beyond the bound are lost and counted, and the program goes on."""
+    monkeypatch.setattr(recorder_module, "_MOST_WAITING", 10)
+    hangs, answers = threading.Event(), threading.Event()
+    pwrite = os.pwrite
+
+    def slow(*args: Any) -> int:
+        hangs.set()
+        answers.wait(HANG_GUARD)
+        return pwrite(*args)
+
+    with Recording(tmp_path, catalog=()) as recording:
+        monkeypatch.setattr(os, "pwrite", slow)
+        work(0)
+        assert hangs.wait(HANG_GUARD)
+        for number in range(100):
+            work(number)
+        answers.set()
+    assert recording.stats["writer"]["lost"] >= 90
+
+
+def test_what_cannot_be_encoded_is_recorded_in_words(tmp_path: Path):
+    """A number of more than 64 bits, half of a character and an endless list take nothing with them."""
+    endless: list[Any] = []
+    endless.append(endless)
+    values = [1 << 70, "\ud800", endless, object(), {1: {2: 1 << 99}}]
+    call = wrap(
+        lambda value: None, Probe("call", "layer", span_name="call", capture=lambda a, k, r: list(a), attributes=str)
+    )
+    with Recording(tmp_path, catalog=()) as recording:
+        for value in values:
+            call(value)
+        work(1)
+    trace = RunFolder.open(tmp_path).trace
+    assert len(trace.named("call")) == len(values)
+    assert len(trace.named("work")) == 1
+    assert recording.stats["problems"] == []
+
+
+def test_a_recording_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """When a part of the start fails, everything before is undone, and the next recording begins."""
+
+    def fail(*args: Any) -> None:
+        raise RuntimeError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tracellm.probes.patches.Patches.start", fail)
+        with pytest.raises(RuntimeError, match="no"):
+            Recording(tmp_path).start()
+    assert state.append is None
+    assert list((tmp_path / "trace").iterdir()) == []
+    with Recording(tmp_path, catalog=()):
+        work(1)
+    assert len(numbers(tmp_path)) == 1
+
+
+def test_a_killed_process_has_every_step(tmp_path: Path):
+    """A process that is killed right after a step has lost nothing of it."""
+    child = os.fork()
+    if not child:
+        Recording(tmp_path, catalog=()).start()
+        for _ in range(7):
+            recorded_step(10)
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(HANG_GUARD)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    wait_until(lambda: recorded_calls(tmp_path) >= 77, "the records of 7 steps")

@@ -1,0 +1,140 @@
+"""Spans while the run goes on, for those in the recorded process who show them: the console, the program's metrics.
+
+Only the few kinds of spans that they want are made, five times a second, in the recorder's thread: of this process's from
+the batches that were just written, of other processes' from their record files. Where there are several processes,
+spans wait until those that ended before them must have come, and are shown in the order in which they ended. A feed
+that falls behind skips ahead: it never slows the engine.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tracellm.probes.record.definitions import define_place, define_site
+from tracellm.probes.record.record_file import Header
+from tracellm.probes.record.recorder import Recorder
+from tracellm.probes.spans.builder import SpanBuilder
+from tracellm.probes.spans.tail import RecordTail, SpanFeed
+from tracellm.probes.spec import Entry, site_numbered
+from tracellm.probes.state import Record, place_numbered
+from tracellm.trace.model import Span
+
+__all__ = ["HOLD_NS", "Listener", "LiveFeed"]
+
+HOLD_NS = 500_000_000
+"""Longer than it takes until a record is in the file: a process writes five times a second at least."""
+
+_MOST_BEHIND = 200_000
+"""Records that may wait for the feed; beyond, it skips them."""
+
+
+class Listener(Protocol):
+    """Called with each ended span that it wants, in the order in which they end.
+
+    Attributes:
+        names: names of the spans that it wants besides those that have more than arguments and result; None: all.
+        title: what it is called when it has failed: `the live log`.
+    """
+
+    names: frozenset[str] | None
+    title: str
+
+    def __call__(self, span: Span) -> None:
+        """Take a span that has ended."""
+
+
+class LiveFeed:
+    """Feeds `listeners` with spans of the process that `recorder` records, and of others in the same folder.
+
+    `now` is the wall clock in nanoseconds, `tell` is given the problem when a listener fails: it gets no other span.
+
+    Attributes:
+        skipped: calls of this process that the feed skipped, as it fell behind.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        recorder: Recorder,
+        header: Header,
+        entries: Mapping[str, Entry],
+        now: Callable[[], int],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.skipped = 0
+        self._listeners = list(listeners)
+        self._recorder = recorder
+        self._now = now
+        self._tell = tell
+        every = [one.names for one in listeners]
+        wanted = None if None in every else frozenset().union(*(one for one in every if one is not None))
+        self._builder = SpanBuilder(header, entries)
+        self._feed = SpanFeed(self._builder, wanted)
+        self._others = RecordTail(recorder.path.parent, (recorder.path.name,), entries, wanted)
+        self._holds = False
+        self._held: list[tuple[int, int, Span]] = []
+        self._count = itertools.count()
+        recorder.batches.clear()
+        recorder.keeps_batches = True
+
+    def look(self, has_others: bool = False) -> None:
+        """Feed what is new; hold some of it back where there are other processes."""
+        self._holds = self._holds or has_others
+        self._skip()
+        for span in self._own():
+            if self._holds:
+                heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+            else:
+                self._show(span)
+        if self._holds:
+            self._read_others()
+            self._show_until(self._now() - HOLD_NS)
+
+    def end(self, ended: int) -> None:
+        """Feed all that is left: the recording has ended at this time."""
+        own = [*self._own(), *self._builder.close(ended)]
+        self._read_others()
+        for span in [*own, *(one for one in self._others.never_ended() if not one.open)]:
+            if not span.open:
+                heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+        self._show_until(None)
+
+    def _own(self) -> Iterator[Span]:
+        batches = self._recorder.batches
+        while batches:
+            records = batches.popleft()
+            self._define(records)
+            yield from self._feed.spans(records)
+
+    def _define(self, records: Sequence[Record]) -> None:
+        sites = {record[0] for record in records} - self._builder.sites.keys()
+        places = {record[3] for record in records} - self._builder.places.keys()
+        if sites or places:
+            self._builder.define(
+                [(number, define_site(site_numbered(number))) for number in sites if number >= 0],
+                [(number, define_place(place_numbered(number))) for number in places],
+            )
+
+    def _skip(self) -> None:
+        batches = self._recorder.batches
+        while sum(map(len, list(batches))) > _MOST_BEHIND:
+            self.skipped += len(batches.popleft())
+
+    def _read_others(self) -> None:
+        while spans := self._others.new(_MOST_BEHIND):
+            for span in spans:
+                heapq.heappush(self._held, (span.end_ns, next(self._count), span))
+
+    def _show_until(self, until_ns: int | None) -> None:
+        while self._held and (until_ns is None or self._held[0][0] <= until_ns):
+            self._show(heapq.heappop(self._held)[2])
+
+    def _show(self, span: Span) -> None:
+        for listener in self._listeners.copy():
+            try:
+                listener(span)
+            except Exception as error:
+                self._listeners.remove(listener)
+                self._tell(f"{listener.title} stopped: {type(error).__name__}: {error}")
