@@ -99,7 +99,7 @@ def is_killed_at_its_end() -> None:
 def waits_to_be_killed(trace_file: str) -> None:
     """Works, waits until that is in the file, and dies."""
     multiplies(1)
-    file = Path(f"{trace_file}-{os.getpid()}.jsonl")
+    file = Path(f"{trace_file}-{os.getpid()}.records")
     while not (file.exists() and b"waits_to_be_killed" in file.read_bytes()):
         threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)

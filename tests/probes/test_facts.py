@@ -13,10 +13,9 @@ from tracellm.engine.sampling_params import StructuredOutputsParams
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
 from tracellm.probes.clock import Ids
-from tracellm.probes.courier import Courier
-from tracellm.probes.desk import Desk
 from tracellm.probes.ledger import Ledger
-from tracellm.probes.state import Note
+from tracellm.probes.record.recorder import Recorder
+from tracellm.probes.spec import site_numbered
 from tracellm.trace import names
 from tracellm.trace.steps import steps
 
@@ -30,35 +29,28 @@ def ask(llm: Any, params: list[SamplingParams], prompt: str = "The sky is") -> A
 
 
 def not_plain(value: Any) -> list[str]:
-    """The classes of what is not plain in there; a dtype may stand for its name."""
+    """The classes of what is not plain in there."""
     kind = type(value)
     if kind in (tuple, list):
         return [one for inner in value for one in not_plain(inner)]
     if kind is dict:
         return [one for pair in value.items() for one in not_plain(pair)]
-    is_dtype = kind.__module__ == "torch" and kind.__name__ == "dtype"
-    return [] if kind in PLAIN or is_dtype else [kind.__qualname__]
+    return [] if kind in PLAIN else [kind.__qualname__]
 
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Which of the facts that are written are not plain, by the function they are of."""
     found: dict[str, Any] = {}
+    encoded = Recorder._encoded
 
-    def watch(desk: type) -> None:
-        take = desk.take  # type: ignore[attr-defined]
+    def look(self: Recorder, records: Any) -> bytes:
+        for number, *_, facts, _ in records:
+            if others := not_plain(facts):
+                found[site_numbered(number).probe.defined if number >= 0 else str(number)] = others
+        return encoded(self, records)
 
-        def look(self: Any, records: Any, pause: Any) -> None:
-            for one in records:
-                function, facts = ("Note", one.facts) if isinstance(one, Note) else (one[0].defined, one[8])
-                if others := not_plain(facts):
-                    found[function] = others
-            take(self, records, pause)
-
-        monkeypatch.setattr(desk, "take", look)
-
-    for desk in (Courier, Desk):
-        watch(desk)
+    monkeypatch.setattr(Recorder, "_encoded", look)
     return found
 
 

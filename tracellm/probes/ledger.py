@@ -31,7 +31,6 @@ class _Life:
     num_tokens: int = 0
     num_received: int = 0  # tokens that came from the engine, of which the caller may not have been given any yet
     first_token_ns: int | None = None  # when it came
-    told_tokens: int = -1  # how many of its tokens the recording has already
     engine_end: tuple[int, str] | None = None  # when and why the engine was done with it
 
     @property
@@ -214,13 +213,11 @@ class Ledger:
         return ended
 
     def unfinished(self) -> Iterator[Span]:
-        """The lives under way, as far as they are known; each again only when it has twice as many tokens as before."""
+        """The lives under way, as far as they are known."""
         for life in self._lives.values():
-            if life.tokens_so_far > 2 * life.told_tokens:
-                life.told_tokens = life.tokens_so_far
-                span = _so_far(life, life.span.start_ns)
-                span.attributes[names.OPEN] = True
-                yield span
+            span = _so_far(life, life.span.start_ns)
+            span.attributes[names.OPEN] = True
+            yield span
 
     def close(self, end_ns: int) -> None:
         """The recording is over: so is, as far as it knows, every life."""

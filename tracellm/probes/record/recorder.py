@@ -144,7 +144,11 @@ class Recorder:
         if last is not None:
             self.buffer.append(last)
         finish = threading.Thread(target=self._finish, args=(ended,), name="tracellm-end", daemon=True)
-        finish.start()
+        try:
+            finish.start()
+        except RuntimeError:  # the interpreter starts no threads any more
+            self._finish(ended)
+            return True
         finish.join(_LONGEST_END_SECONDS)
         if finish.is_alive():
             self._tell(f"the disk did not take the end of the recording within {_LONGEST_END_SECONDS:.0f} s")
