@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from tracellm.cli.engine_options import engine_arguments, engine_options
+from tracellm.cli.options import engine_arguments, engine_options
 from tracellm.engine.arg_utils import EngineArgs
 
 
@@ -10,7 +10,7 @@ def test_what_is_true_or_false_is_a_switch() -> None:
     """Each setting that is a truth, or left to the engine, is `--name` or `--no-name`, as in vLLM; not given, it is
     left out.
     """
-    options = {option.name: option for option in engine_options()}
+    options = {option.name: option for option in engine_options({})}
     truths = [field.name for field in fields(EngineArgs) if str(field.type).startswith("bool")]
     assert {"enforce_eager", "async_scheduling"} <= set(truths)
     for name in truths:

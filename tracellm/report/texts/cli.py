@@ -47,13 +47,16 @@ Examples:
     "cli.help.out": "The run folder: new, empty, or of an earlier run. Default: tracellm-runs/<script>-<date>-<time>",
     "cli.help.detail": "How deep the sequence diagram goes: request, step, layer or kernel.",
     "cli.help.focus": "Show only this class and what calls it and is called by it. May be repeated.",
+    "cli.help.convert": "now (default): convert the recording and write the reports when the run ends. later: when a "
+    "command first opens the run folder.",
     "cli.help.no_text": "Leave prompts and generated text out of the recording.",
     "cli.help.quiet": "No console log; problems are still told.",
     "cli.help.open": "Open report.html in the browser when it is written.",
     # after a run, beside what the console says
     "cli.report": "report: {path}",
+    "cli.converting": "converting {folder}",
     "cli.open.none": "no browser to open {path} with",
-    "cli.recorded_only": "the recording is in {folder}; `tracellm report {folder}` writes the report",
+    "cli.error.recorded_only": "the recording is in {folder}; `tracellm report {folder}` writes the report",
     # refusals
     "cli.error": "tracellm: {message}",
     "cli.error.see_help": "See `{command} --help`.",
@@ -77,6 +80,12 @@ Examples:
     "cli.error.focus": "no class {value!r} in this run; these are: {known}",
     "cli.error.out_not_folder": "--out {path} is a file; give a folder",
     "cli.error.out_taken": "--out {path} holds other files ({example}, ...) and no earlier run; give a new folder",
+    "cli.error.out_recording": "--out {path}: another run is recording there, and would lose what it has recorded; "
+    "wait for its end, or give another folder",
+    "cli.error.posix_only": "tracellm runs scripts on Linux and macOS, not on {system}; recordings made there can be "
+    "read here: tracellm show, report, diff, check, export",
+    "cli.error.convert_interrupted": "interrupted while converting {folder}; what was recorded is whole, and the next "
+    "command that opens the folder converts it again",
     "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
     "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
     "cli.error.show_what": "show what? One of sequence, tree, steps (as in `tracellm show latest tree`), not {value!r}",
@@ -135,12 +144,14 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.help.out": "运行目录：新的、空的，或以前某次运行的。默认 tracellm-runs/<脚本>-<日期>-<时间>",
     "cli.help.detail": "时序图画到哪一层：request、step、layer 或 kernel。",
     "cli.help.focus": "只画这个类，以及调用它的和它调用的。可以重复给出。",
+    "cli.help.convert": "now（默认）：运行结束时转换记录并写出报告。later：等到有命令打开运行目录时。",
     "cli.help.no_text": "不记录提示词和生成的文本。",
     "cli.help.quiet": "不显示控制台日志；出了问题仍会说明。",
     "cli.help.open": "写完后在浏览器里打开 report.html。",
     "cli.report": "报告：{path}",
+    "cli.converting": "正在转换 {folder}",
     "cli.open.none": "没有可用来打开 {path} 的浏览器",
-    "cli.recorded_only": "记录保存在 {folder}；用 `tracellm report {folder}` 可写出报告",
+    "cli.error.recorded_only": "记录保存在 {folder}；用 `tracellm report {folder}` 可写出报告",
     "cli.error": "tracellm：{message}",
     "cli.error.see_help": "请看 `{command} --help`。",
     "cli.error.no_script": "没有要运行的脚本。用法：tracellm run [--explain] SCRIPT [ARGS...]，或 -m MODULE",
@@ -163,6 +174,10 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.error.focus": "这次运行里没有类 {value!r}；有的是：{known}",
     "cli.error.out_not_folder": "--out {path} 是一个文件；请给出一个目录",
     "cli.error.out_taken": "--out {path} 里有别的文件（{example} 等），又不是以前的运行目录；请给出新的或空的目录",
+    "cli.error.out_recording": "--out {path}：另一次运行正在往这里记录，重用会删掉它的记录；请等它结束，或给出别的目录",
+    "cli.error.posix_only": "tracellm 只能在 Linux 和 macOS 上运行脚本，不能在 {system} 上；"
+    "在那里做的记录可以在这里查看：tracellm show、report、diff、check、export",
+    "cli.error.convert_interrupted": "转换 {folder} 时被中断；记录是完整的，下一个打开这个目录的命令会重新转换",
     "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 另选一个",
     "cli.error.no_runs": "{folder} 里还没有任何运行；用 `tracellm run --explain SCRIPT` 做一次",
     "cli.error.show_what": "要打印什么？请给出 sequence、tree 或 steps（如 `tracellm show tree`），而不是 {value!r}",

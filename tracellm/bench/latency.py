@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from tracellm.cli.bench.figures import percentile, plain_table
-from tracellm.cli.bench.machine import measure_ceilings
-from tracellm.cli.bench.throughput import headlines
-from tracellm.cli.bench.trial import Trial
-from tracellm.cli.out import print_out
+from tracellm.bench.figures import percentile, plain_table
+from tracellm.bench.machine import measure_ceilings
+from tracellm.bench.throughput import headlines
+from tracellm.bench.trial import Trial
 from tracellm.report.texts import Language, text
 
 __all__ = ["latency", "latency_table", "percentiles"]
@@ -19,8 +18,8 @@ __all__ = ["latency", "latency_table", "percentiles"]
 _PERCENTS = (50, 90, 99)
 
 
-def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> int:
-    """Measure, and print. Returns the exit status, 0."""
+def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> str:
+    """Measure: the figures for people, or as JSON."""
     ceilings = measure_ceilings(trial.model.dtype, trial.device)
     trial.seconds(trial.workload)  # warm
     times: dict[str, list[float]] = {"first": [], "between": [], "whole": []}
@@ -34,10 +33,8 @@ def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> int
                 last[output.request_id] = elapsed
         times["whole"].append(elapsed)
     if as_json:
-        print_out(json.dumps({"ceilings": asdict(ceilings), "seconds": percentiles(times)}, indent=2))
-        return 0
-    print_out(f"{headlines(trial, ceilings, lang)}\n{latency_table(times, lang)}")
-    return 0
+        return json.dumps({"ceilings": asdict(ceilings), "seconds": percentiles(times)}, indent=2)
+    return f"{headlines(trial, ceilings, lang)}\n{latency_table(times, lang)}"
 
 
 def percentiles(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:

@@ -12,14 +12,14 @@ from pathlib import Path
 from tracellm.cli.errors import CommandError
 from tracellm.cli.script import Script
 
-__all__ = ["Substitutes", "substitutes_of"]
+__all__ = ["Overrides", "overrides_of"]
 
 _EMBEDDED = "tiny"  # EMBEDDED_MODEL of the engine, which need not be imported for it
 _ENGINE = "tracellm"
 
 
 @dataclass(frozen=True)
-class Substitutes:
+class Overrides:
     """The options `--engine` and `--model`, checked.
 
     Attributes:
@@ -54,7 +54,7 @@ class Substitutes:
         return {"engine": self.engine, "models": self.models}
 
 
-def substitutes_of(engine: str | None, models: Sequence[str]) -> Substitutes:
+def overrides_of(engine: str | None, models: Sequence[str]) -> Overrides:
     """The options as they were typed.
 
     Raises:
@@ -70,7 +70,7 @@ def substitutes_of(engine: str | None, models: Sequence[str]) -> Substitutes:
         if name in chosen:
             raise CommandError("model_twice", name=name)
         chosen[name] = _directory(name, path)
-    return Substitutes(engine, chosen)
+    return Overrides(engine, chosen)
 
 
 def _directory(name: str, path: str) -> str:

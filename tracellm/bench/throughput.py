@@ -10,12 +10,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tracellm.cli.bench.figures import Spread, number, plain_table
-from tracellm.cli.bench.limits import ideal_seconds
-from tracellm.cli.bench.machine import Ceilings, describe, described, measure_ceilings
-from tracellm.cli.bench.recorded import Depth, recorded
-from tracellm.cli.bench.trial import Trial
-from tracellm.cli.out import print_out
+from tracellm.bench.figures import Spread, number, plain_table
+from tracellm.bench.limits import ideal_seconds
+from tracellm.bench.machine import Ceilings, describe, described, measure_ceilings
+from tracellm.bench.trial import Depth, Trial, recorded
 from tracellm.report.texts import Language, text
 
 __all__ = ["Speed", "headlines", "interleaved", "throughput"]
@@ -35,8 +33,8 @@ class Speed:
     decode_of_limit: float | None
 
 
-def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | None, as_json: bool) -> int:
-    """Measure, and print. Returns the exit status, 0."""
+def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | None, as_json: bool) -> str:
+    """Measure: the figures for people, or as JSON."""
     ways: dict[str, Depth | None] = {BARE: None} | ({depth: depth} if depth is not None else {})
     ceilings = measure_ceilings(trial.model.dtype, trial.device)
     seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
@@ -50,10 +48,8 @@ def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | Non
     ceilings = ceilings.merged(measure_ceilings(trial.model.dtype, trial.device))
     speeds = {way: speed_of(trial, ceilings, taken) for way, taken in seconds.items()}
     if as_json:
-        print_out(json.dumps(_as_json(trial, ceilings, speeds, seconds), indent=2))
-        return 0
-    print_out(f"{headlines(trial, ceilings, lang)}\n{_table(speeds, lang)}")
-    return 0
+        return json.dumps(_as_json(trial, ceilings, speeds, seconds), indent=2)
+    return f"{headlines(trial, ceilings, lang)}\n{_table(speeds, lang)}"
 
 
 def interleaved(ways: list[str], repeats: int) -> list[str]:

@@ -1,16 +1,17 @@
 """`tracellm diff`: two earlier runs held against each other, from their folders alone."""
 
 import shutil
-from collections.abc import Sequence
 
-from tracellm.cli.errors import CommandError
-from tracellm.cli.folders import find_run
-from tracellm.cli.out import print_out
-from tracellm.cli.render import tell
+import click
+
+from tracellm.cli.errors import CommandError, tell
+from tracellm.cli.folders import read_run
+from tracellm.cli.options import Command, language_option, option
+from tracellm.cli.stdout import print_out
 from tracellm.report.problems import problem_text
 from tracellm.report.recorded import notes
 from tracellm.report.texts import Language
-from tracellm.trace.run_folder import RunFolder, RunFolderError
+from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["diff"]
 
@@ -18,7 +19,11 @@ _NARROWEST, _WIDEST = 60, 140
 """Columns of the output, whatever the terminal has."""
 
 
-def diff(names: Sequence[str], lang: Language, *, markdown: bool = False) -> int:
+@click.command(cls=Command, usage=["RUN_A", "RUN_B"], help="cli.help.diff")
+@click.argument("names", nargs=-1)
+@language_option
+@option("--markdown", is_flag=True, help="cli.help.diff.markdown")
+def diff(names: tuple[str, ...], lang: Language, markdown: bool) -> int:
     """Print how two runs differ. Returns 0 whether or not they do, 1 when a recording is damaged.
 
     Raises:
@@ -41,11 +46,8 @@ def diff(names: Sequence[str], lang: Language, *, markdown: bool = False) -> int
 
 
 def _open(name: str, lang: Language) -> RunFolder:
-    """The run `name`; what is wrong with it is told on stderr, with its name, since there are two."""
-    try:
-        run = RunFolder.open(find_run(name))
-    except RunFolderError as error:
-        raise CommandError("run_folder", reason=problem_text(error.problem, lang)) from None
+    """The run `name`; what is wrong with it is printed on stderr, with its name, since there are two."""
+    run = read_run(name, lang)
     for problem in run.problems:
         tell(lang, "diff_problem", run=run.path, problem=problem_text(problem, lang))
     return run

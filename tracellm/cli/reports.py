@@ -9,9 +9,8 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from tracellm.cli.errors import CommandError
+from tracellm.cli.errors import CommandError, tell
 from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.recorded import deeper_than_recorded, notes, why_untold
 from tracellm.report.texts import Language, text
@@ -24,16 +23,10 @@ __all__ = [
     "open_in_browser",
     "sequence_text",
     "steps_text",
-    "tell",
     "tell_depth",
     "tell_problems",
     "write_reports",
 ]
-
-
-def tell(lang: Language, key: str, **values: Any) -> None:
-    """Say one line of what went wrong, on stderr."""
-    print(text(lang, "cli.error", message=text(lang, f"cli.error.{key}", **values)), file=sys.stderr)
 
 
 def tell_problems(run: RunFolder, lang: Language) -> None:
@@ -143,13 +136,13 @@ def write_reports(
         else:
             continue
         missing.add(name)
-        recorded = text(lang, "cli.recorded_only", folder=shown or run.path)
+        recorded = text(lang, "cli.error.recorded_only", folder=shown or run.path)
         tell(lang, "render", file=name, reason=reason, recorded=recorded)
     return missing
 
 
 def open_in_browser(page: Path, lang: Language) -> None:
     """Open a file in the browser; where there is no screen to open one on, say so."""
-    screen = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if not (screen and webbrowser.open(page.absolute().as_uri())):
         print(text(lang, "cli.open.none", path=page), file=sys.stderr)

@@ -10,9 +10,9 @@ import torch
 
 from tests.cli.conftest import Command
 from tests.engine.ops.implementations import need_triton
-from tracellm.cli.bench import kernel_cases, kernel_turns, kernels, machine
-from tracellm.cli.bench.figures import Spread
-from tracellm.cli.bench.kernel_turns import OnCpu, OnGpu, Turn
+from tracellm.bench import kernels, machine
+from tracellm.bench.figures import Spread
+from tracellm.bench.kernels import OnCpu, OnGpu, Turn
 
 
 class Cuda:
@@ -77,7 +77,7 @@ def test_a_gpu_is_timed_by_the_replay_of_a_graph(copies: int) -> None:
 
 def test_a_long_call_is_captured_once_for_each_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a round over the copies takes long enough, the graph holds one round."""
-    monkeypatch.setattr(kernel_turns, "_TURN_SECONDS", 1e-6)
+    monkeypatch.setattr(kernels, "_TURN_SECONDS", 1e-6)
     cuda = Cuda()
     OnGpu(cuda.copies(5), cuda)
     assert cuda.captured == [0, 1, 2, 3, 4]
@@ -111,7 +111,7 @@ def test_every_operation_on_a_gpu(command: Command, monkeypatch: pytest.MonkeyPa
     need_triton("cuda")
     monkeypatch.setattr(machine, "_GPU_BYTES", 1 << 24)
     monkeypatch.setattr(machine, "_GPU_SIDES", (256,))
-    monkeypatch.setattr(kernel_cases, "_COLD_BYTES", 1 << 20)
+    monkeypatch.setattr(kernels, "_COLD_BYTES", 1 << 20)
     arguments = ["--tokens", "1,33", "--context", "600", "--repeats", "2", "--ops", "torch", "--ops", "triton"]
     rows = json.loads(command("bench", "kernels", *arguments, "--json").out)["rows"]
     assert {row["ops"] for row in rows} == {"torch", "triton"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracellm.cli.bench.figures import number
+from tracellm.bench.figures import number
 from tracellm.report.texts import Language, text
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracellm.cli.bench.machine import Ceilings
-from tracellm.cli.bench.workload import Workload
+from tracellm.bench.machine import Ceilings
+from tracellm.bench.workload import Workload
 
 if TYPE_CHECKING:
     from tracellm.engine.config import ModelConfig

@@ -12,8 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import click
+
 from tracellm import __version__
-from tracellm.cli.out import print_out
+from tracellm.cli.options import Command, language_option, option
+from tracellm.cli.stdout import print_out
 from tracellm.probes.found import vllm_version
 from tracellm.report.texts import Language, text
 from tracellm.report.visible import visible
@@ -41,7 +44,10 @@ class Finding:
     details: tuple[str, ...] = ()
 
 
-def doctor(lang: Language, *, as_json: bool = False) -> int:
+@click.command(cls=Command, usage=[], help="cli.help.doctor")
+@option("--json", "as_json", is_flag=True, help="cli.help.doctor.json")
+@language_option
+def doctor(as_json: bool, lang: Language) -> int:
     """Print how things stand, for people or as JSON. Returns 1 if something is wrong, else 0."""
     findings = []
     for finding in _look(lang):
@@ -66,7 +72,7 @@ def _look(lang: Language) -> Iterator[Finding]:
     old = sys.version_info < _OLDEST_PYTHON
     found = f"{platform.python_version()}, {sys.executable}"
     yield Finding("Python", "bad" if old else "good", found, say("python_old") if old else "")
-    yield Finding("tracellm", "good", f"{__version__}, {Path(__file__).parents[1]}")
+    yield Finding("tracellm", "good", f"{__version__}, {Path(__file__).parents[2]}")
     yield from _torch(say)
     spec = find_spec("vllm")
     if spec is None:

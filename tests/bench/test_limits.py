@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from tracellm.cli.bench.figures import Spread, percentile, plain_table
-from tracellm.cli.bench.limits import ModelCost, cost_of, ideal_seconds, work_of
-from tracellm.cli.bench.machine import Ceilings
-from tracellm.cli.bench.workload import Lengths, Workload, parse_lengths, random_workload
+from tracellm.bench.figures import Spread, percentile, plain_table
+from tracellm.bench.limits import ModelCost, cost_of, ideal_seconds, work_of
+from tracellm.bench.machine import Ceilings
+from tracellm.bench.workload import Lengths, Workload, parse_lengths, random_workload
 from tracellm.engine.arg_utils import EngineArgs
 from tracellm.engine.model_loader.weight_files import find_weight_files
 

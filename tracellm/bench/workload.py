@@ -4,7 +4,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from tracellm.cli.errors import CommandError
+from tracellm.bench.errors import BenchError
 
 __all__ = ["Lengths", "Workload", "parse_lengths", "random_workload"]
 
@@ -51,14 +51,14 @@ def parse_lengths(option: str, value: str) -> Lengths:
     """`128`, or `32-256` for a range.
 
     Raises:
-        CommandError: it is neither.
+        BenchError: it is neither.
     """
     found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", value)
     if found is None:
-        raise CommandError("bench.lengths", option=option, value=value)
+        raise BenchError("lengths", option=option, value=value)
     lengths = Lengths(int(found[1]), int(found[2] or found[1]))
     if not 1 <= lengths.least <= lengths.most:
-        raise CommandError("bench.lengths", option=option, value=value)
+        raise BenchError("lengths", option=option, value=value)
     return lengths
 
 

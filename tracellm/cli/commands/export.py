@@ -3,34 +3,37 @@
 import gzip
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import click
+
 from tracellm.cli.errors import CommandError
-from tracellm.cli.out import as_much_as_wanted, print_out
-from tracellm.cli.render import classes_in_focus, tell_depth
-from tracellm.cli.show import open_run
+from tracellm.cli.folders import open_run
+from tracellm.cli.options import Command, language_option, level_of, option
+from tracellm.cli.reports import classes_in_focus, tell_depth
+from tracellm.cli.stdout import as_much_as_wanted, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
 from tracellm.report.quantities import byte_size
 from tracellm.report.texts import Language, text
-from tracellm.trace.names import Level
 
 __all__ = ["export"]
 
 _STDOUT = "-"
 
 
+@click.command(cls=Command, usage=["[RUN]", "--to FORMAT"], help="cli.help.export")
+@click.argument("name", required=False)
+@option("--to", metavar="FORMAT", help="cli.help.export.to")
+@option("--out", metavar="FILE", help="cli.help.export.out")
+@option("--detail", metavar="LEVEL", help="cli.help.export.detail")
+@option("--focus", multiple=True, metavar="CLASS", help="cli.help.export.focus")
+@language_option
 def export(
-    name: str | None,
-    to: str | None,
-    lang: Language,
-    *,
-    out: str | None = None,
-    detail: Level | None = None,
-    focus: Sequence[str] = (),
+    name: str | None, to: str | None, out: str | None, detail: str | None, focus: tuple[str, ...], lang: Language
 ) -> int:
     """Write a run in the form `to`, into the file `out`, and say on stdout where it is and what to open it with.
 
@@ -40,6 +43,7 @@ def export(
         CommandError: no such run or form, a class that is not in the run, a file that cannot be written, or a package
             that is missing.
     """
+    level = level_of(detail)
     known = ", ".join(FORMATS)
     if to is None:
         raise CommandError("export_to", known=known)
@@ -47,11 +51,11 @@ def export(
         raise CommandError("export_format", value=to, known=known)
     run = open_run(name, lang)
     classes = classes_in_focus(run, focus, drawn=to == "mermaid")
-    tell_depth(run, detail, lang)
+    tell_depth(run, level, lang)
     path = Path(out) if out is not None else run.path / file_name(to)
     uncompressed = path.with_suffix("") if path.suffix == ".gz" else path
     try:
-        pieces = pieces_of(run, to, name=uncompressed.name, detail=detail, focus=classes, lang=lang)
+        pieces = pieces_of(run, to, name=uncompressed.name, detail=level, focus=classes, lang=lang)
         if out == _STDOUT:
             _to_stdout(pieces)
             return 1 if run.problems else 0

@@ -1,38 +1,33 @@
 """`tracellm show` and `tracellm report`: an earlier run again, from its folder alone."""
 
-from collections.abc import Sequence
+import click
 
 from tracellm.cli.errors import CommandError
-from tracellm.cli.folders import find_run
-from tracellm.cli.out import print_out
-from tracellm.cli.render import (
-    calltree_text,
-    open_in_browser,
-    sequence_text,
-    steps_text,
-    tell,
-    tell_depth,
-    tell_problems,
-    write_reports,
-)
-from tracellm.report.problems import problem_text
+from tracellm.cli.folders import find_run, open_run
+from tracellm.cli.options import Command, detail_option, focus_option, language_option, level_of, open_option
+from tracellm.cli.reports import calltree_text, open_in_browser, sequence_text, steps_text, tell_depth, write_reports
+from tracellm.cli.stdout import print_out
 from tracellm.report.texts import Language, text
-from tracellm.trace.names import Level
-from tracellm.trace.run_folder import RunFolder, RunFolderError
 
-__all__ = ["open_run", "report", "show"]
+__all__ = ["report", "show"]
 
 _PARTS = ("sequence", "tree", "steps")
 
 
-def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> int:
+@click.command(cls=Command, usage=["[RUN]", "sequence|tree|steps"], help="cli.help.show")
+@click.argument("what", nargs=-1)
+@language_option
+@detail_option
+@focus_option
+def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple[str, ...]) -> int:
     """Print one part of a run to stdout. `what` is the part, with the run folder before it unless it is the newest.
 
     Returns 1 when the recording is damaged, after what can be read of it was printed.
 
     Raises:
-        CommandError: no such part, no such run, or a folder that is none.
+        CommandError: no such part, level or run, or a folder that is none.
     """
+    level = level_of(detail)
     if not what:
         raise CommandError("show_nothing")
     *name, part = what
@@ -45,8 +40,8 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
     run = open_run(name[0] if name else None, lang)
     match part:
         case "sequence":
-            tell_depth(run, detail, lang)
-            output = sequence_text(run, lang, detail=detail, focus=focus)
+            tell_depth(run, level, lang)
+            output = sequence_text(run, lang, detail=level, focus=focus)
         case "tree":
             output = calltree_text(run, lang)
         case _:
@@ -55,22 +50,22 @@ def show(what: Sequence[str], lang: Language, *, detail: Level | None = None, fo
     return 1 if run.problems else 0
 
 
-def report(
-    name: str | None,
-    lang: Language,
-    *,
-    detail: Level | None = None,
-    focus: Sequence[str] = (),
-    open_report: bool = False,
-) -> int:
+@click.command(cls=Command, usage=["[RUN]"], help="cli.help.report")
+@click.argument("name", required=False)
+@language_option
+@detail_option
+@focus_option
+@open_option
+def report(name: str | None, lang: Language, detail: str | None, focus: tuple[str, ...], open_report: bool) -> int:
     """Write the files that explain a run anew. Returns 1 when one could not be written, or the recording is damaged.
 
     Raises:
-        CommandError: no such run, or a folder that is none.
+        CommandError: no such level or run, or a folder that is none.
     """
+    level = level_of(detail)
     run = open_run(name, lang)
-    tell_depth(run, detail, lang)
-    missing = write_reports(run, lang, detail=detail, focus=focus)
+    tell_depth(run, level, lang)
+    missing = write_reports(run, lang, detail=level, focus=focus)
     if "report.html" not in missing:
         print_out(text(lang, "cli.report", path=run.path / "report.html"))
         if open_report:
@@ -84,15 +79,3 @@ def _known(name: str) -> str | None:
         return str(find_run(name))
     except CommandError:
         return None
-
-
-def open_run(name: str | None, lang: Language) -> RunFolder:
-    """The run `name`; what is wrong with it is told on stderr."""
-    try:
-        run = RunFolder.open(find_run(name))
-    except RunFolderError as error:
-        raise CommandError("run_folder", reason=problem_text(error.problem, lang)) from None
-    tell_problems(run, lang)
-    if run.manifest.get("status") == "running":
-        tell(lang, "unfinished")
-    return run

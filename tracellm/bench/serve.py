@@ -9,7 +9,6 @@ vLLM: vllm/benchmarks/serve.py, whose options have the same names.
 import http.client
 import json
 import random
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from tracellm.cli.bench.figures import number
-from tracellm.cli.bench.latency import latency_table, percentiles
-from tracellm.cli.bench.workload import Lengths, Workload, random_workload
-from tracellm.cli.errors import CommandError
-from tracellm.cli.out import print_out
+from tracellm.bench.errors import BenchError
+from tracellm.bench.figures import number
+from tracellm.bench.latency import latency_table, percentiles
+from tracellm.bench.workload import Lengths, Workload, random_workload
 from tracellm.report.texts import Language, text
 from tracellm.report.visible import visible
 
@@ -52,15 +50,15 @@ class Client:
         """`base_url`: http://HOST:PORT, with or without a path.
 
         Raises:
-            CommandError: that is no such address.
+            BenchError: that is no such address.
         """
         try:
             parts = urlsplit(base_url)
             self._host, self._port = parts.hostname, parts.port
         except ValueError:
-            raise CommandError("bench.base_url", value=base_url) from None
+            raise BenchError("base_url", value=base_url) from None
         if parts.scheme not in ("http", "https") or not self._host:
-            raise CommandError("bench.base_url", value=base_url)
+            raise BenchError("base_url", value=base_url)
         self.address = base_url
         self._secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/").removesuffix("/v1")
@@ -72,19 +70,19 @@ class Client:
         """The first model that it serves.
 
         Raises:
-            CommandError: nobody answers there, or not as OpenAI's API does.
+            BenchError: nobody answers there, or not as OpenAI's API does.
         """
         try:
             response, connection = self._ask("GET", "/v1/models", None)
             with connection:
                 told = response.read()
         except (OSError, http.client.HTTPException, UnicodeError) as error:  # no name of a host, or of a header
-            raise CommandError("bench.no_server", url=self.address, reason=error) from None
+            raise BenchError("no_server", url=self.address, reason=error) from None
         try:
             return str(json.loads(told)["data"][0]["id"])
         except (ValueError, LookupError, TypeError):
             reason = f"{response.status} {told.decode(errors='replace')[:_LONGEST_ERROR]}"
-            raise CommandError("bench.no_server", url=self.address, reason=visible(reason)) from None
+            raise BenchError("no_server", url=self.address, reason=visible(reason)) from None
 
     def complete(self, model: str, prompt: list[int], length: int) -> Answer:
         """Ask for a completion of so many tokens, and note when each piece of it comes. Never raises."""
@@ -147,8 +145,8 @@ def serve(
     at_once: int | None,
     seed: int,
     as_json: bool,
-) -> int:
-    """Ask, measure and print. Returns 1 if a request failed, else 0.
+) -> tuple[str, str]:
+    """Ask and measure: the figures for people, or as JSON, and what went wrong, empty when no request failed.
 
     Args:
         client: of the server.
@@ -163,7 +161,7 @@ def serve(
         as_json: print figures for programs.
 
     Raises:
-        CommandError: there is no such server.
+        BenchError: there is no such server.
     """
     name = model or client.model()
     workload = random_workload(_TOKEN_IDS, requests, inputs, outputs, seed)
@@ -181,13 +179,10 @@ def serve(
         "output_tokens_per_second": sum(answer.num_tokens for answer in good) / seconds,
     }
     times = _times(good)
-    if failed:
-        print(text(lang, "bench.serve.failed", n=len(failed), error=failed[0].error), file=sys.stderr)
+    told = text(lang, "bench.serve.failed", n=len(failed), error=failed[0].error) if failed else ""
     if as_json:
-        print_out(json.dumps({**figures, "model": name, "latency_seconds": percentiles(times)}, indent=2))
-    else:
-        _print(figures, times, name, client, workload, lang)
-    return 1 if failed else 0
+        return json.dumps({**figures, "model": name, "latency_seconds": percentiles(times)}, indent=2), told
+    return _for_people(figures, times, name, client, workload, lang), told
 
 
 def _asked(client: Client, model: str, workload: Workload, rate: float, at_once: int | None, seed: int) -> list[Answer]:
@@ -218,15 +213,15 @@ def _times(answers: Sequence[Answer]) -> dict[str, list[float]]:
     return times
 
 
-def _print(
+def _for_people(
     figures: dict[str, Any],
     times: dict[str, list[float]],
     model: str,
     client: Client,
     workload: Workload,
     lang: Language,
-) -> None:
-    told = text(
+) -> str:
+    headlines = text(
         lang,
         "bench.serve.headlines",
         url=client.address,
@@ -238,4 +233,4 @@ def _print(
         rate=number(figures["requests_per_second"]),
         speed=number(figures["output_tokens_per_second"]),
     )
-    print_out(f"{told}\n{latency_table(times, lang)}")
+    return f"{headlines}\n{latency_table(times, lang)}"

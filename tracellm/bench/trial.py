@@ -1,13 +1,16 @@
-"""An engine to measure: made from the command's options, it takes the requests of a workload."""
+"""An engine to measure: made from settings, it takes the requests of a workload, recorded or not."""
 
+import io
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from tracellm.cli.bench.limits import ModelCost, cost_of
-from tracellm.cli.bench.workload import Lengths, Workload, random_workload
-from tracellm.cli.engine_options import as_option
-from tracellm.cli.errors import CommandError
+from tracellm.bench.errors import BenchError
+from tracellm.bench.limits import ModelCost, cost_of
+from tracellm.bench.workload import Lengths, Workload, random_workload
 
 if TYPE_CHECKING:
     import torch
@@ -15,8 +18,12 @@ if TYPE_CHECKING:
     from tracellm.engine.config import ModelConfig, VllmConfig
     from tracellm.engine.outputs import RequestOutput
     from tracellm.engine.sampling_params import SamplingParams
+    from tracellm.probes.session import Recording
 
-__all__ = ["Trial"]
+__all__ = ["Depth", "Trial", "recorded"]
+
+Depth = Literal["default", "request", "step", "layer", "kernel"]
+"""As far as `--detail` goes; "default" is without it."""
 
 
 class Trial:
@@ -26,20 +33,17 @@ class Trial:
         """Load the model.
 
         Raises:
-            CommandError: the engine refuses the model or a setting.
+            EngineError: the engine refuses the model or a setting.
+            BenchError: a request would be too long for the model.
         """
         from tracellm.engine.entrypoints.llm import LLM
-        from tracellm.engine.errors import EngineError
         from tracellm.engine.hf_config import EMBEDDED_MODEL
 
-        try:
-            self.llm = LLM(model or EMBEDDED_MODEL, **{"enable_prefix_caching": False, **engine})
-        except EngineError as error:
-            raise CommandError("bench.refused", message=as_option(str(error))) from None
+        self.llm = LLM(model or EMBEDDED_MODEL, **{"enable_prefix_caching": False, **engine})
         self._engine = self.llm.llm_engine
         longest = inputs.most + outputs.most
         if longest > self.model.max_model_len:
-            raise CommandError("bench.too_long", tokens=longest, most=self.model.max_model_len)
+            raise BenchError("too_long", tokens=longest, most=self.model.max_model_len)
         self.workload = random_workload(self.model.get_vocab_size(), requests, inputs, outputs, self.model.seed)
 
     @property
@@ -89,3 +93,22 @@ def _params(length: int) -> "SamplingParams":
     from tracellm.engine.sampling_params import SamplingParams
 
     return SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
+
+
+@contextmanager
+def recorded(depth: Depth | None) -> Iterator["Recording | None"]:
+    """Record, as `tracellm run --explain` does, and throw the recording away; None: do not record."""
+    if depth is None:
+        yield None
+        return
+    from tracellm.probes.selection import Selection
+    from tracellm.probes.session import Recording
+    from tracellm.report.console import Console
+
+    selection = Selection.of(None if depth == "default" else depth)
+    console = Console("en", io.StringIO())
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Recording(Path(folder) / "run", selection=selection, listener=console) as recording,
+    ):
+        yield recording

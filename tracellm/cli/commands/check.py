@@ -2,10 +2,12 @@
 
 import sys
 
-from tracellm.cli.errors import CommandError
-from tracellm.cli.out import print_out
-from tracellm.cli.render import tell
-from tracellm.cli.show import open_run
+import click
+
+from tracellm.cli.errors import CommandError, tell
+from tracellm.cli.folders import open_run
+from tracellm.cli.options import Command, language_option, option
+from tracellm.cli.stdout import print_out
 from tracellm.report.quantities import duration
 from tracellm.report.recorded import notes
 from tracellm.report.texts import Language, text
@@ -23,7 +25,12 @@ _MOST_MISSES = 20
 """How many calls that were not found are named."""
 
 
-def check(name: str | None, expect: str | None, lang: Language, *, phase: str | None = None) -> int:
+@click.command(cls=Command, usage=["[RUN]", "--expect FILE"], help="cli.help.check")
+@click.argument("name", required=False)
+@option("--expect", metavar="FILE", help="cli.help.check.expect")
+@option("--phase", metavar="PHASE", help="cli.help.check.phase")
+@language_option
+def check(name: str | None, expect: str | None, phase: str | None, lang: Language) -> int:
     """Print how many calls of the file `expect` are in a run, and of the first that is not, why.
 
     Returns 0 when all were found in order, else 1.

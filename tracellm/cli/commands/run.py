@@ -1,37 +1,83 @@
 """`tracellm run`: a script as python would run it, recorded and explained when that was asked for."""
 
 import atexit
-import contextlib
 import operator
 import os
 import signal
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
-from tracellm.cli.failure import print_mistake
+import click
+
+from tracellm.cli.errors import CommandError, print_mistake, require_posix, tell
+from tracellm.cli.options import Command, Option, Options, explain_options, option, options_of
+from tracellm.cli.overrides import Overrides, overrides_of
 from tracellm.cli.script import Script, run_script
-from tracellm.cli.substitutes import Substitutes
-from tracellm.cli.termination import finish_when_terminated
-from tracellm.report.texts import text
-
-if TYPE_CHECKING:
-    from tracellm.cli.selection import Options
+from tracellm.cli.signals import die_of_interrupt, finish_when_terminated
+from tracellm.report.texts import Language
 
 __all__ = ["run"]
 
 
-def run(script: Script, options: "Options | None", substitutes: Substitutes) -> int:
-    """Run `script`, with `substitutes` for what it names; with `options`, explain it.
+class _RunCommand(Command):
+    """`-m MODULE` ends our options, as SCRIPT does and as python has it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click."""
+        takes_value = {
+            name for option in self.params if isinstance(option, Option) and not option.is_flag for name in option.opts
+        }
+        rest = iter(enumerate(args))
+        for index, argument in rest:
+            if argument.startswith("-m"):
+                end = index + (2 if argument == "-m" else 1)
+                if end <= len(args):
+                    args = [*args[:end], "--", *args[end:]]
+                break
+            if argument in takes_value:
+                next(rest, None)
+            elif not argument.startswith("-") or argument == "--":
+                break
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=_RunCommand,
+    usage=["SCRIPT | -m MODULE", "[ARGS]..."],
+    help="cli.help.run",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.argument("script", nargs=-1, type=click.UNPROCESSED)
+@option("-m", "module", metavar="MODULE", help="cli.help.module")
+@option("--explain", is_flag=True, help="cli.help.explain")
+@option("--engine", metavar="NAME", help="cli.help.engine")
+@option("--model", "models", multiple=True, metavar="NAME=PATH", help="cli.help.model")
+@explain_options
+def run(
+    script: tuple[str, ...],
+    module: str | None,
+    explain: bool,
+    engine: str | None,
+    models: tuple[str, ...],
+    lang: Language,
+    **asked: Any,
+) -> int:
+    """Run a script; with --explain, record and explain it.
 
     Raises:
         CommandError: the script cannot be run, or the run folder cannot be written.
         BaseException: whatever leaves the script, on its way to the interpreter.
     """
-    script = substitutes.script(script).found()
-    substitutes.take_effect()
-    ended = _explain(script, options, substitutes) if options else _ignore
-    run_script(script, ended=ended, print_error=print_mistake)
+    require_posix()
+    if module is None and not script:
+        raise CommandError("no_script")
+    target = Script(script[0], False, script[1:]) if module is None else Script(module, True, script)
+    overrides = overrides_of(engine, models)
+    options = options_of(lang, explain=explain, **asked)
+    target = overrides.script(target).found()
+    overrides.take_effect()
+    ended = _explain(target, options, overrides) if options else _ignore
+    run_script(target, ended=ended, print_error=print_mistake)
     return 0
 
 
@@ -39,11 +85,11 @@ def _ignore(error: BaseException | None) -> None:
     """Nobody asked."""
 
 
-def _explain(script: Script, options: "Options", substitutes: Substitutes) -> Callable[[BaseException | None], None]:
+def _explain(script: Script, options: Options, overrides: Overrides) -> Callable[[BaseException | None], None]:
     """Start recording; the explanation is written when the interpreter ends. Returns whom to tell the script's end."""
     from tracellm.cli.explanation import Explanation
     from tracellm.cli.folders import new_run_folder
-    from tracellm.cli.render import open_in_browser
+    from tracellm.cli.reports import open_in_browser
 
     folder = new_run_folder(script.stem, options.out)
     explanation = Explanation(
@@ -56,7 +102,8 @@ def _explain(script: Script, options: "Options", substitutes: Substitutes) -> Ca
         ring=options.ring,
         keep_text=options.keep_text,
         quiet=options.quiet,
-        substitutes=substitutes.as_manifest(),
+        convert=options.convert,
+        overrides=overrides.as_manifest(),
     )
     process = os.getpid()
     outcome: list[BaseException | None] = [None]
@@ -69,13 +116,12 @@ def _explain(script: Script, options: "Options", substitutes: Substitutes) -> Ca
         status = _exit_status(error) if exit_status is None else exit_status & 0xFF
         try:
             explanation.end(exit_status=status, error=None if isinstance(error, SystemExit) else error)
-            if options.open_report:
+            if options.open_report and options.convert == "now":
                 open_in_browser(explanation.folder / "report.html", options.lang)
         except KeyboardInterrupt:  # Ctrl-C while the reports were being written
-            recorded = text(options.lang, "cli.recorded_only", folder=folder)
-            print(text(options.lang, "cli.error", message=recorded), file=sys.stderr)
+            tell(options.lang, "recorded_only", folder=folder)
         if type(error) is KeyboardInterrupt:  # of a class derived from it, python makes an exception like any other
-            _die_of_interrupt()
+            die_of_interrupt()
 
     exit_at_once = os._exit
 
@@ -94,15 +140,6 @@ def _explain(script: Script, options: "Options", substitutes: Substitutes) -> Ca
     atexit.register(finish)
     finish_when_terminated(finish_and_die)
     return lambda error: outcome.__setitem__(0, error)
-
-
-def _die_of_interrupt() -> None:
-    """Have the interpreter end by SIGINT, as after any KeyboardInterrupt that nobody caught.
-
-    It remembers that there was one until it next runs code from source, which importing the reports did.
-    """
-    with contextlib.suppress(KeyboardInterrupt):
-        exec("raise KeyboardInterrupt")
 
 
 def _exit_status(error: BaseException | None) -> int:
