@@ -17,7 +17,7 @@ from typing import Any, Self
 from tracellm import __version__
 from tracellm.cli.errors import describe, tell
 from tracellm.cli.folders import convert, new_run_folder
-from tracellm.cli.options import Convert, choose_language, level_of, ring_of, selection_of
+from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
 from tracellm.cli.reports import calltree_text, sequence_text, steps_text, tell_problems, write_reports
 from tracellm.probes.found import vllm_version
 from tracellm.probes.selection import Selection
@@ -53,7 +53,7 @@ class Explanation:
     ) -> None:
         self.folder = folder.absolute()  # the script may change the directory
         self.lang = lang
-        self._shown = folder
+        self.shown = folder
         self._detail: Level | None = detail
         selection = selection or Selection.of(detail)
         self._focus = selection.focus
@@ -67,6 +67,35 @@ class Explanation:
         self._manifest = _new_manifest(script=script, argv=argv, options=options, text=keep_text)
         self._manifest["probes"] = {"left_out": self._recording.left_out}  # of a run that is killed this is all
         self._started = 0
+
+    @classmethod
+    def from_options(
+        cls,
+        options: Options,
+        stem: str,
+        *,
+        script: str,
+        argv: Sequence[str],
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The explanation that the command's options ask for, in a run folder of its own.
+
+        Raises:
+            CommandError: the run folder cannot be written.
+        """
+        return cls(
+            new_run_folder(stem, options.out),
+            script=script,
+            argv=argv,
+            lang=options.lang,
+            detail=options.detail,
+            selection=options.selection,
+            ring=options.ring,
+            keep_text=options.keep_text,
+            quiet=options.quiet,
+            convert=options.convert,
+            overrides=overrides,
+        )
 
     def start(self) -> None:
         """Write the manifest and begin to record.
@@ -94,9 +123,10 @@ class Explanation:
         try:
             write_manifest(self.folder, self._manifest)
         except OSError as reason:
-            tell(self.lang, "manifest", path=self._shown / "run.json", reason=reason.strerror)
+            tell(self.lang, "manifest", path=self.shown / "run.json", reason=reason.strerror)
         if self._convert == "later":
-            tell(self.lang, "recorded_only", folder=self._shown)
+            self._console.finish(self._manifest)
+            tell(self.lang, "recorded_only", folder=self.shown)
             return
         try:
             convert(self.folder, self.lang)
@@ -105,8 +135,8 @@ class Explanation:
             tell(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
             return
         tell_problems(run, self.lang)
-        failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self._shown)
-        self._console.finish(self._manifest, None if "report.html" in failed else self._shown / "report.html")
+        failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self.shown)
+        self._console.finish(self._manifest, None if "report.html" in failed else self.shown / "report.html")
 
     def __enter__(self) -> Self:
         self.start()
@@ -119,7 +149,7 @@ class Explanation:
 
     def __repr__(self) -> str:
         """What a notebook shows for it: where the run is, and what to ask it for."""
-        return f"<tracellm run in {self._shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
+        return f"<tracellm run in {self.shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
 
     def calltree(self) -> str:
         """The call tree, from your line down to the kernels. After the `with` block, as are the two below."""

@@ -200,6 +200,8 @@ def options_of(lang: Language, *, explain: bool, **asked: Any) -> Options | None
                 spelled = "open" if name == "open_report" else name.replace("_", "-")
                 raise CommandError("only_explain", option=f"--{spelled}")
         return None
+    if asked["open_report"] and asked["convert"] == "later":
+        raise CommandError("open_later")
     level = level_of(asked["detail"])
     return Options(
         lang=lang,

@@ -88,21 +88,13 @@ def _ignore(error: BaseException | None) -> None:
 def _explain(script: Script, options: Options, overrides: Overrides) -> Callable[[BaseException | None], None]:
     """Start recording; the explanation is written when the interpreter ends. Returns whom to tell the script's end."""
     from tracellm.cli.explanation import Explanation
-    from tracellm.cli.folders import new_run_folder
     from tracellm.cli.reports import open_in_browser
 
-    folder = new_run_folder(script.stem, options.out)
-    explanation = Explanation(
-        folder,
+    explanation = Explanation.from_options(
+        options,
+        script.stem,
         script=script.name,
         argv=[script.target, *script.args],
-        lang=options.lang,
-        detail=options.detail,
-        selection=options.selection,
-        ring=options.ring,
-        keep_text=options.keep_text,
-        quiet=options.quiet,
-        convert=options.convert,
         overrides=overrides.as_manifest(),
     )
     process = os.getpid()
@@ -116,10 +108,10 @@ def _explain(script: Script, options: Options, overrides: Overrides) -> Callable
         status = _exit_status(error) if exit_status is None else exit_status & 0xFF
         try:
             explanation.end(exit_status=status, error=None if isinstance(error, SystemExit) else error)
-            if options.open_report and options.convert == "now":
+            if options.open_report:
                 open_in_browser(explanation.folder / "report.html", options.lang)
         except KeyboardInterrupt:  # Ctrl-C while the reports were being written
-            tell(options.lang, "recorded_only", folder=folder)
+            tell(options.lang, "recorded_only", folder=explanation.shown)
         if type(error) is KeyboardInterrupt:  # of a class derived from it, python makes an exception like any other
             die_of_interrupt()
 

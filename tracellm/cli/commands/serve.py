@@ -166,20 +166,9 @@ def _template(value: str) -> str:
 
 def _explanation(options: Options) -> "Explanation":
     from tracellm.cli.explanation import Explanation
-    from tracellm.cli.folders import new_run_folder
 
-    return Explanation(
-        new_run_folder("serve", options.out),
-        script="tracellm serve",
-        argv=["tracellm", *_without_keys(sys.argv[1:])],
-        lang=options.lang,
-        detail=options.detail,
-        selection=options.selection,
-        ring=options.ring,
-        keep_text=options.keep_text,
-        quiet=options.quiet,
-        convert=options.convert,
-    )
+    argv = ["tracellm", *_without_keys(sys.argv[1:])]
+    return Explanation.from_options(options, "serve", script="tracellm serve", argv=argv)
 
 
 def _without_keys(arguments: Sequence[str]) -> Iterator[str]:
@@ -199,10 +188,10 @@ def _end(
 
     try:
         explanation.end(exit_status=status, error=error)
-        if options is not None and options.open_report and options.convert == "now":
+        if options is not None and options.open_report:
             open_in_browser(explanation.folder / "report.html", lang)
     except KeyboardInterrupt:  # while the reports were being written
-        tell(lang, "recorded_only", folder=explanation.folder)
+        tell(lang, "recorded_only", folder=explanation.shown)
 
 
 def _say(lang: Language, message: str) -> None:

@@ -86,6 +86,7 @@ Examples:
     "read here: tracellm show, report, diff, check, export",
     "cli.error.convert_interrupted": "interrupted while converting {folder}; what was recorded is whole, and the next "
     "command that opens the folder converts it again",
+    "cli.error.open_later": "--convert later writes no report that --open could open; leave one of them out",
     "cli.error.out_unwritable": "cannot write the run folder {path}: {reason}. Choose another with --out DIR",
     "cli.error.no_runs": "there is no run in {folder} yet; `tracellm run --explain SCRIPT` makes one",
     "cli.error.show_what": "show what? One of sequence, tree, steps (as in `tracellm show latest tree`), not {value!r}",
@@ -178,6 +179,7 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.error.posix_only": "tracellm 只能在 Linux 和 macOS 上运行脚本，不能在 {system} 上；"
     "在那里做的记录可以在这里查看：tracellm show、report、diff、check、export",
     "cli.error.convert_interrupted": "转换 {folder} 时被中断；记录是完整的，下一个打开这个目录的命令会重新转换",
+    "cli.error.open_later": "--convert later 不写报告，--open 没有可打开的；请去掉其中一个",
     "cli.error.out_unwritable": "无法写入运行目录 {path}：{reason}。请用 --out DIR 另选一个",
     "cli.error.no_runs": "{folder} 里还没有任何运行；用 `tracellm run --explain SCRIPT` 做一次",
     "cli.error.show_what": "要打印什么？请给出 sequence、tree 或 steps（如 `tracellm show tree`），而不是 {value!r}",
