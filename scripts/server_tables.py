@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from tracellm.cli.commands.serve import SERVES_WITH, serve
-from tracellm.cli.options import engine_options
+from tracellm.cli.options import Option, engine_options
 from tracellm.report.texts import Language, text
 
 __all__ = ["HEADS", "metrics_table", "options_table", "table"]
@@ -118,7 +118,7 @@ def options_table(lang: Language) -> str:
     """Every option of `tracellm serve`, as its help has them: those of the server, then those of the engine."""
     of_the_engine = [option for option in engine_options(SERVES_WITH) if not option.hidden]
     names = {option.name for option in of_the_engine}
-    context = click.Context(serve, obj=lang)
+    context = click.Context(serve, obj=lang, help_option_names=["-h", "--help"])
     own = [
         (f"`{_spelled(param)}`", _help(param, lang))
         for param in serve.get_params(context)
@@ -132,7 +132,7 @@ def options_table(lang: Language) -> str:
 
 
 def _help(option: click.Option, lang: Language) -> str:
-    return text(lang, "cli.help.help") if option.name == "help" else text(lang, str(option.help))
+    return text(lang, option.help) if isinstance(option, Option) and option.help else option.help or ""
 
 
 def _spelled(option: click.Option) -> str:

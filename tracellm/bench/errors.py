@@ -1,4 +1,4 @@
-"""What a benchmark cannot measure, and why, as data: the command line puts it into words."""
+"""Bad input to a benchmark, as data: the command line puts it into words."""
 
 from typing import Any
 

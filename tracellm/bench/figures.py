@@ -1,4 +1,4 @@
-"""Figures as they are told: a median with its quartiles, and tables of plain text for the terminal."""
+"""Figures for people: a median with its quartiles, and tables of plain text for the terminal."""
 
 import statistics
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of one value or more."""
+        """The spread of one value or more."""
         low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
         return cls(median, low, high)
 

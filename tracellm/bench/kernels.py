@@ -3,11 +3,11 @@
 A model's layers follow one another, so a layer finds none of its weights or keys in the processor's cache. Here, too:
 such a case has copies of its tensors, as many as no cache holds, and takes them in turn.
 
-A call on a GPU only asks for work, and asking takes the host some microseconds, often longer than the work: timing
-calls would measure the host. So many calls are captured into one CUDA graph, whose replay is asked for once, and two
-events in the GPU's queue, before and behind it, give the time of them all. The cost of asking is shown beside it.
+A call on a GPU is only a launch, which takes the host some microseconds, often longer than the work itself: timing
+calls would measure the host. So many calls are captured into one CUDA graph, which is launched once, and two events in
+the GPU's queue, before and behind it, give the time of them all. The cost of a launch is shown beside it.
 
-    host   ask, ask, ask ...  (once, for the capture)       replay
+    host   launch, launch, ... (once, for the capture)      replay
     GPU                                                       |event| call | call | call | ... | call |event|
 
 vLLM: benchmarks/kernels/ in its repository, by `triton.testing.do_bench_cudagraph`.
@@ -45,7 +45,7 @@ _BLOCK_SIZE = 16
 _TURN_SECONDS = 0.02
 _MOST_CALLS = 10_000
 _MOST_LAUNCHES = 1_000
-"""In a graph, whose capture takes the host as long as so many launches; in a queue, before the host has to wait."""
+"""The most calls in a graph, whose capture takes the host that many launches, or in a queue that is not full."""
 
 Calls = Sequence[Callable[[], object]]
 """An operation, on each copy of its tensors."""
@@ -64,7 +64,7 @@ class Row:
     of_limit: float
     """The ideal time over the median one. Small tensors may lie in the cache, which is faster than memory: above 1."""
     launch_microseconds: Spread | None
-    """On a GPU: how long the host takes to ask for it, beside which the GPU's own time is `microseconds`."""
+    """The host's time to launch it on a GPU, whose own time is `microseconds`."""
 
 
 def kernels(
@@ -93,8 +93,8 @@ def kernels(
         for case in cases(Sizes.of(config.model_config, device, count, context)):
             rows += _measured(case, count, chosen, ceilings, repeats, device)
     if as_json:
-        told = {"machine": describe(), "ceilings": asdict(ceilings), "rows": [asdict(row) for row in rows]}
-        return json.dumps(told)
+        figures = {"machine": describe(), "ceilings": asdict(ceilings), "rows": [asdict(row) for row in rows]}
+        return json.dumps(figures)
     name = config.model_config.served_model_name
     heads = text(lang, "bench.kernels.headlines", model=name, context=context)
     if device.type == "cuda":
@@ -117,16 +117,16 @@ def _measured(
     with torch.inference_mode():
         turns = {name: make_turn(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
         taken: dict[str, list[float]] = {name: [] for name in turns}
-        asked: dict[str, list[float]] = {name: [] for name in turns}
+        launches: dict[str, list[float]] = {name: [] for name in turns}
         for name in interleaved(list(turns), repeats):
             taken[name].append(turns[name].seconds())
             launching = turns[name].launch_seconds()
-            asked[name] += [] if launching is None else [launching]
-    return [_row(case, tokens, name, taken[name], asked[name], ceilings) for name in turns]
+            launches[name] += [] if launching is None else [launching]
+    return [_row(case, tokens, name, taken[name], launches[name], ceilings) for name in turns]
 
 
 def _row(
-    case: "Case", tokens: int, name: str, taken: Sequence[float], asked: Sequence[float], ceilings: Ceilings
+    case: "Case", tokens: int, name: str, taken: Sequence[float], launches: Sequence[float], ceilings: Ceilings
 ) -> Row:
     """From the seconds of each repeat: of a call, and, on a GPU, of asking for it."""
     spread = Spread.of([one * 1e6 for one in taken])
@@ -139,7 +139,7 @@ def _row(
         gigabytes_per_second=case.num_bytes / median / 1e9,
         gigaflops_per_second=case.flops / median / 1e9,
         of_limit=ceilings.seconds(case.num_bytes, case.flops) / median,
-        launch_microseconds=Spread.of([one * 1e6 for one in asked]) if asked else None,
+        launch_microseconds=Spread.of([one * 1e6 for one in launches]) if launches else None,
     )
 
 
@@ -169,7 +169,7 @@ def _table(rows: Sequence[Row], lang: Language) -> str:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a model, and of a step: T tokens, each decoding one with `context` tokens before it where it attends."""
+    """Sizes of a model and of a step: T tokens, each decoding one with `context` tokens before it where it attends."""
 
     hidden: int
     intermediate: int
@@ -184,7 +184,7 @@ class Sizes:
 
     @classmethod
     def of(cls, config: ModelConfig, device: torch.device, tokens: int, context: int) -> "Sizes":
-        """Those of a model; where its config.json does not say how wide the layers within are, four times the outer."""
+        """The sizes of a model; where its config.json does not give the inner width of layers, four times the outer."""
         hidden = config.get_hidden_size()
         return cls(
             hidden=hidden,
@@ -210,9 +210,9 @@ class Case:
 
     name: str
     num_bytes: int
-    """What it must read and write, each once."""
+    """Bytes that it must read and write, each once."""
     flops: int
-    """In products of matrices; 0 for operations whose arithmetic is nothing beside their reading."""
+    """Products of matrices only; 0 for operations whose arithmetic is nothing beside their reading."""
     make: Callable[[Ops], list[Callable[[], object]]]
     """The operation on its tensors, as often as there are copies of them."""
 
@@ -342,11 +342,11 @@ class Turn(Protocol):
     """One operation of one implementation."""
 
     def seconds(self) -> float:
-        """How long a call takes, on average of many."""
+        """The average time of a call, of many."""
         ...
 
     def launch_seconds(self) -> float | None:
-        """How long the host takes to ask for one; None where it computes by itself."""
+        """The host's time to launch one; None on a CPU, which computes by itself."""
         ...
 
 
@@ -358,7 +358,7 @@ def make_turn(calls: Calls, device: Any) -> Turn:
 
 
 class OnCpu:
-    """Calls often enough for a clock to tell."""
+    """Calls often enough for a clock to measure."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -371,7 +371,7 @@ class OnCpu:
         return _host_seconds(self._calls, self._count)
 
     def launch_seconds(self) -> None:
-        """There is no asking."""
+        """None: there is no launch."""
 
 
 class OnGpu:
@@ -421,7 +421,7 @@ class OnGpu:
 
 
 def _host_seconds(calls: Calls, count: int) -> float:
-    """Of one call, on average of so many, by the host's clock."""
+    """Average time of a call, of so many, by the host's clock."""
     start = time.perf_counter()
     for call in islice(cycle(calls), count):
         call()

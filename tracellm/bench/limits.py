@@ -1,4 +1,4 @@
-"""How long requests must take at least: what each step reads and computes, at the rates that were measured.
+"""The least time that requests take: what each step reads and computes, at the rates that were measured.
 
 A step reads every weight once, whatever it computes, and the keys and values of the requests that it decodes; it
 multiplies each of its tokens with each weight. Reading and computing go on at once, so the longer of the two counts.
@@ -33,10 +33,10 @@ _HEAD = "lm_head.weight"
 
 @dataclass(frozen=True)
 class ModelCost:
-    """What a model reads and computes."""
+    """The reading and computing that a model takes."""
 
     weight_bytes: int
-    """Of all that a step reads, as wide as in the checkpoint, or as it is computed in, whichever is less."""
+    """Weights that a step reads, as wide as in the checkpoint, or as it is computed in, whichever is less."""
     layer_flops: int
     """For each token: two for each weight of the layers."""
     head_flops: int
@@ -49,7 +49,7 @@ class ModelCost:
 
 @dataclass(frozen=True)
 class Work:
-    """What some requests read and compute, in total."""
+    """The total reading and computing of some requests."""
 
     num_steps: int
     num_bytes: int
@@ -59,7 +59,7 @@ class Work:
 
 
 def cost_of(config: "ModelConfig") -> ModelCost:
-    """Of a model whose files are here, from the shapes in its safetensors files.
+    """The cost of a model whose files are here, from the shapes in its safetensors files.
 
     Raises:
         ModelLoadError: its files cannot be found.
@@ -86,7 +86,7 @@ def cost_of(config: "ModelConfig") -> ModelCost:
 
 
 def _tensors(files: Iterable[Path]) -> dict[str, tuple[list[int], int]]:
-    """Of every tensor its shape and its bytes, from the files' headers: 8 bytes of length, then JSON."""
+    """Each tensor's shape and bytes, from the files' headers: 8 bytes of length, then JSON."""
     found: dict[str, tuple[list[int], int]] = {}
     for path in files:
         with path.open("rb") as file:
@@ -100,7 +100,7 @@ def _tensors(files: Iterable[Path]) -> dict[str, tuple[list[int], int]]:
 
 
 def work_of(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: int) -> Work:
-    """What the requests need, when `at_once` of them run together and another takes the place of each that ends.
+    """The work of the requests, when `at_once` of them run together and another takes the place of each that ends.
 
     A prompt is computed in one step; sliding windows are not looked at. Both make no difference that can be seen here.
     """

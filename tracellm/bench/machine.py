@@ -25,15 +25,15 @@ _GPU_BYTES = 1 << 32  # or half of what an engine has left free
 _ROW = 1024  # numbers
 _SIDES = (256, 512, 1024, 1536)  # rows and columns of the matrices that are multiplied
 _GPU_SIDES = (4096, 8192)
-_LONG = 0.1  # seconds; larger matrices than those that take this long would tell nothing new
+_LONG = 0.1  # seconds; larger matrices than those that take this long give nothing new
 _REPEATS = 5
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
-"""Flags of a processor that say how fast it multiplies, from slow to fast."""
+"""Flags of a processor for how fast it multiplies, from slow to fast."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What was measured: the most that any computation can be expected to reach."""
+    """Measured ceilings: the most that any computation can be expected to reach."""
 
     read_bytes_per_second: float
     """Reading memory from one end to the other."""
@@ -118,14 +118,14 @@ def describe(threads: int | None = None) -> str:
     """One line: date, processor with the instructions that matter here, GPU, threads, versions."""
     import torch
 
-    told = [time.strftime("%Y-%m-%d"), processor()]
+    lines = [time.strftime("%Y-%m-%d"), processor()]
     if found := matrix_instructions():
-        told.append("+".join(found))
+        lines.append("+".join(found))
     if torch.cuda.is_available():
-        told.append(torch.cuda.get_device_name())
+        lines.append(torch.cuda.get_device_name())
     count = threads or torch.get_num_threads()
-    told.append(f"{count} thread" if count == 1 else f"{count} threads")
-    return ", ".join([*told, f"Python {platform.python_version()}", f"torch {torch.__version__}"])
+    lines.append(f"{count} thread" if count == 1 else f"{count} threads")
+    return ", ".join([*lines, f"Python {platform.python_version()}", f"torch {torch.__version__}"])
 
 
 def described(ceilings: Ceilings, lang: Language) -> str:
@@ -141,7 +141,7 @@ def described(ceilings: Ceilings, lang: Language) -> str:
 
 
 def matrix_instructions() -> list[str]:
-    """Which of the processor's instructions for multiplying matrices there are; nothing where nobody tells."""
+    """The processor's instructions for multiplying matrices; empty where the system does not list them."""
     flags = _cpuinfo(r"^(?:flags|Features)\s*:\s*(.+)$")
     known = flags.split() if flags else []
     return [name for name in _INSTRUCTIONS if name in known]
@@ -158,7 +158,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def _cpuinfo(pattern: str) -> str:
-    """What it says of its first processor; nothing on other systems than Linux."""
+    """A property of the first processor; empty on other systems than Linux."""
     if not _CPUINFO.exists():
         return ""
     found = re.search(pattern, _CPUINFO.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)

@@ -34,17 +34,17 @@ _LONGEST_ERROR = 300  # characters
 
 @dataclass
 class Answer:
-    """What became of one request. Times are of one clock, in seconds."""
+    """The outcome of one request. Times are of one clock, in seconds."""
 
     sent: float = 0.0
     arrivals: list[float] = field(default_factory=list)
-    """Of each piece of the stream that holds text."""
+    """Times of the pieces of the stream that hold text."""
     num_tokens: int = 0
     error: str = ""
 
 
 class Client:
-    """Asks one server."""
+    """Client of one server."""
 
     def __init__(self, base_url: str, api_key: str | None) -> None:
         """`base_url`: http://HOST:PORT, with or without a path.
@@ -75,13 +75,13 @@ class Client:
         try:
             response, connection = self._ask("GET", "/v1/models", None)
             with connection:
-                told = response.read()
+                answer = response.read()
         except (OSError, http.client.HTTPException, UnicodeError) as error:  # no name of a host, or of a header
             raise BenchError("no_server", url=self.address, reason=error) from None
         try:
-            return str(json.loads(told)["data"][0]["id"])
+            return str(json.loads(answer)["data"][0]["id"])
         except (ValueError, LookupError, TypeError):
-            reason = f"{response.status} {told.decode(errors='replace')[:_LONGEST_ERROR]}"
+            reason = f"{response.status} {answer.decode(errors='replace')[:_LONGEST_ERROR]}"
             raise BenchError("no_server", url=self.address, reason=visible(reason)) from None
 
     def complete(self, model: str, prompt: list[int], length: int) -> Answer:
@@ -167,7 +167,7 @@ def serve(
     workload = random_workload(_TOKEN_IDS, requests, inputs, outputs, seed)
     client.complete(name, workload.prompts[0], 1)  # the server's first request is slower than all others
     start = time.perf_counter()
-    answers = _asked(client, name, workload, rate, at_once, seed)
+    answers = _answers(client, name, workload, rate, at_once, seed)
     seconds = time.perf_counter() - start
     good = [answer for answer in answers if not answer.error]
     failed = [answer for answer in answers if answer.error]
@@ -179,13 +179,15 @@ def serve(
         "output_tokens_per_second": sum(answer.num_tokens for answer in good) / seconds,
     }
     times = _times(good)
-    told = text(lang, "bench.serve.failed", n=len(failed), error=failed[0].error) if failed else ""
+    failure = text(lang, "bench.serve.failed", n=len(failed), error=failed[0].error) if failed else ""
     if as_json:
-        return json.dumps({**figures, "model": name, "latency_seconds": percentiles(times)}, indent=2), told
-    return _for_people(figures, times, name, client, workload, lang), told
+        return json.dumps({**figures, "model": name, "latency_seconds": percentiles(times)}, indent=2), failure
+    return _for_people(figures, times, name, client, workload, lang), failure
 
 
-def _asked(client: Client, model: str, workload: Workload, rate: float, at_once: int | None, seed: int) -> list[Answer]:
+def _answers(
+    client: Client, model: str, workload: Workload, rate: float, at_once: int | None, seed: int
+) -> list[Answer]:
     """All requests' answers, in their order; each is sent when it is its time, and there is room."""
     chance = random.Random(seed)
     with ThreadPoolExecutor(max_workers=at_once or len(workload.prompts)) as threads:
@@ -199,7 +201,7 @@ def _asked(client: Client, model: str, workload: Workload, rate: float, at_once:
 
 
 def _times(answers: Sequence[Answer]) -> dict[str, list[float]]:
-    """Until the first token, on average from one to the next, from a piece of the stream to the next, until the end."""
+    """Times until the first token, from a token to the next on average, between pieces of the stream, until the end."""
     times: dict[str, list[float]] = {"first": [], "token": [], "between": [], "whole": []}
     for answer in answers:
         first, last = answer.arrivals[0], answer.arrivals[-1]

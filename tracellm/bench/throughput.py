@@ -23,11 +23,11 @@ BARE = "bare"
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast one way was. Tokens are those of the output."""
+    """The speed of one way. Tokens are those of the output."""
 
     tokens_per_second: Spread
     decode_tokens_per_second: Spread | None
-    """Of what remains without prompts and first tokens; None where nothing does."""
+    """The speed without prompts and first tokens; None where nothing remains."""
     of_limit: float
     """The ideal time over the median time, for the whole."""
     decode_of_limit: float | None
@@ -72,9 +72,9 @@ def speed_of(trial: Trial, ceilings: Ceilings, taken: list[tuple[float, float]])
 
 
 def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
-    """What was measured on, with what model, what requests."""
+    """The lines above the figures: machine, model and requests."""
     choice, cost = trial.config.ops_choice, trial.cost()
-    told = text(
+    lines = text(
         lang,
         "bench.headlines",
         model=trial.model.served_model_name,
@@ -86,7 +86,7 @@ def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
         inputs=trial.workload.num_input_tokens,
         outputs=trial.workload.num_output_tokens,
     )
-    return f"{described(ceilings, lang)}\n{told}"
+    return f"{described(ceilings, lang)}\n{lines}"
 
 
 def _table(speeds: dict[str, Speed], lang: Language) -> str:

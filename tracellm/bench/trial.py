@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["Depth", "Trial", "recorded"]
 
 Depth = Literal["default", "request", "step", "layer", "kernel"]
-"""As far as `--detail` goes; "default" is without it."""
+"""The depth of a recording, as of `--detail`; "default" is without it."""
 
 
 class Trial:
-    """One engine, warm, and its requests. The prefix cache is off unless asked for: repeats would find all in it."""
+    """One engine, warm, and its requests. The prefix cache is off by default: repeats would find all in it."""
 
     def __init__(self, model: str | None, engine: Mapping[str, Any], requests: int, inputs: Lengths, outputs: Lengths):
         """Load the model.
@@ -53,12 +53,12 @@ class Trial:
 
     @property
     def model(self) -> "ModelConfig":
-        """Those of the model."""
+        """The model's settings."""
         return self.config.model_config
 
     @property
     def device(self) -> "torch.device":
-        """Where the model is."""
+        """The model's device."""
         return self.config.device_config.device
 
     @property
@@ -67,11 +67,11 @@ class Trial:
         return min(self.config.scheduler_config.max_num_seqs, len(self.workload.prompts))
 
     def cost(self) -> ModelCost:
-        """What the model reads and computes."""
+        """The reading and computing that the model takes."""
         return cost_of(self.model)
 
     def seconds(self, workload: Workload) -> float:
-        """How long the engine takes for these requests, given all at once."""
+        """The engine's time for these requests, given all at once."""
         prompts = [{"prompt_token_ids": list(prompt)} for prompt in workload.prompts]
         params = [_params(length) for length in workload.lengths]
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What goes wrong, for people: bad input to the command, and an exception that ended a script.
+"""Errors, as people see them: bad input to the command, and an exception that ended a script.
 
 Bad input is one message in the reader's language and exit status 2. A mistake that the engine refuses (`EngineError`)
 is printed as the user's own line, its source and the message, in place of the forty frames between that line and the
@@ -17,13 +17,13 @@ from typing import Any
 
 from tracellm.report.texts import Language, text
 
-__all__ = ["CommandError", "Failure", "describe", "is_users_mistake", "print_mistake", "require_posix", "tell"]
+__all__ = ["CommandError", "Failure", "describe", "is_users_mistake", "print_error", "print_mistake", "require_posix"]
 
 _TRACELLM = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _COMPILED = (".pyx", ".pxd", ".pxi")
-"""Of a library that Cython has compiled, uvloop say, a frame's file is a name without its folder."""
+"""Sources of Cython: a frame of a library that it compiled, uvloop for example, has a file name without a folder."""
 
 
 class CommandError(Exception):
@@ -35,7 +35,7 @@ class CommandError(Exception):
         self.values = values
 
     def message(self, lang: str) -> str:
-        """What is wrong, where, and what to do, in one language."""
+        """The problem, its place and the remedy, in one language."""
         return text(lang, f"cli.error.{self.key}", **self.values)
 
     def __str__(self) -> str:
@@ -43,10 +43,10 @@ class CommandError(Exception):
 
     def print(self, lang: Language) -> None:
         """Print the message on stderr."""
-        tell(lang, self.key, **self.values)
+        print_error(lang, self.key, **self.values)
 
 
-def tell(lang: Language, key: str, **values: Any) -> None:
+def print_error(lang: Language, key: str, **values: Any) -> None:
     """Print the text `cli.error.KEY` on stderr, as one line of tracellm's."""
     message = text(lang, f"cli.error.{key}", **values)
     print(text(lang, "cli.error", message=message), file=sys.stderr, flush=True)
@@ -64,7 +64,7 @@ def require_posix() -> None:
 
 @dataclass(frozen=True)
 class Failure:
-    """What run.json says under `error`; `file` and the three after it are None where no line is known."""
+    """The entry `error` of run.json; `file` and the three fields after it are None where no line is known."""
 
     type: str
     message: str
@@ -75,7 +75,7 @@ class Failure:
     traceback: str
 
     def as_manifest(self, text: bool) -> dict[str, str | int | None]:
-        """The entry for run.json; without `text`, nothing in it can hold what a prompt said."""
+        """The entry for run.json; without `text`, nothing in it can hold the text of a prompt."""
         entry = asdict(self)
         return entry if text else {**entry, "message": "", "source": None, "traceback": ""}
 
@@ -123,7 +123,7 @@ def _users_frame(tb: TracebackType | None) -> TracebackType | None:
 
 
 def is_users_mistake(error: BaseException) -> bool:
-    """Whether the engine refused something; asks without importing the engine."""
+    """Check for an `EngineError`, the engine's refusal, without importing the engine."""
     errors = sys.modules.get("tracellm.engine.errors")
     return errors is not None and isinstance(error, errors.EngineError)
 
@@ -137,8 +137,8 @@ def print_mistake(error: BaseException) -> bool:
         from tracellm.cli.options import choose_language
 
         lang = choose_language(None)
-        said = text(lang, "cli.error.vllm_missing", python=sys.executable)
-        error.add_note(text(lang, "cli.error", message=said))
+        message = text(lang, "cli.error.vllm_missing", python=sys.executable)
+        error.add_note(text(lang, "cli.error", message=message))
     if not is_users_mistake(error):
         return False
     failure = describe(error)

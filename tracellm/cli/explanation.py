@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from tracellm import __version__
-from tracellm.cli.errors import describe, tell
+from tracellm.cli.errors import describe, print_error
 from tracellm.cli.folders import convert, new_run_folder
 from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
-from tracellm.cli.reports import calltree_text, sequence_text, steps_text, tell_problems, write_reports
+from tracellm.cli.reports import calltree_text, print_problems, sequence_text, steps_text, write_reports
 from tracellm.probes.found import vllm_version
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
@@ -108,7 +108,7 @@ class Explanation:
         self._recording.start()
 
     def end(self, *, exit_status: int, error: BaseException | None = None) -> None:
-        """Stop recording, finish the manifest and write the reports; what fails is told on stderr in a line each."""
+        """Stop recording, finish the manifest and write the reports; each failure is a line on stderr."""
         self._recording.stop(error)
         interrupted = type(error) is KeyboardInterrupt
         self._manifest.update(
@@ -123,18 +123,18 @@ class Explanation:
         try:
             write_manifest(self.folder, self._manifest)
         except OSError as reason:
-            tell(self.lang, "manifest", path=self.shown / "run.json", reason=reason.strerror)
+            print_error(self.lang, "manifest", path=self.shown / "run.json", reason=reason.strerror)
         if self._convert == "later":
             self._console.finish(self._manifest)
-            tell(self.lang, "recorded_only", folder=self.shown)
+            print_error(self.lang, "recorded_only", folder=self.shown)
             return
         try:
             convert(self.folder, self.lang)
             run = RunFolder.open(self.folder)
         except RunFolderError as reason:  # the script has removed it
-            tell(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
+            print_error(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
             return
-        tell_problems(run, self.lang)
+        print_problems(run, self.lang)
         failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self.shown)
         self._console.finish(self._manifest, None if "report.html" in failed else self.shown / "report.html")
 
@@ -148,7 +148,7 @@ class Explanation:
         self.end(exit_status=0 if error is None else 1, error=error)
 
     def __repr__(self) -> str:
-        """What a notebook shows for it: where the run is, and what to ask it for."""
+        """The line that a notebook shows: the run folder, and the methods that explain it."""
         return f"<tracellm run in {self.shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
 
     def calltree(self) -> str:
@@ -185,9 +185,9 @@ def explain(
 
     Args:
         out: the run folder: new, empty, or of an earlier run. By default a new one in `tracellm-runs/`.
-        lang: `en` or `zh`; by default what TRACELLM_LANG or the locale says.
+        lang: `en` or `zh`; by default that of TRACELLM_LANG or the locale.
         detail: how deep to record and to draw: request, step, layer or kernel. By default everything is recorded, and
-            what tells most is drawn.
+            what is most telling is drawn.
         focus: classes that are recorded at every level, everything else down to `detail`, or else to steps;
             sequence.mmd shows them only, with what calls them and what they call.
         only: record nothing but what matches one of these: a `Class.method`, a `Class`, a function or a module, with

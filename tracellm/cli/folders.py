@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from tracellm.cli.errors import CommandError, tell
-from tracellm.cli.reports import tell_problems
+from tracellm.cli.errors import CommandError, print_error
+from tracellm.cli.reports import print_problems
 from tracellm.report.export import FORMATS, file_name
 from tracellm.report.problems import problem_text
 from tracellm.report.quantities import clip
@@ -21,10 +21,10 @@ from tracellm.trace.run_folder import MANIFEST, TRACE_FOLDER, RunFolder, RunFold
 __all__ = ["DEFAULT_PARENT", "convert", "find_run", "new_run_folder", "open_run", "read_run"]
 
 DEFAULT_PARENT = Path("tracellm-runs")
-"""Where runs go that were not told otherwise, in the current directory."""
+"""The parent of run folders without --out, in the current directory."""
 
 _MOST_RUNS = 10
-"""How many runs a message lists."""
+"""The most runs that a message lists."""
 
 _PATIENCE_SECONDS = 1.0
 """Converting that takes longer shows how far it is."""
@@ -35,7 +35,7 @@ _WRITTEN = (
     "trace/*.jsonl", "trace/*.records", "trace/*.part", "trace/*.process", "trace/.over", "trace/.measured-*",
     "trace/.lock",
 )  # fmt: skip
-"""What tracellm writes into a run folder, and removes when the folder is used again."""
+"""The files that tracellm writes into a run folder, and removes when the folder is used again."""
 
 
 def new_run_folder(stem: str, out: Path | None) -> Path:
@@ -84,7 +84,7 @@ def _reuse(out: Path) -> Path:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether an earlier run left this folder: its run.json is one of tracellm's."""
+    """Check that an earlier run left this folder: its run.json is one of tracellm's."""
     try:
         manifest = json.loads((path / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def find_run(name: str | None) -> Path:
 
 
 def _runs_of(name: str, runs: Iterable[Path]) -> Iterator[Path]:
-    """Those that are called so, or are of a script that is."""
+    """The runs of this name, or of the script of this name."""
     script = re.compile(rf"{re.escape(name.removesuffix('.py'))}-\d{{8}}-\d{{6}}(-\d+)?")
     return (run for run in runs if name == run.name or script.fullmatch(run.name))
 
@@ -135,9 +135,9 @@ def open_run(name: str | None, lang: Language) -> RunFolder:
         CommandError: no such run, or a folder that is none.
     """
     run = read_run(name, lang)
-    tell_problems(run, lang)
+    print_problems(run, lang)
     if run.manifest.get("status") == "running":
-        tell(lang, "unfinished")
+        print_error(lang, "unfinished")
     return run
 
 
@@ -152,7 +152,7 @@ def read_run(name: str | None, lang: Language) -> RunFolder:
     try:
         convert(folder, lang)
     except KeyboardInterrupt:
-        tell(lang, "convert_interrupted", folder=folder)
+        print_error(lang, "convert_interrupted", folder=folder)
         raise SystemExit(130) from None
     try:
         return RunFolder.open(folder)
@@ -182,7 +182,7 @@ def convert(folder: Path, lang: Language) -> None:
 
         problems = convert_folder(folder, progress)
     for problem in problems:
-        tell(lang, "problem", problem=problem)
+        print_error(lang, "problem", problem=problem)
 
 
 @contextmanager

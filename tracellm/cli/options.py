@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from tracellm.cli.errors import CommandError, tell
+from tracellm.cli.errors import CommandError, print_error
 from tracellm.report.texts import LANGUAGES, Language, text, texts
 from tracellm.trace.names import LEVELS, Level
 
@@ -143,12 +143,12 @@ open_option = option("--open", "open_report", is_flag=True, help="cli.help.open"
 
 
 def explain_options(function: _F) -> _F:
-    """Add what says how to explain a run: --lang, --out and those that need --explain; see `options_of`."""
+    """Add the options of an explanation: --lang, --out and those that need --explain; see `options_of`."""
     for add in (
         open_option,
         option("--quiet", "-q", is_flag=True, help="cli.help.quiet"),
         option("--no-text", is_flag=True, help="cli.help.no_text"),
-        option("--convert", type=click.Choice(["now", "later"]), help="cli.help.convert"),
+        option("--convert", type=click.Choice(["now", "later"]), metavar="now|later", help="cli.help.convert"),
         option("--ring", metavar="N", help="cli.help.ring"),
         option("--skip", multiple=True, metavar="PATTERN", help="cli.help.skip"),
         option("--only", multiple=True, metavar="PATTERN", help="cli.help.only"),
@@ -163,12 +163,12 @@ def explain_options(function: _F) -> _F:
 
 @dataclass(frozen=True)
 class Options:
-    """How to explain a run.
+    """Choices about the explanation of a run.
 
     Attributes:
-        lang: the language of what is said and of the reports.
+        lang: the language of messages and reports.
         out: the run folder; None for a new one.
-        detail: how deep to draw; None for what tells most.
+        detail: how deep to draw; None for what is most telling.
         selection: what to record.
         ring: how many spans of each process to keep; None for all.
         keep_text: are prompts and generated text recorded?
@@ -188,31 +188,31 @@ class Options:
     convert: Convert
 
 
-def options_of(lang: Language, *, explain: bool, **asked: Any) -> Options | None:
+def options_of(lang: Language, *, explain: bool, **given: Any) -> Options | None:
     """The options that `explain_options` added, as they were typed; None without --explain.
 
     Raises:
         CommandError: one needs --explain, or cannot be meant so.
     """
     if not explain:
-        for name, value in asked.items():
+        for name, value in given.items():
             if value:
                 spelled = "open" if name == "open_report" else name.replace("_", "-")
                 raise CommandError("only_explain", option=f"--{spelled}")
         return None
-    if asked["open_report"] and asked["convert"] == "later":
+    if given["open_report"] and given["convert"] == "later":
         raise CommandError("open_later")
-    level = level_of(asked["detail"])
+    level = level_of(given["detail"])
     return Options(
         lang=lang,
-        out=asked["out"],
+        out=given["out"],
         detail=level,
-        selection=selection_of(lang, level, asked["focus"], asked["only"], asked["skip"]),
-        ring=ring_of(asked["ring"]),
-        keep_text=not asked["no_text"],
-        quiet=asked["quiet"],
-        open_report=asked["open_report"],
-        convert=asked["convert"] or "now",
+        selection=selection_of(lang, level, given["focus"], given["only"], given["skip"]),
+        ring=ring_of(given["ring"]),
+        keep_text=not given["no_text"],
+        quiet=given["quiet"],
+        open_report=given["open_report"],
+        convert=given["convert"] or "now",
     )
 
 
@@ -223,8 +223,8 @@ def selection_of(
     only: Sequence[str],
     skip: Sequence[str],
 ) -> "Selection":
-    """What is to be recorded. A class in focus that the engine does not have may be one of the user's own, with
-    @tracellm.probe: that is told on stderr, and no mistake.
+    """The selection of what to record. A class in focus that the engine does not have may be one of the user's own,
+    with @tracellm.probe: that is a line on stderr, and no mistake.
 
     Raises:
         CommandError: a pattern of `only` or `skip` names nothing, or nothing that the other options leave.
@@ -240,7 +240,7 @@ def selection_of(
             names = ", ".join(wrong.names)
             near = text(lang, "cli.near", names=names) if wrong.why == "unknown" and names else ""
             if wrong.option == "focus":
-                tell(lang, "focus_unknown", value=wrong.pattern, near=near)
+                print_error(lang, "focus_unknown", value=wrong.pattern, near=near)
             else:
                 option = f"--{wrong.option}"
                 raise CommandError(f"pattern.{wrong.why}", option=option, value=wrong.pattern, near=near, names=names)
@@ -262,7 +262,7 @@ def level_of(value: str | None) -> Level | None:
 
 
 def ring_of(value: int | str | None) -> int | None:
-    """How many spans of each process are to be kept.
+    """The number of spans of each process to keep.
 
     Raises:
         CommandError: that is no number of spans.
@@ -352,7 +352,7 @@ def _default(default: Any) -> str:
 def _option(name: str, kind: str, help_text: str | None) -> click.Option:
     spelled = f"--{name.replace('_', '-')}"
     first = kind.partition(" ")[0]
-    if first == "bool":  # or None: then the engine decides unless told
+    if first == "bool":  # or None: then the engine decides unless given
         return click.Option(
             [f"{spelled}/--no-{spelled[2:]}", name], default=None, help=help_text, hidden=help_text is None
         )
@@ -425,13 +425,13 @@ def choose_language(option: str | None = None, environ: Mapping[str, str] = os.e
 
 def language_of_arguments(arguments: Sequence[str]) -> Language:
     """The language to show help and refusals in, before the arguments are parsed; never raises."""
-    asked = None
+    given = None
     for here, following in pairwise([*arguments, ""]):
         if here == "--lang":
-            asked = following
+            given = following
         elif here.startswith("--lang="):
-            asked = here.removeprefix("--lang=")
-    for option in (asked, None):
+            given = here.removeprefix("--lang=")
+    for option in (given, None):
         with suppress(CommandError):
             return choose_language(option)
     return choose_language(environ={name: value for name, value in os.environ.items() if name != "TRACELLM_LANG"})

@@ -1,4 +1,4 @@
-"""What a script gets in place of what it names: another engine (`--engine`), other models (`--model NAME=PATH`).
+"""Overrides of what a script names: another engine (`--engine`), other models (`--model NAME=PATH`).
 
 Both hold for the processes too that the script starts.
 """
@@ -31,7 +31,7 @@ class Overrides:
     models: dict[str, str]
 
     def script(self, script: Script) -> Script:
-        """What to run: the command `vllm` is one of the engine's own."""
+        """The program to run: the command `vllm` is one of the engine's own."""
         if self.engine is None or script.is_module or script.target != "vllm" or Path("vllm").exists():
             return script
         return Script("vllm.entrypoints.cli.main", True, script.args)
@@ -50,7 +50,7 @@ class Overrides:
             activate()
 
     def as_manifest(self) -> dict[str, str | dict[str, str] | None]:
-        """What run.json says of it, among the options."""
+        """The entries among the options in run.json."""
         return {"engine": self.engine, "models": self.models}
 
 
@@ -58,7 +58,7 @@ def overrides_of(engine: str | None, models: Sequence[str]) -> Overrides:
     """The options as they were typed.
 
     Raises:
-        CommandError: there is no such engine, a model is not told as NAME=PATH, or its directory is not there.
+        CommandError: there is no such engine, a model is not given as NAME=PATH, or its directory is not there.
     """
     if engine not in (None, _ENGINE):
         raise CommandError("engine", value=engine)

@@ -1,4 +1,4 @@
-"""What explains a run, made from its folder alone; `tracellm.report` makes each, this module says which and where.
+"""The reports of a run, made from its folder alone: `tracellm.report` makes each, this module prints and writes them.
 
 Nothing here needs torch. Each renderer is imported when it is used.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tracellm.cli.errors import CommandError, tell
+from tracellm.cli.errors import CommandError, print_error
 from tracellm.report.problems import problem_text, recording_problems
 from tracellm.report.recorded import deeper_than_recorded, notes, why_untold
 from tracellm.report.texts import Language, text
@@ -21,26 +21,26 @@ __all__ = [
     "calltree_text",
     "classes_in_focus",
     "open_in_browser",
+    "print_depth_limit",
+    "print_problems",
     "sequence_text",
     "steps_text",
-    "tell_depth",
-    "tell_problems",
     "write_reports",
 ]
 
 
-def tell_problems(run: RunFolder, lang: Language) -> None:
-    """Say what is missing or damaged in a run folder, and what was not recorded, on stderr."""
+def print_problems(run: RunFolder, lang: Language) -> None:
+    """Print what is missing or damaged in a run folder, and what was not recorded, on stderr."""
     for problem in run.problems:
-        tell(lang, "problem", problem=problem_text(problem, lang))
+        print_error(lang, "problem", problem=problem_text(problem, lang))
     for met in recording_problems(run.manifest, lang):
-        tell(lang, "recording", problem=met)
+        print_error(lang, "recording", problem=met)
 
 
-def tell_depth(run: RunFolder, detail: Level | None, lang: Language) -> None:
-    """Say that a run holds nothing as deep as is asked for, on stderr."""
+def print_depth_limit(run: RunFolder, detail: Level | None, lang: Language) -> None:
+    """Print on stderr that a run holds nothing as deep as is asked for, if that is so."""
     if recorded := deeper_than_recorded(run.manifest, detail):
-        tell(lang, "not_so_deep", recorded=recorded)
+        print_error(lang, "not_so_deep", recorded=recorded)
 
 
 def classes_in_focus(run: RunFolder, focus: Sequence[str], *, drawn: bool) -> tuple[str, ...]:
@@ -93,10 +93,10 @@ def steps_text(run: RunFolder, lang: Language) -> str:
 
 
 def _with_notes(output: str, run: RunFolder, lang: Language, mark: str = "", further: Sequence[str] = ()) -> str:
-    """What is to be known of the recording stands below."""
-    told = [f"{mark}{note}\n" for note in (*further, *notes(run.manifest, lang))]
-    blank = "\n" if told and not mark else ""
-    return "".join([output.rstrip("\n"), "\n", blank, *told]) if told else output
+    """Add the notes on the recording below."""
+    lines = [f"{mark}{note}\n" for note in (*further, *notes(run.manifest, lang))]
+    blank = "\n" if lines and not mark else ""
+    return "".join([output.rstrip("\n"), "\n", blank, *lines]) if lines else output
 
 
 def html_text(run: RunFolder, lang: Language) -> str:
@@ -114,7 +114,7 @@ def write_reports(
     focus: Sequence[str] = (),
     shown: Path | None = None,
 ) -> set[str]:
-    """Write sequence.mmd, calltree.txt and report.html into a run folder, and tell on stderr what could not be.
+    """Write sequence.mmd, calltree.txt and report.html into a run folder, and print on stderr what could not be.
 
     Returns the names of the files that were not written. `shown` is the folder as the user knows it.
     """
@@ -137,12 +137,12 @@ def write_reports(
             continue
         missing.add(name)
         recorded = text(lang, "cli.error.recorded_only", folder=shown or run.path)
-        tell(lang, "render", file=name, reason=reason, recorded=recorded)
+        print_error(lang, "render", file=name, reason=reason, recorded=recorded)
     return missing
 
 
 def open_in_browser(page: Path, lang: Language) -> None:
-    """Open a file in the browser; where there is no screen to open one on, say so."""
+    """Open a file in the browser; without a screen to open one on, print a line."""
     screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if not (screen and webbrowser.open(page.absolute().as_uri())):
         print(text(lang, "cli.open.none", path=page), file=sys.stderr)

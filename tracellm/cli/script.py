@@ -33,7 +33,7 @@ _BY_SHELL = re.compile(r"""'''exec' ("?)(.+?)\1 "\$0" """.rstrip())
 
 @dataclass(frozen=True)
 class Script:
-    """What to run: a file (or a folder or zip file with a `__main__.py`), or a module; and its own arguments."""
+    """A program: a file (or a folder or zip file with a `__main__.py`), or a module; and its own arguments."""
 
     target: str
     is_module: bool
@@ -41,7 +41,7 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What the run is called: the file's name, or the module's."""
+        """The run's name: the file's, or the module's."""
         return self.target if self.is_module else Path(self.target).name
 
     @property
@@ -50,14 +50,14 @@ class Script:
         return self.target if self.is_module else Path(self.target).stem
 
     def found(self) -> "Script":
-        """This, or the command of this name where there is no such file: `vllm`, say.
+        """This, or the command of this name where there is no such file, as for `vllm`.
 
         Raises:
             CommandError: it is neither there nor a command, cannot be read, is a folder without a `__main__.py`, or a
                 command of another environment.
         """
         if self.is_module:
-            return self  # only importing its packages can tell, and that is the script's own doing
+            return self  # only importing its packages can print_error, and that is the script's own doing
         if not os.path.lexists(self.target) and (command := _command_path(self.target)) is not None:
             return replace(self, target=str(command))
         self._check()
@@ -104,7 +104,7 @@ def _command_path(name: str) -> Path | None:
 
 
 def _interpreter(script: Path) -> str | None:
-    """What runs a script, as its first line says, or its second."""
+    """The interpreter of a script, from its first line, or its second."""
     try:
         with script.open("rb") as file:
             lines = os.fsdecode(file.read(_LONGEST_HEAD)).splitlines()
@@ -169,7 +169,7 @@ def _become_main(script: Script) -> None:
 
 
 def _has_main(target: str) -> bool:
-    """Whether python runs the `__main__` in this folder or zip file, instead of the file itself."""
+    """Check for a folder or zip file of which python runs the `__main__`, instead of the file itself."""
     if Path(target).is_dir():
         return True
     try:

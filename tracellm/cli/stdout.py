@@ -1,4 +1,4 @@
-"""What a command prints to stdout, which may not know all characters, and be closed before the end, as by `head`."""
+"""Printing to stdout, which may lack characters, and may be closed before the end, as by `head`."""
 
 import io
 import os
@@ -20,7 +20,7 @@ def print_out(output: str) -> None:
 
 @contextmanager
 def as_much_as_wanted() -> Iterator[None]:
-    """Around writing to stdout: who reads it may have enough before its end, which is no failure."""
+    """Context for writing to stdout: a reader that closes it early is no failure."""
     try:
         yield
     except BrokenPipeError:

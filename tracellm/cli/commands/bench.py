@@ -67,7 +67,7 @@ def _output(function: _F) -> _F:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What the engine or the benchmark refuses, as bad input to the command."""
+    """Context that turns refusals of the engine or the benchmark into bad input to the command."""
     try:
         yield
     except BenchError as error:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tracellm.cli.errors import CommandError, tell
+from tracellm.cli.errors import CommandError, print_error
 from tracellm.cli.folders import open_run
 from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
@@ -22,7 +22,7 @@ from tracellm.trace.model import Trace
 __all__ = ["check"]
 
 _MOST_MISSES = 20
-"""How many calls that were not found are named."""
+"""The most missing calls that are named."""
 
 
 @click.command(cls=Command, usage=["[RUN]", "--expect FILE"], help="cli.help.check")
@@ -44,13 +44,13 @@ def check(name: str | None, expect: str | None, phase: str | None, lang: Languag
     run = open_run(name, lang)
     path = expect.rpartition("#")[0] if expectation.number > 1 else expect
     if expectation.of > 1:
-        told = text(lang, "check.several", path=path, count=expectation.of, line=expectation.line)
-        print(visible(told), file=sys.stderr)
+        lines = text(lang, "check.several", path=path, count=expectation.of, line=expectation.line)
+        print(visible(lines), file=sys.stderr)
     result = hold_against(run.trace, expectation, phase or "")
     print_out("\n".join(map(visible, _Report(run.trace, path, lang).lines(result))))
     if result.misses:
         for note in notes(run.manifest, lang):
-            tell(lang, "note", note=note)
+            print_error(lang, "note", note=note)
     return 1 if result.misses else 0
 
 
@@ -78,31 +78,31 @@ class _Report:
         self._lang = lang
 
     def lines(self, result: Result) -> list[str]:
-        """What is printed, line by line."""
-        told = [self._say("all" if not result.misses else "some", matched=result.matched, total=result.total)]
-        told += [self._say("needs", count=count, needs=needs) for needs, count in result.needs.items()]
+        """The lines to print."""
+        lines = [self._say("all" if not result.misses else "some", matched=result.matched, total=result.total)]
+        lines += [self._say("needs", count=count, needs=needs) for needs, count in result.needs.items()]
         for name, near in result.unknown.items():
-            told.append(self._say("unknown.near" if near else "unknown", name=name, near=self._or(near)))
+            lines.append(self._say("unknown.near" if near else "unknown", name=name, near=self._or(near)))
         if result.misses:
-            told += ["", *self._first(result.misses[0])]
+            lines += ["", *self._first(result.misses[0])]
         if more := result.misses[1:]:
-            told += ["", self._say("others_missing")]
-            told += [f"  {self._line(miss)}" for miss in more[:_MOST_MISSES]]
+            lines += ["", self._say("others_missing")]
+            lines += [f"  {self._line(miss)}" for miss in more[:_MOST_MISSES]]
             if len(more) > _MOST_MISSES:
-                told.append(f"  {self._say('more', count=len(more) - _MOST_MISSES)}")
-        return told
+                lines.append(f"  {self._say('more', count=len(more) - _MOST_MISSES)}")
+        return lines
 
     def _first(self, miss: Miss) -> list[str]:
-        told = [
+        lines = [
             self._say("first", line=miss.arrow.line, path=self._path),
             f"  {miss.arrow.text}",
             f"  {self._why(miss)}",
         ]
-        told += [f"  {self._say('others', call=self._call(call))}" for call in miss.others]
-        told.append(f"  {self._found('before', miss.before)}" if miss.before else f"  {self._say('before.none')}")
+        lines += [f"  {self._say('others', call=self._call(call))}" for call in miss.others]
+        lines.append(f"  {self._found('before', miss.before)}" if miss.before else f"  {self._say('before.none')}")
         if miss.after:
-            told.append(f"  {self._found('after', miss.after)}")
-        return told
+            lines.append(f"  {self._found('after', miss.after)}")
+        return lines
 
     def _why(self, miss: Miss) -> str:
         if miss.elsewhere:

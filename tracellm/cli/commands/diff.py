@@ -4,7 +4,7 @@ import shutil
 
 import click
 
-from tracellm.cli.errors import CommandError, tell
+from tracellm.cli.errors import CommandError, print_error
 from tracellm.cli.folders import read_run
 from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
@@ -36,7 +36,7 @@ def diff(names: tuple[str, ...], lang: Language, markdown: bool) -> int:
     a, b = (_open(name, lang) for name in names)
     for run in (a, b):
         for note in notes(run.manifest, lang):
-            tell(lang, "note_of", run=run.path, note=note)
+            print_error(lang, "note_of", run=run.path, note=note)
     if markdown:
         print_out(diff_markdown(a, b, lang=lang))
     else:
@@ -49,5 +49,5 @@ def _open(name: str, lang: Language) -> RunFolder:
     """The run `name`; what is wrong with it is printed on stderr, with its name, since there are two."""
     run = read_run(name, lang)
     for problem in run.problems:
-        tell(lang, "diff_problem", run=run.path, problem=problem_text(problem, lang))
+        print_error(lang, "diff_problem", run=run.path, problem=problem_text(problem, lang))
     return run

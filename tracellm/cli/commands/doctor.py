@@ -35,7 +35,7 @@ _MARKS: dict[str, str] = {"good": "✓", "note": "-", "bad": "✗"}
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it stands (`note`: nothing is wrong, yet something is not there), and what to do."""
+    """One subject, its state (`note`: nothing is wrong, yet something is not there), and what to do."""
 
     name: str
     status: Status
@@ -112,27 +112,27 @@ def _plugin(say: Any) -> Iterator[Finding]:
 def _probes(say: Any) -> Finding:
     name = say("probes")
     print(f"  {name}: {say('probes_looking')}", file=sys.stderr, flush=True)  # not among the findings: JSON stays JSON
-    told = _examined()
-    if isinstance(told, str):
-        return Finding(name, "bad", say("probes_unknown", error=told), say("probes_unknown_advice"))
-    lost = [target for target in told["missing"] if target.partition(":")[0] not in told["unreadable"]]
-    unread = [f"{module}: {reason}" for module, reason in told["unreadable"].items()]
-    found = say("probes_found", n=told["probes"] - len(lost), probes=told["probes"], version=told["version"])
+    probes = _examined()
+    if isinstance(probes, str):
+        return Finding(name, "bad", say("probes_unknown", error=probes), say("probes_unknown_advice"))
+    lost = [target for target in probes["missing"] if target.partition(":")[0] not in probes["unreadable"]]
+    unread = [f"{module}: {reason}" for module, reason in probes["unreadable"].items()]
+    found = say("probes_found", n=probes["probes"] - len(lost), probes=probes["probes"], version=probes["version"])
     if lost:
         return Finding(name, "bad", found, say("probes_missing_advice"), (*lost, *unread))
     return Finding(name, "note" if unread else "good", found, say("probes_unread") if unread else "", tuple(unread))
 
 
 def _examined() -> dict[str, Any] | str:
-    """What probes/examine.py says, in a process of its own; or why it says nothing."""
+    """The output of probes/examine.py in a process of its own; or the reason why there is none."""
     command = [sys.executable, "-m", "tracellm.probes.examine"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_EXAMINATION_SECONDS)
     except subprocess.TimeoutExpired:
         return f"{_LONGEST_EXAMINATION_SECONDS:.0f} s"
     try:
-        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return told
+        probes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return probes
     except (IndexError, ValueError):
         errors = done.stderr.strip().splitlines()
         return errors[-1] if errors else f"exit status {done.returncode}"

@@ -13,7 +13,7 @@ import click
 from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import open_run
 from tracellm.cli.options import Command, language_option, level_of, option
-from tracellm.cli.reports import classes_in_focus, tell_depth
+from tracellm.cli.reports import classes_in_focus, print_depth_limit
 from tracellm.cli.stdout import as_much_as_wanted, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
@@ -35,7 +35,7 @@ _STDOUT = "-"
 def export(
     name: str | None, to: str | None, out: str | None, detail: str | None, focus: tuple[str, ...], lang: Language
 ) -> int:
-    """Write a run in the form `to`, into the file `out`, and say on stdout where it is and what to open it with.
+    """Write a run in the form `to`, into the file `out`, and print where it is and what to open it with.
 
     Returns 1 when the recording is damaged, after what can be read of it was written.
 
@@ -51,7 +51,7 @@ def export(
         raise CommandError("export_format", value=to, known=known)
     run = open_run(name, lang)
     classes = classes_in_focus(run, focus, drawn=to == "mermaid")
-    tell_depth(run, level, lang)
+    print_depth_limit(run, level, lang)
     path = Path(out) if out is not None else run.path / file_name(to)
     uncompressed = path.with_suffix("") if path.suffix == ".gz" else path
     try:
@@ -69,16 +69,16 @@ def export(
         raise CommandError("export_needs", format=to, package=package, install=NEEDED[package]) from None
     except OSError as error:
         raise CommandError("export_unwritable", path=path, reason=error.strerror or error) from None
-    said = [text(lang, "export.written", path=path, size=byte_size(path.stat().st_size))]
+    lines = [text(lang, "export.written", path=path, size=byte_size(path.stat().st_size))]
     if uncompressed is path:
         word = str(path) if to == "csv" else shlex.quote(str(path))  # in Python, or in a shell
-        said.append(text(lang, _how(to, path), path=word))
-    print_out("\n".join(said))
+        lines.append(text(lang, _how(to, path), path=word))
+    print_out("\n".join(lines))
     return 1 if run.problems else 0
 
 
 def _how(to: str, path: Path) -> str:
-    """The text that says what to do with a file."""
+    """The key of the text on what to do with a file."""
     if to != "otlp":
         return f"export.how.{to}"
     return f"export.how.otlp{path.suffix if path.suffix in ('.jsonl', '.pb') else '.json'}"

@@ -1,4 +1,4 @@
-"""`tracellm run`: a script as python would run it, recorded and explained when that was asked for."""
+"""`tracellm run`: a script as python would run it, recorded and explained when that was given for."""
 
 import atexit
 import operator
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tracellm.cli.errors import CommandError, print_mistake, require_posix, tell
+from tracellm.cli.errors import CommandError, print_error, print_mistake, require_posix
 from tracellm.cli.options import Command, Option, Options, explain_options, option, options_of
 from tracellm.cli.overrides import Overrides, overrides_of
 from tracellm.cli.script import Script, run_script
@@ -60,7 +60,7 @@ def run(
     engine: str | None,
     models: tuple[str, ...],
     lang: Language,
-    **asked: Any,
+    **given: Any,
 ) -> int:
     """Run a script; with --explain, record and explain it.
 
@@ -73,7 +73,7 @@ def run(
         raise CommandError("no_script")
     target = Script(script[0], False, script[1:]) if module is None else Script(module, True, script)
     overrides = overrides_of(engine, models)
-    options = options_of(lang, explain=explain, **asked)
+    options = options_of(lang, explain=explain, **given)
     target = overrides.script(target).found()
     overrides.take_effect()
     ended = _explain(target, options, overrides) if options else _ignore
@@ -82,11 +82,13 @@ def run(
 
 
 def _ignore(error: BaseException | None) -> None:
-    """Nobody asked."""
+    """Do nothing: without --explain nobody needs the script's end."""
 
 
 def _explain(script: Script, options: Options, overrides: Overrides) -> Callable[[BaseException | None], None]:
-    """Start recording; the explanation is written when the interpreter ends. Returns whom to tell the script's end."""
+    """Start recording; the explanation is written when the interpreter ends. Returns the function to call
+    with the exception that ended the script.
+    """
     from tracellm.cli.explanation import Explanation
     from tracellm.cli.reports import open_in_browser
 
@@ -111,7 +113,7 @@ def _explain(script: Script, options: Options, overrides: Overrides) -> Callable
             if options.open_report:
                 open_in_browser(explanation.folder / "report.html", options.lang)
         except KeyboardInterrupt:  # Ctrl-C while the reports were being written
-            tell(options.lang, "recorded_only", folder=explanation.shown)
+            print_error(options.lang, "recorded_only", folder=explanation.shown)
         if type(error) is KeyboardInterrupt:  # of a class derived from it, python makes an exception like any other
             die_of_interrupt()
 

@@ -1,4 +1,4 @@
-"""`tracellm serve`: the OpenAI-compatible server, recorded and explained when that was asked for.
+"""`tracellm serve`: the OpenAI-compatible server, recorded and explained when that was given for.
 
 Under `--engine tracellm` it is what vLLM's own commands start, too:
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracellm.cli.errors import CommandError, is_users_mistake, require_posix, tell
+from tracellm.cli.errors import CommandError, is_users_mistake, print_error, require_posix
 from tracellm.cli.options import (
     EngineCommand,
     Options,
@@ -77,15 +77,15 @@ def _server_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_server_options
 @option("--explain", is_flag=True, help="cli.help.explain")
 @explain_options
-def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, Any], **asked: Any) -> int:
+def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, Any], **given: Any) -> int:
     """Serve until a signal comes; with --explain, explain it. Returns the exit status.
 
     Raises:
         CommandError: an option cannot be understood, or the run folder cannot be written.
     """
     require_posix()
-    further = _serve_options({name: asked.pop(name) for name in _SERVER})
-    options = options_of(lang, explain=explain, **asked)
+    further = _serve_options({name: given.pop(name) for name in _SERVER})
+    options = options_of(lang, explain=explain, **given)
     engine = SERVES_WITH | engine_arguments(engine)
     explanation = None if options is None else _explanation(options)
     error: BaseException | None = None
@@ -98,7 +98,7 @@ def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, An
     except KeyboardInterrupt as interrupt:
         status = 130 if interrupt.args else 0  # with a reason: a second Ctrl-C
         if status:
-            tell(lang, "serve_aborted")
+            print_error(lang, "serve_aborted")
     except BaseException as caught:
         error = caught
         status = 1
@@ -191,7 +191,7 @@ def _end(
         if options is not None and options.open_report:
             open_in_browser(explanation.folder / "report.html", lang)
     except KeyboardInterrupt:  # while the reports were being written
-        tell(lang, "recorded_only", folder=explanation.shown)
+        print_error(lang, "recorded_only", folder=explanation.shown)
 
 
 def _say(lang: Language, message: str) -> None:
@@ -202,7 +202,7 @@ def _say(lang: Language, message: str) -> None:
 
 
 def api_server() -> None:
-    """Serve, as the rest of the command line says; ends by SystemExit."""
+    """Serve, with the rest of the command line; ends by SystemExit."""
     _run(["serve", *_model_first(sys.argv[1:])])
 
 

@@ -5,7 +5,14 @@ import click
 from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import find_run, open_run
 from tracellm.cli.options import Command, detail_option, focus_option, language_option, level_of, open_option
-from tracellm.cli.reports import calltree_text, open_in_browser, sequence_text, steps_text, tell_depth, write_reports
+from tracellm.cli.reports import (
+    calltree_text,
+    open_in_browser,
+    print_depth_limit,
+    sequence_text,
+    steps_text,
+    write_reports,
+)
 from tracellm.cli.stdout import print_out
 from tracellm.report.texts import Language, text
 
@@ -40,7 +47,7 @@ def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple
     run = open_run(name[0] if name else None, lang)
     match part:
         case "sequence":
-            tell_depth(run, level, lang)
+            print_depth_limit(run, level, lang)
             output = sequence_text(run, lang, detail=level, focus=focus)
         case "tree":
             output = calltree_text(run, lang)
@@ -64,7 +71,7 @@ def report(name: str | None, lang: Language, detail: str | None, focus: tuple[st
     """
     level = level_of(detail)
     run = open_run(name, lang)
-    tell_depth(run, level, lang)
+    print_depth_limit(run, level, lang)
     missing = write_reports(run, lang, detail=level, focus=focus)
     if "report.html" not in missing:
         print_out(text(lang, "cli.report", path=run.path / "report.html"))
