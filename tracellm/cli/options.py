@@ -148,7 +148,6 @@ def explain_options(function: _F) -> _F:
         open_option,
         option("--quiet", "-q", is_flag=True, help="cli.help.quiet"),
         option("--no-text", is_flag=True, help="cli.help.no_text"),
-        option("--convert", type=click.Choice(["now", "later"]), metavar="now|later", help="cli.help.convert"),
         option("--ring", metavar="N", help="cli.help.ring"),
         option("--skip", multiple=True, metavar="PATTERN", help="cli.help.skip"),
         option("--only", multiple=True, metavar="PATTERN", help="cli.help.only"),
@@ -189,7 +188,7 @@ class Options:
 
 
 def options_of(lang: Language, *, explain: bool, **given: Any) -> Options | None:
-    """The options that `explain_options` added, as they were typed; None without --explain.
+    """The options that `explain_options` and `run`'s --convert added, as they were typed; None without --explain.
 
     Raises:
         CommandError: one needs --explain, or cannot be meant so.
@@ -200,7 +199,7 @@ def options_of(lang: Language, *, explain: bool, **given: Any) -> Options | None
                 spelled = "open" if name == "open_report" else name.replace("_", "-")
                 raise CommandError("only_explain", option=f"--{spelled}")
         return None
-    if given["open_report"] and given["convert"] == "later":
+    if given["open_report"] and given.get("convert") == "later":
         raise CommandError("open_later")
     level = level_of(given["detail"])
     return Options(
@@ -212,7 +211,7 @@ def options_of(lang: Language, *, explain: bool, **given: Any) -> Options | None
         keep_text=not given["no_text"],
         quiet=given["quiet"],
         open_report=given["open_report"],
-        convert=given["convert"] or "now",
+        convert=given.get("convert") or "now",
     )
 
 

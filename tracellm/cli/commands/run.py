@@ -50,6 +50,7 @@ class _RunCommand(Command):
 @click.argument("script", nargs=-1, type=click.UNPROCESSED)
 @option("-m", "module", metavar="MODULE", help="cli.help.module")
 @option("--explain", is_flag=True, help="cli.help.explain")
+@option("--convert", type=click.Choice(["now", "later"]), metavar="now|later", help="cli.help.convert")
 @option("--engine", metavar="NAME", help="cli.help.engine")
 @option("--model", "models", multiple=True, metavar="NAME=PATH", help="cli.help.model")
 @explain_options
