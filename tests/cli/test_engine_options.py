@@ -27,5 +27,7 @@ def test_what_is_true_or_false_is_a_switch() -> None:
 @pytest.mark.parametrize("command", [serve, *bench.commands.values()], ids=lambda command: str(command.name))
 def test_no_option_is_there_twice(command: click.Command) -> None:
     """No option of a command's own has the name of one of the engine's, which may be hidden: vLLM has many."""
-    names = [name for param in command.get_params(click.Context(command)) for name in param.opts if name[0] == "-"]
+    names = [
+        name for param in command.get_params(click.Context(command, obj="en")) for name in param.opts if name[0] == "-"
+    ]
     assert sorted(set(names)) == sorted(names)
