@@ -27,8 +27,8 @@ from benchmarks.compared.rounds import ENGINES, PEERS, REFERENCE, WAYS, WAYS_ON,
 from benchmarks.compared.shapes import SHAPES
 from benchmarks.compared.tables import comparison
 from benchmarks.pages import write_pages
-from tracellm.cli.bench.machine import describe, matrix_instructions
-from tracellm.cli.bench.workload import parse_lengths
+from tracellm.bench.machine import describe, matrix_instructions
+from tracellm.bench.workload import parse_lengths
 
 __all__ = ["PAGES", "main"]
 

@@ -40,8 +40,8 @@ from benchmarks.probe_cost_names import (
     OVERHEAD_HEADS,
     OVERHEAD_MODELS,
 )
-from tracellm.cli.bench.throughput import interleaved
-from tracellm.cli.bench.workload import Lengths, Workload, random_workload
+from tracellm.bench.throughput import interleaved
+from tracellm.bench.workload import Lengths, Workload, random_workload
 from tracellm.trace.names import LEVELS
 
 __all__ = ["RUNS", "Run", "compare", "figures_of", "main", "overhead_table"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from tracellm.cli.bench.machine import processor
+from tracellm.bench.machine import processor
 
 __all__ = ["COST_PAGES", "machine", "table", "write_pages"]
 

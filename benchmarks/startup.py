@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run
 from benchmarks.compared.busy import Busy
 from benchmarks.compared.process import environment
 from benchmarks.pages import table, write_pages
-from tracellm.cli.bench.figures import Spread, number
-from tracellm.cli.bench.machine import describe
+from tracellm.bench.figures import Spread, number
+from tracellm.bench.machine import describe
 
 __all__ = ["HEADS", "NOT_MEASURED", "PAGES", "TITLES", "WAYS", "Start", "main", "measure", "startup_table"]
 

@@ -9,7 +9,7 @@ import subprocess
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from tracellm.cli.export import export
+from tracellm.cli.app import parse
 from tracellm.report.export import FORMATS, file_name
 from tracellm.report.texts import Language
 
@@ -31,7 +31,7 @@ def _said(lang: Language, folder: Path) -> str:
         if format == "mermaid":
             continue  # the same as sequence.mmd, which other pages show
         with redirect_stdout(io.StringIO()) as shown:
-            export(str(folder), format, lang)
+            parse(["export", str(folder), "--to", format, "--lang", lang], lang)()
         (folder / file_name(format)).unlink()
         said += f"$ tracellm export hello.py --to {format}{option}\n{shown.getvalue()}"
     return said.replace(str(folder), "tracellm-runs/hello-20260101-120000")
@@ -42,11 +42,11 @@ def pictures(one_process: Path, two_processes: Path) -> None:
     from tests.browser import Browser
     from tests.export.perfetto_page import perfetto_page
 
-    export(str(one_process), "dot", "en", out=str(one_process / "objects.dot"))
+    parse(["export", str(one_process), "--to", "dot", "--out", str(one_process / "objects.dot")], "en")()
     drawn = subprocess.run(["dot", "-Tsvg", one_process / "objects.dot"], capture_output=True, check=True).stdout
     (IMAGES / "objects.svg").write_bytes(drawn)
     file = two_processes / file_name("perfetto")
-    export(str(two_processes), "perfetto", "en")
+    parse(["export", str(two_processes), "--to", "perfetto"], "en")()
     with Browser() as browser, perfetto_page(browser, height=1500) as page:
         page.open(file.read_bytes())
         ((begin, end),) = page.query("select min(ts), max(ts + dur) from slice where name glob 'EngineCore.step_fn'")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from tracellm.cli.engine_options import engine_options
-from tracellm.cli.serve_command import serve_command
-from tracellm.report.texts import Language
+from tracellm.cli.commands.serve import SERVES_WITH, serve
+from tracellm.cli.options import Option, engine_options
+from tracellm.report.texts import Language, text
 
 __all__ = ["HEADS", "metrics_table", "options_table", "table"]
 
@@ -116,13 +116,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def options_table(lang: Language) -> str:
     """Every option of `tracellm serve`, as its help has them: those of the server, then those of the engine."""
-    command = serve_command(lang)
-    of_the_engine = [option for option in engine_options() if not option.hidden]
+    of_the_engine = [option for option in engine_options(SERVES_WITH) if not option.hidden]
     names = {option.name for option in of_the_engine}
-    context = click.Context(command)
+    context = click.Context(serve, obj=lang, help_option_names=["-h", "--help"])
     own = [
-        (f"`{_spelled(param)}`", param.help or "")
-        for param in command.get_params(context)
+        (f"`{_spelled(param)}`", _help(param, lang))
+        for param in serve.get_params(context)
         if isinstance(param, click.Option) and not param.hidden and param.name not in names
     ]
     engine = [
@@ -130,6 +129,10 @@ def options_table(lang: Language) -> str:
         for option in of_the_engine
     ]
     return f"{table(HEADS[lang]['options'], own)}\n{table(HEADS[lang]['engine'], engine)}"
+
+
+def _help(option: click.Option, lang: Language) -> str:
+    return text(lang, option.help) if isinstance(option, Option) and option.help else option.help or ""
 
 
 def _spelled(option: click.Option) -> str:

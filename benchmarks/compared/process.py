@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tracellm.cli.bench.workload import Workload
+from tracellm.bench.workload import Workload
 
 __all__ = ["EngineFailed", "EngineProcess", "environment"]
 

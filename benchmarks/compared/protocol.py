@@ -59,7 +59,7 @@ def answer(make: Callable[[dict[str, Any]], Engine]) -> None:
             try:
                 if engine is None:
                     if level := asked.get("recorded"):
-                        from tracellm.cli.bench.recorded import recorded
+                        from tracellm.bench.trial import recorded
 
                         recording = until_the_end.enter_context(recorded(level))
                     engine = make(asked)

@@ -11,11 +11,11 @@ from benchmarks.compared.agreement import Agreement, compare_outputs
 from benchmarks.compared.busy import Busy
 from benchmarks.compared.process import EngineProcess
 from benchmarks.compared.shapes import Shape
-from tracellm.cli.bench.figures import Spread
-from tracellm.cli.bench.limits import ModelCost, cost_of, work_of
-from tracellm.cli.bench.machine import Ceilings, measure_ceilings
-from tracellm.cli.bench.throughput import interleaved
-from tracellm.cli.bench.workload import Lengths, Workload, random_workload
+from tracellm.bench.figures import Spread
+from tracellm.bench.limits import ModelCost, cost_of, work_of
+from tracellm.bench.machine import Ceilings, measure_ceilings
+from tracellm.bench.throughput import interleaved
+from tracellm.bench.workload import Lengths, Workload, random_workload
 
 __all__ = ["ENGINES", "PEERS", "REFERENCE", "WAYS", "WAYS_ON", "Plan", "measure"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tracellm.cli.bench.workload import Lengths
+from tracellm.bench.workload import Lengths
 
 __all__ = ["SHAPES", "Shape"]
 

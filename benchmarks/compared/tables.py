@@ -5,7 +5,7 @@ from typing import Any
 from benchmarks.compared.rounds import PEERS
 from benchmarks.compared.shapes import SHAPES
 from benchmarks.pages import table
-from tracellm.cli.bench.figures import number
+from tracellm.bench.figures import number
 
 __all__ = ["HEADS", "NOT_MEASURED", "TITLES", "comparison"]
 

@@ -10,8 +10,8 @@ import pytest
 from tests.alias.scripts import run
 from tests.real_vllm import InOneProcess, require_vllm
 from tracellm.cli.errors import CommandError
+from tracellm.cli.overrides import overrides_of
 from tracellm.cli.script import Script
-from tracellm.cli.substitutes import substitutes_of
 from tracellm.engine.arg_utils import EngineArgs
 from tracellm.engine.errors import EngineError
 from tracellm.probes.vllm_models import replace_models
@@ -36,7 +36,7 @@ def test_refused_before_the_script_starts(case: str, tmp_path: Path, monkeypatch
     Path("file").touch()
     engine, models, message = REFUSED[case]
     with pytest.raises(CommandError) as refused:
-        substitutes_of(engine, models)
+        overrides_of(engine, models)
     assert str(refused.value).startswith(message)
     assert refused.value.message("zh") != str(refused.value)
 
@@ -54,7 +54,7 @@ def test_paths_are_settled_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").touch()
-    chosen = substitutes_of(None, ["a/b=tiny", "c=model", "d=~/model", "e=./model"])
+    chosen = overrides_of(None, ["a/b=tiny", "c=model", "d=~/model", "e=./model"])
     monkeypatch.chdir("/")
     model = str(tmp_path / "model")
     assert chosen.models == {"a/b": str(MODEL_DIR), "c": model, "d": model, "e": model}
@@ -64,9 +64,9 @@ def test_the_command_vllm_is_a_module_here(tmp_path: Path, monkeypatch: pytest.M
     """`vllm serve` runs the engine's own command, unless there is a script of that name, or no --engine."""
     monkeypatch.chdir(tmp_path)
     typed = Script("vllm", False, ("serve", "tiny"))
-    ours = substitutes_of("tracellm", [])
+    ours = overrides_of("tracellm", [])
     assert ours.script(typed) == Script("vllm.entrypoints.cli.main", True, ("serve", "tiny"))
-    assert substitutes_of(None, []).script(typed) is typed
+    assert overrides_of(None, []).script(typed) is typed
     assert ours.script(Script("other.py", False, ())).target == "other.py"
     Path("vllm").touch()
     assert ours.script(typed) is typed

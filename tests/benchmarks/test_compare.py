@@ -24,8 +24,8 @@ from benchmarks.compared.shapes import SHAPES, Shape
 from benchmarks.compared.tables import HEADS, NOT_MEASURED, TITLES, comparison
 from benchmarks.compared.tracellm_engine import Tracellm
 from benchmarks.compared.transformers_engine import Transformers
-from tracellm.cli.bench import machine
-from tracellm.cli.bench.workload import Lengths, Workload
+from tracellm.bench import machine
+from tracellm.bench.workload import Lengths, Workload
 
 ROOT = Path(__file__).parents[2]
 TINY = Shape(("tiny", "tiny"), None, 3, Lengths(3, 9), Lengths(2, 4), decode_inputs=4, decode_outputs=4)

@@ -37,6 +37,11 @@ REFUSED = {
     ),
     "a ring of none": (["run", "--explain", "--ring", "0", "script.py"], "--ring takes how many spans .* not '0'"),
     "a ring of words": (["run", "--explain", "--ring", "few", "script.py"], "--ring takes how many .* not 'few'"),
+    "convert without explain": (["run", "--convert", "later", "script.py"], "--convert .* needs --explain"),
+    "no report to open": (
+        ["run", "--explain", "--convert", "later", "--open", "script.py"],
+        "--convert later writes no report that --open could open",
+    ),
     "a level": (["run", "--explain", "--detail", "deep", "script.py"], "no level 'deep': --detail takes request, step"),
     "a language": (["run", "--explain", "--lang", "fr", "script.py"], "no language 'fr': --lang takes en or zh"),
     "out is a file": (["run", "--explain", "--out", "script.py", "script.py"], "--out script.py is a file"),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command
-from tracellm.cli.bench import kernel_cases, kernel_turns, machine
-from tracellm.cli.bench.throughput import interleaved
+from tracellm.bench import kernels, machine
+from tracellm.bench.throughput import interleaved
 
 SMALL = [
     "--num-prompts",
@@ -28,8 +28,8 @@ def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is measured with little, and each kernel is called once for each copy of its tensors."""
     monkeypatch.setattr(machine, "_BYTES", 1 << 16)
     monkeypatch.setattr(machine, "_SIDES", (16,))
-    monkeypatch.setattr(kernel_cases, "_COLD_BYTES", 1)
-    monkeypatch.setattr(kernel_turns, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(kernels, "_COLD_BYTES", 1)
+    monkeypatch.setattr(kernels, "_TURN_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(("detail", "name"), [([], "default"), (["--detail", "step"], "step")])

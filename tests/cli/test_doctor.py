@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command
-from tracellm.cli import doctor
+from tracellm.cli.commands import doctor
 from tracellm.report.texts import LANGUAGES
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.conftest import SCRIPT, Command, Said
 from tests.faults.processes import wait_until
-from tracellm.cli import render
-from tracellm.cli.failure import describe
+from tracellm.cli import reports
+from tracellm.cli.errors import describe
 from tracellm.probes.selection import DEEP_CALLS
 from tracellm.trace.run_folder import RunFolder
 
@@ -266,7 +266,7 @@ def test_a_fault_in_one_report_leaves_the_others(
     def broken(*_: object) -> str:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(render, "calltree_text", broken)
+    monkeypatch.setattr(reports, "calltree_text", broken)
     said = command("report", str(copy))
     assert said.status == 1
     assert said.err.startswith("tracellm: calltree.txt was not written: ZeroDivisionError: oh. ")

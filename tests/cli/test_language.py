@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.conftest import Command
-from tracellm.cli.language import choose_language
+from tracellm.cli.options import choose_language
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from benchmarks.overhead import RUNS, overhead_table
 from benchmarks.pages import COST_PAGES, table, write_pages
 from benchmarks.probe_cost import cost_tables
 from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, NAMES
-from tracellm.cli.bench.workload import Workload
+from tracellm.bench.workload import Workload
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,8 +17,8 @@ from tracellm.as_vllm.table import HOMES, PACKAGES
 __all__ = ["install"]
 
 _RUNS = {
-    "vllm.entrypoints.openai.api_server": "from tracellm.cli.vllm_commands import api_server; api_server()",
-    "vllm.entrypoints.cli.main": "from tracellm.cli.vllm_commands import vllm; vllm()",
+    "vllm.entrypoints.openai.api_server": "from tracellm.cli.commands.serve import api_server; api_server()",
+    "vllm.entrypoints.cli.main": "from tracellm.cli.commands.serve import vllm; vllm()",
 }
 """What `python -m` runs."""
 

@@ -1,6 +1,7 @@
 """The command: `tracellm run | serve | show | report | diff | check | export | doctor | bench`, at a terminal.
 
-The uppermost floor: `app` reads the arguments, and a module for each of these words does what they ask for.
+The uppermost floor. `app` finds a command's module in `commands/`, which is imported only then and owns its options;
+what several commands share lies beside: `options`, `folders`, `reports`, `errors`.
 """
 
 import sys
@@ -10,16 +11,6 @@ __all__ = ["main"]
 
 def main() -> None:
     """The `tracellm` command; ends by SystemExit, or with whatever ended the script that it ran."""
-    from tracellm.cli.app import parse
-    from tracellm.cli.errors import CommandError
-    from tracellm.cli.language import language_of_arguments
-    from tracellm.report.texts import text
+    from tracellm.cli.app import run_command
 
-    lang = language_of_arguments(sys.argv[1:])
-    job = parse(sys.argv[1:], lang)
-    try:
-        status = job()
-    except CommandError as error:
-        print(text(lang, "cli.error", message=error.message(lang)), file=sys.stderr)
-        status = 2
-    sys.exit(status)
+    run_command(sys.argv[1:])

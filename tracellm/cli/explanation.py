@@ -4,28 +4,33 @@ In a notebook: `with tracellm.explain() as run: LLM().generate("Hello")`, and th
 """
 
 import os
+import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tracellm.cli.failure import describe
-from tracellm.cli.folders import new_run_folder
-from tracellm.cli.language import choose_language
-from tracellm.cli.manifest import gpus, new_manifest
-from tracellm.cli.render import calltree_text, sequence_text, steps_text, tell, tell_problems, write_reports
-from tracellm.cli.selection import level_of, ring_of, selection_of
+from tracellm import __version__
+from tracellm.cli.errors import describe, print_error
+from tracellm.cli.folders import convert, new_run_folder
+from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
+from tracellm.cli.reports import calltree_text, print_problems, sequence_text, steps_text, write_reports
+from tracellm.probes.found import vllm_version
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.report.console import Console
 from tracellm.report.problems import problem_text
 from tracellm.report.texts import Language
 from tracellm.trace.names import Level
-from tracellm.trace.run_folder import RunFolder, RunFolderError, write_manifest
+from tracellm.trace.run_folder import SCHEMA, RunFolder, RunFolderError, write_manifest
 
 __all__ = ["Explanation", "explain"]
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
 
 
 class Explanation:
@@ -43,23 +48,54 @@ class Explanation:
         ring: int | None = None,
         keep_text: bool = True,
         quiet: bool = False,
-        substitutes: Mapping[str, Any] | None = None,
+        convert: Convert = "now",
+        overrides: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder.absolute()  # the script may change the directory
         self.lang = lang
-        self._shown = folder
+        self.shown = folder
         self._detail: Level | None = detail
         selection = selection or Selection.of(detail)
         self._focus = selection.focus
         self._keep_text = keep_text
+        self._convert = convert
         self._console = Console(lang, quiet=quiet)
         self._recording = Recording(
             self.folder, script=script, text=keep_text, listener=self._console, selection=selection, ring=ring
         )
-        options = {"lang": lang, **selection.as_dict(), "ring": ring, **(substitutes or {})}
-        self._manifest = new_manifest(script=script, argv=argv, options=options, text=keep_text)
+        options = {"lang": lang, **selection.as_dict(), "ring": ring, **(overrides or {})}
+        self._manifest = _new_manifest(script=script, argv=argv, options=options, text=keep_text)
         self._manifest["probes"] = {"left_out": self._recording.left_out}  # of a run that is killed this is all
         self._started = 0
+
+    @classmethod
+    def from_options(
+        cls,
+        options: Options,
+        stem: str,
+        *,
+        script: str,
+        argv: Sequence[str],
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The explanation that the command's options ask for, in a run folder of its own.
+
+        Raises:
+            CommandError: the run folder cannot be written.
+        """
+        return cls(
+            new_run_folder(stem, options.out),
+            script=script,
+            argv=argv,
+            lang=options.lang,
+            detail=options.detail,
+            selection=options.selection,
+            ring=options.ring,
+            keep_text=options.keep_text,
+            quiet=options.quiet,
+            convert=options.convert,
+            overrides=overrides,
+        )
 
     def start(self) -> None:
         """Write the manifest and begin to record.
@@ -72,7 +108,7 @@ class Explanation:
         self._recording.start()
 
     def end(self, *, exit_status: int, error: BaseException | None = None) -> None:
-        """Stop recording, finish the manifest and write the reports; what fails is told on stderr in a line each."""
+        """Stop recording, finish the manifest and write the reports; each failure is a line on stderr."""
         self._recording.stop(error)
         interrupted = type(error) is KeyboardInterrupt
         self._manifest.update(
@@ -83,19 +119,24 @@ class Explanation:
             probes=self._recording.stats,
             processes=self._recording.processes,
         )
-        self._manifest["host"]["gpus"] = gpus()
+        self._manifest["host"]["gpus"] = _gpus()
         try:
             write_manifest(self.folder, self._manifest)
         except OSError as reason:
-            tell(self.lang, "manifest", path=self._shown / "run.json", reason=reason.strerror)
+            print_error(self.lang, "manifest", path=self.shown / "run.json", reason=reason.strerror)
+        if self._convert == "later":
+            self._console.finish(self._manifest)
+            print_error(self.lang, "recorded_only", folder=self.shown)
+            return
         try:
+            convert(self.folder, self.lang)
             run = RunFolder.open(self.folder)
         except RunFolderError as reason:  # the script has removed it
-            tell(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
+            print_error(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
             return
-        tell_problems(run, self.lang)
-        failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self._shown)
-        self._console.finish(self._manifest, None if "report.html" in failed else self._shown / "report.html")
+        print_problems(run, self.lang)
+        failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self.shown)
+        self._console.finish(self._manifest, None if "report.html" in failed else self.shown / "report.html")
 
     def __enter__(self) -> Self:
         self.start()
@@ -107,8 +148,8 @@ class Explanation:
         self.end(exit_status=0 if error is None else 1, error=error)
 
     def __repr__(self) -> str:
-        """What a notebook shows for it: where the run is, and what to ask it for."""
-        return f"<tracellm run in {self._shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
+        """The line that a notebook shows: the run folder, and the methods that explain it."""
+        return f"<tracellm run in {self.shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
 
     def calltree(self) -> str:
         """The call tree, from your line down to the kernels. After the `with` block, as are the two below."""
@@ -144,9 +185,9 @@ def explain(
 
     Args:
         out: the run folder: new, empty, or of an earlier run. By default a new one in `tracellm-runs/`.
-        lang: `en` or `zh`; by default what TRACELLM_LANG or the locale says.
+        lang: `en` or `zh`; by default that of TRACELLM_LANG or the locale.
         detail: how deep to record and to draw: request, step, layer or kernel. By default everything is recorded, and
-            what tells most is drawn.
+            what is most telling is drawn.
         focus: classes that are recorded at every level, everything else down to `detail`, or else to steps;
             sequence.mmd shows them only, with what calls them and what they call.
         only: record nothing but what matches one of these: a `Class.method`, a `Class`, a function or a module, with
@@ -181,3 +222,63 @@ def explain(
 def _texts(one_or_more: str | Sequence[str]) -> Sequence[str]:
     """`"Scheduler"` is one name, and not nine."""
     return [one_or_more] if isinstance(one_or_more, str) else one_or_more
+
+
+# -- run.json ----------------------------------------------------------------------------------------------------------
+
+
+def _new_manifest(*, script: str, argv: Sequence[str], options: dict[str, Any], text: bool) -> dict[str, Any]:
+    """The manifest of a run that starts now. Without `text` the script's arguments, which may hold prompts, are masked.
+
+    `docs/run-folder.md` describes every entry.
+    """
+    return {
+        "schema": SCHEMA,
+        "tracellm": __version__,
+        "status": "running",
+        "script": script,
+        "argv": [argv[0], *(argv[1:] if text else ["***"] * len(argv[1:]))] if argv else [],
+        "cwd": os.getcwd(),
+        "started_at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
+        "duration_s": None,
+        "exit_status": None,
+        "error": None,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "host": {
+            "name": platform.node(),
+            "system": platform.system(),
+            "release": platform.release(),
+            "machine": platform.machine(),
+            "cpus": os.cpu_count(),
+            "memory_bytes": _memory(),
+            "gpus": [],
+        },
+        "options": {"text": text, **options},
+        "probes": None,
+        "processes": [{"pid": os.getpid(), "name": "main"}],
+    }
+
+
+def _gpus() -> list[str]:
+    """The CUDA devices, by name, when the script has imported torch and used them."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return []
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {**found, **({"vllm": known} if (known := vllm_version()) else {})}
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None

@@ -1,37 +1,49 @@
-"""Run folders on disk: making one for a new run, finding an earlier one again."""
+"""Run folders on disk: making one for a new run, finding an earlier one again, opening and converting it."""
 
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from tracellm.cli.errors import CommandError
+from tracellm.cli.errors import CommandError, print_error
+from tracellm.cli.reports import print_problems
 from tracellm.report.export import FORMATS, file_name
+from tracellm.report.problems import problem_text
 from tracellm.report.quantities import clip
+from tracellm.report.texts import Language, text
+from tracellm.trace.run_folder import MANIFEST, TRACE_FOLDER, RunFolder, RunFolderError, is_recording
 
-__all__ = ["DEFAULT_PARENT", "find_run", "new_run_folder"]
+__all__ = ["DEFAULT_PARENT", "convert", "find_run", "new_run_folder", "open_run", "read_run"]
 
 DEFAULT_PARENT = Path("tracellm-runs")
-"""Where runs go that were not told otherwise, in the current directory."""
+"""The parent of run folders without --out, in the current directory."""
 
 _MOST_RUNS = 10
-"""How many runs a message lists."""
+"""The most runs that a message lists."""
+
+_PATIENCE_SECONDS = 1.0
+"""Converting that takes longer shows how far it is."""
 
 _WRITTEN = (
     "run.json", "sequence.mmd", "calltree.txt", "report.html",
     *(f"{file_name(format)}{end}" for format in FORMATS for end in ("", ".gz", ".part", ".gz.part")),
-    "trace/*.jsonl", "trace/*.part", "trace/*.process", "trace/.over", "trace/.measured-*",
+    "trace/*.jsonl", "trace/*.records", "trace/*.part", "trace/*.process", "trace/.over", "trace/.measured-*",
+    "trace/.lock",
 )  # fmt: skip
-"""What tracellm writes into a run folder, and removes when the folder is used again."""
+"""The files that tracellm writes into a run folder, and removes when the folder is used again."""
 
 
 def new_run_folder(stem: str, out: Path | None) -> Path:
     """Make the folder for a run of the script `stem`, empty of any earlier run: `out`, or a new one in DEFAULT_PARENT.
 
     Raises:
-        CommandError: `out` is a file or holds something else, or the folder cannot be made or written to.
+        CommandError: `out` is a file or holds something else, another run is still recording there, or the folder
+            cannot be made or written to.
     """
     if out is not None:
         return _reuse(out)
@@ -58,6 +70,8 @@ def _reuse(out: Path) -> Path:
         entries = sorted(entry.name for entry in out.iterdir())
         if entries and not is_run_folder(out):
             raise CommandError("out_taken", path=out, example=entries[0])
+        if is_recording(out):
+            raise CommandError("out_recording", path=out)
         for pattern in _WRITTEN:
             for old in out.glob(pattern):
                 old.unlink()
@@ -70,7 +84,7 @@ def _reuse(out: Path) -> Path:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether an earlier run left this folder: its run.json is one of tracellm's."""
+    """Check that an earlier run left this folder: its run.json is one of tracellm's."""
     try:
         manifest = json.loads((path / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -104,7 +118,7 @@ def find_run(name: str | None) -> Path:
 
 
 def _runs_of(name: str, runs: Iterable[Path]) -> Iterator[Path]:
-    """Those that are called so, or are of a script that is."""
+    """The runs of this name, or of the script of this name."""
     script = re.compile(rf"{re.escape(name.removesuffix('.py'))}-\d{{8}}-\d{{6}}(-\d+)?")
     return (run for run in runs if name == run.name or script.fullmatch(run.name))
 
@@ -112,3 +126,71 @@ def _runs_of(name: str, runs: Iterable[Path]) -> Iterator[Path]:
 def _newest_first() -> list[Path]:
     manifests = [(file.stat().st_mtime_ns, file.parent) for file in DEFAULT_PARENT.glob("*/run.json")]
     return [run for _, run in sorted(manifests, reverse=True)]
+
+
+def open_run(name: str | None, lang: Language) -> RunFolder:
+    """The run `name`, converted and read; what is wrong with it is printed on stderr.
+
+    Raises:
+        CommandError: no such run, or a folder that is none.
+    """
+    run = read_run(name, lang)
+    print_problems(run, lang)
+    if run.manifest.get("status") == "running":
+        print_error(lang, "unfinished")
+    return run
+
+
+def read_run(name: str | None, lang: Language) -> RunFolder:
+    """The run `name`, converted and read, its `problems` left to the caller.
+
+    Raises:
+        CommandError: no such run, or a folder that is none.
+        SystemExit: Ctrl-C while it was converted (130); the records are whole, and the next command converts again.
+    """
+    folder = find_run(name)
+    try:
+        convert(folder, lang)
+    except KeyboardInterrupt:
+        print_error(lang, "convert_interrupted", folder=folder)
+        raise SystemExit(130) from None
+    try:
+        return RunFolder.open(folder)
+    except RunFolderError as error:
+        raise CommandError("run_folder", reason=problem_text(error.problem, lang)) from None
+
+
+def convert(folder: Path, lang: Language) -> None:
+    """Make spans of the records in a run folder that are none yet; problems are printed on stderr."""
+    folder = folder.parent if folder.name == MANIFEST else folder
+    if not os.path.isdir(folder) or not any((folder / TRACE_FOLDER).glob("*.records")):
+        return
+    from tracellm.probes.spans.converter import convert_folder, has_records
+
+    if not has_records(folder):
+        return
+    begin = time.monotonic()
+    with ExitStack() as shown:
+        show: Callable[[float], None] | None = None
+
+        def progress(done: float) -> None:
+            nonlocal show
+            if show is None and time.monotonic() - begin > _PATIENCE_SECONDS:
+                show = shown.enter_context(_progress_bar(text(lang, "cli.converting", folder=folder)))
+            if show is not None:
+                show(done)
+
+        problems = convert_folder(folder, progress)
+    for problem in problems:
+        print_error(lang, "problem", problem=problem)
+
+
+@contextmanager
+def _progress_bar(title: str) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, gone when it is done; it is moved by the share that is done, from 0 to 1."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda done: bar.update(task, completed=done)

@@ -9,7 +9,9 @@ out of the traceback that is printed.
 import builtins
 import io
 import os
+import re
 import runpy
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,17 +20,20 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from zipimport import ZipImportError, zipimporter
 
-from tracellm.cli.commands import command_path
 from tracellm.cli.errors import CommandError
 
 __all__ = ["Script", "run_script"]
 
 _OURS = str(Path(__file__).parent) + os.sep
 
+_LONGEST_HEAD = 4096  # bytes; what of a script names its interpreter is in its first two lines
+_BY_SHELL = re.compile(r"""'''exec' ("?)(.+?)\1 "\$0" """.rstrip())
+"""The second line of a script whose interpreter has too long a path, or spaces in it, for the first."""
+
 
 @dataclass(frozen=True)
 class Script:
-    """What to run: a file (or a folder or zip file with a `__main__.py`), or a module; and its own arguments."""
+    """A program: a file (or a folder or zip file with a `__main__.py`), or a module; and its own arguments."""
 
     target: str
     is_module: bool
@@ -36,7 +41,7 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What the run is called: the file's name, or the module's."""
+        """The run's name: the file's, or the module's."""
         return self.target if self.is_module else Path(self.target).name
 
     @property
@@ -45,15 +50,15 @@ class Script:
         return self.target if self.is_module else Path(self.target).stem
 
     def found(self) -> "Script":
-        """This, or the command of this name where there is no such file: `vllm`, say.
+        """This, or the command of this name where there is no such file, as for `vllm`.
 
         Raises:
             CommandError: it is neither there nor a command, cannot be read, is a folder without a `__main__.py`, or a
                 command of another environment.
         """
         if self.is_module:
-            return self  # only importing its packages can tell, and that is the script's own doing
-        if not os.path.lexists(self.target) and (command := command_path(self.target)) is not None:
+            return self  # only importing its packages can print_error, and that is the script's own doing
+        if not os.path.lexists(self.target) and (command := _command_path(self.target)) is not None:
             return replace(self, target=str(command))
         self._check()
         return self
@@ -73,6 +78,46 @@ class Script:
             raise CommandError("script_missing", path=path) from None
         except OSError as error:
             raise CommandError("script_unreadable", path=path, reason=error.strerror) from None
+
+
+def _command_path(name: str) -> Path | None:
+    """The script of the command `name`, beside the interpreter or wherever the shell finds it; None where no Python
+    runs what is found.
+
+    Raises:
+        CommandError: the Python that runs it is not this one.
+    """
+    if os.path.dirname(name):
+        return None
+    beside = Path(sys.executable).with_name(name)
+    found = beside if beside.is_file() else shutil.which(name)
+    if found is None:
+        return None
+    path = Path(found)
+    interpreter = Path(_interpreter(path) or "")
+    if not interpreter.name.startswith("python"):
+        return None
+    # Environments share an interpreter, but no folder that it is run from.
+    if interpreter.parent.resolve() != Path(sys.executable).parent.resolve():
+        raise CommandError("command_foreign", name=name, path=path, python=sys.executable)
+    return path
+
+
+def _interpreter(script: Path) -> str | None:
+    """The interpreter of a script, from its first line, or its second."""
+    try:
+        with script.open("rb") as file:
+            lines = os.fsdecode(file.read(_LONGEST_HEAD)).splitlines()
+    except OSError:
+        return None
+    if not lines or not lines[0].startswith("#!"):
+        return None
+    words = lines[0][2:].split()
+    if words[:1] == ["/bin/sh"] and len(lines) > 1 and (found := _BY_SHELL.match(lines[1])):
+        return found[2]
+    if words[:1] == ["/usr/bin/env"] and len(words) > 1:
+        return shutil.which(words[1])
+    return words[0] if words else None
 
 
 def run_script(
@@ -124,7 +169,7 @@ def _become_main(script: Script) -> None:
 
 
 def _has_main(target: str) -> bool:
-    """Whether python runs the `__main__` in this folder or zip file, instead of the file itself."""
+    """Check for a folder or zip file of which python runs the `__main__`, instead of the file itself."""
     if Path(target).is_dir():
         return True
     try:

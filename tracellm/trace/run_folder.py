@@ -22,13 +22,24 @@ from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
 from tracellm.trace.untangle import untangle
 
-__all__ = ["MANIFEST", "SCHEMA", "TRACE_FOLDER", "RunFolder", "RunFolderError", "write_manifest"]
+__all__ = [
+    "MANIFEST",
+    "SCHEMA",
+    "TRACE_FOLDER",
+    "RunFolder",
+    "RunFolderError",
+    "is_recording",
+    "lock_recording",
+    "write_manifest",
+]
 
 SCHEMA = 1
 """The version of the folder's form, `schema` in run.json."""
 
 MANIFEST = "run.json"
 TRACE_FOLDER = "trace"
+_LOCK = ".lock"
+"""In the trace folder: locked by the main process while it records."""
 
 _NAMED_LINES = 20  # so many corrupt lines (or runs of them) are told by number
 _PIECE = 1 << 18  # bytes read at a time: a line of the recorder's has some 50,000
@@ -82,6 +93,42 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     half = folder / f"{MANIFEST}.part"
     half.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", errors="replace")
     half.replace(folder / MANIFEST)
+
+
+def is_recording(folder: Path) -> bool:
+    """Whether a run is recording into this run folder now."""
+    import fcntl  # POSIX only, as recording is; a folder is read everywhere
+
+    try:
+        descriptor = os.open(folder / TRACE_FOLDER / _LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look are not in each other's way
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def lock_recording(traces: Path) -> int:
+    """Lock the trace folder for a recording. Returns the file descriptor, which holds the lock until it is closed.
+
+    A forked child inherits the descriptor, and so holds the lock too, until it ends or closes it.
+
+    Raises:
+        BlockingIOError: another process is recording there.
+    """
+    import fcntl
+
+    descriptor = os.open(traces / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _folder(path: Path) -> Path:

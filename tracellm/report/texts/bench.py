@@ -18,8 +18,8 @@ _KERNELS = """\
   tracellm bench kernels path/to/model --ops torch --ops cpu --dtype bfloat16"""
 
 EN = {
-    "bench.help.group.short": "Measure how fast the engine, a server or the kernels are, beside the machine's limits.",
-    "bench.help.group": "Measure how fast things are. Every figure stands beside what the machine allows: memory and "
+    "cli.help.bench.short": "Measure how fast the engine, a server or the kernels are, beside the machine's limits.",
+    "cli.help.bench": "Measure how fast things are. Every figure stands beside what the machine allows: memory and "
     "arithmetic are measured in the same run. Nothing else should run meanwhile; OMP_NUM_THREADS sets the threads.",
     "bench.help.throughput.short": "Many requests at once: tokens a second.",
     "bench.help.throughput": "Generate for many requests at once; tokens a second, of the whole and of decoding alone.",
@@ -110,8 +110,8 @@ What is small enough for the processor's cache may pass the limit, which is that
 }
 
 ZH = {
-    "bench.help.group.short": "测量推理引擎、服务器或算子有多快，并与机器的极限对照。",
-    "bench.help.group": "测量速度。每个数字旁边都有机器所允许的极限：内存与运算速度在同一次运行中测得。"
+    "cli.help.bench.short": "测量推理引擎、服务器或算子有多快，并与机器的极限对照。",
+    "cli.help.bench": "测量速度。每个数字旁边都有机器所允许的极限：内存与运算速度在同一次运行中测得。"
     "测量时不要运行别的程序；线程数由 OMP_NUM_THREADS 决定。",
     "bench.help.throughput.short": "同时处理许多请求：每秒多少 token。",
     "bench.help.throughput": "同时为许多请求生成；给出整体以及单独解码阶段每秒的 token 数。",

@@ -3,9 +3,9 @@
 __all__ = ["EN", "ZH"]
 
 EN = {
-    "serve.help.short": "Serve a model over HTTP, as OpenAI's API; with --explain, record and explain it.",
-    "serve.help": "Serve MODEL over HTTP, compatible with OpenAI's API and with `vllm serve`.",
-    "serve.help.more": """\
+    "cli.help.serve.short": "Serve a model over HTTP, as OpenAI's API; with --explain, record and explain it.",
+    "cli.help.serve": "Serve MODEL over HTTP, compatible with OpenAI's API and with `vllm serve`.",
+    "cli.help.serve.more": """\
 MODEL is a directory or a hub id; without it, the model that comes with tracellm. SIGTERM and Ctrl-C let running
 requests finish. Settings of the engine are options with vLLM's names, such as --max-model-len.
 
@@ -43,9 +43,9 @@ Examples:
 }
 
 ZH = {
-    "serve.help.short": "以兼容 OpenAI 的 HTTP 接口提供模型服务；加上 --explain 则记录并解释。",
-    "serve.help": "通过 HTTP 提供 MODEL 的服务，接口与 OpenAI 和 `vllm serve` 兼容。",
-    "serve.help.more": """\
+    "cli.help.serve.short": "以兼容 OpenAI 的 HTTP 接口提供模型服务；加上 --explain 则记录并解释。",
+    "cli.help.serve": "通过 HTTP 提供 MODEL 的服务，接口与 OpenAI 和 `vllm serve` 兼容。",
+    "cli.help.serve.more": """\
 MODEL 是一个目录或 hub 上的名字；不给则用 tracellm 自带的模型。收到 SIGTERM 或 Ctrl-C 后，正在处理的请求会先做完。
 推理引擎的设置都是与 vLLM 同名的选项，例如 --max-model-len。
 

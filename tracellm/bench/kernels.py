@@ -1,0 +1,428 @@
+"""Each operation of a layer by itself, in each implementation, beside the machine's limit: `tracellm bench kernels`.
+
+A model's layers follow one another, so a layer finds none of its weights or keys in the processor's cache. Here, too:
+such a case has copies of its tensors, as many as no cache holds, and takes them in turn.
+
+A call on a GPU is only a launch, which takes the host some microseconds, often longer than the work itself: timing
+calls would measure the host. So many calls are captured into one CUDA graph, which is launched once, and two events in
+the GPU's queue, before and behind it, give the time of them all. The cost of a launch is shown beside it.
+
+    host   launch, launch, ... (once, for the capture)      replay
+    GPU                                                       |event| call | call | call | ... | call |event|
+
+vLLM: benchmarks/kernels/ in its repository, by `triton.testing.do_bench_cudagraph`.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
+from math import ceil
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tracellm.bench.figures import Spread, number, plain_table
+from tracellm.bench.machine import Ceilings, describe, described, measure_ceilings
+from tracellm.bench.throughput import interleaved
+from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config import ModelConfig, VllmConfig
+from tracellm.engine.errors import EngineError
+from tracellm.engine.hf_config import EMBEDDED_MODEL
+from tracellm.engine.layers.linear import ReplicatedLinear
+from tracellm.engine.ops import AttentionMetadata, Ops, make_ops, using_ops
+from tracellm.engine.ops.choice import choose_ops
+from tracellm.report.texts import Language, text
+
+__all__ = ["Case", "Row", "Sizes", "Turn", "cases", "kernels", "make_turn"]
+
+_COLD_BYTES = 1 << 28
+_MOST_COPIES = 64
+_EPSILON = 1e-6
+_BLOCK_SIZE = 16
+_TURN_SECONDS = 0.02
+_MOST_CALLS = 10_000
+_MOST_LAUNCHES = 1_000
+"""The most calls in a graph, whose capture takes the host that many launches, or in a queue that is not full."""
+
+Calls = Sequence[Callable[[], object]]
+"""An operation, on each copy of its tensors."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation in one implementation."""
+
+    case: str
+    tokens: int
+    ops: str
+    microseconds: Spread
+    gigabytes_per_second: float
+    gigaflops_per_second: float
+    of_limit: float
+    """The ideal time over the median one. Small tensors may lie in the cache, which is faster than memory: above 1."""
+    launch_microseconds: Spread | None
+    """The host's time to launch it on a GPU, whose own time is `microseconds`."""
+
+
+def kernels(
+    model: str | None,
+    engine: Mapping[str, Any],
+    lang: Language,
+    *,
+    names: Sequence[str],
+    tokens: Sequence[int],
+    context: int,
+    repeats: int,
+    as_json: bool,
+) -> str:
+    """Measure: the figures for people, or as JSON. `names`: implementations, by default those that run well here.
+
+    Raises:
+        EngineError: the engine refuses the model or a setting, or an implementation cannot run here.
+    """
+    config = EngineArgs.from_arguments(**{"model": model or EMBEDDED_MODEL, **engine}).create_engine_config()
+    device = config.device_config.device
+    chosen = list(names) or list(dict.fromkeys(["torch", config.ops_choice.name]))
+    _check(chosen, config)
+    ceilings = measure_ceilings(config.model_config.dtype, device)
+    rows = []
+    for count in tokens:
+        for case in cases(Sizes.of(config.model_config, device, count, context)):
+            rows += _measured(case, count, chosen, ceilings, repeats, device)
+    if as_json:
+        figures = {"machine": describe(), "ceilings": asdict(ceilings), "rows": [asdict(row) for row in rows]}
+        return json.dumps(figures)
+    name = config.model_config.served_model_name
+    heads = text(lang, "bench.kernels.headlines", model=name, context=context)
+    if device.type == "cuda":
+        heads += text(lang, "bench.kernels.gpu") + "\n"
+    return f"{described(ceilings, lang)}\n{heads}\n{_table(rows, lang)}"
+
+
+def _check(names: Sequence[str], config: VllmConfig) -> None:
+    for name in names:
+        try:
+            choose_ops(name, config.device_config.device)
+        except EngineError as error:
+            raise EngineError(str(error).replace("`attention_backend`", "`ops`")) from None
+
+
+def _measured(
+    case: "Case", tokens: int, names: Sequence[str], ceilings: Ceilings, repeats: int, device: Any
+) -> list[Row]:
+    """One operation, its implementations in turn."""
+    with torch.inference_mode():
+        turns = {name: make_turn(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
+        taken: dict[str, list[float]] = {name: [] for name in turns}
+        launches: dict[str, list[float]] = {name: [] for name in turns}
+        for name in interleaved(list(turns), repeats):
+            taken[name].append(turns[name].seconds())
+            launching = turns[name].launch_seconds()
+            launches[name] += [] if launching is None else [launching]
+    return [_row(case, tokens, name, taken[name], launches[name], ceilings) for name in turns]
+
+
+def _row(
+    case: "Case", tokens: int, name: str, taken: Sequence[float], launches: Sequence[float], ceilings: Ceilings
+) -> Row:
+    """From the seconds of each repeat: of a call, and, on a GPU, of asking for it."""
+    spread = Spread.of([one * 1e6 for one in taken])
+    median = spread.median / 1e6
+    return Row(
+        case=case.name,
+        tokens=tokens,
+        ops=name,
+        microseconds=spread,
+        gigabytes_per_second=case.num_bytes / median / 1e9,
+        gigaflops_per_second=case.flops / median / 1e9,
+        of_limit=ceilings.seconds(case.num_bytes, case.flops) / median,
+        launch_microseconds=Spread.of([one * 1e6 for one in launches]) if launches else None,
+    )
+
+
+def _table(rows: Sequence[Row], lang: Language) -> str:
+    heads = text(lang, "bench.kernels.heads").split("|")
+    lines = [
+        [
+            row.case,
+            str(row.tokens),
+            row.ops,
+            str(row.microseconds),
+            number(row.gigabytes_per_second),
+            number(row.gigaflops_per_second) if row.gigaflops_per_second else "-",
+            f"{row.of_limit:.0%}",
+        ]
+        for row in rows
+    ]
+    if any(row.launch_microseconds for row in rows):
+        heads.append(text(lang, "bench.kernels.launch"))
+        for line, row in zip(lines, rows, strict=True):
+            line.append(str(row.launch_microseconds))
+    return plain_table(heads, lines)
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a model and of a step: T tokens, each decoding one with `context` tokens before it where it attends."""
+
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocab: int
+    dtype: torch.dtype
+    device: torch.device
+    tokens: int
+    context: int
+
+    @classmethod
+    def of(cls, config: ModelConfig, device: torch.device, tokens: int, context: int) -> "Sizes":
+        """The sizes of a model; where its config.json does not give the inner width of layers, four times the outer."""
+        hidden = config.get_hidden_size()
+        return cls(
+            hidden=hidden,
+            intermediate=getattr(config.hf_config, "intermediate_size", None) or 4 * hidden,
+            heads=config.get_num_attention_heads(),
+            kv_heads=config.get_num_kv_heads(),
+            head_size=config.get_head_size(),
+            vocab=config.get_vocab_size(),
+            dtype=config.dtype,
+            device=device,
+            tokens=tokens,
+            context=context,
+        )
+
+    def random(self, *shape: int) -> Tensor:
+        """A tensor of the model's dtype."""
+        return torch.randn(shape, device=self.device).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation."""
+
+    name: str
+    num_bytes: int
+    """Bytes that it must read and write, each once."""
+    flops: int
+    """Products of matrices only; 0 for operations whose arithmetic is nothing beside their reading."""
+    make: Callable[[Ops], list[Callable[[], object]]]
+    """The operation on its tensors, as often as there are copies of them."""
+
+
+def cases(sizes: Sizes) -> Iterator[Case]:
+    """Every operation of a layer, then the products of matrices with a layer's weights, then attention."""
+    yield from _elementwise(sizes)
+    query_size = sizes.heads * sizes.head_size
+    kv_size = sizes.kv_heads * sizes.head_size
+    yield _linear(sizes, "linear qkv", sizes.hidden, query_size + 2 * kv_size)
+    yield _linear(sizes, "linear gate_up", sizes.hidden, 2 * sizes.intermediate)
+    yield _linear(sizes, "linear down", sizes.intermediate, sizes.hidden)
+    yield _linear(sizes, "linear lm_head", sizes.hidden, sizes.vocab)
+    yield _attention(sizes, "attention decode", [1] * sizes.tokens, [sizes.context] * sizes.tokens)
+    if sizes.tokens > 1:
+        yield _attention(sizes, "attention prefill", [sizes.tokens], [sizes.tokens])
+
+
+def _elementwise(sizes: Sizes) -> Iterator[Case]:
+    tokens, width = sizes.tokens, sizes.dtype.itemsize
+    x, residual, weight = (
+        sizes.random(tokens, sizes.hidden),
+        sizes.random(tokens, sizes.hidden),
+        sizes.random(sizes.hidden),
+    )
+    row = tokens * sizes.hidden * width
+    yield Case("rms_norm", 2 * row, 0, lambda ops: [lambda: ops.rms_norm(x, weight, _EPSILON)])
+    yield Case(
+        "fused_add_rms_norm", 4 * row, 0, lambda ops: [lambda: ops.fused_add_rms_norm(x, residual, weight, _EPSILON)]
+    )
+    gates = sizes.random(tokens, 2 * sizes.intermediate)
+    yield Case(
+        "silu_and_mul", 3 * tokens * sizes.intermediate * width, 0, lambda ops: [lambda: ops.silu_and_mul(gates)]
+    )
+    query = sizes.random(tokens, sizes.heads, sizes.head_size)
+    key = sizes.random(tokens, sizes.kv_heads, sizes.head_size)
+    table = sizes.random(sizes.context + tokens, sizes.head_size)
+    positions = torch.arange(tokens, device=sizes.device)
+    turned = 2 * tokens * (sizes.heads + sizes.kv_heads) * sizes.head_size * width
+    yield Case("rotary_embedding", turned, 0, lambda ops: [lambda: ops.rotary_embedding(positions, query, key, table)])
+    blocks = ceil(tokens / _BLOCK_SIZE)
+    cache = sizes.random(2, blocks, _BLOCK_SIZE, sizes.kv_heads, sizes.head_size)
+    slots = torch.randperm(blocks * _BLOCK_SIZE, device=sizes.device)[:tokens]
+    yield Case(
+        "reshape_and_cache",
+        4 * key.numel() * width,
+        0,
+        lambda ops: [lambda: ops.reshape_and_cache(key, key, cache[0], cache[1], slots)],
+    )
+
+
+def _linear(sizes: Sizes, name: str, inputs: int, outputs: int) -> Case:
+    width = sizes.dtype.itemsize
+    weight_bytes = inputs * outputs * width
+
+    def make(ops: Ops) -> list[Callable[[], object]]:
+        x = sizes.random(sizes.tokens, inputs)
+        layers = []
+        for _ in range(_copies(weight_bytes)):
+            with using_ops(ops):
+                layer = ReplicatedLinear(inputs, outputs, bias=False).to(sizes.device, sizes.dtype)
+            layer.weight.data.uniform_(-0.1, 0.1)
+            ops.prepare_weights(layer)
+            layers.append(layer)
+        return [lambda layer=layer: layer(x) for layer in layers]  # type: ignore[misc]
+
+    return Case(
+        name,
+        weight_bytes + sizes.tokens * (inputs + outputs) * width,
+        2 * sizes.tokens * inputs * outputs,
+        make,
+    )
+
+
+def _attention(sizes: Sizes, name: str, query_lens: list[int], seq_lens: list[int]) -> Case:
+    """Sequences whose blocks lie scattered over the cache."""
+    width = sizes.dtype.itemsize
+    per_sequence = ceil(max(seq_lens) / _BLOCK_SIZE)
+    num_blocks = per_sequence * len(seq_lens)
+    kv_bytes = 2 * sum(seq_lens) * sizes.kv_heads * sizes.head_size * width
+
+    def make(ops: Ops) -> list[Callable[[], object]]:
+        table = torch.randperm(num_blocks).view(len(seq_lens), per_sequence).to(torch.int32)
+        query = sizes.random(sum(query_lens), sizes.heads, sizes.head_size)
+        starts = torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32)
+
+        def metadata() -> AttentionMetadata:
+            return AttentionMetadata(
+                query_start_loc=starts.to(sizes.device),
+                seq_lens=torch.tensor(seq_lens, dtype=torch.int32, device=sizes.device),
+                block_table=table.to(sizes.device),
+                slot_mapping=torch.zeros(sum(query_lens), dtype=torch.int64, device=sizes.device),
+                query_lens_cpu=query_lens,
+                seq_lens_cpu=seq_lens,
+                block_table_cpu=table.numpy(),
+            )
+
+        # A step's layers share one metadata: what is worked out once a step is not measured with each layer.
+        shared = metadata()
+        shape = (2, num_blocks, _BLOCK_SIZE, sizes.kv_heads, sizes.head_size)
+        caches = [sizes.random(*shape) for _ in range(_copies(kv_bytes))]
+        scale = sizes.head_size**-0.5
+        return [
+            lambda cache=cache: ops.paged_attention(query, cache[0], cache[1], shared, scale)  # type: ignore[misc]
+            for cache in caches
+        ]
+
+    pairs = sum(
+        queries * length - queries * (queries - 1) // 2 for queries, length in zip(query_lens, seq_lens, strict=True)
+    )
+    return Case(
+        name,
+        kv_bytes + 2 * sum(query_lens) * sizes.heads * sizes.head_size * width,
+        4 * pairs * sizes.heads * sizes.head_size,
+        make,
+    )
+
+
+def _copies(num_bytes: int) -> int:
+    return max(1, min(_MOST_COPIES, ceil(_COLD_BYTES / num_bytes)))
+
+
+# -- how long a call takes ---------------------------------------------------------------------------------------------
+
+
+class Turn(Protocol):
+    """One operation of one implementation."""
+
+    def seconds(self) -> float:
+        """The average time of a call, of many."""
+        ...
+
+    def launch_seconds(self) -> float | None:
+        """The host's time to launch one; None on a CPU, which computes by itself."""
+        ...
+
+
+def make_turn(calls: Calls, device: Any) -> Turn:
+    """The operation is called on each copy once: that compiles, tunes, and touches all memory."""
+    for call in calls:
+        call()
+    return OnGpu(calls) if device.type == "cuda" else OnCpu(calls)
+
+
+class OnCpu:
+    """Calls often enough for a clock to measure."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._count = len(calls)
+        while (once := self.seconds()) * self._count < _TURN_SECONDS and self._count < _MOST_CALLS:
+            self._count = min(_MOST_CALLS, max(2 * self._count, int(_TURN_SECONDS / once)))
+
+    def seconds(self) -> float:
+        """See `Turn.seconds`."""
+        return _host_seconds(self._calls, self._count)
+
+    def launch_seconds(self) -> None:
+        """None: there is no launch."""
+
+
+class OnGpu:
+    """Replays a graph of whole rounds over the copies.
+
+    Args:
+        calls: nothing in them waits for the GPU, and what they work out once, as a plan of attention, is worked out.
+        cuda: `torch.cuda`; tests have one of their own.
+    """
+
+    def __init__(self, calls: Calls, cuda: Any = None) -> None:
+        if cuda is None:
+            from torch import cuda
+        self._calls, self._cuda = calls, cuda
+        once = self._between_events(lambda: self._call(len(calls))) / len(calls)  # as yet with the host's time
+        rounds = ceil(min(_TURN_SECONDS / max(once, 1e-9), _MOST_LAUNCHES) / len(calls))
+        self._count = max(1, rounds) * len(calls)
+        self._graph = cuda.CUDAGraph()
+        with cuda.graph(self._graph):
+            self._call(self._count)
+        self.seconds()  # the first replay brings the graph to the GPU
+
+    def seconds(self) -> float:
+        """See `Turn.seconds`."""
+        return self._between_events(self._graph.replay) / self._count
+
+    def launch_seconds(self) -> float:
+        """See `Turn.launch_seconds`."""
+        self._cuda.synchronize()  # an empty queue has room for all
+        taken = _host_seconds(self._calls, min(self._count, _MOST_LAUNCHES))
+        self._cuda.synchronize()
+        return taken
+
+    def _call(self, count: int) -> None:
+        for call in islice(cycle(self._calls), count):
+            call()
+
+    def _between_events(self, work: Callable[[], object]) -> float:
+        """The GPU's time from before this work to behind it, in seconds."""
+        before, behind = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        work()
+        behind.record()
+        behind.synchronize()
+        milliseconds: float = before.elapsed_time(behind)
+        return milliseconds / 1e3
+
+
+def _host_seconds(calls: Calls, count: int) -> float:
+    """Average time of a call, of so many, by the host's clock."""
+    start = time.perf_counter()
+    for call in islice(cycle(calls), count):
+        call()
+    return (time.perf_counter() - start) / count

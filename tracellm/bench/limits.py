@@ -1,0 +1,130 @@
+"""The least time that requests take: what each step reads and computes, at the rates that were measured.
+
+A step reads every weight once, whatever it computes, and the keys and values of the requests that it decodes; it
+multiplies each of its tokens with each weight. Reading and computing go on at once, so the longer of the two counts.
+Everything else (attention's softmax, norms, sampling, Python) is taken to cost nothing: that is the limit.
+
+    decode, batch 16, 0.5 B parameters in bfloat16:   1 GB is read    16 GFLOP are computed
+    at 20 GB/s and 400 GFLOP/s:                       50 ms           40 ms              at most 320 tokens/s
+"""
+
+import json
+import struct
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracellm.bench.machine import Ceilings
+from tracellm.bench.workload import Workload
+
+if TYPE_CHECKING:
+    from tracellm.engine.config import ModelConfig
+
+__all__ = ["ModelCost", "Work", "cost_of", "ideal_seconds", "work_of"]
+
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight")
+_LOOKED_UP = (*_EMBEDDINGS, "wpe.weight", "embed_positions.weight")
+"""Tables of which a step reads a row for each token: nothing beside all the rest."""
+_HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """The reading and computing that a model takes."""
+
+    weight_bytes: int
+    """Weights that a step reads, as wide as in the checkpoint, or as it is computed in, whichever is less."""
+    layer_flops: int
+    """For each token: two for each weight of the layers."""
+    head_flops: int
+    """For each token that is sampled."""
+    attention_flops: int
+    """For each pair of a token and one before it: scores, then values, in all layers and heads."""
+    kv_bytes: int
+    """For each token that is kept: keys and values of all layers."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The total reading and computing of some requests."""
+
+    num_steps: int
+    num_bytes: int
+    flops: int
+    seconds: float
+    """At the measured rates."""
+
+
+def cost_of(config: "ModelConfig") -> ModelCost:
+    """The cost of a model whose files are here, from the shapes in its safetensors files.
+
+    Raises:
+        ModelLoadError: its files cannot be found.
+    """
+    from tracellm.engine.model_loader.weight_files import find_weight_files
+
+    tensors = _tensors(find_weight_files(config.model).files)
+    shapes = {name: shape for name, (shape, _) in tensors.items()}
+    layers = {name: shape for name, shape in shapes.items() if not name.endswith((*_LOOKED_UP, _HEAD))}
+    tables = {name: shape for name, shape in shapes.items() if name.endswith((*_EMBEDDINGS, _HEAD))}
+    # The matrix that makes logits is one of its own, or the embeddings once more.
+    head = max(tables, key=lambda name: name.endswith(_HEAD), default=None)
+    head_size = prod(shapes[head]) if head is not None else 0
+    matrices = sum(prod(shape) for shape in layers.values() if len(shape) > 1)
+    width = config.dtype.itemsize
+    read = [tensors[name] for name in (*layers, *([head] if head is not None else []))]
+    return ModelCost(
+        weight_bytes=sum(min(stored, prod(shape) * width) for shape, stored in read),
+        layer_flops=2 * matrices,
+        head_flops=2 * head_size,
+        attention_flops=4 * config.get_num_attention_heads() * config.get_head_size() * config.get_num_layers(),
+        kv_bytes=2 * config.get_num_kv_heads() * config.get_head_size() * config.get_num_layers() * width,
+    )
+
+
+def _tensors(files: Iterable[Path]) -> dict[str, tuple[list[int], int]]:
+    """Each tensor's shape and bytes, from the files' headers: 8 bytes of length, then JSON."""
+    found: dict[str, tuple[list[int], int]] = {}
+    for path in files:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        for name, entry in header.items():
+            first, end = entry["data_offsets"]
+            found[name] = entry["shape"], end - first
+    return found
+
+
+def work_of(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: int) -> Work:
+    """The work of the requests, when `at_once` of them run together and another takes the place of each that ends.
+
+    A prompt is computed in one step; sliding windows are not looked at. Both make no difference that can be seen here.
+    """
+    waiting = deque(zip(map(len, workload.prompts), workload.lengths, strict=True))
+    running: list[list[int]] = []  # [tokens in the cache, tokens still to come]
+    steps = num_bytes = flops = 0
+    seconds = 0.0
+    while waiting or running:
+        keys = sum(context for context, _ in running)  # read, once each
+        tokens, pairs, samples = len(running), keys, len(running)
+        running = [[context + 1, left] for context, left in running]
+        while waiting and len(running) < at_once:
+            context, length = waiting.popleft()
+            running.append([context, length])
+            tokens, pairs, samples = tokens + context, pairs + context * (context + 1) // 2, samples + 1
+        step_bytes = cost.weight_bytes + cost.kv_bytes * keys
+        step_flops = tokens * cost.layer_flops + samples * cost.head_flops + pairs * cost.attention_flops
+        steps, num_bytes, flops = steps + 1, num_bytes + step_bytes, flops + step_flops
+        seconds += ceilings.seconds(step_bytes, step_flops)
+        running = [[context, left - 1] for context, left in running if left > 1]
+    return Work(steps, num_bytes, flops, seconds)
+
+
+def ideal_seconds(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: int) -> tuple[float, float]:
+    """The least time for all of the workload, and for what of it is decoding."""
+    whole = work_of(cost, ceilings, workload, at_once).seconds
+    return whole, whole - work_of(cost, ceilings, workload.first_tokens(), at_once).seconds

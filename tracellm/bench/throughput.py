@@ -1,0 +1,123 @@
+"""`tracellm bench throughput`: many requests at once, tokens a second, and how near that is to what the machine allows.
+
+Each round serves the workload in every way (not recorded, recorded), beginning with another each time; and once more
+with one token of output each: what the whole takes longer than that is decoding.
+
+vLLM: vllm/benchmarks/throughput.py, which runs its workload once.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tracellm.bench.figures import Spread, number, plain_table
+from tracellm.bench.limits import ideal_seconds
+from tracellm.bench.machine import Ceilings, describe, described, measure_ceilings
+from tracellm.bench.trial import Depth, Trial, recorded
+from tracellm.report.texts import Language, text
+
+__all__ = ["Speed", "headlines", "interleaved", "throughput"]
+
+BARE = "bare"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The speed of one way. Tokens are those of the output."""
+
+    tokens_per_second: Spread
+    decode_tokens_per_second: Spread | None
+    """The speed without prompts and first tokens; None where nothing remains."""
+    of_limit: float
+    """The ideal time over the median time, for the whole."""
+    decode_of_limit: float | None
+
+
+def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | None, as_json: bool) -> str:
+    """Measure: the figures for people, or as JSON."""
+    ways: dict[str, Depth | None] = {BARE: None} | ({depth: depth} if depth is not None else {})
+    ceilings = measure_ceilings(trial.model.dtype, trial.device)
+    seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    trial.seconds(trial.workload)  # warm
+    for way in interleaved(list(ways), repeats):
+        with recorded(ways[way]):
+            if ways[way] is not None:
+                trial.seconds(trial.workload.first_tokens())  # the probes have just been put on
+            taken = trial.seconds(trial.workload), trial.seconds(trial.workload.first_tokens())
+        seconds[way].append(taken)
+    ceilings = ceilings.merged(measure_ceilings(trial.model.dtype, trial.device))
+    speeds = {way: speed_of(trial, ceilings, taken) for way, taken in seconds.items()}
+    if as_json:
+        return json.dumps(_as_json(trial, ceilings, speeds, seconds), indent=2)
+    return f"{headlines(trial, ceilings, lang)}\n{_table(speeds, lang)}"
+
+
+def interleaved(ways: list[str], repeats: int) -> list[str]:
+    """The order in which ways take their turns: all in each round, beginning with another each time."""
+    return [way for turn in range(repeats) for way in (*ways[turn % len(ways) :], *ways[: turn % len(ways)])]
+
+
+def speed_of(trial: Trial, ceilings: Ceilings, taken: list[tuple[float, float]]) -> Speed:
+    """From the seconds of each repeat: for the whole, and for the first tokens alone."""
+    workload = trial.workload
+    ideal, ideal_decode = ideal_seconds(trial.cost(), ceilings, workload, trial.at_once)
+    num_decoded = workload.num_output_tokens - len(workload.prompts)
+    whole = Spread.of([workload.num_output_tokens / seconds for seconds, _ in taken])
+    of_limit = ideal * whole.median / workload.num_output_tokens
+    decode = [seconds - first for seconds, first in taken]
+    if num_decoded == 0 or min(decode) <= 0:
+        return Speed(whole, None, of_limit, None)
+    decoded = Spread.of([num_decoded / seconds for seconds in decode])
+    return Speed(whole, decoded, of_limit, ideal_decode * decoded.median / num_decoded)
+
+
+def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
+    """The lines above the figures: machine, model and requests."""
+    choice, cost = trial.config.ops_choice, trial.cost()
+    lines = text(
+        lang,
+        "bench.headlines",
+        model=trial.model.served_model_name,
+        weights=number(cost.weight_bytes / 1e6),
+        ops=choice.name,
+        reason=text(lang, f"ops.reason.{choice.reason}"),
+        requests=len(trial.workload.prompts),
+        at_once=trial.at_once,
+        inputs=trial.workload.num_input_tokens,
+        outputs=trial.workload.num_output_tokens,
+    )
+    return f"{described(ceilings, lang)}\n{lines}"
+
+
+def _table(speeds: dict[str, Speed], lang: Language) -> str:
+    rows = []
+    for way, speed in speeds.items():
+        decode = speed.decode_tokens_per_second
+        rows.append(
+            [
+                text(lang, f"bench.{way}") if way in (BARE, "default") else text(lang, "bench.recorded", detail=way),
+                str(speed.tokens_per_second),
+                f"{speed.of_limit:.1%}",
+                "-" if decode is None else str(decode),
+                "-" if speed.decode_of_limit is None else f"{speed.decode_of_limit:.1%}",
+            ]
+        )
+    return plain_table(text(lang, "bench.throughput.heads").split("|"), rows)
+
+
+def _as_json(
+    trial: Trial, ceilings: Ceilings, speeds: dict[str, Speed], seconds: dict[str, list[tuple[float, float]]]
+) -> dict[str, Any]:
+    return {
+        "machine": describe(),
+        "ceilings": asdict(ceilings),
+        "model": trial.model.served_model_name,
+        "dtype": str(trial.model.dtype).removeprefix("torch."),
+        "ops": asdict(trial.config.ops_choice),
+        "requests": len(trial.workload.prompts),
+        "input_tokens": trial.workload.num_input_tokens,
+        "output_tokens": trial.workload.num_output_tokens,
+        "ways": {
+            way: asdict(speed) | {"seconds": [whole for whole, _ in seconds[way]]} for way, speed in speeds.items()
+        },
+    }

@@ -1,0 +1,1 @@
+"""The commands, a module for each: its options, and what it does. `app` imports one when it is asked for."""

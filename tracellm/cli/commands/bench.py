@@ -1,0 +1,205 @@
+"""`tracellm bench throughput | latency | serve | kernels`: options for `tracellm.bench`, with vLLM's names where
+`vllm bench` has the same.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tracellm.bench.errors import BenchError
+from tracellm.cli.errors import CommandError, is_users_mistake
+from tracellm.cli.options import (
+    Command,
+    EngineCommand,
+    Group,
+    as_option,
+    engine_arguments,
+    language_option,
+    level_of,
+    option,
+)
+from tracellm.cli.stdout import print_out
+from tracellm.report.texts import Language
+
+if TYPE_CHECKING:
+    from tracellm.bench.trial import Trial
+
+__all__ = ["bench"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_AT_LEAST_1 = click.IntRange(min=1)
+_NO_PREFIX_CACHE = {"enable_prefix_caching": False}
+"""Repeats would find every prompt in it."""
+
+_model_argument = click.argument("model", required=False)
+_repeats_option = option(
+    "--repeats", type=_AT_LEAST_1, default=5, metavar="N", show_default=True, help="bench.help.repeats"
+)
+
+
+def _requests(count: int, inputs: str, outputs: str) -> Callable[[_F], _F]:
+    """Add the options for how many requests there are, and how long."""
+
+    def add(function: _F) -> _F:
+        for name, key, default in (("--output-len", "output_len", outputs), ("--input-len", "input_len", inputs)):
+            function = option(name, default=default, metavar="N|N-M", show_default=True, help=f"bench.help.{key}")(
+                function
+            )
+        return option(
+            "--num-prompts",
+            type=_AT_LEAST_1,
+            default=count,
+            metavar="N",
+            show_default=True,
+            help="bench.help.num_prompts",
+        )(function)
+
+    return add
+
+
+def _output(function: _F) -> _F:
+    """Add the options for what is printed."""
+    return option("--json", "as_json", is_flag=True, help="bench.help.json")(language_option(function))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Context that turns refusals of the engine or the benchmark into bad input to the command."""
+    try:
+        yield
+    except BenchError as error:
+        raise CommandError(f"bench.{error.key}", **error.values) from None
+    except ValueError as error:
+        if not is_users_mistake(error):
+            raise
+        raise CommandError("bench.refused", message=as_option(str(error))) from None
+
+
+def _trial(model: str | None, num_prompts: int, input_len: str, output_len: str, engine: dict[str, Any]) -> "Trial":
+    from tracellm.bench.trial import Trial
+    from tracellm.bench.workload import parse_lengths
+
+    with _refusals():
+        inputs, outputs = parse_lengths("--input-len", input_len), parse_lengths("--output-len", output_len)
+        return Trial(model, engine_arguments(engine), num_prompts, inputs, outputs)
+
+
+@click.group(cls=Group, help="cli.help.bench", no_args_is_help=True)
+def bench() -> None:
+    """Measure how fast things are."""
+
+
+@bench.command(cls=EngineCommand, engine_defaults=_NO_PREFIX_CACHE, help="bench.help.throughput")
+@_model_argument
+@_requests(32, "32-256", "32-128")
+@_repeats_option
+@option("--explain", is_flag=True, help="bench.help.explain")
+@option("--detail", metavar="LEVEL", help="bench.help.detail")
+@_output
+def throughput(lang: Language, repeats: int, explain: bool, detail: str | None, as_json: bool, **of_trial: Any) -> int:
+    """Many requests at once: tokens a second."""
+    from tracellm.bench.throughput import throughput
+
+    if detail and not explain:
+        raise CommandError("only_explain", option="--detail")
+    depth = (level_of(detail) or "default") if explain else None
+    print_out(throughput(_trial(**of_trial), lang, repeats=repeats, depth=depth, as_json=as_json))
+    return 0
+
+
+@bench.command(cls=EngineCommand, engine_defaults=_NO_PREFIX_CACHE, help="bench.help.latency")
+@_model_argument
+@_requests(8, "32", "128")
+@_repeats_option
+@_output
+def latency(lang: Language, repeats: int, as_json: bool, **of_trial: Any) -> int:
+    """One batch: milliseconds until tokens come."""
+    from tracellm.bench.latency import latency
+
+    print_out(latency(_trial(**of_trial), lang, repeats=repeats, as_json=as_json))
+    return 0
+
+
+@bench.command(cls=Command, help="bench.help.serve")
+@option("--base-url", default="http://127.0.0.1:8000", metavar="URL", show_default=True, help="bench.help.base_url")
+@option("--model", metavar="NAME", help="bench.help.serve_model")
+@_requests(100, "32-256", "32-128")
+@option(
+    "--request-rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=float("inf"),
+    metavar="X",
+    help="bench.help.request_rate",
+)
+@option("--max-concurrency", type=_AT_LEAST_1, metavar="N", help="bench.help.max_concurrency")
+@option("--seed", type=int, default=0, metavar="N", show_default=True, help="bench.help.seed")
+@option("--api-key", metavar="KEY", help="bench.help.api_key")
+@_output
+def serve(
+    lang: Language,
+    base_url: str,
+    model: str | None,
+    num_prompts: int,
+    input_len: str,
+    output_len: str,
+    request_rate: float,
+    max_concurrency: int | None,
+    seed: int,
+    api_key: str | None,
+    as_json: bool,
+) -> int:
+    """Requests to a running server, as its clients see it. Returns 1 if one failed."""
+    from tracellm.bench.serve import Client, serve
+    from tracellm.bench.workload import parse_lengths
+
+    with _refusals():
+        figures, failure = serve(
+            Client(base_url, api_key),
+            lang,
+            model=model,
+            requests=num_prompts,
+            inputs=parse_lengths("--input-len", input_len),
+            outputs=parse_lengths("--output-len", output_len),
+            rate=request_rate,
+            at_once=max_concurrency,
+            seed=seed,
+            as_json=as_json,
+        )
+    if failure:
+        print(failure, file=sys.stderr)
+    print_out(figures)
+    return 1 if failure else 0
+
+
+@bench.command(cls=EngineCommand, engine_defaults=_NO_PREFIX_CACHE, help="bench.help.kernels")
+@_model_argument
+@option("--ops", multiple=True, metavar="NAME", help="bench.help.ops")
+@option("--tokens", default="1,16,256", metavar="N,N", show_default=True, help="bench.help.tokens")
+@option("--context", type=_AT_LEAST_1, default=256, metavar="N", show_default=True, help="bench.help.context")
+@_repeats_option
+@_output
+def kernels(
+    lang: Language,
+    model: str | None,
+    ops: tuple[str, ...],
+    tokens: str,
+    context: int,
+    repeats: int,
+    as_json: bool,
+    engine: dict[str, Any],
+) -> int:
+    """Each operation of a layer by itself, in each implementation."""
+    counts = [int(one) if one.strip().isdecimal() else 0 for one in tokens.split(",")]
+    if min(counts) < 1:
+        raise CommandError("bench.tokens", value=tokens)
+    given = engine_arguments(engine)
+    from tracellm.bench.kernels import kernels
+
+    with _refusals():
+        print_out(
+            kernels(model, given, lang, names=ops, tokens=counts, context=context, repeats=repeats, as_json=as_json)
+        )
+    return 0

@@ -1,0 +1,138 @@
+"""`tracellm doctor`: what is installed here, whether a real vLLM can be explained, and what to do where it cannot."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from tracellm import __version__
+from tracellm.cli.options import Command, language_option, option
+from tracellm.cli.stdout import print_out
+from tracellm.probes.found import vllm_version
+from tracellm.report.texts import Language, text
+from tracellm.report.visible import visible
+
+__all__ = ["doctor"]
+
+_OLDEST_PYTHON = (3, 11)
+_LONGEST_EXAMINATION_SECONDS = 300.0
+_PLUGINS, _PLUGIN = "vllm.general_plugins", "tracellm"
+_ALLOWED = "VLLM_PLUGINS"
+"""The variable by which vLLM's users allow some plugins only."""
+
+Status = Literal["good", "note", "bad"]
+_MARKS: dict[str, str] = {"good": "✓", "note": "-", "bad": "✗"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One subject, its state (`note`: nothing is wrong, yet something is not there), and what to do."""
+
+    name: str
+    status: Status
+    found: str
+    advice: str = ""
+    details: tuple[str, ...] = ()
+
+
+@click.command(cls=Command, usage=[], help="cli.help.doctor")
+@option("--json", "as_json", is_flag=True, help="cli.help.doctor.json")
+@language_option
+def doctor(as_json: bool, lang: Language) -> int:
+    """Print how things stand, for people or as JSON. Returns 1 if something is wrong, else 0."""
+    findings = []
+    for finding in _look(lang):
+        findings.append(finding)
+        if not as_json:
+            _print(finding)
+    if as_json:
+        print_out(json.dumps([asdict(one) for one in findings], ensure_ascii=False, indent=2))
+    return 1 if any(one.status == "bad" for one in findings) else 0
+
+
+def _print(finding: Finding) -> None:
+    print_out(f"{_MARKS[finding.status]} {finding.name}: {visible(finding.found)}")
+    for line in (*finding.details, *([finding.advice] if finding.advice else [])):
+        print_out(f"    {visible(line)}")
+
+
+def _look(lang: Language) -> Iterator[Finding]:
+    def say(key: str, **values: Any) -> str:
+        return text(lang, f"doctor.{key}", **values)
+
+    old = sys.version_info < _OLDEST_PYTHON
+    found = f"{platform.python_version()}, {sys.executable}"
+    yield Finding("Python", "bad" if old else "good", found, say("python_old") if old else "")
+    yield Finding("tracellm", "good", f"{__version__}, {Path(__file__).parents[2]}")
+    yield from _torch(say)
+    spec = find_spec("vllm")
+    if spec is None:
+        yield Finding("vLLM", "note", say("vllm_none"), say("vllm_none_advice"))
+        return
+    places = list(spec.submodule_search_locations or ())
+    yield Finding("vLLM", "good", ", ".join([vllm_version() or "?", *places[:1]]))
+    yield from _plugin(say)
+    yield _probes(say)
+
+
+def _torch(say: Any) -> Iterator[Finding]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        yield Finding("torch", "bad", say("torch_none", error=error), say("torch_none_advice"))
+        return
+    yield Finding("torch", "good", str(torch.__version__))
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    devices = [torch.cuda.get_device_name(index) for index in range(count)]
+    yield Finding("GPU", "good" if devices else "note", ", ".join(devices) or say("gpu_none"))
+
+
+def _plugin(say: Any) -> Iterator[Finding]:
+    """By vLLM's plugin the processes that it starts join a recording."""
+    name = say("plugin")
+    known = [one for one in entry_points(group=_PLUGINS) if one.name == _PLUGIN]
+    allowed = os.environ.get(_ALLOWED)
+    if not known:
+        yield Finding(name, "bad", say("plugin_none", group=_PLUGINS), say("plugin_none_advice"))
+    elif allowed is not None and _PLUGIN not in allowed.split(","):
+        yield Finding(name, "bad", say("plugin_barred", variable=_ALLOWED, value=allowed), say("plugin_barred_advice"))
+    else:
+        yield Finding(name, "good", f"{_PLUGINS}: {known[0].value}")
+
+
+def _probes(say: Any) -> Finding:
+    name = say("probes")
+    print(f"  {name}: {say('probes_looking')}", file=sys.stderr, flush=True)  # not among the findings: JSON stays JSON
+    probes = _examined()
+    if isinstance(probes, str):
+        return Finding(name, "bad", say("probes_unknown", error=probes), say("probes_unknown_advice"))
+    lost = [target for target in probes["missing"] if target.partition(":")[0] not in probes["unreadable"]]
+    unread = [f"{module}: {reason}" for module, reason in probes["unreadable"].items()]
+    found = say("probes_found", n=probes["probes"] - len(lost), probes=probes["probes"], version=probes["version"])
+    if lost:
+        return Finding(name, "bad", found, say("probes_missing_advice"), (*lost, *unread))
+    return Finding(name, "note" if unread else "good", found, say("probes_unread") if unread else "", tuple(unread))
+
+
+def _examined() -> dict[str, Any] | str:
+    """The output of probes/examine.py in a process of its own; or the reason why there is none."""
+    command = [sys.executable, "-m", "tracellm.probes.examine"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_EXAMINATION_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"{_LONGEST_EXAMINATION_SECONDS:.0f} s"
+    try:
+        probes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return probes
+    except (IndexError, ValueError):
+        errors = done.stderr.strip().splitlines()
+        return errors[-1] if errors else f"exit status {done.returncode}"

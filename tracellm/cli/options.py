@@ -1,0 +1,436 @@
+"""Options that several commands share, and click's classes with help in the reader's language.
+
+`help=` of an option or a command names a text, `cli.help.…`, which is looked up when it is shown. Most options of
+`serve` and `bench` are the engine's settings, made from `EngineArgs`: --max-model-len, --block-size, ... Options of
+vLLM for settings that tracellm does not have exist too, and are hidden: their values go to `EngineArgs`, which accepts
+those that ask for nothing and refuses the others by name.
+
+vLLM: vllm/engine/arg_utils.py::EngineArgs.add_cli_args.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from tracellm.cli.errors import CommandError, print_error
+from tracellm.report.texts import LANGUAGES, Language, text, texts
+from tracellm.trace.names import LEVELS, Level
+
+if TYPE_CHECKING:
+    from tracellm.probes.selection import Selection
+
+__all__ = [
+    "Command",
+    "Convert",
+    "EngineCommand",
+    "Group",
+    "Job",
+    "Option",
+    "Options",
+    "as_option",
+    "choose_language",
+    "detail_option",
+    "engine_arguments",
+    "engine_options",
+    "explain_options",
+    "focus_option",
+    "language_of_arguments",
+    "language_option",
+    "level_of",
+    "open_option",
+    "option",
+    "options_of",
+    "ring_of",
+    "selection_of",
+]
+
+Job = Callable[[], int]
+"""A command's work once its arguments are read; returns the exit status."""
+
+Convert = Literal["now", "later"]
+"""When the records of a run become spans: at its end, or when somebody opens its folder."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+# -- click's classes, in the reader's language -------------------------------------------------------------------------
+
+
+class Option(click.Option):
+    """An option whose `help` names a text."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """See click."""
+        shown = copy(self)
+        shown.help = self.help and text(ctx.find_root().obj, self.help)
+        return super(Option, shown).get_help_record(ctx)
+
+
+class _Translated(click.Command):
+    """A command whose `help` names a text, to which those with `.short` and `.more` at the end of the name belong."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """See click."""
+        found = super().get_help_option(ctx)
+        if found is not None:
+            found.help = text(ctx.find_root().obj, "cli.help.help")
+        return found
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """See click."""
+        return text(click.get_current_context().find_root().obj, f"{self.help}.short")
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click."""
+        known = texts(ctx.find_root().obj)
+        shown = copy(self)
+        shown.help = "\n\n".join(known[key] for key in (f"{self.help}", f"{self.help}.more") if key in known)
+        super(_Translated, shown).format_help_text(ctx, formatter)
+
+
+class Group(_Translated, click.Group):
+    """Commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See click."""
+        return list(self.commands)
+
+
+class Command(_Translated):
+    """A command that returns its work; `usage` is the usage line's end, where click would show how it is parsed."""
+
+    def __init__(self, *args: Any, usage: Sequence[str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._usage = usage
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """See click."""
+        return super().collect_usage_pieces(ctx) if self._usage is None else ["[OPTIONS]", *self._usage]
+
+    def invoke(self, ctx: click.Context) -> Job:
+        """The callback's work, to be done once click has ended; its `lang` is what --lang chooses."""
+        callback, given = self.callback, self.arguments(ctx.params)
+        assert callback is not None
+        return lambda: callback(lang=choose_language(given.pop("language")), **given)
+
+    def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The callback's keyword arguments, of what was typed."""
+        return dict(params)
+
+
+# -- options of several commands ---------------------------------------------------------------------------------------
+
+
+def option(*names: str, help: str, **further: Any) -> Callable[[_F], _F]:
+    """`click.option`, of which `help` names a text."""
+    return click.option(*names, cls=Option, help=help, **further)
+
+
+language_option = option("--lang", "language", metavar="en|zh", help="cli.help.lang")
+detail_option = option("--detail", metavar="LEVEL", help="cli.help.detail")
+focus_option = option("--focus", multiple=True, metavar="CLASS", help="cli.help.focus")
+open_option = option("--open", "open_report", is_flag=True, help="cli.help.open")
+
+
+def explain_options(function: _F) -> _F:
+    """Add the options of an explanation: --lang, --out and those that need --explain; see `options_of`."""
+    for add in (
+        open_option,
+        option("--quiet", "-q", is_flag=True, help="cli.help.quiet"),
+        option("--no-text", is_flag=True, help="cli.help.no_text"),
+        option("--ring", metavar="N", help="cli.help.ring"),
+        option("--skip", multiple=True, metavar="PATTERN", help="cli.help.skip"),
+        option("--only", multiple=True, metavar="PATTERN", help="cli.help.only"),
+        option("--focus", multiple=True, metavar="CLASS", help="cli.help.record_focus"),
+        option("--detail", metavar="LEVEL", help="cli.help.record_detail"),
+        option("--out", type=Path, metavar="DIR", help="cli.help.out"),
+        language_option,
+    ):
+        function = add(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices about the explanation of a run.
+
+    Attributes:
+        lang: the language of messages and reports.
+        out: the run folder; None for a new one.
+        detail: how deep to draw; None for what is most telling.
+        selection: what to record.
+        ring: how many spans of each process to keep; None for all.
+        keep_text: are prompts and generated text recorded?
+        quiet: no console log.
+        open_report: open report.html in the browser at the end.
+        convert: when records become spans; `later` leaves them, and the run has no reports until then.
+    """
+
+    lang: Language
+    out: Path | None
+    detail: Level | None
+    selection: "Selection"
+    ring: int | None
+    keep_text: bool
+    quiet: bool
+    open_report: bool
+    convert: Convert
+
+
+def options_of(lang: Language, *, explain: bool, **given: Any) -> Options | None:
+    """The options that `explain_options` and `run`'s --convert added, as they were typed; None without --explain.
+
+    Raises:
+        CommandError: one needs --explain, or cannot be meant so.
+    """
+    if not explain:
+        for name, value in given.items():
+            if value:
+                spelled = "open" if name == "open_report" else name.replace("_", "-")
+                raise CommandError("only_explain", option=f"--{spelled}")
+        return None
+    if given["open_report"] and given.get("convert") == "later":
+        raise CommandError("open_later")
+    level = level_of(given["detail"])
+    return Options(
+        lang=lang,
+        out=given["out"],
+        detail=level,
+        selection=selection_of(lang, level, given["focus"], given["only"], given["skip"]),
+        ring=ring_of(given["ring"]),
+        keep_text=not given["no_text"],
+        quiet=given["quiet"],
+        open_report=given["open_report"],
+        convert=given.get("convert") or "now",
+    )
+
+
+def selection_of(
+    lang: Language,
+    detail: Level | None,
+    focus: Sequence[str],
+    only: Sequence[str],
+    skip: Sequence[str],
+) -> "Selection":
+    """The selection of what to record. A class in focus that the engine does not have may be one of the user's own,
+    with @tracellm.probe: that is a line on stderr, and no mistake.
+
+    Raises:
+        CommandError: a pattern of `only` or `skip` names nothing, or nothing that the other options leave.
+    """
+    from tracellm.probes.selection import Selection
+
+    chosen = Selection.of(detail, focus, only, skip)
+    if chosen.has_patterns:
+        from tracellm.probes.catalog import EVERY_ENGINE
+        from tracellm.probes.choices import mistaken
+
+        for wrong in mistaken(chosen, EVERY_ENGINE):
+            names = ", ".join(wrong.names)
+            near = text(lang, "cli.near", names=names) if wrong.why == "unknown" and names else ""
+            if wrong.option == "focus":
+                print_error(lang, "focus_unknown", value=wrong.pattern, near=near)
+            else:
+                option = f"--{wrong.option}"
+                raise CommandError(f"pattern.{wrong.why}", option=option, value=wrong.pattern, near=near, names=names)
+    return chosen
+
+
+def level_of(value: str | None) -> Level | None:
+    """A level of detail.
+
+    Raises:
+        CommandError: there is no such level.
+    """
+    for level in LEVELS:
+        if value == level:
+            return level
+    if value is not None:
+        raise CommandError("detail", value=value)
+    return None
+
+
+def ring_of(value: int | str | None) -> int | None:
+    """The number of spans of each process to keep.
+
+    Raises:
+        CommandError: that is no number of spans.
+    """
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise CommandError("ring", value=value)
+    return number
+
+
+# -- the engine's settings ---------------------------------------------------------------------------------------------
+
+_ELSEWHERE = ("model", "served_model_name")  # arguments of the command itself
+_METAVARS = {"int": "N", "float": "X", "hf.HfOverrides": "JSON", "dict[str,": "JSON"}
+_JSON = ("dict", "hf.HfOverrides")
+
+
+class EngineCommand(Command):
+    """A command with the engine's settings, which are read only now: the others start without the engine.
+
+    Its callback takes those that were given as `engine`. `engine_defaults`: what it sets otherwise than `LLM` does.
+    """
+
+    def __init__(self, *args: Any, engine_defaults: Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._engine_defaults = engine_defaults
+        self._engine_options: list[click.Option] | None = None
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own, then the engine's."""
+        if self._engine_options is None:
+            self._engine_options = engine_options(self._engine_defaults)
+        return [*super().get_params(ctx), *self._engine_options]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The engine's settings under a title of their own, with their defaults."""
+        known = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        of_the_engine = self._engine_options or []
+        for title, params in (
+            ("Options", [param for param in known if param not in of_the_engine]),
+            (text(ctx.find_root().obj, "serve.help.engine"), of_the_engine),
+        ):
+            rows = [row for param in params if (row := param.get_help_record(ctx)) is not None]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """vLLM takes --max_model_len for --max-model-len."""
+        spelled = []
+        for argument in args:
+            name, equals, value = argument.partition("=")
+            spelled.append(f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else argument)
+        return super().parse_args(ctx, spelled)
+
+    def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The engine's settings apart."""
+        of_the_engine = [option.name for option in self._engine_options or []]
+        own = {name: value for name, value in params.items() if name not in of_the_engine}
+        return {**own, "engine": {name: params[name] for name in of_the_engine if name in params}}
+
+
+def engine_options(defaults: Mapping[str, Any]) -> list[click.Option]:
+    """One option for each setting, shown with its default, and a hidden one for each that tracellm does not have."""
+    from tracellm.engine.arg_utils import EngineArgs
+    from tracellm.engine.not_here import NOT_HERE
+
+    options = []
+    for field in dataclasses.fields(EngineArgs):
+        if field.name not in _ELSEWHERE:
+            default = defaults.get(field.name, field.default)
+            options.append(_option(field.name, str(field.type), _default(default)))
+    for name, accepted in NOT_HERE.items():
+        kind = "bool" if any(isinstance(value, bool) for value in accepted) else "json or str"
+        options.append(_option(name, kind, None))
+    return options
+
+
+def _default(default: Any) -> str:
+    return "" if default in (None, dataclasses.MISSING) else json.dumps(default).strip('"')
+
+
+def _option(name: str, kind: str, help_text: str | None) -> click.Option:
+    spelled = f"--{name.replace('_', '-')}"
+    first = kind.partition(" ")[0]
+    if first == "bool":  # or None: then the engine decides unless given
+        return click.Option(
+            [f"{spelled}/--no-{spelled[2:]}", name], default=None, help=help_text, hidden=help_text is None
+        )
+    types: dict[str, Any] = {"int": click.INT, "float": click.FLOAT}
+    return click.Option(
+        [spelled, name],
+        type=types.get(first, click.STRING),
+        metavar=_METAVARS.get(first, "TEXT"),
+        help=help_text,
+        hidden=help_text is None,
+    )
+
+
+def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `EngineArgs.from_arguments` that options were given for.
+
+    Raises:
+        CommandError: an option's value should be JSON and is not.
+    """
+    from tracellm.engine.arg_utils import EngineArgs
+    from tracellm.engine.not_here import NOT_HERE
+
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(EngineArgs)}
+    arguments = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in NOT_HERE and isinstance(value, str):
+            with suppress(ValueError):  # then it is text
+                value = json.loads(value)
+        elif kinds.get(name, "").startswith(_JSON):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                option = name.replace("_", "-")
+                raise CommandError("serve_option", option=option, accepted="JSON", value=value) from None
+        arguments[name] = value
+    return arguments
+
+
+def as_option(message: str) -> str:
+    """The engine's refusal of an argument of `LLM` as one of an option."""
+    return re.sub(
+        r"^LLM: (tracellm does not have )?`(\w+)`",
+        lambda found: f"{found[1] or ''}--{found[2].replace('_', '-')}",
+        message,
+    )
+
+
+# -- the language ------------------------------------------------------------------------------------------------------
+
+
+def choose_language(option: str | None = None, environ: Mapping[str, str] = os.environ) -> Language:
+    """The language of this run.
+
+    The locale is what POSIX makes it: LC_ALL before LC_MESSAGES before LANG. Anything but Chinese means English.
+
+    Raises:
+        CommandError: --lang or TRACELLM_LANG names a language that there are no texts in.
+    """
+    for source, value in (("--lang", option), ("TRACELLM_LANG", environ.get("TRACELLM_LANG"))):
+        if value:
+            for language in LANGUAGES:
+                if value.lower() == language:
+                    return language
+            raise CommandError("lang", value=value, source=source)
+    locale = next((environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environ.get(name)), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
+
+
+def language_of_arguments(arguments: Sequence[str]) -> Language:
+    """The language to show help and refusals in, before the arguments are parsed; never raises."""
+    given = None
+    for here, following in pairwise([*arguments, ""]):
+        if here == "--lang":
+            given = following
+        elif here.startswith("--lang="):
+            given = here.removeprefix("--lang=")
+    for option in (given, None):
+        with suppress(CommandError):
+            return choose_language(option)
+    return choose_language(environ={name: value for name, value in os.environ.items() if name != "TRACELLM_LANG"})
