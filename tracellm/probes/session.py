@@ -114,7 +114,8 @@ class Recording:
                 **process_patches(self._invitation, self._ran, partial(settle, self._traces)),
                 **compile_patches(self._installation.leave_compiled),
                 **self._otel.patches,
-            }
+            },
+            self._mistakes,
         )
         self._parent = parse(joins["traceparent"]) if joins is not None else None
         self._parent_pid: int | None = None if joins is None else joins["pid"]

@@ -26,7 +26,8 @@ _NAMES = ("model", "tokenizer")
 def replace_models() -> None:
     """From here on, if TRACELLM_MODELS names any; a second call changes nothing."""
     if models():
-        Patches({f"{_CLASS}.{method}": _first_replace for method in ("__post_init__", "create_engine_config")}).start()
+        methods = ("__post_init__", "create_engine_config")
+        Patches({f"{_CLASS}.{method}": _first_replace for method in methods}, []).start()
 
 
 def _first_replace(function: Function) -> Function:
