@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.otel.users import tree
-from tests.probes.tracing import record
+from tests.otel.users import record, tree
 
 ROOT = Path(__file__).parents[2]
 

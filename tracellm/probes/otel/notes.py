@@ -1,14 +1,14 @@
-"""What users tell of calls under way, through OpenTelemetry's current span: kept until the calls end.
+"""Attributes, events and links that users set on calls under way, through OpenTelemetry's current span.
 
-A part of the builder (build.py), in the process where spans are made.
+They are kept until the calls end; a part of the builder (build.py).
 """
 
 from collections import deque
 from collections.abc import Callable
 
-from tracellm.probes.otel.told import attributes_of, event_of, link_of
+from tracellm.probes.otel.told import attributes_of, event_attributes
 from tracellm.probes.state import Told
-from tracellm.trace.model import Span
+from tracellm.trace.model import Event, Link, Span
 
 __all__ = ["Notes"]
 
@@ -16,9 +16,9 @@ _MOST = 50_000  # of half a kilobyte each
 
 
 class Notes:
-    """Of the attributes, events and links told of calls that have not ended, the last ones.
+    """The last attributes, events and links that were set on calls which have not ended.
 
-    Of a call that has ended nothing more can be told, yet some tell: not all may be kept for ever.
+    Some programs set more on a call that has ended; that never gets to a span, and must not be kept for ever.
 
     Attributes:
         of: by the number of the call.
@@ -43,7 +43,7 @@ class Notes:
                 del self.of[first]
 
     def add_to(self, span: Span, call: int, wall: Callable[[int], int], text: bool) -> None:
-        """Add what was told of this call to its span: nothing that the recording says itself is replaced by it."""
+        """Add what was set on this call to its span; attributes of the recording's own are not replaced."""
         notes = self.of.pop(call)
         self._count -= len(notes)
         own = dict(span.attributes)
@@ -51,7 +51,8 @@ class Notes:
             span.attributes.update(attributes_of(one.attributes, text))
             if one.event is not None:
                 name, attributes, time, is_wall = one.event
-                span.events.append(event_of(name, attributes, time if is_wall else wall(time), text))
+                span.events.append(Event(name, time if is_wall else wall(time), event_attributes(attributes, text)))
             if one.link is not None:
-                span.links.append(link_of(*one.link, text))
+                trace_id, span_id, attributes = one.link
+                span.links.append(Link(f"{trace_id:032x}", f"{span_id:016x}", attributes_of(attributes, text)))
         span.attributes.update(own)
