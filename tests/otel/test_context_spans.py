@@ -21,6 +21,7 @@ from tests.probes import tracing
 from tracellm import probe
 from tracellm.probes.clock import Clock
 from tracellm.probes.otel.user_spans import Started, span_data, span_from
+from tracellm.probes.state import state
 from tracellm.trace import model, names
 from tracellm.trace.run_folder import RunFolder, write_manifest
 
@@ -147,12 +148,13 @@ def test_times_that_the_user_gives(tmp_path: Path):
     given = time.time_ns() - 10**12
 
     def main() -> None:
+        ask_for_tracers()
         span = program.tracer.start_span("given", start_time=given)
         span.add_event("packed", timestamp=given + 3)
         span.end(given + 7)
 
     clock = Clock(time.perf_counter_ns, time.time_ns() + ahead, time.perf_counter_ns())
-    span = one(tracing.record(tmp_path, lambda: (ask_for_tracers(), main()), clock=clock), "given")
+    span = one(tracing.record(tmp_path, main, clock=clock), "given")
     assert abs(span.start_ns - given - ahead) < 10**11
     assert abs(span.end_ns - given - ahead) < 10**11
     assert span.events[0].time_ns - span.start_ns == 3
@@ -201,6 +203,26 @@ def test_what_the_current_span_is_told_is_the_calls(tmp_path: Path):
         assert span.links[0].span_id == f"{0xDEF:016x}"
         assert (span.method, span.error) in (("told", None), ("py", None))
     assert "seen" not in one(recorded, "leaf").attributes
+
+
+def test_what_is_set_on_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What a call's span hands over can be written as JSON at once, and without texts holds none of the user's."""
+    kept: list[Any] = []
+    with tracing.Recording(tmp_path, catalog=(), text=False), monkeypatch.context() as context:
+        context.setattr(state, "append", kept.append)
+        span = trace.get_current_span()
+        span.set_attributes({"items": 3, "secret": "x"})
+        span.set_attribute("path", Path("secret"))
+        span.add_event("packed", {"boxes": (1, 2), "what": object()})
+        span.record_exception(ValueError("secret"))
+        span.add_link(OTHER, {"why": "secret", "times": 2})
+    attributes, _, event, exception, link = json.loads(json.dumps(kept))
+    assert attributes[1] == {"items": 3}
+    assert (event[2][:2], exception[2][:2]) == (
+        ["packed", {"boxes": [1, 2]}], ["exception", {names.EXCEPTION_TYPE: "ValueError"}]
+    )  # fmt: skip
+    assert link[3] == [0xABC, 0xDEF, {"times": 2}]
+    assert "secret" not in json.dumps(kept)
 
 
 def test_what_is_told_after_a_call_is_not_kept(tmp_path: Path):

@@ -79,7 +79,12 @@ def tracer(program: Program) -> trace.Tracer:
 
 def record(folder: Path, run: Callable[[], Any], **options: Any) -> Trace:
     """As tests.probes.tracing has it, with the machine's clocks, which the SDK reads as well."""
-    return tracing.record(folder, lambda: (ask_for_tracers(), run()), clock=Clock.real(), **options)
+
+    def main() -> None:
+        ask_for_tracers()
+        run()
+
+    return tracing.record(folder, main, clock=Clock.real(), **options)
 
 
 def current() -> tuple[str, str]:

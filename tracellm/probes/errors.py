@@ -28,7 +28,7 @@ def is_probe_file(filename: str) -> bool:
 
 
 def remember(error: BaseException) -> Remembered:
-    """A plain copy of what is to be told of `error`."""
+    """A plain copy of `error`."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -43,10 +43,10 @@ def remember(error: BaseException) -> Remembered:
 
 
 def is_an_end(error: BaseException, loop: bool = False) -> bool:
-    """Does this exception say only that it is time to end: exit status 0, or a loop that is told to stop?"""
+    """Is this exception no failure: exit status 0, or a loop that is stopped?"""
     if isinstance(error, SystemExit):
         return error.code in (None, 0)
-    if type(error) is RuntimeError:  # vLLM's shared memory says so to a worker that waits there
+    if type(error) is RuntimeError:  # raised by vLLM's shared memory in a worker that waits there
         return loop and error.args == ("cancelled",)
     return loop and type(error).__name__ in ("CancelledError", "GeneratorExit")
 

@@ -13,10 +13,10 @@ __all__ = ["ImportHook"]
 
 
 class ImportHook:
-    """A finder at the front of `sys.meta_path` that finds nothing itself, but adds `then(module)` to the imports it is
-    asked for.
+    """A finder at the front of `sys.meta_path` that finds nothing itself, but adds `then(module)` to the imports of
+    chosen modules.
 
-    `wanted(name)` chooses the modules. Modules that are imported already are handled by `start`.
+    `wanted(name)` chooses them. Modules that are imported already are handled by `start`.
     """
 
     def __init__(self, wanted: Callable[[str], bool], then: Callable[[ModuleType], None]) -> None:

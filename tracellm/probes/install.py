@@ -3,7 +3,7 @@
 Only what the recording's selection chooses is wrapped; everything else stays the object it was. A function is wrapped
 once, in the class that defines it, whichever of the catalog's entries led there. What an entry names and the engine
 does not have is listed as missing; an entry that cannot be installed is skipped and listed as a problem. A probe comes
-off only where it still is: what somebody else has put in its place meanwhile stays.
+off only where it still is: what has been put in its place meanwhile stays.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tracellm.probes.catalog.subjects import lacking
 from tracellm.probes.choices import chosen_targets
 from tracellm.probes.compiled import is_compiled, is_inside
 from tracellm.probes.errors import remember
-from tracellm.probes.found import Findings
+from tracellm.probes.found import CatalogCoverage
 from tracellm.probes.import_hook import ImportHook
 from tracellm.probes.selection import Function, Selection, file_of
 from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants, path_of
@@ -54,7 +54,9 @@ class Installation:
                 for module in dict.fromkeys(target.partition(":")[0] for target in entry.targets):
                     self._by_module.setdefault(module, []).append(entry)
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
-        self._homes = tuple({pattern.partition("*")[0] for pattern in self._patterns})  # asked of every import
+        self._homes = tuple(
+            {pattern.partition("*")[0] for pattern in self._patterns}
+        )  # for a first look at every import
         self._problems = problems
         self._installed: dict[tuple[Any, str], tuple[Any, Any]] = {}  # what is wrapped, and its wrapper
         self._wrappers: dict[int, tuple[Any, Any]] = {}  # the same by the wrapper's id
@@ -63,11 +65,11 @@ class Installation:
         self._taken_off: list[Callable[[Entry], bool]] = []  # which probes; they stay off
         self._thinned: set[tuple[Any, str]] = set()
         self._hook = ImportHook(self._wanted, self._install_module)
-        self.findings = Findings(entry for entry in entries if entry.target in chosen)
+        self.findings = CatalogCoverage(entry for entry in entries if entry.target in chosen)
 
     @property
     def installed(self) -> int:
-        """How many functions are wrapped, or were until the recording was thinned."""
+        """Number of functions that are wrapped, or were until the recording was thinned."""
         return len(self._installed.keys() | self._thinned)
 
     @property
@@ -77,7 +79,7 @@ class Installation:
 
     @property
     def left_out(self) -> dict[str, list[str]]:
-        """The subjects of reports (catalog/subjects.py) that cannot be told, and by which functions' lack."""
+        """The subjects of reports (catalog/subjects.py) that the selection leaves out, and the functions they lack."""
         used = self.findings.engine
         return lacking(self._chosen_targets, self._unchosen, None if used is None else used["name"])
 
@@ -248,7 +250,7 @@ def _is_deep(level: names.Level) -> bool:
 
 
 def _manager(function: FunctionType) -> Callable[[Any], Any] | None:
-    """Which of contextlib's decorators made this of a generator function; None for neither."""
+    """The decorator of contextlib that made this of a generator function; None for neither."""
     if function.__code__.co_filename != contextlib.__file__:
         return None
     generator = inspect.unwrap(function)
@@ -266,7 +268,7 @@ def _heirs(owner: type) -> Iterator[str]:
 
 
 def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
-    """Where the function `path` of a module is defined: the class or module that holds it, and its name there."""
+    """The class or module that defines the function `path` of a module, and its name there."""
     class_name, _, name = path.rpartition(".")
     if not class_name:
         if isinstance(vars(module).get(name), FunctionType):

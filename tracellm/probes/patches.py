@@ -21,7 +21,7 @@ Function = Callable[..., Any]
 class Patches:
     """`replacements` gives, for `module:Class.method` or `module:function`, what makes the new function of the old one.
 
-    A module that nobody has imported is not imported for this; it is changed when it comes. `problems` lists what could
+    A module that is not imported yet is not imported for this; it is changed when it comes. `problems` lists what could
     not be replaced.
     """
 
@@ -39,7 +39,7 @@ class Patches:
         self._hook.start()
 
     def stop(self) -> None:
-        """Put the old functions back, except where somebody else has replaced ours meanwhile."""
+        """Put the old functions back, except where ours have been replaced meanwhile."""
         self._hook.stop()
         for owner, name, old, new in reversed(self._replaced):
             if vars(owner).get(name) is new:

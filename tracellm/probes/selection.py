@@ -1,4 +1,4 @@
-"""What of the engine a recording wraps. It is chosen at installation: what is not chosen stays the function it was.
+"""The selection of the functions that a recording wraps, at installation: others stay the functions they were.
 
 A function of the catalog is recorded when all of these hold:
 
@@ -27,10 +27,10 @@ from tracellm.trace.names import LEVELS, Level
 __all__ = ["DEEP_CALLS", "ENGINE", "Function", "Selection", "file_of"]
 
 ENGINE = "tracellm.engine."
-"""What a pattern may leave out at the front of a module's name."""
+"""The beginning of a module's name that a pattern may leave out."""
 
 DEEP_CALLS = 20_000
-"""Where nobody says how deep to record: the steps for 200 tokens of one request, or 60 steps of 32. They are like each
+"""The limit where no depth is chosen: the steps for 200 tokens of one request, or 60 steps of 32. They are like each
 other by then, and what goes on inside of them costs several times as much as all else that is recorded."""
 
 
@@ -65,7 +65,7 @@ class Function(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """What is wrapped.
+    """The choice of what is wrapped.
 
     Attributes:
         detail: how deep in the engine: request, step, layer or kernel.
@@ -89,24 +89,24 @@ class Selection:
         only: Iterable[str] = (),
         skip: Iterable[str] = (),
     ) -> Self:
-        """As a user asks for it: without `detail` it is everything, or beside what is in focus, the steps; everything
-        for as long as that tells something new."""
+        """The selection for a user's options: without `detail` everything, for DEEP_CALLS calls; where classes are in
+        focus, the steps beside them."""
         focus, only = tuple(focus), tuple(only)
         deep_calls = None if detail or focus or only else DEEP_CALLS
         return cls(detail or ("step" if focus else LEVELS[-1]), focus, only, tuple(skip), deep_calls)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
-        """What `as_dict` said, after it was written as JSON.
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The selection that `as_dict` gave, after it was written as JSON.
 
         Raises:
-            KeyError, TypeError: it did not say this.
+            KeyError, TypeError: it gave something else.
         """
-        focus, only, skip = (tuple(told[name]) for name in ("focus", "only", "skip"))
-        return cls(told["detail"], focus, only, skip, told["deep_calls"])
+        focus, only, skip = (tuple(values[name]) for name in ("focus", "only", "skip"))
+        return cls(values["detail"], focus, only, skip, values["deep_calls"])
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Plain data, for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
@@ -131,11 +131,11 @@ class Selection:
 
 
 _SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")
-"""Names of modules that are told apart by their folders only."""
+"""Names of modules that only their folders distinguish."""
 
 
 def file_of(module_name: str) -> str:
-    """Whose function it is that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
+    """The owner of a function that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
     folder, _, name = module_name.rpartition(".")
     file = f"{name}.py"
     return f"{folder.rpartition('.')[2]}/{file}" if name in _SAYS_NOTHING and folder else file

@@ -1,4 +1,4 @@
-"""`tracellm run --model NAME=PATH` for a real vLLM: its `EngineArgs` find the directory where the script says the name.
+"""`tracellm run --model NAME=PATH` for a real vLLM: its `EngineArgs` take the directory for the name.
 
 vLLM looks for a model's files when the arguments of an engine are made (`EngineArgs.__post_init__`, when it is offline)
 and when they become a configuration (`create_engine_config`), so that is where the name is replaced, and once more in

@@ -9,8 +9,8 @@ Both sides keep what is current in context variables: OpenTelemetry a `Context` 
 - `detach` goes back to the spot before it. What a coroutine or a generator attaches and leaves, or detaches for others,
   is noticed when it ends or pauses (`settle`).
 
-A span that is not sampled is nobody's parent in the recording, as it is not in it; but it is the current one for
-whoever asks, and spans below a call in it are not sampled either.
+A span that is not sampled is nobody's parent in the recording, as it is not in it; but it is the current one,
+and spans below a call in it are not sampled either.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ ATTACHED, BACK = 4, 5
 """In a spot that `attach` moved on to: what was attached, and the spot to go back to."""
 
 _DEEPEST = 1000
-"""So many contexts attached within one another are told apart; a program that never detaches must not keep them all."""
+"""The number of contexts within one another that are kept: a program that never detaches must not keep them all."""
 
 
 class AttachedContext(Context):

@@ -30,9 +30,9 @@ class Notes:
         self.let_go = 0
         self._count = 0
 
-    def keep(self, call: int, told: Told) -> None:
-        """Until this call ends."""
-        self.of.setdefault(call, deque()).append(told)
+    def keep(self, call: int, update: Told) -> None:
+        """Keep this until the call ends."""
+        self.of.setdefault(call, deque()).append(update)
         self._count += 1
         if self._count > _MOST:
             first, oldest = next(iter(self.of.items()))

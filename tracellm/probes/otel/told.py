@@ -48,7 +48,7 @@ def event_of_exception(
 
 
 def event_attributes(given: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
-    """The same for a user's event; an exception's type is kept in any case."""
+    """A user's event's attributes, likewise; an exception's type is kept in any case."""
     kept = attributes_of(given, text)
     if given and names.EXCEPTION_TYPE in given:
         kept[names.EXCEPTION_TYPE] = str(given[names.EXCEPTION_TYPE])

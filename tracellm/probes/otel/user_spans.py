@@ -76,7 +76,7 @@ class _Processor(SpanProcessor):
     """
 
     recorder: "UserSpans | None" = None
-    """The same for all providers, as there is one recording at a time."""
+    """Shared by all providers, as there is one recording at a time."""
 
     def __init__(self, sent: bool) -> None:
         self.sent = sent
@@ -234,7 +234,7 @@ def span_data(span: ReadableSpan, started: Started, ended: int | None, sent: boo
         "parent_span_id": started.parent,
         "start": start,
         "end": start if ended is None else max(start, ended),
-        "attributes": attributes | started.attributes,
+        "attributes": {**attributes, **started.attributes},
         "events": events,
         "links": [link_data(one.context, one.attributes, text) for one in span.links],
         "error": error,
