@@ -21,6 +21,7 @@ from tests.probes import tracing
 from tracellm import probe
 from tracellm.probes.clock import Clock
 from tracellm.probes.otel.user_spans import Started, span_data, span_from
+from tracellm.probes.session import Recording
 from tracellm.probes.state import state
 from tracellm.trace import model, names
 from tracellm.trace.run_folder import RunFolder, write_manifest
@@ -208,12 +209,13 @@ def test_what_the_current_span_is_told_is_the_calls(tmp_path: Path):
 def test_what_is_set_on_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """What a call's span hands over can be written as JSON at once, and without texts holds none of the user's."""
     kept: list[Any] = []
-    with tracing.Recording(tmp_path, catalog=(), text=False), monkeypatch.context() as context:
+    with Recording(tmp_path, catalog=(), text=False), monkeypatch.context() as context:
         context.setattr(state, "append", kept.append)
         span = trace.get_current_span()
         span.set_attributes({"items": 3, "secret": "x"})
-        span.set_attribute("path", Path("secret"))
-        span.add_event("packed", {"boxes": (1, 2), "what": object()})
+        other: Any = Path("secret")
+        span.set_attribute("path", other)
+        span.add_event("packed", {"boxes": (1, 2), "what": other})
         span.record_exception(ValueError("secret"))
         span.add_link(OTHER, {"why": "secret", "times": 2})
     attributes, _, event, exception, link = json.loads(json.dumps(kept))
