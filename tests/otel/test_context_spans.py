@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, SynchronousMultiSpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
@@ -339,21 +339,41 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from tracellm.probes.session import Recording
 
-trace.set_tracer_provider(TracerProvider())
-tracer = trace.get_tracer("shop")
+provider = TracerProvider()
+tracer = provider.get_tracer("shop")
 tracer.start_span("before").end()
+if sys.argv[2] == "before":
+    trace.set_tracer_provider(provider)
 with Recording(Path(sys.argv[1]), catalog=()):
+    if sys.argv[2] == "within":
+        trace.set_tracer_provider(provider)
     with tracer.start_as_current_span("order"):
         pass
 """
 
 
-def test_the_global_provider_of_before(tmp_path: Path):
-    """Spans of the global provider, and of tracers that the program has got before the recording, are recorded."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True)
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_the_global_provider(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is followed, also for tracers of before the recording; and the recording makes none, though one be named."""
+    if when == "within":
+        monkeypatch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "sdk_tracer_provider")
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), when], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     write_manifest(tmp_path, {"schema": 1})
     assert tree(RunFolder.open(tmp_path).trace)[1:] == ["  order"]
+
+
+def test_providers_that_share_their_processors(tmp_path: Path):
+    """A span of one of two providers with the same processors is recorded once."""
+
+    def main() -> None:
+        shared = SynchronousMultiSpanProcessor()
+        for _ in range(2):
+            provider = TracerProvider(shutdown_on_exit=False, active_span_processor=shared)
+            provider.get_tracer("shop")
+        provider.get_tracer("shop").start_span("order").end()
+
+    assert tree(record(tmp_path, main)) == ["script.py", "  order"]
 
 
 class Sends(OTLPSpanExporter):
