@@ -38,6 +38,18 @@ print(sys.argv, __name__, __file__, __spec__, __package__, __doc__, type(__loade
 print(sys.path, sys.modules["__main__"].__dict__ is globals(), __builtins__)
 """
 
+_VLLM_THAT_FAILS = {
+    **dict.fromkeys(("vllm/__init__.py", "vllm/v1/__init__.py", "vllm/v1/engine/__init__.py"), ""),
+    "vllm/v1/engine/core.py": "def load(): raise ValueError('broken')\nload()",
+}
+_IMPORTS_VLLM = """
+import importlib
+try:
+    importlib.import_module("vllm.v1.engine.core")
+except ValueError:
+    from vllm.v1.engine.core import EngineCore
+"""
+
 _TERMINATES_ITS_FORK = """
 import os, signal, time
 child = os.fork()
@@ -123,6 +135,7 @@ PROGRAMS = [
     _program("an indentation error", "if 1:\npass"),
     _program("a syntax error in a module", "import wrong", others={"wrong.py": "(]"}),
     _program("an import that fails", "import no_such_module"),
+    _program("a vLLM that cannot be imported", _IMPORTS_VLLM, others=_VLLM_THAT_FAILS),
     _program("an exception in a module", "import wrong", others={"wrong.py": "def f(): raise OSError(2, 'x')\nf()"}),
     _program("an exception under -m", "1 / 0", path="module.py", command=("-m", "module")),
     _program(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.otel.collecting import Collecting, collecting
-from tracellm.probes.otel.follow import Files
+from tracellm.probes.spans.tail import RecordTail
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +29,14 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecting]:
 @pytest.fixture(autouse=True)
 def closed_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test has read is closed at its end."""
-    made: list[Files] = []
-    begin = Files.__init__
+    made: list[RecordTail] = []
+    begin = RecordTail.__init__
 
-    def _noted(self: Files, *args: Any, **options: Any) -> None:
+    def _noted(self: RecordTail, *args: Any, **options: Any) -> None:
         begin(self, *args, **options)
         made.append(self)
 
-    monkeypatch.setattr(Files, "__init__", _noted)
+    monkeypatch.setattr(RecordTail, "__init__", _noted)
     yield
     for files in made:
-        files.close()
+        files.never_ended()

@@ -11,8 +11,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN
 
-from tests.otel.users import Program, current, current_id, leaf, one, program, tracer, tree
-from tests.probes.tracing import record
+from tests.otel.users import Program, current, current_id, leaf, one, program, record, tracer, tree
 from tracellm import probe
 
 __all__ = ["program", "tracer"]

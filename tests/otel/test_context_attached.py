@@ -12,8 +12,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags
 
-from tests.otel.users import current, current_id, leaf, one, program, tracer, tree
-from tests.probes.tracing import record
+from tests.otel.users import current, current_id, leaf, one, program, record, tracer, tree
 from tracellm import probe
 from tracellm.trace import names
 

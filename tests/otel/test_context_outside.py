@@ -11,11 +11,10 @@ import pytest
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
 
-from tests.otel.users import Program, current, leaf, make_program, one, program, tracer, tree
+from tests.otel.users import Program, ask_for_tracers, current, leaf, make_program, one, program, record, tracer, tree
 from tests.probes.test_traces import ask, of_http, serve
-from tests.probes.tracing import record
 from tracellm import probe
-from tracellm.probes.clock import Clock, Ids
+from tracellm.probes.clock import Ids
 from tracellm.probes.session import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Trace
@@ -55,8 +54,9 @@ def test_a_damaged_parent_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def start(folder: Path) -> Recording:
     """A recording that has begun."""
-    recording = Recording(folder, clock=Clock.counting(), ids=Ids.counting(), script="script.py", catalog=())
+    recording = Recording(folder, ids=Ids.counting(), script="script.py", catalog=())
     recording.start()
+    ask_for_tracers()
     return recording
 
 
@@ -212,7 +212,7 @@ def test_an_http_request_in_a_span(header: str, tracer: trace.Tracer, tmp_path: 
         with tracer.start_as_current_span("server"):
             await ask(app, "/", {"traceparent": header} if header else None)
 
-    recorded = serve(tmp_path, use)
+    recorded = serve(tmp_path, use, record)
     [http] = of_http(recorded)
     assert [span.name for _, span in recorded.walk(http)] == ["GET /", "inside", "leaf"]
     server = one(recorded, "server")
@@ -234,7 +234,7 @@ def test_a_request_that_is_not_sampled(tracer: trace.Tracer, tmp_path: Path):
             await ask(app, "/", {"traceparent": PARENT + "-00"})
             await ask(app, "/", {"traceparent": PARENT + "-01"})
 
-    recorded = serve(tmp_path, use)
+    recorded = serve(tmp_path, use, record)
     dropped, kept = of_http(recorded)
     assert [span.name for _, span in recorded.walk(dropped)] == ["GET /", "leaf"]
     assert [span.name for _, span in recorded.walk(kept)] == ["GET /", "inside", "leaf"]

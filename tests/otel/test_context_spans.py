@@ -1,23 +1,30 @@
 """What users tell through OpenTelemetry is recorded, and what their program exports stays as it is."""
 
+import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import SpanProcessor, SynchronousMultiSpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from tests.otel.users import Program, bare_tracer, leaf, make_program, one, program, tracer, tree
-from tests.probes.tracing import outline, record, times
+from tests.otel.users import Program, ask_for_tracers, current, leaf, make_program, one, program, record, tracer, tree
+from tests.probes import tracing
 from tracellm import probe
-from tracellm.probes.otel.limits import LimitedAttributes, most
-from tracellm.trace import names
-from tracellm.trace.run_folder import MANIFEST, RunFolder, write_manifest
+from tracellm.probes.clock import Clock
+from tracellm.probes.otel.user_spans import Started, span_data, span_from
+from tracellm.probes.session import Recording
+from tracellm.probes.state import state
+from tracellm.trace import model, names
+from tracellm.trace.run_folder import RunFolder, write_manifest
 
 __all__ = ["program", "tracer"]
 
@@ -35,10 +42,9 @@ def buys(tracer: trace.Tracer) -> None:
         span.set_status(Status(StatusCode.ERROR, "OK is final"))
 
 
-@pytest.mark.parametrize("get_tracer", [lambda: make_program().tracer, bare_tracer], ids=["sdk", "bare"])
-def test_all_that_a_span_was_told(get_tracer: Callable[[], trace.Tracer], tmp_path: Path):
+def test_all_that_a_span_was_told(tracer: trace.Tracer, tmp_path: Path):
     """Name, kind, attributes, events, links, the tracer's name and the user's line are recorded."""
-    recorded = record(tmp_path, lambda: buys(get_tracer()))
+    recorded = record(tmp_path, lambda: buys(tracer))
     span = one(recorded, "GET /v1/order.json")
     told = span.attributes
     assert {name: told[name] for name in ("items", "user", "prices", "paid")} == {
@@ -63,47 +69,17 @@ def chatters(tracer: trace.Tracer) -> None:
         span.set_attribute("n149", 0)
 
 
-@pytest.mark.parametrize("get_tracer", [lambda: make_program().tracer, bare_tracer], ids=["sdk", "bare"])
-def test_a_span_that_is_told_too_much(
-    get_tracer: Callable[[], trace.Tracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """The last of attributes, events and links are kept, as many as OpenTelemetry's limits say, the others counted."""
+def test_a_span_that_is_told_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last of attributes, events and links are kept, up to the limits of the program's SDK; others are counted."""
     monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "100")
     monkeypatch.setenv("OTEL_SPAN_LINK_COUNT_LIMIT", "3")
-    span = one(record(tmp_path, lambda: chatters(get_tracer())), "chatty")
+    span = one(record(tmp_path, lambda: chatters(make_program().tracer)), "chatty")
     assert [event.name for event in span.events] == [str(number) for number in range(50, 150)]
     given = {name: value for name, value in span.attributes.items() if name.startswith("n")}
     assert given == {f"n{number}": number for number in range(22, 149)} | {"n149": 0}
     assert len(span.links) == 3
     dropped = names.DROPPED_ATTRIBUTES, names.DROPPED_EVENTS, names.DROPPED_LINKS
     assert [span.attributes[name] for name in dropped] == [22, 50, 1]
-
-
-@pytest.mark.parametrize(("told", "limit"), [(None, 128), ("7", 7), ("0", 0), (" ", None), ("-1", 128), ("many", 128)])
-def test_limits_are_what_the_variables_say(told: str | None, limit: int | None, monkeypatch: pytest.MonkeyPatch):
-    """Empty is no limit, and what the SDK would refuse is none that was set; of 0 nothing is kept."""
-    monkeypatch.delenv("OTEL_ATTRIBUTE_COUNT_LIMIT", raising=False)
-    if told is not None:
-        monkeypatch.setenv("OTEL_ATTRIBUTE_COUNT_LIMIT", told)
-    assert most("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT") == limit
-    attributes = LimitedAttributes(limit)
-    attributes.update({"a": 1, "b": 2})
-    assert (len(attributes.kept), attributes.dropped) == ((0, 2) if limit == 0 else (2, 0))
-
-
-def test_an_engines_own_spans_are_left_out(tmp_path: Path):
-    """vLLM traces itself, by tracers called as its modules: those spans are not recorded, what is called in them is."""
-    provider = trace.NoOpTracerProvider()
-
-    def main() -> None:
-        engines = provider.get_tracer("vllm.v1.engine.core")
-        with provider.get_tracer("shop").start_as_current_span("outer"):
-            with engines.start_as_current_span("EngineCore init"):
-                leaf()
-                provider.get_tracer("vllmore").start_span("inner").end()
-            engines.start_span("Load weights").end()
-
-    assert outline(record(tmp_path, main)) == "script.py\n  outer\n    leaf\n    inner"
 
 
 def test_names_that_mean_more_here(tracer: trace.Tracer, tmp_path: Path):
@@ -150,19 +126,39 @@ def test_an_exception_is_the_spans(tracer: trace.Tracer, tmp_path: Path):
 
 def test_times_are_the_recordings_clock(tracer: trace.Tracer, tmp_path: Path):
     """A span lies between the readings of the clock around it; times that the user gives are taken as they are."""
-    given = time.time_ns()
 
     def main() -> None:
-        leaf()
-        with tracer.start_as_current_span("span"):
+        for _ in range(100):
             leaf()
-        tracer.start_span("given", start_time=given).end(given + 7)
+            with tracer.start_as_current_span("span"):
+                leaf()
+                tracer.start_span("inner").end()
 
     recorded = record(tmp_path, main)
-    before, inside = recorded.named("leaf")
-    span = one(recorded, "span")
-    assert times(before)[1] < times(span)[0] < times(inside)[0] < times(inside)[1] < times(span)[1]
-    assert (one(recorded, "given").start_ns, one(recorded, "given").end_ns) == (given, given + 7)
+    leaves, inner = recorded.named("leaf"), recorded.named("inner")
+    for before, span, inside, innermost in zip(leaves[::2], recorded.named("span"), leaves[1::2], inner, strict=True):
+        assert before.end_ns <= span.start_ns <= inside.start_ns < inside.end_ns
+        assert inside.end_ns <= innermost.start_ns <= innermost.end_ns <= span.end_ns
+    assert recorded.roots[0].start_ns <= leaves[0].start_ns
+
+
+def test_times_that_the_user_gives(tmp_path: Path):
+    """They are kept, moved by what the recording's clock is ahead of the wall clock; so are those of events."""
+    program = make_program()
+    ahead = 10**15
+    given = time.time_ns() - 10**12
+
+    def main() -> None:
+        ask_for_tracers()
+        span = program.tracer.start_span("given", start_time=given)
+        span.add_event("packed", timestamp=given + 3)
+        span.end(given + 7)
+
+    clock = Clock(time.perf_counter_ns, time.time_ns() + ahead, time.perf_counter_ns())
+    span = one(tracing.record(tmp_path, main, clock=clock), "given")
+    assert abs(span.start_ns - given - ahead) < 10**11
+    assert abs(span.end_ns - given - ahead) < 10**11
+    assert span.events[0].time_ns - span.start_ns == 3
 
 
 def test_a_span_that_does_not_end_is_told_of(tracer: trace.Tracer, tmp_path: Path):
@@ -208,6 +204,27 @@ def test_what_the_current_span_is_told_is_the_calls(tmp_path: Path):
         assert span.links[0].span_id == f"{0xDEF:016x}"
         assert (span.method, span.error) in (("told", None), ("py", None))
     assert "seen" not in one(recorded, "leaf").attributes
+
+
+def test_what_is_set_on_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What a call's span hands over can be written as JSON at once, and without texts holds none of the user's."""
+    kept: list[Any] = []
+    with Recording(tmp_path, catalog=(), text=False), monkeypatch.context() as context:
+        context.setattr(state, "append", kept.append)
+        span = trace.get_current_span()
+        span.set_attributes({"items": 3, "secret": "x"})
+        other: Any = Path("secret")
+        span.set_attribute("path", other)
+        span.add_event("packed", {"boxes": (1, 2), "what": other})
+        span.record_exception(ValueError("secret"))
+        span.add_link(OTHER, {"why": "secret", "times": 2})
+    attributes, _, event, exception, link = json.loads(json.dumps(kept))
+    assert attributes[1] == {"items": 3}
+    assert (event[2][:2], exception[2][:2]) == (
+        ["packed", {"boxes": [1, 2]}], ["exception", {names.EXCEPTION_TYPE: "ValueError"}]
+    )  # fmt: skip
+    assert link[3] == [0xABC, 0xDEF, {"times": 2}]
+    assert "secret" not in json.dumps(kept)
 
 
 def test_what_is_told_after_a_call_is_not_kept(tmp_path: Path):
@@ -268,41 +285,144 @@ def exports(program: Program) -> list[Any]:
     return told
 
 
+def test_a_program_without_the_sdk(tmp_path: Path):
+    """Spans of the bare API, which do nothing, are not recorded; in them the call around stays current and a parent."""
+    seen: list[Any] = []
+
+    @probe(name="outer")
+    def outer() -> None:
+        with trace.NoOpTracerProvider().get_tracer("shop").start_as_current_span("order"):
+            seen.append(current())
+            leaf()
+
+    recorded = record(tmp_path, outer)
+    assert tree(recorded) == ["script.py", "  outer", "    leaf"]
+    assert seen == [(one(recorded, "outer").trace_id, one(recorded, "outer").span_id)]
+    assert names.OUTSIDE not in one(recorded, "leaf").attributes
+
+
+def test_a_provider_that_is_made_in_the_recording(tmp_path: Path):
+    """Its spans are recorded; and with the next recording, in which no tracer is asked for, those of the same one."""
+    tracers: list[trace.Tracer] = []
+
+    def main() -> None:
+        tracers.append(TracerProvider(shutdown_on_exit=False).get_tracer("shop"))
+        tracers[0].start_span("first").end()
+
+    assert tree(record(tmp_path / "a", main)) == ["script.py", "  first"]
+    tracers[0].start_span("between").end()
+    assert tree(record(tmp_path / "b", lambda: tracers[0].start_span("second").end())) == ["script.py", "  second"]
+
+
+def test_a_provider_whose_processors_replace_one_another(tmp_path: Path):
+    """A subclass's own `add_span_processor`, which in Phoenix removes others, is called by the program only."""
+    added: list[SpanProcessor] = []
+
+    class Provider(TracerProvider):
+        def add_span_processor(self, span_processor: SpanProcessor) -> None:
+            added.append(span_processor)
+            super().add_span_processor(span_processor)
+
+    def main() -> None:
+        provider = Provider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+        provider.get_tracer("shop").start_span("order").end()
+
+    assert tree(record(tmp_path, main)) == ["script.py", "  order"]
+    assert len(added) == 1
+
+
 SCRIPT = """
 import sys
+from pathlib import Path
 from opentelemetry import trace
-from tracellm import probe
+from opentelemetry.sdk.trace import TracerProvider
+from tracellm.probes.session import Recording
 
-tracer = trace.get_tracer("shop")
-
-@probe
-@tracer.start_as_current_span("order")
-def orders():
-    return format(trace.get_current_span().get_span_context().span_id, "016x")
-
-print(orders(), "opentelemetry.sdk" in sys.modules)
+provider = TracerProvider()
+tracer = provider.get_tracer("shop")
+tracer.start_span("before").end()
+if sys.argv[2] == "before":
+    trace.set_tracer_provider(provider)
+with Recording(Path(sys.argv[1]), catalog=()):
+    if sys.argv[2] == "within":
+        trace.set_tracer_provider(provider)
+    with tracer.start_as_current_span("order"):
+        pass
 """
 
 
-def test_a_script_without_the_sdk(tmp_path: Path):
-    """Spans of the bare API are recorded where no SDK is set up, under the name that the tracer was asked for with."""
-    script, folder = tmp_path / "script.py", tmp_path / "run"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "tracellm", "run", "--explain", "--out", str(folder), str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    manifest = next(folder.parent.rglob(MANIFEST))
-    recorded = RunFolder.open(manifest.parent).trace
-    span = one(recorded, "order")
-    assert done.stdout.splitlines()[0] == f"{span.span_id} False"
-    assert span.attributes[names.SCOPE] == "shop"
-    assert tree(recorded) == ["script.py", "  orders", "    order"]
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_the_global_provider(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is followed, also for tracers of before the recording; and the recording makes none, though one be named."""
+    if when == "within":
+        monkeypatch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "sdk_tracer_provider")
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), when], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    write_manifest(tmp_path, {"schema": 1})
+    assert tree(RunFolder.open(tmp_path).trace)[1:] == ["  order"]
+
+
+def test_providers_that_share_their_processors(tmp_path: Path):
+    """A span of one of two providers with the same processors is recorded once."""
+
+    def main() -> None:
+        shared = SynchronousMultiSpanProcessor()
+        for _ in range(2):
+            provider = TracerProvider(shutdown_on_exit=False, active_span_processor=shared)
+            provider.get_tracer("shop")
+        provider.get_tracer("shop").start_span("order").end()
+
+    assert tree(record(tmp_path, main)) == ["script.py", "  order"]
+
+
+class Sends(OTLPSpanExporter):
+    """An exporter for OTLP, but for its connection."""
+
+    def export(self, spans: Any) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+@pytest.mark.parametrize("exporter", [Sends, InMemorySpanExporter])
+def test_whether_the_program_sends_its_spans_itself(exporter: type[SpanExporter], tmp_path: Path):
+    """A span has the mark by which it is not sent a second time where its provider has an exporter for OTLP."""
+
+    def main() -> None:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(exporter()))
+        provider.get_tracer("shop").start_span("order").end()
+        TracerProvider(shutdown_on_exit=False).get_tracer("shop").start_span("other").end()
+
+    recorded = record(tmp_path, main)
+    assert one(recorded, "order").attributes.get(names.SENT, False) is (exporter is Sends)
+    assert names.SENT not in one(recorded, "other").attributes
+
+
+def test_a_span_as_plain_data():
+    """All that is recorded of a span can be written as JSON, and the same span can be made of it."""
+    program = make_program()
+    buys(program.tracer)
+    [span] = program.exporter.get_finished_spans()
+    assert span.start_time is not None
+    started = Started(7, 1, -span.start_time, "a" * 16, {names.LIFELINE: "shop"})
+    data = json.loads(json.dumps(span_data(span, started, 50_000_000, sent=True, text=True)))
+    made = span_from(data, lambda ns: ns + 1000)
+    assert (made.name, made.parent_span_id, made.start_ns, made.end_ns) == (span.name, "a" * 16, 1000, 50_001_000)
+    assert made.attributes == {
+        "items": 3, "user": "Ada", "prices": [1.5, 2.5], "paid": False, "user.http.request.method": "GET",
+        names.LIFELINE: "shop", names.LEVEL: "request", names.SCOPE: "shop", names.SCOPE_VERSION: "1.2",
+        names.SPAN_KIND: "client", names.SENT: True,
+    }  # fmt: skip
+    assert [(one.name, one.time_ns, one.attributes) for one in made.events] == [
+        ("packed", span.events[0].timestamp - span.start_time + 1000, {"boxes": 2})
+    ]
+    assert made.links == [model.Link(f"{0xABC:032x}", f"{0xDEF:016x}", {"why": "retry"})]
 
 
 KILLED = """
 import os, signal, sys, threading
 from pathlib import Path
-from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 from tracellm import probe
 from tracellm.probes.session import Recording
 
@@ -311,7 +431,7 @@ def leaf(): ...
 
 folder = Path(sys.argv[1])
 with Recording(folder, catalog=()):
-    with trace.get_tracer("shop").start_as_current_span("order"):
+    with TracerProvider().get_tracer("shop").start_as_current_span("order"):
         leaf()
         while not all(name in text() for name in ('"order"', '"leaf"')):
             threading.Event().wait(0.01)

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry import context, trace
 
-from tests.otel.users import bare_tracer, current, make_program
-from tests.probes.tracing import record
+from tests.otel.users import current, make_program, record
 from tracellm import probe
 from tracellm.trace.model import Span, Trace
 
@@ -202,10 +201,11 @@ def in_any_order(nodes: list[Any]) -> list[Any]:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
-@given(st.lists(trees, max_size=3), st.booleans())
-def test_the_recorded_tree_is_the_one_that_was_made(calls: list[Tree], with_sdk: bool):
+@given(st.lists(trees, max_size=3))
+def test_the_recorded_tree_is_the_one_that_was_made(calls: list[Tree]):
     """Every call and every span is a child of the one it was made in, which is the current one there; none is lost."""
-    maker = Maker(make_program().tracer if with_sdk else bare_tracer())
+    program = make_program()
+    maker = Maker(program.tracer)
     with tempfile.TemporaryDirectory() as folder:
         recorded = record(Path(folder), lambda: asyncio.run(maker.all(calls)))
     [root] = recorded.roots

@@ -10,7 +10,6 @@ from tracellm import probe
 from tracellm.probes.otel import notes
 from tracellm.probes.otel.notes import Notes
 from tracellm.probes.session import Recording
-from tracellm.probes.state import Told
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -27,7 +26,7 @@ def tells(times: int) -> None:
 
 def test_the_last_value_counts(tmp_path: Path):
     """An attribute that is set again has its new value, as in OpenTelemetry; none replaces what the recording says."""
-    with Recording(tmp_path, catalog=(), apart=False) as recording:
+    with Recording(tmp_path, catalog=()) as recording:
         tells(3)
     [span] = RunFolder.open(tmp_path).trace.named("tells")
     assert span.attributes["number"] == 2
@@ -39,12 +38,12 @@ def test_the_last_value_counts(tmp_path: Path):
 def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The first of too many things is let go, and it is said how many that were."""
     monkeypatch.setattr(notes, "_MOST", 4)
-    with Recording(tmp_path, catalog=(), apart=False) as recording:
+    with Recording(tmp_path, catalog=()) as recording:
         tells(3)
     [span] = RunFolder.open(tmp_path).trace.named("tells")
     assert [event.name for event in span.events] == ["event 1", "event 2"]
     assert recording.stats["problems"] == [
-        "5 attributes, events or links told of calls under way were too many to keep"
+        "5 attributes, events or links of calls under way were too many to keep"
     ]
 
 
@@ -53,10 +52,10 @@ def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytes
     monkeypatch.setattr(notes, "_MOST", 3)
     kept = Notes()
     for call in (1, 2, 3):
-        kept.keep(call, Told(call, {"n": call}))
+        kept.keep(call, ({"n": call}, None, None))
     span = Span("call", "0" * 32, "0" * 16, None, 0, 1)
     kept.add_to(span, 2, int, True)
     assert span.attributes == {"n": 2}
     for call in (4, 5):
-        kept.keep(call, Told(call))
+        kept.keep(call, ({}, None, None))
     assert (list(kept.of), kept.let_go) == ([3, 4, 5], 1)

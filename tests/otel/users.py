@@ -1,6 +1,10 @@
 """Programs that use OpenTelemetry themselves, for the tests: a tracer of the SDK and what it exports, a probed call."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 from opentelemetry import trace
@@ -9,27 +13,40 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
 
+from tests.probes import tracing
 from tracellm import probe
+from tracellm.probes.clock import Clock
 from tracellm.trace.model import Span, Trace
 
 __all__ = [
     "Program",
-    "bare_tracer",
+    "ask_for_tracers",
     "current",
     "current_id",
     "leaf",
     "make_program",
     "one",
     "program",
+    "record",
     "tracer",
     "tree",
 ]
+
+
+_providers: WeakSet[TracerProvider] = WeakSet()
+
+
+def ask_for_tracers() -> None:
+    """What programs do within a recording, for all that a test has made before: from then on their spans are seen."""
+    for provider in _providers:
+        provider.get_tracer("shop", "1.2")
 
 
 @dataclass
 class Program:
     """A tracer, and what its spans became in the program's own exporter."""
 
+    provider: TracerProvider
     tracer: trace.Tracer
     exporter: InMemorySpanExporter
 
@@ -44,7 +61,8 @@ def make_program(sampler: Sampler | None = None) -> Program:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler or ParentBased(ALWAYS_ON), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return Program(provider.get_tracer("shop", "1.2"), exporter)
+    _providers.add(provider)
+    return Program(provider, provider.get_tracer("shop", "1.2"), exporter)
 
 
 @pytest.fixture
@@ -53,15 +71,20 @@ def program() -> Program:
     return make_program()
 
 
-def bare_tracer() -> trace.Tracer:
-    """A tracer as programs have it where no SDK is."""
-    return trace.NoOpTracerProvider().get_tracer("shop", "1.2")
+@pytest.fixture
+def tracer(program: Program) -> trace.Tracer:
+    """The program's tracer."""
+    return program.tracer
 
 
-@pytest.fixture(params=["sdk", "bare"])
-def tracer(request: pytest.FixtureRequest, program: Program) -> trace.Tracer:
-    """The SDK's tracer, and that of the API alone."""
-    return program.tracer if request.param == "sdk" else bare_tracer()
+def record(folder: Path, run: Callable[[], Any], **options: Any) -> Trace:
+    """As tests.probes.tracing has it, with the machine's clocks, which the SDK reads as well."""
+
+    def main() -> None:
+        ask_for_tracers()
+        run()
+
+    return tracing.record(folder, main, clock=Clock.real(), **options)
 
 
 def current() -> tuple[str, str]:

@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tracellm.probes.import_hook import ImportHook
+from tracellm.probes.patches import Patches
 from tracellm.probes.selection import Selection, file_of
 from tracellm.probes.session import Recording
-from tracellm.probes.spec import Entry
+from tracellm.probes.spec import Entry, Mistake
 from tracellm.trace.run_folder import RunFolder
 
 SOURCE = """
@@ -178,6 +180,107 @@ def test_modules_are_wrapped_when_they_are_imported(module: Any, tmp_path: Path)
     assert outline(record(tmp_path / "run", run, [entry("helper")])) == "script.py\n  helper"
     assert sys.meta_path == finders
     assert not hasattr(sys.modules["thing.parts"].helper, "__wrapped__")
+
+
+@pytest.mark.parametrize("thins", [True, False])
+def test_what_a_user_has_patched_meanwhile_stays(module: Any, tmp_path: Path, thins: bool):
+    """What somebody else has put in a probe's place during the run stays when probes come off; other probes do."""
+    original = module.Thing.overridden
+    with Recording(
+        tmp_path / "run", catalog=[entry("helper", "layer"), entry("Thing.overridden", "layer")]
+    ) as recording:
+        wrapped, module.helper = module.helper, lambda x: -wrapped(x)
+        patched = module.helper
+        if thins:
+            recording._installation.thin()
+            assert (module.helper, module.Thing.overridden) == (patched, original)
+        assert recording.stats["installed"] == 2
+    assert (module.helper, module.Thing.overridden) == (patched, original)
+    assert module.helper(3) == -3
+
+
+def test_a_patch_that_is_undone_after_thinning(module: Any, tmp_path: Path):
+    """Where a user takes a patch off again after the recording was thinned, its end still puts the original back."""
+    original = module.helper
+    with Recording(tmp_path / "run", catalog=[entry("helper", "layer")]) as recording:
+        wrapped, module.helper = module.helper, None
+        recording._installation.thin()
+        module.helper = wrapped
+    assert module.helper is original
+
+
+def test_an_entry_that_cannot_be_installed(module: Any, tmp_path: Path):
+    """It is skipped and told with its target and the error; the module is imported and other entries are recorded."""
+    for name in ("thing", "thing.parts"):
+        del sys.modules[name]
+    catalog = [entry("Thing.overridden", begins_trace=lambda args, kwargs: ""), entry("helper")]
+    recording = Recording(tmp_path / "run", catalog=catalog)
+    with recording:
+        again = importlib.import_module("thing.parts")
+        assert again.Thing().overridden() == "base"
+        assert again.helper(1) == 1
+    assert recording.stats["problems"] == [
+        "thing.parts:Thing.overridden is not recorded: installing its probe raised TypeError: "
+        "overridden cannot begin a trace: it is no coroutine"
+    ]
+    assert (recording.stats["missing"], recording.stats["installed"], recording.stats["calls"]) == ([], 1, 2)
+
+
+def test_a_library_function_that_cannot_be_replaced(module: Any):
+    """A patch that fails is told and skipped; the module keeps that function, and gets its other patches."""
+    original = module.Other.overridden
+    problems: list[Mistake] = []
+
+    def fails(old: Any) -> Any:
+        raise AttributeError("not in this version")
+
+    patches = Patches(
+        {"thing.parts:Other.overridden": fails, "thing.parts:helper": lambda old: lambda x: -old(x)}, problems
+    )
+    patches.start()
+    assert (module.helper(1), module.Other.overridden) == (-1, original)
+    patches.stop()
+    assert module.helper(1) == 1
+    assert [one.told(True) for one in problems] == [
+        "thing.parts:Other.overridden is not followed: replacing it raised AttributeError: not in this version"
+    ]
+
+
+class OldFinder:
+    """A finder of before Python 3.4, which later ones pass over."""
+
+
+class FixedLoader:
+    """A loader that takes no attributes."""
+
+    __slots__ = ()
+
+    def create_module(self, spec: Any) -> None: ...
+
+    def exec_module(self, module: Any) -> None:
+        module.loaded = True
+
+
+class FixedFinder:
+    """Finds `fixed`."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        loader: Any = FixedLoader()
+        return ModuleSpec(name, loader) if name == "fixed" else None
+
+
+def test_what_the_hook_cannot_do_breaks_no_import(monkeypatch: pytest.MonkeyPatch):
+    """A finder without `find_spec`, and a loader that cannot be changed, are passed over: imports succeed."""
+    monkeypatch.setattr(sys, "meta_path", [OldFinder(), FixedFinder(), *sys.meta_path])
+    hook = ImportHook({"fixed", "zipfile"}.__contains__, lambda module: None)
+    hook.start()
+    try:
+        assert importlib.import_module("fixed").loaded
+        monkeypatch.delitem(sys.modules, "zipfile")
+        importlib.import_module("zipfile")
+    finally:
+        hook.stop()
+        del sys.modules["fixed"]
 
 
 @pytest.mark.parametrize("thins", [True, False])

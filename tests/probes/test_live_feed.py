@@ -41,9 +41,7 @@ class Listener:
         self.heard.append(span)
 
 
-HEAD = Header(
-    {names.PROCESS_PID: 2, names.PROCESS_NAME: "EngineCore_0"}, (10**18, 0), 1, [(1, 1)], "a" * 32, "b" * 16
-)
+HEAD = Header({names.PROCESS_PID: 2, names.PROCESS_NAME: "EngineCore_0"}, (10**18, 0), 1, [(1, 1)], "a" * 32, "b" * 16)
 
 
 def other_process(traces: Path, name: str = "EngineCore_0-2") -> RecordFile:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tracellm.engine
 from tracellm.probes.catalog import CATALOG, EVERY_ENGINE
 from tracellm.probes.catalog.subjects import SUBJECTS, lacking
-from tracellm.probes.choices import choices, chosen_targets, mistaken
+from tracellm.probes.choices import choices, chosen_targets, unmatched_patterns
 from tracellm.probes.install import Installation
 from tracellm.probes.selection import DEPTH_LIMIT, Function, Selection, file_of
 from tracellm.probes.spec import Entry
@@ -114,7 +114,7 @@ def test_all_that_is_wrapped_can_be_named():
 
 def test_names_that_nothing_has():
     """Each is told with its option, and with the names that are most like it, whatever their case."""
-    found = mistaken(Selection("kernel", ("enginecore",), ("Schedular", "Scheduler"), ("zzzz",)), CATALOG)
+    found = unmatched_patterns(Selection("kernel", ("enginecore",), ("Schedular", "Scheduler"), ("zzzz",)), CATALOG)
     assert [(one.option, one.pattern, one.why) for one in found] == [
         ("focus", "enginecore", "unknown"),
         ("only", "Schedular", "unknown"),
@@ -123,16 +123,16 @@ def test_names_that_nothing_has():
     assert found[0].names[0] == "EngineCore"
     assert found[1].names[0] == "Scheduler"
     assert found[2].names == ()
-    assert mistaken(Selection("request"), CATALOG) == []
+    assert unmatched_patterns(Selection("request"), CATALOG) == []
 
 
 def test_names_that_do_nothing():
     """To skip what is only inherited, and to ask for what the other options leave out."""
-    [inherited] = mistaken(Selection(skip=("LlamaAttention",)), CATALOG)
+    [inherited] = unmatched_patterns(Selection(skip=("LlamaAttention",)), CATALOG)
     assert (inherited.why, inherited.names) == ("inherited", ("Qwen2Attention",))
-    [too_deep] = mistaken(Selection("step", only=("Qwen2MLP", "Scheduler")), CATALOG)
+    [too_deep] = unmatched_patterns(Selection("step", only=("Qwen2MLP", "Scheduler")), CATALOG)
     assert (too_deep.why, too_deep.pattern) == ("left_out", "Qwen2MLP")
-    [skipped] = mistaken(Selection(only=("Scheduler.schedule",), skip=("Scheduler",)), CATALOG)
+    [skipped] = unmatched_patterns(Selection(only=("Scheduler.schedule",), skip=("Scheduler",)), CATALOG)
     assert (skipped.why, skipped.pattern) == ("left_out", "Scheduler.schedule")
 
 
@@ -165,7 +165,7 @@ def test_a_function_is_chosen_by_any_of_its_names():
     entry = Entry("nowhere.old:Processor.run", "step", other_targets=("nowhere.new:InputProcessor.run",))
     for pattern in ("Processor.run", "InputProcessor", "nowhere.new"):
         only = Selection(only=(pattern,))
-        assert mistaken(only, [entry]) == []
+        assert unmatched_patterns(only, [entry]) == []
         assert chosen_targets(only, [entry]) == {entry.target}
     assert chosen_targets(Selection(only=("nowhere.other",)), [entry]) == set()
 

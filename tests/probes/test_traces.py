@@ -59,7 +59,7 @@ async def ask(app: Any, path: str, headers: dict[str, str] | None = None) -> lis
     return sent
 
 
-def serve(folder: Path, use: Callable[[Any], Awaitable[Any]]) -> Trace:
+def serve(folder: Path, use: Callable[[Any], Awaitable[Any]], record: Callable[..., Trace] = record) -> Trace:
     """The trace of what `use` does with an application."""
     from fastapi import FastAPI, HTTPException
     from fastapi.responses import StreamingResponse
@@ -94,7 +94,7 @@ def serve(folder: Path, use: Callable[[Any], Awaitable[Any]]) -> Trace:
 
         await use(app)
 
-    return record(folder, lambda: asyncio.run(main()), HTTP)
+    return record(folder, lambda: asyncio.run(main()), catalog=HTTP)
 
 
 def of_http(trace: Trace) -> list[Span]:

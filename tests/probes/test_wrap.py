@@ -14,6 +14,7 @@ import pytest
 
 from tests.probes.tracing import outline, record, times
 from tracellm import probe
+from tracellm.probes import catalog, errors
 from tracellm.trace import names
 
 
@@ -158,6 +159,19 @@ def test_tracebacks_lose_the_frames_of_probes(tmp_path: Path):
     assert "tracellm/probes/wrap.py" not in text
     assert "fails(1)" in text
     assert 'raise KeyError("broken")' in text
+
+
+@pytest.mark.parametrize("file", ["<tracellm probe: shop.buy #3>", errors.__file__, catalog.__file__])
+def test_frames_of_probes_are_known_by_their_files(file: str):
+    """Frames of generated wrappers and of all files of the package are left out, printed and recorded."""
+    scope: dict[str, Any] = {"fails": fails}
+    exec(compile("def between(): fails(1)", file, "exec"), scope)
+    with pytest.raises(KeyError) as caught:
+        scope["between"]()
+    _, _, lines = errors.remember(caught.value)
+    errors.without_probes(caught.value)
+    files = [one.filename for one in traceback.extract_tb(caught.value.__traceback__)]
+    assert files == [one[0] for one in lines] == [__file__, __file__]
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])

@@ -14,10 +14,12 @@ from tracellm.trace.run_folder import RunFolder, write_manifest
 __all__ = ["outline", "record", "times"]
 
 
-def record(folder: Path, run: Callable[[], Any], catalog: Iterable[Entry] = (), **options: Any) -> Trace:
+def record(
+    folder: Path, run: Callable[[], Any], catalog: Iterable[Entry] = (), clock: Clock | None = None, **options: Any
+) -> Trace:
     """The trace of what `run` does; exceptions that leave it are swallowed, as the trace tells them."""
     recording = Recording(
-        folder, clock=Clock.counting(), ids=Ids.counting(), script="script.py", catalog=catalog, **options
+        folder, clock=clock or Clock.counting(), ids=Ids.counting(), script="script.py", catalog=catalog, **options
     )
     try:
         with recording:

@@ -1,11 +1,11 @@
 """What a spawned process of test_processes.py does that imports nothing of tracellm: it opens a span of its own."""
 
-from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 __all__ = ["works"]
 
 
 def works() -> None:
     """Something to record."""
-    with trace.get_tracer("work").start_as_current_span("works"):
+    with TracerProvider().get_tracer("work").start_as_current_span("works"):
         pass

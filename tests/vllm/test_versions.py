@@ -5,7 +5,7 @@ import pytest
 from tracellm.probes.catalog.vllm import CATALOG
 from tracellm.probes.catalog.vllm.versions import GONE, NEW, is_known_to_lack
 from tracellm.probes.examine import examine
-from tracellm.probes.found import Findings
+from tracellm.probes.found import CatalogCoverage
 
 ENTRIES = {entry.target: entry for entry in CATALOG}
 
@@ -19,7 +19,7 @@ def test_only_what_has_no_other_name_is_known_to_be_lacking() -> None:
 def test_probes_for_other_versions_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of so many probes some found nothing: those that this version cannot have are not among so many, neither in a
     report nor for `tracellm doctor`."""
-    found = Findings(CATALOG)
+    found = CatalogCoverage(CATALOG)
     found.found(CATALOG[0])
     counts = {}
     for version in ("0.11.1", "0.32.0"):

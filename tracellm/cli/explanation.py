@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tracellm import __version__
 from tracellm.cli.errors import describe, print_error
-from tracellm.cli.folders import convert, new_run_folder
+from tracellm.cli.folders import ConversionProgress, new_run_folder
 from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
 from tracellm.cli.reports import calltree_text, print_problems, sequence_text, steps_text, write_reports
 from tracellm.probes.found import vllm_version
@@ -59,9 +59,17 @@ class Explanation:
         self._focus = selection.focus
         self._keep_text = keep_text
         self._convert = convert
+        self._progress = ConversionProgress(folder, lang)
         self._console = Console(lang, quiet=quiet)
         self._recording = Recording(
-            self.folder, script=script, text=keep_text, listener=self._console, selection=selection, ring=ring
+            self.folder,
+            script=script,
+            text=keep_text,
+            listener=self._console,
+            selection=selection,
+            ring=ring,
+            convert=convert == "now",
+            progress=self._progress,
         )
         options = {"lang": lang, **selection.as_dict(), "ring": ring, **(overrides or {})}
         self._manifest = _new_manifest(script=script, argv=argv, options=options, text=keep_text)
@@ -109,7 +117,8 @@ class Explanation:
 
     def end(self, *, exit_status: int, error: BaseException | None = None) -> None:
         """Stop recording, finish the manifest and write the reports; each failure is a line on stderr."""
-        self._recording.stop(error)
+        with self._progress:
+            self._recording.stop(error)
         interrupted = type(error) is KeyboardInterrupt
         self._manifest.update(
             status="interrupted" if interrupted else "failed" if exit_status else "finished",
@@ -129,7 +138,6 @@ class Explanation:
             print_error(self.lang, "recorded_only", folder=self.shown)
             return
         try:
-            convert(self.folder, self.lang)
             run = RunFolder.open(self.folder)
         except RunFolderError as reason:  # the script has removed it
             print_error(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))

@@ -5,10 +5,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Self
 
 from tracellm.cli.errors import CommandError, print_error
 from tracellm.cli.reports import print_problems
@@ -18,7 +18,7 @@ from tracellm.report.quantities import clip
 from tracellm.report.texts import Language, text
 from tracellm.trace.run_folder import MANIFEST, TRACE_FOLDER, RunFolder, RunFolderError, is_recording
 
-__all__ = ["DEFAULT_PARENT", "convert", "find_run", "new_run_folder", "open_run", "read_run"]
+__all__ = ["DEFAULT_PARENT", "ConversionProgress", "convert", "find_run", "new_run_folder", "open_run", "read_run"]
 
 DEFAULT_PARENT = Path("tracellm-runs")
 """The parent of run folders without --out, in the current directory."""
@@ -169,28 +169,42 @@ def convert(folder: Path, lang: Language) -> None:
 
     if not has_records(folder):
         return
-    begin = time.monotonic()
-    with ExitStack() as shown:
-        show: Callable[[float], None] | None = None
-
-        def progress(done: float) -> None:
-            nonlocal show
-            if show is None and time.monotonic() - begin > _PATIENCE_SECONDS:
-                show = shown.enter_context(_progress_bar(text(lang, "cli.converting", folder=folder)))
-            if show is not None:
-                show(done)
-
+    with ConversionProgress(folder, lang) as progress:
         problems = convert_folder(folder, progress)
     for problem in problems:
         print_error(lang, "problem", problem=problem)
 
 
-@contextmanager
-def _progress_bar(title: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, gone when it is done; it is moved by the share that is done, from 0 to 1."""
-    from rich.console import Console
-    from rich.progress import Progress
+class ConversionProgress:
+    """A bar on stderr that shows the share of a conversion that is done, from 0 to 1, where it takes more than a second.
 
-    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda done: bar.update(task, completed=done)
+    Call it with the share, within a `with` block.
+    """
+
+    def __init__(self, folder: Path, lang: Language) -> None:
+        self._title = text(lang, "cli.converting", folder=folder)
+        self._begin: float | None = None
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, share: float) -> None:
+        """Show the share that is done."""
+        now = time.monotonic()
+        if self._begin is None:
+            self._begin = now
+        if self._bar is None and now - self._begin > _PATIENCE_SECONDS:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(file=sys.stderr), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=1.0)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=share)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -233,9 +233,9 @@ def selection_of(
     chosen = Selection.of(detail, focus, only, skip)
     if chosen.has_patterns:
         from tracellm.probes.catalog import EVERY_ENGINE
-        from tracellm.probes.choices import mistaken
+        from tracellm.probes.choices import unmatched_patterns
 
-        for wrong in mistaken(chosen, EVERY_ENGINE):
+        for wrong in unmatched_patterns(chosen, EVERY_ENGINE):
             names = ", ".join(wrong.names)
             near = text(lang, "cli.near", names=names) if wrong.why == "unknown" and names else ""
             if wrong.option == "focus":

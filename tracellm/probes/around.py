@@ -1,4 +1,4 @@
-"""What a few probes do around the call that they record: tell it something before, begin a trace, leave one.
+"""Additions around the call that a few probes record: change its arguments, begin a trace, leave one.
 
 `around` puts it outside of the wrapper (wrap.py), so that the many other probed calls pay nothing for it.
 

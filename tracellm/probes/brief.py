@@ -15,12 +15,12 @@ from tracellm.trace import names
 
 __all__ = [
     "NOT_GIVEN",
-    "Where",
     "Also",
     "ArgumentAttributes",
     "InShort",
     "UserAttributes",
     "VarArgsAttributes",
+    "Where",
     "arguments_and_result",
     "brief",
     "brief_tensor",

@@ -1,4 +1,4 @@
-"""What a selection can name: the catalog's functions as the engine's source has them, read without importing any of it.
+"""The functions that a selection can name: those of the catalog in the engine's source, read without importing it.
 
 So a pattern that names nothing is refused before the script runs, with the names that are most like it, and not found
 out when the run is over.
@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from tracellm.probes.selection import ENGINE, Function, Selection, file_of
 from tracellm.probes.spec import Entry
 
-__all__ = ["Choice", "Mistaken", "choices", "chosen_targets", "mistaken"]
+__all__ = ["Choice", "UnmatchedPattern", "choices", "chosen_targets", "unmatched_patterns"]
 
 _MOST_NEAR = 3
 
@@ -28,12 +28,12 @@ class Choice(NamedTuple):
     entry: Entry
 
 
-class Mistaken(NamedTuple):
+class UnmatchedPattern(NamedTuple):
     """A pattern that does nothing.
 
     Attributes:
         option: `focus`, `only` or `skip`.
-        pattern: what was asked for.
+        pattern: the pattern itself.
         why: `unknown`: it names nothing that can be recorded; `inherited`: classes that only inherit what they have,
             and so cannot be skipped by themselves; `left_out`: the other options leave out all that it names.
         names: of what is unknown the names most like it, of what is inherited the classes that define it.
@@ -53,7 +53,7 @@ class _Class(NamedTuple):
 class _Module(NamedTuple):
     classes: dict[str, _Class]
     functions: dict[str, str]
-    """Of each function by its name here, the module that defines it."""
+    """The module that defines a function, by the function's name here."""
 
 
 def chosen_targets(selection: Selection, catalog: Iterable[Entry]) -> set[str]:
@@ -64,7 +64,7 @@ def chosen_targets(selection: Selection, catalog: Iterable[Entry]) -> set[str]:
     return {entry.target for function, entry in known if selection.chooses(entry.level, function)}
 
 
-def mistaken(selection: Selection, catalog: Iterable[Entry]) -> list[Mistaken]:
+def unmatched_patterns(selection: Selection, catalog: Iterable[Entry]) -> list[UnmatchedPattern]:
     """The patterns of a selection that do nothing with this catalog."""
     if not selection.has_patterns:
         return []
@@ -74,16 +74,18 @@ def mistaken(selection: Selection, catalog: Iterable[Entry]) -> list[Mistaken]:
     found = []
     for pattern in selection.focus:
         if not any(one.is_of(pattern) for one in functions):
-            found.append(Mistaken("focus", pattern, "unknown", _near(pattern, _classes(functions))))
+            found.append(UnmatchedPattern("focus", pattern, "unknown", _near(pattern, _classes(functions))))
     for option, patterns in (("only", selection.only), ("skip", selection.skip)):
         for pattern in patterns:
             meant = [one for one in functions if one.matches(pattern)]
             if not meant:
-                found.append(Mistaken(option, pattern, "unknown", _near(pattern, _names(functions))))
+                found.append(UnmatchedPattern(option, pattern, "unknown", _near(pattern, _names(functions))))
             elif option == "only" and not any(one.matches(pattern) for one in chosen):
-                found.append(Mistaken(option, pattern, "left_out"))
+                found.append(UnmatchedPattern(option, pattern, "left_out"))
             elif option == "skip" and not any(one.matches(pattern, heirs=False) for one in meant):
-                found.append(Mistaken(option, pattern, "inherited", tuple(sorted({one.owners[0] for one in meant}))))
+                found.append(
+                    UnmatchedPattern(option, pattern, "inherited", tuple(sorted({one.owners[0] for one in meant})))
+                )
     return found
 
 
@@ -107,7 +109,7 @@ def choices(catalog: Iterable[Entry]) -> list[Choice]:
 
 
 def _places(module_name: str, path: str, modules: dict[str, _Module]) -> Iterator[tuple[str, str, str]]:
-    """Where the function `path` is defined: module, class ("" for none), name; what cannot be read is believed."""
+    """Module, class ("" for none) and name of the function `path` where it is defined; as given if unreadable."""
     class_name, _, method = path.rpartition(".")
     module = modules.get(module_name)
     if module is None:
@@ -126,7 +128,7 @@ def _places(module_name: str, path: str, modules: dict[str, _Module]) -> Iterato
 def _definer(
     class_name: str, method: str, module_name: str, modules: dict[str, _Module]
 ) -> tuple[str, str, str] | None:
-    """Where a class, or the nearest of its bases, defines the method."""
+    """Module, class and name of the method in the class, or the nearest of its bases, that defines it."""
     if class_name not in modules[module_name].classes:
         module_name = next((name for name, one in modules.items() if class_name in one.classes), "")
     if not module_name:
@@ -138,7 +140,7 @@ def _definer(
 
 
 def _heirs(modules: dict[str, _Module]) -> dict[str, set[str]]:
-    """Of each class, all that derive from it."""
+    """All classes that derive from a class, by its name."""
     bases = {name: one.bases for module in modules.values() for name, one in module.classes.items()}
     heirs: dict[str, set[str]] = {}
     for name in bases:
@@ -172,7 +174,7 @@ def _modules(name: str) -> Iterator[tuple[str, _Module]]:
 
 @cache
 def _read(name: str, file: Path) -> _Module:
-    """What the source of the module `name` defines, or imports by name."""
+    """The classes and functions that the source of the module `name` defines, or imports by name."""
     classes: dict[str, _Class] = {}
     functions = {}
     for node in ast.parse(file.read_bytes()).body:
@@ -203,7 +205,7 @@ def _names(functions: list[Function]) -> set[str]:
 
 
 def _near(pattern: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Those that differ from the pattern in a few letters only, or in upper and lower case."""
+    """The names that differ from the pattern in a few letters only, or in upper and lower case."""
     known: dict[str, list[str]] = {}
     for name in sorted(names):
         known.setdefault(name.lower(), []).append(name)

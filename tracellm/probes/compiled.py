@@ -1,4 +1,4 @@
-"""Where a vLLM compiles its model, what lies inside is left to the compiler.
+"""Removes probes from the parts of a model that vLLM compiles with torch.compile.
 
 torch.compile reads the code of what it compiles, and vLLM demands that all of it can be compiled and that it stays as
 it was read: a probe in there would be compiled along, or stop it, or stand where compiled code is to be put. So as soon
@@ -45,7 +45,7 @@ def is_compiled() -> bool:
 
 
 def _mode(vllm_config: Any) -> int:
-    """Which CompilationMode is asked for; where that cannot be read, as if it were one."""
+    """The CompilationMode that is configured; _STOCK where that cannot be read."""
     try:
         config = vllm_config.compilation_config
         return int(getattr(config, "mode", getattr(config, "level", _NONE)) or _NONE)  # before 0.11.1 a level
@@ -56,7 +56,7 @@ def _mode(vllm_config: Any) -> int:
 def compile_patches(
     leave: Callable[[Callable[[Entry], bool]], None],
 ) -> dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]]:
-    """What tells `leave(which entries)` when a worker is made whose model is to be compiled (patches.py)."""
+    """The patch that calls `leave(which entries)` when a worker is made whose model is to be compiled (patches.py)."""
 
     def make(init: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:

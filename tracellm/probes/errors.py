@@ -1,32 +1,37 @@
 """An exception as a record keeps it: type, message and the lines it passed, but none of the objects it holds on to.
 
-Formatting waits until the record is built. Frames of the probes themselves are left out, so what is recorded is what
-the program would have shown without them.
+Formatting waits until the record is built. Frames of the probes themselves are left out, so what is recorded, and what
+is printed, is the traceback of the program without them.
 """
 
 import linecache
+import os
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["PROBE_FILE", "Remembered", "is_an_end", "remember", "stack_trace", "without_probes"]
+__all__ = ["PROBE_FILE", "Remembered", "is_an_end", "is_probe_file", "remember", "stack_trace", "without_probes"]
 
 Remembered = tuple[str, str, list[tuple[str, int, str]]]
 """`(type, message, [(file, line, function), ...])`, the outermost line first."""
 
-_OURS = frozenset(
-    str(Path(__file__).with_name(f"{name}.py"))
-    for name in ("wrap", "template", "around", "threads", "spawned", "gate", "install", "thinning", "writer")
-)
-"""The files whose frames stand between a probed call and its caller, or where one waits for what is recorded."""
-
 PROBE_FILE = "<tracellm probe"
-"""What the file names of generated wrappers begin with (template.py)."""
+"""The beginning of the file names of generated wrappers (template.py)."""
+
+_PROBES = (str(Path(__file__).parent) + os.sep, PROBE_FILE)
+"""The beginnings of the file names of this package, and of the wrappers that it generates."""
+
+_IMPORTLIB = "<frozen importlib"
 
 _MAX_FRAMES = 100
 
 
+def is_probe_file(filename: str) -> bool:
+    """Is this the file name of the probes' own code, or of a wrapper that they have generated?"""
+    return filename.startswith(_PROBES)
+
+
 def remember(error: BaseException) -> Remembered:
-    """A plain copy of what is to be told of `error`."""
+    """A plain copy of `error`."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -35,21 +40,16 @@ def remember(error: BaseException) -> Remembered:
         message = str(error)
     except Exception:  # a broken __str__ must not replace the error that is under way
         message = ""
-    lines = []
-    step = error.__traceback__
-    while step is not None:
-        code = step.tb_frame.f_code
-        if code.co_filename not in _OURS:
-            lines.append((code.co_filename, step.tb_lineno, code.co_name))
-        step = step.tb_next
+    codes = ((step.tb_frame.f_code, step.tb_lineno) for step in _steps(error.__traceback__))
+    lines = [(code.co_filename, line, code.co_name) for code, line in codes]
     return name, message, lines[-_MAX_FRAMES:]
 
 
 def is_an_end(error: BaseException, loop: bool = False) -> bool:
-    """Does this exception say only that it is time to end: exit status 0, or a loop that is told to stop?"""
+    """Is this exception no failure: exit status 0, or a loop that is stopped?"""
     if isinstance(error, SystemExit):
         return error.code in (None, 0)
-    if type(error) is RuntimeError:  # vLLM's shared memory says so to a worker that waits there
+    if type(error) is RuntimeError:  # raised by vLLM's shared memory in a worker that waits there
         return loop and error.args == ("cancelled",)
     return loop and type(error).__name__ in ("CancelledError", "GeneratorExit")
 
@@ -82,13 +82,26 @@ def without_probes(error: BaseException) -> None:
 
 
 def _without_probes(traceback: TracebackType | None) -> TracebackType | None:
-    while traceback is not None and traceback.tb_frame.f_code.co_filename in _OURS:
-        traceback = traceback.tb_next
-    step = traceback
-    while step is not None:
-        following = step.tb_next
-        while following is not None and following.tb_frame.f_code.co_filename in _OURS:
-            following = following.tb_next
+    steps = _steps(traceback)
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
         step.tb_next = following
-        step = following
-    return traceback
+    return steps[0] if steps else None
+
+
+def _steps(traceback: TracebackType | None) -> list[TracebackType]:
+    """The frames that a traceback would have without probes.
+
+    Python leaves out importlib's own frames of an `import` statement, but not where the import hook stands among them.
+    """
+    kept: list[TracebackType] = []
+    while traceback is not None:
+        if is_probe_file(traceback.tb_frame.f_code.co_filename):
+            chunk = len(kept)
+            while chunk and kept[chunk - 1].tb_frame.f_code.co_filename.startswith(_IMPORTLIB):
+                chunk -= 1
+            if chunk < len(kept) and kept[chunk].tb_frame.f_code.co_name != "_gcd_import":  # importlib.import_module
+                del kept[chunk:]
+        else:
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    return kept

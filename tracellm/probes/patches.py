@@ -1,14 +1,17 @@
 """Functions of libraries that are replaced while something is being recorded, and put back afterwards.
 
 They are no calls of the engine and so no spans. Those of the standard library carry along who starts a thread or a
-process; those of OpenTelemetry know of probed calls, and tell of spans (otel/opentelemetry.py).
+process; those of OpenTelemetry tie its current span to the probed calls (otel/opentelemetry.py). One that cannot be
+replaced is skipped and listed as a problem.
 """
 
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tracellm.probes.errors import remember
 from tracellm.probes.import_hook import ImportHook
+from tracellm.probes.spec import Mistake
 
 __all__ = ["Patches"]
 
@@ -16,18 +19,19 @@ Function = Callable[..., Any]
 
 
 class Patches:
-    """`replacements` gives, for `module:Class.method`, what makes the new function of the old one.
+    """`replacements` gives, for `module:Class.method` or `module:function`, what makes the new function of the old one.
 
-    A module that nobody has imported is not imported for this; it is changed when it comes.
+    A module that is not imported yet is not imported for this; it is changed when it comes. `problems` lists what could
+    not be replaced.
     """
 
-    def __init__(self, replacements: Mapping[str, Callable[[Function], Function]]) -> None:
-        self._replacements: dict[str, list[tuple[str, str, Callable[[Function], Function]]]] = {}
+    def __init__(self, replacements: Mapping[str, Callable[[Function], Function]], problems: list[Mistake]) -> None:
+        self._replacements: dict[str, list[tuple[str, Callable[[Function], Function]]]] = {}
         for target, make in replacements.items():
             module, _, path = target.partition(":")
-            class_name, _, method = path.partition(".")
-            self._replacements.setdefault(module, []).append((class_name, method, make))
-        self._replaced: list[tuple[type, str, Function, Function]] = []
+            self._replacements.setdefault(module, []).append((path, make))
+        self._problems = problems
+        self._replaced: list[tuple[Any, str, Function, Function]] = []
         self._hook = ImportHook(self._replacements.__contains__, self._replace)
 
     def start(self) -> None:
@@ -35,19 +39,27 @@ class Patches:
         self._hook.start()
 
     def stop(self) -> None:
-        """Put the old functions back, except where somebody else has replaced ours meanwhile."""
+        """Put the old functions back, except where ours have been replaced meanwhile."""
         self._hook.stop()
-        for owner, method, old, new in reversed(self._replaced):
-            if vars(owner).get(method) is new:
-                setattr(owner, method, old)
+        for owner, name, old, new in reversed(self._replaced):
+            if vars(owner).get(name) is new:
+                setattr(owner, name, old)
         self._replaced.clear()
 
     def _replace(self, module: Any) -> None:
-        for class_name, method, make in self._replacements[module.__name__]:
-            owner = getattr(module, class_name, None)
-            old = None if owner is None else vars(owner).get(method)
-            if owner is None or old is None:  # another version of a library may not have it
+        for path, make in self._replacements[module.__name__]:
+            class_name, _, name = path.rpartition(".")
+            owner = getattr(module, class_name, None) if class_name else module
+            old = None if owner is None else vars(owner).get(name)
+            if old is None:  # another version of a library may not have it
                 continue
-            new = functools.wraps(old)(make(old))
-            setattr(owner, method, new)
-            self._replaced.append((owner, method, old, new))
+            try:
+                new = functools.wraps(old)(make(old))
+                setattr(owner, name, new)
+            except Exception as error:
+                kind, message, _ = remember(error)
+                self._problems.append(
+                    Mistake(f"{module.__name__}:{path} is not followed: replacing it raised {kind}", message)
+                )
+            else:
+                self._replaced.append((owner, name, old, new))

@@ -1,4 +1,4 @@
-"""What of the engine a recording wraps. It is chosen at installation: what is not chosen stays the function it was.
+"""The selection of the functions that a recording wraps, at installation: others stay the functions they were.
 
 A function of the catalog is recorded when all of these hold:
 
@@ -27,7 +27,7 @@ from tracellm.trace.names import LEVELS, Level
 __all__ = ["DEPTH_LIMIT", "ENGINE", "Function", "Selection", "file_of"]
 
 ENGINE = "tracellm.engine."
-"""What a pattern may leave out at the front of a module's name."""
+"""The beginning of a module's name that a pattern may leave out."""
 
 DEPTH_LIMIT = 16 << 20
 """Bytes of records after which a process records only requests and steps, where nobody asked for a depth: some 300,000
@@ -65,7 +65,7 @@ class Function(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """What is wrapped.
+    """The choice of what is wrapped.
 
     Attributes:
         detail: how deep in the engine: request, step, layer or kernel.
@@ -89,24 +89,24 @@ class Selection:
         only: Iterable[str] = (),
         skip: Iterable[str] = (),
     ) -> Self:
-        """As a user asks for it: without `detail` it is everything, or beside what is in focus, the steps; everything
-        for as long as that tells something new."""
+        """The selection for a user's options: without `detail` everything, up to DEPTH_LIMIT bytes; where classes are in
+        focus, the steps beside them."""
         focus, only = tuple(focus), tuple(only)
         depth_limit = None if detail or focus or only else DEPTH_LIMIT
         return cls(detail or ("step" if focus else LEVELS[-1]), focus, only, tuple(skip), depth_limit)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
-        """What `as_dict` said, after it was written as JSON.
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The selection that `as_dict` gave, after it was written as JSON.
 
         Raises:
-            KeyError, TypeError: it did not say this.
+            KeyError, TypeError: it gave something else.
         """
-        focus, only, skip = (tuple(told[name]) for name in ("focus", "only", "skip"))
-        return cls(told["detail"], focus, only, skip, told["depth_limit"])
+        focus, only, skip = (tuple(values[name]) for name in ("focus", "only", "skip"))
+        return cls(values["detail"], focus, only, skip, values["depth_limit"])
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Plain data, for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
@@ -131,11 +131,11 @@ class Selection:
 
 
 _SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")
-"""Names of modules that are told apart by their folders only."""
+"""Names of modules that only their folders distinguish."""
 
 
 def file_of(module_name: str) -> str:
-    """Whose function it is that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
+    """The owner of a function that no class has: its module's file, `core_client.py`, or `sched/utils.py`."""
     folder, _, name = module_name.rpartition(".")
     file = f"{name}.py"
     return f"{folder.rpartition('.')[2]}/{file}" if name in _SAYS_NOTHING and folder else file

@@ -40,7 +40,7 @@ from tracellm.probes.record.record_file import SUFFIX, Header, record_files
 from tracellm.probes.record.recorder import Recorder
 from tracellm.probes.selection import Selection
 from tracellm.probes.spans.converter import Conversion, Progress, convert_traces
-from tracellm.probes.spans.live_feed import Listener, LiveFeed
+from tracellm.probes.spans.live_feed import LiveFeed
 from tracellm.probes.spawned import Invitation, earlier_engines, invitation, name_of_fork, process_patches
 from tracellm.probes.spec import Entry, Mistake, Probe, new_site
 from tracellm.probes.state import Record, call_and_place, next_call, state
@@ -49,7 +49,7 @@ from tracellm.probes.together import Status, Together, file_stem, recorded_proce
 from tracellm.probes.traceparent import parse, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
-from tracellm.trace.run_folder import TRACE_FOLDER
+from tracellm.trace.run_folder import TRACE_FOLDER, is_recording, lock_recording, unlock_recording
 
 __all__ = ["Recording"]
 
@@ -111,14 +111,15 @@ class Recording:
         self._entries = tuple(EVERY_ENGINE if catalog is None else catalog)
         self._is_standard = catalog is None
         self._installation = Installation(self._entries, self._selection, self._mistakes)
-        self._otel = OpenTelemetry(self._clock, text, lambda: self._call_ids, self._mistakes)
+        self._otel = OpenTelemetry(text, lambda: self._call_ids, self._mistakes)
         self._patches = Patches(
             {
                 **THREAD_PATCHES,
                 **process_patches(self._invitation, self._ran, partial(settle, self._traces)),
                 **compile_patches(self._installation.leave_compiled),
                 **self._otel.patches,
-            }
+            },
+            self._mistakes,
         )
         self._parent = parse(joins["traceparent"]) if joins is not None else None
         self._parent_pid: int | None = None if joins is None else joins["pid"]
@@ -128,6 +129,7 @@ class Recording:
         self._metrics: UsersMetrics | None = None
         self._feed: LiveFeed | None = None
         self._not_recorded: list[str] = []
+        self._lock: int | None = None
         self._is_fork = False
         self._started = 0
         self._stats: dict[str, Any] | None = None
@@ -147,7 +149,7 @@ class Recording:
         """Begin to record.
 
         Raises:
-            RuntimeError: something is being recorded already.
+            RuntimeError: something is being recorded already, in this process or into this folder.
             OSError: the folder cannot be written.
         """
         global _active
@@ -155,6 +157,8 @@ class Recording:
             _active.stop()  # in a process that had joined its parent's, somebody wants one of their own
         if _active is not None:
             raise RuntimeError("a recording is under way in this process; stop it before starting another")
+        if self._joins is None and is_recording(self._traces.parent):
+            raise RuntimeError(f"another process is recording into {self._traces.parent}")
         self._traces.mkdir(parents=True, exist_ok=True, mode=0o700)
         own_problems.clear()
         self._prepare()
@@ -167,6 +171,7 @@ class Recording:
             self._installation.stop()
             atexit.unregister(self.stop)
             self._recorder.abandon()
+            self._unlock()
             if self._others is not None:
                 self._others.clean()
             raise
@@ -216,6 +221,7 @@ class Recording:
         self._stats = together(self._cost(), stats, conversion, self._seconds)
         if problems and self._selection.depth_limit is not None:  # a killed process left no word of how deep it was
             self._stats["deep_steps"] = self._stats["deep_steps"] or 0
+        self._unlock()
         if self._feed is not None:
             self._stats["unheard"] = self._feed.skipped
         if sent is not None:
@@ -277,6 +283,8 @@ class Recording:
         Raises:
             OSError: the folder cannot be written.
         """
+        if self._joins is None:
+            self._lock = lock_recording(self._traces)
         self._recorder.start()
         if self._joins is None:
             self._export = begin_export(self._traces, self._earlier_files, self._ring, os.environ)
@@ -293,6 +301,12 @@ class Recording:
         if self._parent is None:
             state.open[self._root] = (new_site(self._script_probe, None), 0, 0, self._started)
         state.append, state.step_ended = self._recorder.buffer.append, self._depth_limit.step_ended
+
+    def _unlock(self) -> None:
+        """Let others record into the folder."""
+        if self._lock is not None:
+            unlock_recording(self._traces, self._lock)
+            self._lock = None
 
     def _prepare_recorder(self) -> None:
         process = this_process(self._name, self._clock, self._parent_pid)
@@ -405,6 +419,9 @@ class Recording:
         self._parent_pid = os.getppid()
         self._others = None
         self._recorder.forget()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
         if self._export is not None:
             self._export.forget()
             self._export = None

@@ -227,15 +227,3 @@ def return_to(spot: Spot) -> None:
     here.set(spot)
     if state.settle is not None:
         state.settle()
-
-
-class Made(NamedTuple):  # TEMPORARY until the merge
-    make: Any
-    number: int = 0
-
-
-class Told(NamedTuple):  # TEMPORARY until the merge
-    call: int
-    attributes: Any = {}
-    event: Any = None
-    link: Any = None

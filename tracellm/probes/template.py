@@ -17,8 +17,8 @@ from types import CodeType
 from typing import Any
 
 from tracellm.probes.brief import InShort
-from tracellm.probes.errors import PROBE_FILE
 from tracellm.probes.ended import ended
+from tracellm.probes.errors import PROBE_FILE
 from tracellm.probes.signature import ABSENT, ANY, given, signature_of
 from tracellm.probes.spec import Probe, new_site
 from tracellm.probes.state import CALL, PLACE, THREAD, arrive, get_ident, here, next_call, state
@@ -137,7 +137,9 @@ def written_out(function: Function, probe: Probe, is_coroutine: bool) -> Functio
         "note": _NOTE if probe.lasting else "",
         "forget": forget,
         "step_ended": "_state.step_ended(_parent)" if probe.is_step else "",
-        "capture": _CAPTURE.format(kept=kept, timing=_TIMING if probe.timed else "", forget=forget) if capture is not None else "",
+        "capture": _CAPTURE.format(kept=kept, timing=_TIMING if probe.timed else "", forget=forget)
+        if capture is not None
+        else "",
         "facts": "_facts" if capture is not None else "None",
     }
     scope: dict[str, Any] = {

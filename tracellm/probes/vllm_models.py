@@ -1,4 +1,4 @@
-"""`tracellm run --model NAME=PATH` for a real vLLM: its `EngineArgs` find the directory where the script says the name.
+"""`tracellm run --model NAME=PATH` for a real vLLM: its `EngineArgs` take the directory for the name.
 
 vLLM looks for a model's files when the arguments of an engine are made (`EngineArgs.__post_init__`, when it is offline)
 and when they become a configuration (`create_engine_config`), so that is where the name is replaced, and once more in
@@ -26,7 +26,8 @@ _NAMES = ("model", "tokenizer")
 def replace_models() -> None:
     """From here on, if TRACELLM_MODELS names any; a second call changes nothing."""
     if models():
-        Patches({f"{_CLASS}.{method}": _first_replace for method in ("__post_init__", "create_engine_config")}).start()
+        methods = ("__post_init__", "create_engine_config")
+        Patches({f"{_CLASS}.{method}": _first_replace for method in methods}, []).start()
 
 
 def _first_replace(function: Function) -> Function:

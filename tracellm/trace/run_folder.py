@@ -30,6 +30,7 @@ __all__ = [
     "RunFolderError",
     "is_recording",
     "lock_recording",
+    "unlock_recording",
     "write_manifest",
 ]
 
@@ -129,6 +130,12 @@ def lock_recording(traces: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def unlock_recording(traces: Path, descriptor: int) -> None:
+    """End the lock of `lock_recording`, and remove its file."""
+    (traces / _LOCK).unlink(missing_ok=True)
+    os.close(descriptor)
 
 
 def _folder(path: Path) -> Path:

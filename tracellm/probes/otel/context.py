@@ -9,8 +9,8 @@ Both sides keep what is current in context variables: OpenTelemetry a `Context` 
 - `detach` goes back to the spot before it. What a coroutine or a generator attaches and leaves, or detaches for others,
   is noticed when it ends or pauses (`settle`).
 
-A span that is not sampled is nobody's parent in the recording, as it is not in it; but it is the current one for
-whoever asks, and spans below a call in it are not sampled either.
+A span that is not sampled is nobody's parent in the recording, as it is not in it; but it is the current one,
+and spans below a call in it are not sampled either.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context.context import Context
 
-from tracellm.probes.otel.attached import Attached, holds, is_innermost, of_this_recording
 from tracellm.probes.state import (
     CALL,
     PLACE,
@@ -34,27 +33,73 @@ from tracellm.probes.state import (
 )
 
 if TYPE_CHECKING:
-    from tracellm.probes.otel.current import Spans
+    from tracellm.probes.otel.current import CallSpans
 
-__all__ = ["Contexts"]
+__all__ = ["Contexts", "was_attached_in"]
 
 Function = Callable[..., Any]
 
 ATTACHED, BACK = 4, 5
-"""Of a spot that `attach` moved on to: what was attached, and the spot to go back to."""
+"""In a spot that `attach` moved on to: what was attached, and the spot to go back to."""
 
 _DEEPEST = 1000
-"""So many contexts attached within one another are told apart; a program that never detaches must not keep them all."""
+"""The number of contexts within one another that are kept: a program that never detaches must not keep them all."""
+
+
+class AttachedContext(Context):
+    """A context that was attached while something was recorded.
+
+    Attributes:
+        number: from the counter of calls: calls with a greater one began in it.
+        recording: the first call of the recording.
+        below: what it was attached on top of; None where that was nothing of the same recording.
+        depth: how many are below it.
+        within: the innermost of it and those below it that has a spot of its own; None for none.
+        call, begun: the call, and the trace, that are current at that spot when no other call is under way.
+    """
+
+    number = 0
+    recording = 0
+    depth = 0
+    below: "AttachedContext | None" = None
+    within: "AttachedContext | None" = None
+    call = 0
+    begun: Begun | None = None
+
+
+def _of_this_recording(context: Context | None) -> AttachedContext | None:
+    """The context, if it was attached in the recording that is under way."""
+    return context if isinstance(context, AttachedContext) and context.recording == state.first else None
+
+
+def _is_innermost(context: Context, spot: Spot) -> bool:
+    """Was this context attached within the call that is under way, or is it the call that is within the context?"""
+    if context.__class__ is not AttachedContext or context.recording != state.first:
+        return False
+    return context.number > spot[CALL] and context.number >= spot[PLACE].since
+
+
+def _holds(top: AttachedContext | None, attached: AttachedContext) -> bool:
+    """Is this one of the contexts that are attached?"""
+    while top is not None and top.number > attached.number:
+        top = top.below
+    return top is attached
+
+
+def was_attached_in(context: Context, place: Place) -> bool:
+    """Was this context attached since the place came to be?"""
+    attached = _of_this_recording(context)
+    return attached is not None and attached.number >= place.since
 
 
 class Contexts:
-    """What takes the place of `ContextVarsRuntimeContext`'s methods while a recording goes on.
+    """Replacements of `ContextVarsRuntimeContext`'s methods while a recording goes on.
 
-    `spans` becomes known once `opentelemetry.trace` has been imported; before that there are no spans to be current.
+    `spans` is None until `opentelemetry.trace` has been imported: before that no span can be current.
     """
 
     def __init__(self) -> None:
-        self.spans: Spans | None = None
+        self.spans: CallSpans | None = None
         self._read: Callable[[Any], Context] = _nothing
         self._runtime: Any = None
         self._last: tuple[Any, ...] = (None, None, 0, None)
@@ -70,7 +115,7 @@ class Contexts:
             if state.append is None or self.spans is None:
                 return raw
             spot = spot_here()
-            return raw if is_innermost(raw, spot) else self._with_call(self.spans, raw, spot)
+            return raw if _is_innermost(raw, spot) else self._with_call(self.spans, raw, spot)
 
         return get_current
 
@@ -109,9 +154,9 @@ class Contexts:
         spot = here.get()
         if spot is None or spot[THREAD] != get_ident():
             return
-        top = of_this_recording(self._read(self._runtime))
+        top = _of_this_recording(self._read(self._runtime))
         fitting = spot
-        while _is_of_this_recording(fitting) and not holds(top, fitting[ATTACHED]):
+        while _is_of_this_recording(fitting) and not _holds(top, fitting[ATTACHED]):
             fitting = fitting[BACK]
         within = None if top is None else top.within
         if within is not None and within.number > fitting[CALL]:
@@ -122,7 +167,7 @@ class Contexts:
         if fitting is not spot:
             here.set(fitting)
 
-    def _with_call(self, spans: "Spans", raw: Context, spot: Spot) -> Context:
+    def _with_call(self, spans: "CallSpans", raw: Context, spot: Spot) -> Context:
         known, place, call, context = self._last
         if known is raw and place is spot[PLACE] and call == spot[CALL]:
             return context
@@ -131,23 +176,21 @@ class Contexts:
         self._last = (raw, place, call, context)
         return context
 
-    def _attached(self, spans: "Spans", context: Context, before: Context, spot: Spot) -> Attached:
-        attached = Attached(context)
+    def _attached(self, spans: "CallSpans", context: Context, before: Context, spot: Spot) -> AttachedContext:
+        attached = AttachedContext(context)
         attached.number, attached.recording = next_call(), state.first
-        below = of_this_recording(before)
+        below = _of_this_recording(before)
         if below is not None and below.depth < _DEEPEST:
             attached.below, attached.within, attached.depth = below, below.within, below.depth + 1
-        place: Place = spot[PLACE]
-        goes = spans.leads_to(context, place.whose)
+        goes = spans.leads_to(context, spot)
         if goes is not None and goes != self._current(spans, before, spot):
             attached.call, attached.begun = goes
             attached.within = attached
         return attached
 
-    def _current(self, spans: "Spans", before: Context, spot: Spot) -> tuple[int, Begun | None] | None:
+    def _current(self, spans: "CallSpans", before: Context, spot: Spot) -> tuple[int, Begun | None] | None:
         """The call and the trace that what is called now belongs to; None if a span that is not recorded is current."""
-        begun = spot[PLACE].whose
-        return spans.leads_to(before, begun) if is_innermost(before, spot) else (spot[CALL], begun)
+        return spans.leads_to(before, spot) if _is_innermost(before, spot) else (spot[CALL], spot[PLACE].whose)
 
 
 def _nothing(runtime: Any) -> Context:
@@ -159,7 +202,7 @@ def _is_of_this_recording(spot: Spot) -> bool:
     return len(spot) > ATTACHED and spot[ATTACHED].recording == state.first
 
 
-def _spot_within(attached: Attached, back: Spot) -> Spot:
+def _spot_within(attached: AttachedContext, back: Spot) -> Spot:
     """A spot for what is called while this is attached, in the thread of the spot `back`, to return to."""
     if attached.depth % _DEEPEST == 0:
         while _is_of_this_recording(back):

@@ -12,11 +12,11 @@ from opentelemetry import trace
 from opentelemetry.context.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, SpanContext, TraceFlags
 
-from tracellm.probes.otel.attached import was_attached_in
-from tracellm.probes.otel.told import event_of_exception
-from tracellm.probes.state import Begun, Place, Told, state
+from tracellm.probes.otel.context import was_attached_in
+from tracellm.probes.otel.told import attributes_of, event_attributes, event_of_exception
+from tracellm.probes.state import CALL, PLACE, USER_UPDATE, Begun, Place, Spot, state
 
-__all__ = ["STARTED", "CurrentCall", "PlaceOf", "Spans", "is_recorded"]
+__all__ = ["STARTED", "CallSpan", "CallSpans", "PlaceOf", "is_recorded"]
 
 PlaceOf = Callable[[int, Place], tuple[str, str | None]]
 
@@ -24,53 +24,55 @@ STARTED = "_tracellm_started"
 """The attribute of a user's span that holds what is known of its start, if it is to be recorded (user_spans.py)."""
 
 
-class CurrentCall(Span):
+class CallSpan(Span):
     """The call number `call`, 0 for the script; `under` is the user's span that it stands in front of.
 
-    `begun` is the trace the call belongs to, `recording` the first call of the recording.
+    `begun` is the trace it belongs to, `recording` the first call of the recording, `text` whether texts are kept.
     """
 
-    def __init__(self, context: SpanContext, call: int, begun: Begun | None, under: Span) -> None:
+    def __init__(self, context: SpanContext, call: int, begun: Begun | None, under: Span, text: bool) -> None:
         self.call = call
         self.begun = begun
         self.under = under
         self.recording = state.first
         self._context = context
+        self._text = text
 
     def get_span_context(self) -> SpanContext:
         """The ids that the call is recorded with."""
         return self._context
 
     def is_recording(self) -> bool:
-        """Until the recording ends; then it is for the user's own span to say."""
-        return self._tells() or self.under.is_recording()
+        """True until the recording ends; then the answer of the user's own span."""
+        return (state.append is not None and state.first == self.recording) or self.under.is_recording()
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Of the call and of the user's span, as all that follows."""
-        self._tell(Told(self.call, attributes=dict(attributes)))
+        """Set attributes of the call and of the user's span; so do all that follow."""
+        self._add(attributes=attributes_of(attributes, self._text))
         self.under.set_attributes(attributes)
 
     def set_attribute(self, key: str, value: Any) -> None:
-        """One attribute."""
-        self._tell(Told(self.call, attributes={key: value}))
+        """Set one attribute."""
+        self._add(attributes=attributes_of({key: value}, self._text))
         self.under.set_attribute(key, value)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         """Something that happened now, or at `timestamp`, nanoseconds since 1970."""
-        self._tell_event(name, dict(attributes or {}), timestamp)
+        self._add_event(name, attributes, timestamp)
         self.under.add_event(name, attributes, timestamp)
 
     def add_link(self, context: SpanContext, attributes: Any = None) -> None:
         """Another span that this is about."""
         if context.is_valid:
-            self._tell(Told(self.call, link=(context.trace_id, context.span_id, dict(attributes or {}))))
+            ids = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+            self._add(link=(*ids, attributes_of(attributes, self._text)))
         self.under.add_link(context, attributes)
 
     def record_exception(
         self, exception: BaseException, attributes: Any = None, timestamp: int | None = None, escaped: bool = False
     ) -> None:
         """An exception, as an event."""
-        self._tell_event(*event_of_exception(exception, attributes, escaped), timestamp)
+        self._add_event(*event_of_exception(exception, attributes, escaped), timestamp)
         self.under.record_exception(exception, attributes, timestamp, escaped)
 
     def update_name(self, name: str) -> None:
@@ -85,28 +87,28 @@ class CurrentCall(Span):
         """End the user's span; a call ends by itself."""
         self.under.end(end_time)
 
-    def _tells(self) -> bool:
-        return state.append is not None and state.first == self.recording
-
-    def _tell(self, told: Told) -> None:
+    def _add(self, attributes: Mapping[str, Any] | None = None, event: Any = None, link: Any = None) -> None:
         append = state.append
         if append is not None and state.first == self.recording and (self.call or self.begun is None):
-            append(told)
+            now = state.clock()
+            append((USER_UPDATE, self.call, 0, 0, now, now, (attributes or {}, event, link), None))
 
-    def _tell_event(self, name: str, attributes: dict[str, Any], timestamp: int | None) -> None:
+    def _add_event(self, name: str, attributes: Any, timestamp: int | None) -> None:
         time = state.clock() if timestamp is None else timestamp
-        self._tell(Told(self.call, event=(name, attributes, time, timestamp is not None)))
+        self._add(event=(name, event_attributes(attributes, self._text), time, timestamp is not None))
 
 
-class Spans:
-    """What contexts have to do with spans.
+class CallSpans:
+    """Calls as spans in OpenTelemetry's contexts.
 
-    `place_of` gives the ids of a call (Builder.place_of); `sampled` is what a parent from outside the process said.
+    `place_of` gives the ids of a call (Builder.place_of); `sampled` is the flag of the parent from outside the process;
+    without `text` no text of the user's is kept.
     """
 
-    def __init__(self, place_of: PlaceOf, sampled: bool) -> None:
+    def __init__(self, place_of: PlaceOf, sampled: bool, text: bool) -> None:
         self._place_of = place_of
         self._sampled = sampled
+        self._text = text
 
     def with_call(self, raw: Context, call: int, place: Place) -> Context:
         """The context in which this call, in this place, is the current span, with all else that `raw` holds."""
@@ -115,42 +117,44 @@ class Spans:
         if span_id is None:  # a trace that has no span yet
             return trace.set_span_in_context(INVALID_SPAN, raw)
         ids = int(trace_id, 16), int(span_id, 16)
-        told = around.get_span_context()
-        if (told.trace_id, told.span_id) == ids:
+        parent = around.get_span_context()
+        if (parent.trace_id, parent.span_id) == ids:
             return raw
         begun = place.whose
-        if told.is_valid and (begun is None or was_attached_in(raw, place)):
-            sampled = told.trace_flags.sampled
+        if parent.is_valid and (begun is None or was_attached_in(raw, place)):
+            sampled = parent.trace_flags.sampled
         else:
             sampled = self._sampled if begun is None else begun.sampled
         context = SpanContext(
             *ids,
             is_remote=False,
             trace_flags=TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT),
-            trace_state=told.trace_state if told.trace_id == ids[0] else None,
+            trace_state=parent.trace_state if parent.trace_id == ids[0] else None,
         )
-        under = around.under if isinstance(around, CurrentCall) else around
-        return trace.set_span_in_context(CurrentCall(context, call, begun, under), raw)
+        under = around.under if isinstance(around, CallSpan) else around
+        return trace.set_span_in_context(CallSpan(context, call, begun, under, self._text), raw)
 
-    def leads_to(self, context: Context, around: Begun | None) -> tuple[int, Begun | None] | None:
+    def leads_to(self, context: Context, spot: Spot) -> tuple[int, Begun | None] | None:
         """The call, and the trace, that what is called in this context belongs to; None where that is not recorded.
 
-        `around` is the trace it belongs to otherwise.
+        `spot` is where the program is now.
         """
         span = trace.get_current_span(context)
-        told = span.get_span_context()
-        if isinstance(span, CurrentCall) and span.recording == state.first:
+        ids = span.get_span_context()
+        if isinstance(span, CallSpan) and span.recording == state.first:
             return span.call, span.begun
-        if not told.is_valid or not told.trace_flags.sampled:
+        if not ids.is_valid or not ids.trace_flags.sampled:
             return None
-        trace_id, span_id = trace.format_trace_id(told.trace_id), trace.format_span_id(told.span_id)
+        trace_id, span_id = trace.format_trace_id(ids.trace_id), trace.format_span_id(ids.span_id)
+        call, place = spot[CALL], spot[PLACE]
+        around = place.whose
+        if (trace_id, span_id) == self._place_of(call, place):  # a span of the bare API: its parent's ids, and no more
+            return call, around
         request = around is not None and around.request
         return 0, Begun(trace_id, span_id, state.first, request, outside=not is_recorded(span))
 
 
 def is_recorded(span: Span) -> bool:
     """Whether this is a call, or a span of the user's, of this recording."""
-    if isinstance(span, CurrentCall):
-        return span.recording == state.first
-    started = getattr(span, STARTED, None)
+    started = span if isinstance(span, CallSpan) else getattr(span, STARTED, None)
     return started is not None and started.recording == state.first

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.spans.tail import MEASURED
 from tracellm.probes.otel.settings import Settings, settings
+from tracellm.probes.spans.tail import MEASURED
 
 __all__ = ["Export", "begin_export"]
 

@@ -1,26 +1,27 @@
-"""What users tell of calls under way, through OpenTelemetry's current span: kept until the calls end.
+"""Attributes, events and links that users set on calls under way, through OpenTelemetry's current span.
 
-A part of the builder (build.py), in the process where spans are made.
+They are kept until the calls end; a part of the builder (build.py).
 """
 
 from collections import deque
-from collections.abc import Callable
-
-from tracellm.probes.otel.told import attributes_of, event_of, link_of
+from collections.abc import Callable, Sequence
 from typing import Any
 
-Told = Any
-from tracellm.trace.model import Span
+from tracellm.probes.otel.told import attributes_of, event_attributes
+from tracellm.trace.model import Event, Link, Span
 
 __all__ = ["Notes"]
+
+Update = Sequence[Any]
+"""`(attributes, event, link)`, the latter None where there is none: a USER_UPDATE record's facts (state.py)."""
 
 _MOST = 50_000  # of half a kilobyte each
 
 
 class Notes:
-    """Of the attributes, events and links told of calls that have not ended, the last ones.
+    """The last attributes, events and links that were set on calls which have not ended.
 
-    Of a call that has ended nothing more can be told, yet some tell: not all may be kept for ever.
+    Some programs set more on a call that has ended; that never gets to a span, and must not be kept for ever.
 
     Attributes:
         of: by the number of the call.
@@ -28,13 +29,13 @@ class Notes:
     """
 
     def __init__(self) -> None:
-        self.of: dict[int, deque[Told]] = {}
+        self.of: dict[int, deque[Update]] = {}
         self.let_go = 0
         self._count = 0
 
-    def keep(self, call: int, told: Told) -> None:
-        """Until this call ends."""
-        self.of.setdefault(call, deque()).append(told)
+    def keep(self, call: int, update: Update) -> None:
+        """Keep this until the call ends."""
+        self.of.setdefault(call, deque()).append(update)
         self._count += 1
         if self._count > _MOST:
             first, oldest = next(iter(self.of.items()))
@@ -45,15 +46,16 @@ class Notes:
                 del self.of[first]
 
     def add_to(self, span: Span, call: int, wall: Callable[[int], int], text: bool) -> None:
-        """Add what was told of this call to its span: nothing that the recording says itself is replaced by it."""
+        """Add what was set on this call to its span; attributes of the recording's own are not replaced."""
         notes = self.of.pop(call)
         self._count -= len(notes)
         own = dict(span.attributes)
-        for one in notes:
-            span.attributes.update(attributes_of(one.attributes, text))
-            if one.event is not None:
-                name, attributes, time, is_wall = one.event
-                span.events.append(event_of(name, attributes, time if is_wall else wall(time), text))
-            if one.link is not None:
-                span.links.append(link_of(*one.link, text))
+        for attributes, event, link in notes:
+            span.attributes.update(attributes_of(attributes, text))
+            if event is not None:
+                name, attributes, time, is_wall = event
+                span.events.append(Event(name, time if is_wall else wall(time), event_attributes(attributes, text)))
+            if link is not None:
+                trace_id, span_id, attributes = link
+                span.links.append(Link(trace_id, span_id, attributes_of(attributes, text)))
         span.attributes.update(own)

@@ -1,6 +1,6 @@
-"""What users tell through OpenTelemetry, as a recording holds it: attributes, events, links.
+"""Attributes, events and links that users set through OpenTelemetry, as a recording holds them: plain data.
 
-Nothing here needs OpenTelemetry itself. The recording's writer uses it for spans, and for what was told of a call.
+Nothing here needs OpenTelemetry itself.
 """
 
 import traceback
@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracellm.trace import names
-from tracellm.trace.model import AttributeValue, Event, Link
+from tracellm.trace.model import AttributeValue
 
-__all__ = ["attributes_of", "event_of", "event_of_exception", "link_of"]
+__all__ = ["attributes_of", "event_attributes", "event_of_exception", "link_data"]
 
 _MEANS_MORE = {names.THREAD_NAME, names.HTTP_METHOD, names.MESSAGE_OPERATION, names.MESSAGE_ID}
-"""By these, and all under `tracellm.`, reports know the engine's own threads, requests and messages."""
+"""Names by which reports recognize the engine's own threads, requests and messages, as by all under `tracellm.`."""
 
 _NUMBERS = (bool, int, float)
 
@@ -35,29 +35,29 @@ def attributes_of(given: Mapping[str, Any] | None, text: bool) -> dict[str, Attr
 def event_of_exception(
     error: BaseException, attributes: Mapping[str, Any] | None, escaped: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Name and attributes of the event that tells of an exception, as OpenTelemetry's SDK has them."""
+    """Name and attributes of an exception's event, as OpenTelemetry's SDK has them."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
-    told = {
+    values = {
         names.EXCEPTION_TYPE: name,
         names.EXCEPTION_MESSAGE: str(error),
         names.EXCEPTION_STACKTRACE: "".join(traceback.format_exception(error)),
         "exception.escaped": str(escaped),
     }
-    return "exception", {**told, **(attributes or {})}
+    return "exception", {**values, **(attributes or {})}
 
 
-def event_of(name: str, attributes: Mapping[str, Any] | None, time_ns: int, text: bool) -> Event:
-    """A user's event; an exception's type is told in any case."""
-    kept = attributes_of(attributes, text)
-    if attributes and names.EXCEPTION_TYPE in attributes:
-        kept[names.EXCEPTION_TYPE] = str(attributes[names.EXCEPTION_TYPE])
-    return Event(name, time_ns, kept)
+def event_attributes(given: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
+    """A user's event's attributes, likewise; an exception's type is kept in any case."""
+    kept = attributes_of(given, text)
+    if given and names.EXCEPTION_TYPE in given:
+        kept[names.EXCEPTION_TYPE] = str(given[names.EXCEPTION_TYPE])
+    return kept
 
 
-def link_of(trace_id: int, span_id: int, attributes: Mapping[str, Any] | None, text: bool) -> Link:
-    """A user's link to a span."""
-    return Link(f"{trace_id:032x}", f"{span_id:016x}", attributes_of(attributes, text))
+def link_data(context: Any, given: Mapping[str, Any] | None, text: bool) -> tuple[str, str, dict[str, AttributeValue]]:
+    """A user's link to the span with this `SpanContext`: trace id, span id, attributes."""
+    return f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes_of(given, text)
 
 
 def _is_number(value: AttributeValue) -> bool:

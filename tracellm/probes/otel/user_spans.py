@@ -1,221 +1,277 @@
-"""The spans that users open themselves, with OpenTelemetry's SDK or with its bare API, become part of the recording.
+"""The spans that a program opens with OpenTelemetry's SDK become part of the recording.
 
-A span of the SDK goes wherever its program sends it, untouched; when it ends, it is recorded too. Without an SDK the
-API makes spans that do nothing; while something is recorded it makes ours instead (api_span.py).
+A span processor sees them start and end; it is added to each tracer provider from which the program gets a tracer while
+something is recorded, and to the global one. They go wherever their program sends them, untouched. A processor cannot
+be removed: it does nothing between recordings.
 
-Times are readings of the recording's clock where the user gave none, so that a span lies within the calls around it
-to the nanosecond; its events are moved along with it. Spans that are not sampled, and those that began before the
-recording did, are not in it.
+Times are moved to the recording's clock by what that and the wall clock read when the processor was called, so that a
+span lies within the calls around it. Spans that are not sampled, and those that began before the recording did, are not
+in it.
 """
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from time import time_ns
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tracellm.probes.caller import Where, caller, caller_attributes
-from tracellm.probes.clock import Clock
 from tracellm.probes.errors import remember
 from tracellm.probes.otel.current import STARTED, PlaceOf, is_recorded
-from tracellm.probes.otel.told import attributes_of, event_of, link_of
+from tracellm.probes.otel.told import attributes_of, event_attributes, link_data
 from tracellm.probes.spec import Mistake
-from tracellm.probes.state import Made, Place, call_and_place, next_call, state
+from tracellm.probes.state import USER_SPAN, call_and_place, next_call, state
 from tracellm.trace import names
-from tracellm.trace.model import Event, Link, Span
 
-__all__ = ["Started", "UserSpans"]
+__all__ = ["Started", "UserSpans", "span_data", "span_from"]
 
 Function = Callable[..., Any]
+
+_OTLP = "opentelemetry.exporter.otlp"
 
 _DROPPED = {
     names.DROPPED_ATTRIBUTES: "dropped_attributes",
     names.DROPPED_EVENTS: "dropped_events",
     names.DROPPED_LINKS: "dropped_links",
 }
-"""What counts, in a span of the SDK or of the bare API, that which was beyond its limits."""
+"""The properties of an SDK's span that count what was beyond its limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What is known of a span from its start.
+    """The start of a user's span.
 
     Attributes:
         number: from the counter of calls.
         recording: the first call of the recording.
-        clock: the recording's clock then; None where the user said when it began.
-        call, place: the innermost probed call then, and where that was.
-        user: where in the user's code it was opened.
-        waits: whether others may run in its thread while it goes on.
-        outside: its parent is not in the recording.
+        shift_ns: the recording's clock less the wall clock.
+        parent: the span id of its parent; None for a root.
+        attributes: those that are known from the start: the caller's line, the thread.
     """
 
     number: int
     recording: int
-    clock: int | None
-    call: int
-    place: Place
-    user: Where | None
-    waits: bool
-    outside: bool
+    shift_ns: int
+    parent: str | None
+    attributes: Mapping[str, Any]
+
+
+class _Processor(SpanProcessor):
+    """Hands the spans of one provider to the recording that is under way.
+
+    Attributes:
+        sent: the program sends the provider's spans by OTLP itself.
+        is_added: it is one of the provider's processors.
+    """
+
+    recorder: "UserSpans | None" = None
+    """Shared by all providers, as there is one recording at a time."""
+
+    def __init__(self, sent: bool) -> None:
+        self.sent = sent
+        self.is_added = False
+
+    def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
+        if self.recorder is not None:
+            self.recorder.started(span, parent_context, self)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if self.recorder is not None:
+            self.recorder.ended(span, self)
+
+
+_processors: WeakKeyDictionary[TracerProvider, _Processor] = WeakKeyDictionary()
 
 
 class UserSpans:
-    """Records users' spans. `place_of` gives the ids of calls (Builder.place_of)."""
+    """Records users' spans in one recording. `place_of` gives the ids of calls (CallIds.place_of)."""
 
-    def __init__(self, clock: Clock, text: bool, place_of: PlaceOf, mistakes: list[Mistake]) -> None:
-        self._clock = clock
+    def __init__(self, text: bool, place_of: PlaceOf, mistakes: list[Mistake]) -> None:
         self._text = text
         self._place_of = place_of
         self._mistakes = mistakes
+        self._open: dict[tuple[int, int], Started] = {}
+        _Processor.recorder = self
 
-    # -- what is patched in the SDK -----------------------------------------------------------------------------------
+    # -- providers ----------------------------------------------------------------------------------------------------
 
-    def start(self, old: Function) -> Function:
-        """`opentelemetry.sdk.trace.Span.start`, noted."""
+    def follow(self, provider: Any) -> None:
+        """Record the spans of this provider from here on, if it is the SDK's."""
+        with self._guarded("provider"):
+            if isinstance(provider, TracerProvider) and not (processor := _processor_of(provider)).is_added:
+                processor.is_added = True
+                TracerProvider.add_span_processor(provider, processor)  # a subclass's may put it in another's place
 
-        def start(span: Any, start_time: int | None = None, parent_context: Any = None) -> None:
-            if state.append is None:
-                return old(span, start_time=start_time, parent_context=parent_context)
-            began = state.clock() if start_time is None else None
-            old(span, start_time=start_time, parent_context=parent_context)
-            if span.get_span_context().trace_flags.sampled:
-                self.started(span, next_call(), began, parent_context)
+    def new_provider(self, old: Function) -> Function:
+        """`TracerProvider.__init__`: of a provider whose beginning was seen all exporters will be seen."""
 
-        return start
+        def __init__(provider: Any, *args: Any, **kwargs: Any) -> None:
+            old(provider, *args, **kwargs)
+            _processors[provider] = _Processor(sent=False)
 
-    def end(self, old: Function) -> Function:
-        """`opentelemetry.sdk.trace.Span.end`, after which the span is recorded."""
+        return __init__
 
-        def end(span: Any, end_time: int | None = None) -> None:
-            ended = state.clock() if end_time is None else None
-            old(span, end_time=end_time)
-            self.ended(span, ended)
+    def add_span_processor(self, old: Function) -> Function:
+        """`TracerProvider.add_span_processor`, which shows whether the program sends the spans by OTLP itself."""
 
-        return end
+        def add_span_processor(provider: Any, span_processor: Any) -> None:
+            old(provider, span_processor)
+            exporter = getattr(span_processor, "span_exporter", None)
+            if any(kind.__module__.startswith(_OTLP) for kind in type(exporter).__mro__):
+                _processor_of(provider).sent = True
 
-    # -- for all spans ------------------------------------------------------------------------------------------------
+        return add_span_processor
 
-    def started(self, span: Any, number: int, clock: int | None, context: Any) -> None:
+    def get_tracer(self, old: Function) -> Function:
+        """`TracerProvider.get_tracer`, from which on the provider's spans are recorded."""
+
+        def get_tracer(provider: Any, *args: Any, **kwargs: Any) -> Any:
+            self.follow(provider)
+            return old(provider, *args, **kwargs)
+
+        return get_tracer
+
+    # -- spans --------------------------------------------------------------------------------------------------------
+
+    def started(self, span: SdkSpan, context: Context | None, processor: _Processor) -> None:
         """Note that a span has begun, with the parent that is in `context`, or is the current one if that is None."""
-        try:
+        ids = _ids(span)
+        if state.append is None or ids in self._open or not span.get_span_context().trace_flags.sampled:
+            return
+        with self._guarded("start"):
+            wall = time_ns()
+            shift_ns = state.clock() - wall  # read after the wall clock: a span begins after what came before it
             call, place = call_and_place()
-            parent = trace.get_current_span(context)
-            outside = span.parent is not None and not is_recorded(parent)
-            waits = _in_event_loop()
-            started = Started(number, state.first, clock, call, place, caller(), waits, outside)
+            where = caller()
+            attributes: dict[str, Any] = {names.LIFELINE: _lifeline(span, where), **caller_attributes(where)}
+            if _in_event_loop():
+                attributes[names.CALL_KIND] = "coroutine"
+            if place.thread_name is not None:
+                attributes[names.THREAD_NAME] = place.thread_name
+            parent = None
+            if span.parent is not None and span.parent.is_valid:
+                if not span.parent.trace_flags.sampled:  # it is not recorded: the call around both is the parent
+                    parent = self._place_of(call, place)[1]
+                else:
+                    parent = trace.format_span_id(span.parent.span_id)
+                    if not is_recorded(trace.get_current_span(context)):
+                        attributes[names.OUTSIDE] = True
+            started = Started(next_call(), state.first, shift_ns, parent, attributes)
             setattr(span, STARTED, started)
-            state.open[number] = Made(partial(self._span, span, started, None))
-        except Exception as mistake:  # must not disturb the user's program
-            self._stumble("start", mistake)
+            self._open[ids] = started
+            state.open[started.number] = lambda: span_data(span, started, None, processor.sent, self._text)
 
-    def ended(self, span: Any, clock: int | None) -> None:
-        """Record a span that has ended; `clock` is None where the user said when."""
-        started, append = getattr(span, STARTED, None), state.append
+    def ended(self, span: ReadableSpan, processor: _Processor) -> None:
+        """Record a span that has ended."""
+        started, append = self._open.pop(_ids(span), None), state.append
         if started is None or append is None or started.recording != state.first:
             return
-        if state.open.pop(started.number, None) is not None:
-            append(Made(partial(self._span, span, started, (clock,)), started.number))
+        if state.open.pop(started.number, None) is None:  # this process was forked after its start
+            return
+        with self._guarded("end"):
+            wall = time_ns()
+            ended = state.clock() - wall + (span.end_time or wall)
+            data = span_data(span, started, ended, processor.sent, self._text)
+            append((USER_SPAN, started.number, 0, 0, data["start"], data["end"], data, None))
 
-    def _span(self, span: Any, started: Started, ended: tuple[int | None] | None, builder: Any) -> Span:
-        """The recording's span of a user's; `ended` is None while it is under way. Runs in the writer's thread."""
-        ids = span.get_span_context()
-        start = span.start_time if started.clock is None else self._clock.wall(started.clock)
-        end = start
-        if ended is not None:
-            end = max(start, span.end_time if ended[0] is None else self._clock.wall(ended[0]))
-        events = [
-            event_of(one.name, one.attributes, one.timestamp + start - span.start_time, self._text)
-            for one in tuple(span.events)
-        ]
-        made = Span(
-            span.name,
-            trace.format_trace_id(ids.trace_id),
-            trace.format_span_id(ids.span_id),
-            self._parent(span, started),
-            start,
-            end,
-            attributes={**attributes_of(_copied(span.attributes), self._text), **_described(span, started)},
-            links=[_link(one, self._text) for one in tuple(span.links)],
-            events=events,
-        )
-        if span.status.status_code is StatusCode.ERROR:
-            _fail(made, span.status.description if self._text else None)
-        return made
+    @contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        """List an error that must not disturb the user's program."""
+        try:
+            yield
+        except Exception as error:
+            kind, message, _ = remember(error)
+            mistake = Mistake(f"spans of the program's own are not recorded: the {what} of one raised {kind}", message)
+            if mistake not in self._mistakes:
+                self._mistakes.append(mistake)
 
-    def _parent(self, span: Any, started: Started) -> str | None:
-        """The span around it; of one in a span that is not sampled, and so not recorded, the call around both."""
-        if span.parent is None or not span.parent.is_valid:
-            return None
-        if span.parent.trace_flags.sampled:
-            return trace.format_span_id(span.parent.span_id)
-        return self._place_of(started.call, started.place)[1]
 
-    def _stumble(self, what: str, mistake: Exception) -> None:
-        kind, message, _ = remember(mistake)
-        told = Mistake(f"a span of the program's own is not recorded: its {what} raised {kind}", message)
-        if told not in self._mistakes:
-            self._mistakes.append(told)
+def span_data(span: ReadableSpan, started: Started, ended: int | None, sent: bool, text: bool) -> dict[str, Any]:
+    """A user's span as plain data, with times of the recording's clock; `ended` is None while it is under way.
+
+    `sent`: the program sends it by OTLP itself; without `text` no text of the user's is kept.
+    """
+    trace_id, span_id = _ids(span)
+    scope, version = _scope(span)
+    start = (span.start_time or 0) + started.shift_ns
+    events = [
+        (one.name, one.timestamp + started.shift_ns, event_attributes(one.attributes, text)) for one in span.events
+    ]
+    attributes = {**attributes_of(_copied(span.attributes), text), names.LEVEL: "request", names.SCOPE: scope}
+    if version:
+        attributes[names.SCOPE_VERSION] = version
+    if span.kind is not SpanKind.INTERNAL:
+        attributes[names.SPAN_KIND] = span.kind.name.lower()
+    if sent:
+        attributes[names.SENT] = True
+    for name, what in _DROPPED.items():
+        if dropped := getattr(span, what, 0):
+            attributes[name] = dropped
+    error = None
+    if span.status.status_code is StatusCode.ERROR:
+        kinds = [str(one[2][names.EXCEPTION_TYPE]) for one in events if names.EXCEPTION_TYPE in one[2]]
+        if kinds:
+            attributes.setdefault(names.ERROR_TYPE, kinds[-1])
+        error = (span.status.description if text else None) or (kinds[-1] if kinds else "ERROR")
+    return {
+        "name": span.name,
+        "trace_id": trace.format_trace_id(trace_id),
+        "span_id": trace.format_span_id(span_id),
+        "parent_span_id": started.parent,
+        "start": start,
+        "end": start if ended is None else max(start, ended),
+        "attributes": {**attributes, **started.attributes},
+        "events": events,
+        "links": [link_data(one.context, one.attributes, text) for one in span.links],
+        "error": error,
+    }
+
+
+def _processor_of(provider: TracerProvider) -> _Processor:
+    """Its processor, added or not. The exporters of a provider whose beginning was not seen are not known: where the
+    program has imported one for OTLP, that is taken to be its."""
+    if provider not in _processors:
+        _processors[provider] = _Processor(sent=any(name.startswith(_OTLP) for name in [*sys.modules]))
+    return _processors[provider]
+
+
+def _ids(span: ReadableSpan) -> tuple[int, int]:
+    ids = span.get_span_context()
+    return (ids.trace_id, ids.span_id) if ids is not None else (0, 0)
+
+
+def _scope(span: ReadableSpan) -> tuple[str, str]:
+    """Name and version of the tracer."""
+    scope = span.instrumentation_scope
+    return (scope.name or "", scope.version or "") if scope is not None else ("", "")
+
+
+def _lifeline(span: ReadableSpan, where: Where | None) -> str:
+    """The tracer's name, or for a script's own the file that opened the span."""
+    scope, file = _scope(span)[0], os.path.basename(where[0]) if where is not None else ""
+    return file if scope in ("", "__main__") and file else scope or "opentelemetry"
 
 
 def _in_event_loop() -> bool:
-    events = sys.modules.get("asyncio.events")  # not to import it for who does not use it
-    return events is not None and events._get_running_loop() is not None
+    """Whether others may run in this thread while a span goes on."""
+    events = sys.modules.get("asyncio.events")  # not to import it for a program that does not use it
+    with suppress(RuntimeError):
+        return events is not None and events.get_running_loop() is not None
+    return False
 
 
-def _described(span: Any, started: Started) -> dict[str, Any]:
-    """Whose span it is, and where it was opened."""
-    scope = span.instrumentation_scope
-    name, version = (scope.name or "", scope.version or "") if scope is not None else ("", "")
-    file = os.path.basename(started.user[0]) if started.user is not None else ""
-    lifeline = file if name in ("", "__main__") and file else name or "opentelemetry"
-    told: dict[str, Any] = {names.LIFELINE: lifeline, names.LEVEL: "request", names.SCOPE: name}
-    if version:
-        told[names.SCOPE_VERSION] = version
-    if span.kind is not SpanKind.INTERNAL:
-        told[names.SPAN_KIND] = span.kind.name.lower()
-    if _is_sent(span):
-        told[names.SENT] = True
-    for name, what in _DROPPED.items():
-        if dropped := getattr(span, what, 0):
-            told[name] = dropped
-    if started.waits:
-        told[names.CALL_KIND] = "coroutine"
-    if started.outside:
-        told[names.OUTSIDE] = True
-    if started.place.thread_name is not None:
-        told[names.THREAD_NAME] = started.place.thread_name
-    return {**told, **caller_attributes(started.user)}
-
-
-def _is_sent(span: Any) -> bool:
-    """Does the program's own SDK send it by OTLP? Then it is not to be sent a second time."""
-    processors = getattr(getattr(span, "_span_processor", None), "_span_processors", ())
-    exporters = (getattr(one, "span_exporter", None) for one in processors)
-    return any(type(one).__module__.startswith("opentelemetry.exporter.otlp") for one in exporters)
-
-
-def _copied(attributes: Any) -> dict[str, Any]:
+def _copied(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
     """The attributes of a span, which may be under way and be given others meanwhile."""
     for _ in range(10):
         with suppress(RuntimeError):
             return dict(attributes or {})
     return {}
-
-
-def _link(link: Any, text: bool) -> Link:
-    return link_of(link.context.trace_id, link.context.span_id, link.attributes, text)
-
-
-def _fail(span: Span, description: str | None) -> None:
-    """The span ended badly: how its description says, or the class of the exception that was told of last."""
-    exceptions: list[Event] = [event for event in span.events if names.EXCEPTION_TYPE in event.attributes]
-    kind = str(exceptions[-1].attributes[names.EXCEPTION_TYPE]) if exceptions else ""
-    if kind:
-        span.attributes.setdefault(names.ERROR_TYPE, kind)
-    span.error = description or kind or "ERROR"

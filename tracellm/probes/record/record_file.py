@@ -32,10 +32,10 @@ from msgspec import Raw
 __all__ = [
     "DEFINITIONS",
     "END",
+    "HEADER",
     "OPEN",
     "RECORDS",
     "SUFFIX",
-    "HEADER",
     "Frame",
     "Header",
     "RawRecord",
@@ -210,7 +210,6 @@ def record_files(traces: Path) -> dict[Path, list[Path]]:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-
 
 
 class _Records(msgspec.Struct, array_like=True):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -103,7 +102,11 @@ def convert_traces(
         return _convert_side_by_side(files, progress)
     before = 0
     for path, segments in files.items():
-        part = (lambda share, path=path, before=before: progress((before + share * sizes[path]) / whole)) if progress else None
+        part = (
+            (lambda share, path=path, before=before: progress((before + share * sizes[path]) / whole))
+            if progress
+            else None
+        )
         done.add(convert_file(path, segments, entries, part))
         before += sizes[path]
     return done
@@ -122,7 +125,7 @@ def convert_file(
     target = path.with_suffix(".jsonl")
     part = path.with_suffix(".jsonl.part")
     try:
-        with open(part, "wb", buffering=1 << 20, opener=_private) as stream:  # noqa: PTH123  (it has the opener)
+        with open(part, "wb", buffering=1 << 20, opener=_private) as stream:
             size, read = sum(map(_size, segments)) or 1, 0
             for segment in segments:
                 for lines in file.read(segment):

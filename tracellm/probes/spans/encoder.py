@@ -8,7 +8,7 @@ Everything else goes through builder.py, which makes a span.
 Both ways end in the same text; a test compares them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tracellm.probes.record.record_file import RawRecord, facts_of

@@ -9,7 +9,6 @@ that falls behind skips ahead: it never slows the engine.
 import heapq
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from tracellm.probes.record.definitions import define_place, define_site
