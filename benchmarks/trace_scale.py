@@ -68,9 +68,9 @@ def measure_writing(folder: Path, spans: int) -> Measured:
 
 def measure_reading(folder: Path) -> Measured:
     """Read a recording back, and do what every report begins with."""
-    from tracellm.report.passes.folded import fold_all
+    from tracellm.report.tree.folded import fold_all
+    from tracellm.report.tree.nodes import call_tree
     from tracellm.trace.run_folder import RunFolder
-    from tracellm.trace.tree import call_tree
 
     before, found = peak_bytes(), {}
 

@@ -113,7 +113,7 @@ def test_a_report_needs_no_engine() -> None:
     code = """
 import sys
 import tracellm.trace.run_folder, tracellm.cli.show
-import tracellm.report.calltree, tracellm.report.sequence, tracellm.report.steps, tracellm.report.html
+import tracellm.report.calltree, tracellm.report.diagram.sequence, tracellm.report.steps_table, tracellm.report.html
 print([name for name in sys.modules if name.startswith("tracellm.engine")])
 """
     assert run(code) == "[]"

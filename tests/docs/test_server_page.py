@@ -15,7 +15,7 @@ from scripts.server_tables import ENGINE
 from tests.mermaid import ParseMermaid
 from tracellm.cli.engine_options import engine_options
 from tracellm.engine.entrypoints.openai.routes import PATHS
-from tracellm.report.sequence import sequence_diagram
+from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.texts import Language
 from tracellm.trace import names
 from tracellm.trace.expect import check, read

@@ -20,8 +20,8 @@ from tests.report.traces import Calls, step_facts
 from tracellm.engine.config import OpsReason
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
-from tracellm.report.console.paper import Paper
-from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
+from tracellm.report.console.terminal import Terminal
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
@@ -30,7 +30,7 @@ from tracellm.trace.model import Process, Span
 GOLDEN = Path(__file__).parent / "golden"
 
 
-class Terminal(io.StringIO):
+class TerminalStream(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
@@ -61,7 +61,7 @@ def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.Monkey
     """Every line fits, and within a box all are equally wide, Chinese as well."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    said = re.sub(r"\x1b\[[\d;]*m", "", _say(a_run(), lang, Terminal()))
+    said = re.sub(r"\x1b\[[\d;]*m", "", _say(a_run(), lang, TerminalStream()))
     lines = said.splitlines()
     widths = {cell_len(line) for line in lines if line[:1] in ("╭", "│", "╰")}
     assert widths == {min(columns, 104)}
@@ -72,11 +72,11 @@ def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.Monkey
 def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.MonkeyPatch):
     """What is said stands below a bar that has been drawn, once, in a pipe; on a terminal the bar makes room for it."""
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal() if terminal else io.StringIO()
-    paper = Paper(stream, quiet=False)
+    stream = TerminalStream() if terminal else io.StringIO()
+    terminal = Terminal(stream, quiet=False)
     bar = tqdm(total=2, file=stream, ascii=True, ncols=40)
-    paper.line("one")
-    paper.line("two")
+    terminal.line("one")
+    terminal.line("two")
     bar.update(2)
     bar.close()
     before, _, after = stream.getvalue().partition("one")
@@ -88,9 +88,9 @@ def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.Mon
 def test_a_bar_that_waits_to_be_drawn_is_left_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch):
     """A bar for work that takes long, as `LLM.generate` has, is not drawn by what is said before it appears."""
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal() if terminal else io.StringIO()
+    stream = TerminalStream() if terminal else io.StringIO()
     bar = tqdm(total=2, file=stream, ascii=True, ncols=40, delay=3600.0)
-    Paper(stream, quiet=False).line("one")
+    Terminal(stream, quiet=False).line("one")
     bar.close()
     assert [line.rstrip() for line in stream.getvalue().split("\n")] == ["one", ""]
 
@@ -146,7 +146,7 @@ def test_a_closed_stderr_stops_the_console_and_nothing_else():
 @pytest.mark.parametrize("bad", HOSTILE)
 def test_text_is_shown_as_it_is(bad: str, terminal: bool):
     """Markup is no markup, emoji codes are no emoji, and no control character reaches the terminal."""
-    said = _say(a_run(prompts=(bad, bad), decode_steps=2), stream=Terminal() if terminal else None)
+    said = _say(a_run(prompts=(bad, bad), decode_steps=2), stream=TerminalStream() if terminal else None)
     said = re.sub(r"\x1b\[[\d;]*m", "", said)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", said)
     expected = {0: "<script>document.title='owned'", 3: "{{ 7 * 7 }} {% raw %} ${7*7}", 4: r"\e[31mred\e[0m \x00"}

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from tests.report.traces import Calls, hello
 from tests.trees import bottom_up, fold
-from tracellm.report.passes.budget import choose, everything
-from tracellm.report.passes.condense import condense
-from tracellm.report.passes.lines import under_lines
-from tracellm.report.passes.select import down_to, hide, on_focus
-from tracellm.report.passes.step_groups import group_steps
-from tracellm.report.passes.story import Story
+from tracellm.report.diagram.key_calls import choose, everything
+from tracellm.report.diagram.story import Story
+from tracellm.report.tree.invariants import check
+from tracellm.report.tree.lines import under_lines
+from tracellm.report.tree.nodes import DEEPEST, Node, call_tree, walk
+from tracellm.report.tree.select import down_to, hide, on_focus
+from tracellm.report.tree.step_groups import condense, group_steps
 from tracellm.trace import names
-from tracellm.trace.account import check
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import DEEPEST, Node, call_tree, walk
 
 Tree = tuple[str, list["Tree"]]
 

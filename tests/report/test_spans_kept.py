@@ -17,15 +17,15 @@ from tests.report.test_fold import TREES, Tree, trace_of
 from tests.report.test_story import processes
 from tests.report.traces import hello
 from tracellm.report.calltree import calltree
-from tracellm.report.diagram import Diagram, messages
+from tracellm.report.diagram.model import Diagram, messages
+from tracellm.report.diagram.sequence import sequence
 from tracellm.report.html import report_html
-from tracellm.report.sequence import sequence
-from tracellm.report.steps import steps_table
-from tracellm.report.titles import script_of
+from tracellm.report.steps_table import steps_table
+from tracellm.report.tree.invariants import PassError, check_order, through
+from tracellm.report.tree.nodes import Node, call_tree, walk
+from tracellm.report.wording.titles import script_of
 from tracellm.trace import names
-from tracellm.trace.account import PassError, check_order, through
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import Node, call_tree, walk
 
 patient = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.report.traces import Calls, step_facts
-from tracellm.report.changes import alike
-from tracellm.report.passes.folded import folded
-from tracellm.report.steps import step_rows
+from tracellm.report.steps_table import step_rows
+from tracellm.report.tree.folded import folded
+from tracellm.report.tree.nodes import walk
+from tracellm.report.wording.changes import alike
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import steps
-from tracellm.trace.tree import walk
 
 DECODE = dict[str, Any]()
 """A step that decodes for requests 0 and 1."""

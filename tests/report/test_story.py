@@ -12,14 +12,14 @@ from tests.mermaid import ParseMermaid
 from tests.report.processes import Clock, Engine, Thread, served, sync_run
 from tests.report.test_sequence import arrows, is_within, loops
 from tests.report.traces import hello
-from tracellm.report.diagram import Diagram, Item, Loop, check_diagram, messages
-from tracellm.report.mermaid import to_mermaid
-from tracellm.report.passes.lanes import Lanes
-from tracellm.report.passes.story import tell
-from tracellm.report.sequence import LIMIT, sequence
+from tracellm.report.diagram.lanes import Lanes
+from tracellm.report.diagram.mermaid import to_mermaid
+from tracellm.report.diagram.model import Diagram, Item, Loop, check_diagram, messages
+from tracellm.report.diagram.sequence import LIMIT, sequence
+from tracellm.report.diagram.story import tell
+from tracellm.report.tree.nodes import Node, call_tree, walk
 from tracellm.trace import names
 from tracellm.trace.model import Process, Trace
-from tracellm.trace.tree import Node, call_tree, walk
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -14,7 +14,7 @@ from tests.report import processes
 from tests.report.traces import Calls, hello
 from tests.trace.machines import Recorder
 from tests.trace.server_run import MODEL, served
-from tracellm.report.sequence import sequence_diagram
+from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.trace import names
 from tracellm.trace.expect import Expectation, Result, check, read
 from tracellm.trace.expect.match import _in_turn, _most

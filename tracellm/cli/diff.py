@@ -7,9 +7,9 @@ from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import find_run
 from tracellm.cli.out import print_out
 from tracellm.cli.render import tell
-from tracellm.report.problems import problem_text
-from tracellm.report.recorded import notes
+from tracellm.report.facts.coverage import notes
 from tracellm.report.texts import Language
+from tracellm.report.wording.problems import problem_text
 from tracellm.trace.run_folder import RunFolder, RunFolderError
 
 __all__ = ["diff"]

@@ -16,7 +16,7 @@ from tracellm import __version__
 from tracellm.cli.out import print_out
 from tracellm.probes.found import vllm_version
 from tracellm.report.texts import Language, text
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
 
 __all__ = ["doctor"]
 

@@ -20,8 +20,8 @@ from tracellm.cli.selection import level_of, ring_of, selection_of
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.report.console import Console
-from tracellm.report.problems import problem_text
 from tracellm.report.texts import Language
+from tracellm.report.wording.problems import problem_text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError, write_manifest
 

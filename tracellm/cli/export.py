@@ -14,8 +14,8 @@ from tracellm.cli.render import classes_in_focus, tell_depth
 from tracellm.cli.show import open_run
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
-from tracellm.report.quantities import byte_size
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.quantities import byte_size
 from tracellm.trace.names import Level
 
 __all__ = ["export"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracellm.cli.errors import CommandError
 from tracellm.report.export import FORMATS, file_name
-from tracellm.report.quantities import clip
+from tracellm.report.wording.quantities import clip
 
 __all__ = ["DEFAULT_PARENT", "find_run", "new_run_folder"]
 

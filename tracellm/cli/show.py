@@ -15,8 +15,8 @@ from tracellm.cli.render import (
     tell_problems,
     write_reports,
 )
-from tracellm.report.problems import problem_text
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.problems import problem_text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder, RunFolderError
 

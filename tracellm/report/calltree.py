@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
-from tracellm.report.passes.condense import condense
-from tracellm.report.passes.folded import folded
 from tracellm.report.texts import text
-from tracellm.report.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
-from tracellm.report.visible import visible
-from tracellm.trace.account import through
+from tracellm.report.tree.folded import folded
+from tracellm.report.tree.invariants import through
+from tracellm.report.tree.nodes import Node, raised_here, walk
+from tracellm.report.tree.step_groups import condense
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tracellm.trace import names
-from tracellm.trace.collector import collector_held
+from tracellm.trace.gc_pause import gc_paused
 from tracellm.trace.names import Level
 
 __all__ = ["AttributeValue", "Event", "Link", "Message", "Process", "Span", "Trace"]
@@ -145,7 +145,7 @@ class Trace:
     @cached_property
     def _children(self) -> dict[str, list[Span]]:
         children: dict[str, list[Span]] = {}
-        with collector_held():
+        with gc_paused():
             for span in self.spans:
                 if (parent := span.parent_span_id) is not None:
                     if (siblings := children.get(parent)) is None:

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from tracellm.trace import otlp
-from tracellm.trace.collector import collector_held
+from tracellm.trace.gc_pause import gc_paused
 from tracellm.trace.merge import merge
 from tracellm.trace.messages import link
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
-from tracellm.trace.untangle import untangle
+from tracellm.trace.repair import untangle
 
 __all__ = ["MANIFEST", "SCHEMA", "TRACE_FOLDER", "RunFolder", "RunFolderError", "write_manifest"]
 
@@ -72,7 +72,7 @@ class RunFolder:
         files = sorted((folder / TRACE_FOLDER).glob("*.jsonl"))
         if not files:
             problems.append(Problem("trace_missing"))
-        with collector_held():
+        with gc_paused():
             trace = _read_trace(files, problems)
         return cls(folder, manifest, trace, problems)
 

@@ -24,7 +24,7 @@ from tracellm.cli.bench.workload import Lengths, Workload, random_workload
 from tracellm.cli.errors import CommandError
 from tracellm.cli.out import print_out
 from tracellm.report.texts import Language, text
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
 
 __all__ = ["Answer", "serve"]
 

@@ -10,15 +10,15 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracellm.report.changes import alike, changes
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
-from tracellm.report.console.paper import Paper, rows
-from tracellm.report.facts import client_choice, kv_cache, model_load, tells_of_startup
-from tracellm.report.quantities import byte_size, duration
-from tracellm.report.recorded import cost, is_recorded, notes, unheard
+from tracellm.report.console.terminal import Terminal, rows
+from tracellm.report.facts.coverage import cost, is_recorded, notes, unheard
+from tracellm.report.facts.startup import client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.texts import Language, text, texts
-from tracellm.report.titles import step_kind
-from tracellm.report.visible import visible
+from tracellm.report.wording.changes import alike, changes
+from tracellm.report.wording.quantities import byte_size, duration
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import step_kind
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.steps import STEP_SPAN, Step, engine_key, read_step
@@ -37,7 +37,7 @@ class Console:
 
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
-        self._paper = Paper(stream, quiet=quiet)
+        self._terminal = Terminal(stream, quiet=quiet)
         self._startup: list[Span] = []
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
         self._shown: set[str] = set()  # kinds of steps that were said in full
@@ -78,19 +78,19 @@ class Console:
             what=self._counted(manifest),
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
-        self._paper.line(ending, style="bold")
+        self._terminal.line(ending, style="bold")
         if crossed := self._crossed():
-            self._paper.line(text(self._lang, "console.crossed", what=crossed))
+            self._terminal.line(text(self._lang, "console.crossed", what=crossed))
         if isinstance(error := manifest.get("error"), Mapping):
             what = visible(str(error.get("type")).rpartition(".")[2])  # its message stands above, in the traceback
             if error.get("file"):
                 where = visible(f"{error['file']}:{error.get('line')}")
                 what = text(self._lang, "console.error", where=where, error=what)
-            self._paper.line(what, style="red")
+            self._terminal.line(what, style="red")
         for told in (*notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang)):
-            self._paper.line(told)
+            self._terminal.line(told)
         if report is not None:
-            self._paper.verbatim(text(self._lang, "console.report", path=visible(str(report))))
+            self._terminal.verbatim(text(self._lang, "console.report", path=visible(str(report))))
 
     def _counted(self, manifest: Mapping[str, Any]) -> str:
         """Requests, tokens and steps; nothing of what was not recorded."""
@@ -120,14 +120,14 @@ class Console:
     def _say_startup(self) -> None:
         spans, self._startup = self._startup, []
         if choice := client_choice(spans):
-            self._paper.box(
+            self._terminal.box(
                 text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
             )
         if load := model_load(spans):
             name = visible(load.architecture or load.source or "?")
-            self._paper.box(text(self._lang, "console.load", name=name), rows(load_rows(load, self._lang)))
+            self._terminal.box(text(self._lang, "console.load", name=name), rows(load_rows(load, self._lang)))
         if cache := kv_cache(spans):
-            self._paper.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
+            self._terminal.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
 
     def _step(self, span: Span) -> None:
         phases = self._phases.pop(span.span_id, {})
@@ -151,7 +151,7 @@ class Console:
         if step.requests and step.kind not in self._shown:
             self._shown.add(step.kind)
             title = f"{self._whose()}{step_title(step, self._lang)}"
-            self._paper.box(title, rows(step_rows(step, phases, self._lang, before)))
+            self._terminal.box(title, rows(step_rows(step, phases, self._lang, before)))
         else:
             self._run = _Run(step, changes(step, self._lang, before))
 
@@ -173,12 +173,12 @@ class Console:
             "time": duration(run.nanoseconds / run.steps / 1e9),
         }
         if run.steps == 1:
-            self._paper.line(self._whose() + text(self._lang, "console.run", **values))
+            self._terminal.line(self._whose() + text(self._lang, "console.run", **values))
         else:
             last = run.last.attributes.get(names.STEP_INDEX)
-            self._paper.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
+            self._terminal.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
         for change in run.changes:
-            self._paper.line(change, indent=4)
+            self._terminal.line(change, indent=4)
 
 
 class _Run:

@@ -1,10 +1,10 @@
 """What crossed between processes, and what that cost: a table of messages for each run that has some."""
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
-from tracellm.report.quantities import byte_size, percent
 from tracellm.report.texts import text
-from tracellm.report.titles import time
-from tracellm.report.visible import visible
+from tracellm.report.wording.quantities import byte_size, percent
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import time
 from tracellm.trace.compare import Boundary, Comparison, MessageTally, RunTimes
 
 __all__ = ["RUNS", "boundary_part", "boundary_table", "cost_of_a_step"]

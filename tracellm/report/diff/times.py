@@ -2,7 +2,7 @@
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Table
 from tracellm.report.texts import text
-from tracellm.report.titles import time
+from tracellm.report.wording.titles import time
 from tracellm.trace.compare import Comparison
 
 __all__ = ["times_part"]

@@ -3,9 +3,9 @@
 from tracellm.report.diff.boundary import RUNS, cost_of_a_step
 from tracellm.report.diff.runs import process_names
 from tracellm.report.diff.steps import sampled_untold
-from tracellm.report.quantities import byte_size
 from tracellm.report.texts import text
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.quantities import byte_size
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.compare import Comparison, RequestPair
 from tracellm.trace.run_folder import RunFolder
 

@@ -60,7 +60,7 @@ def export(
         ValueError: `detail` is no level, or `focus` names a class that is not in the run (mermaid only).
     """
     if format == "mermaid":
-        from tracellm.report.sequence import sequence_diagram
+        from tracellm.report.diagram.sequence import sequence_diagram
 
         return iter([sequence_diagram(run.trace, detail=detail, focus=focus, lang=lang).encode("utf-8", "replace")])
     return _of_spans(Chosen(run.trace, detail=detail, focus=focus), run, format, name, lang)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from tracellm.report.export.chosen import Chosen
 from tracellm.report.export.objects import Object, Objects, objects
-from tracellm.report.quantities import duration
 from tracellm.report.texts import text
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.quantities import duration
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.model import Process
 
 __all__ = ["dot", "quoted"]

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tracellm.report.crossings import Crossing, ProcessFacts, crossings, processes
-from tracellm.report.quantities import byte_size, clip
+from tracellm.report.facts.process_messages import Crossing, ProcessFacts, crossings, processes
 from tracellm.report.texts import text, texts
-from tracellm.report.titles import time
-from tracellm.report.visible import visible
+from tracellm.report.wording.quantities import byte_size, clip
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import time
 from tracellm.trace.model import Trace
 
 __all__ = ["boundary_view"]

@@ -10,7 +10,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load, startup_spans
+from tracellm.report.diagram.mermaid import to_mermaid
+from tracellm.report.diagram.sequence import sequence
+from tracellm.report.diagram.svg import draw
+from tracellm.report.facts.coverage import notes, why_untold
+from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.kernel_view import kernels_view
 from tracellm.report.html.request_view import requests_view
@@ -25,14 +29,10 @@ from tracellm.report.html.run_view import (
 )
 from tracellm.report.html.step_view import steps_view
 from tracellm.report.html.tree_view import tree_view
-from tracellm.report.mermaid import to_mermaid
-from tracellm.report.recorded import notes, why_untold
-from tracellm.report.sequence import sequence
-from tracellm.report.svg import draw
 from tracellm.report.texts import Language, text
 from tracellm.report.texts.glossary import TERMS
-from tracellm.report.titles import arrow_spans
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import arrow_spans
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["report_html"]

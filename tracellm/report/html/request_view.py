@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from tracellm.report.changes import finish_reason
-from tracellm.report.facts import RequestFacts, RequestTimes, request_times, requests
-from tracellm.report.quantities import clip, duration
+from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
 from tracellm.report.texts import text
-from tracellm.report.titles import call_title
-from tracellm.report.visible import beginning, visible
+from tracellm.report.wording.changes import finish_reason
+from tracellm.report.wording.quantities import clip, duration
+from tracellm.report.wording.safe_text import beginning, visible
+from tracellm.report.wording.titles import call_title
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 

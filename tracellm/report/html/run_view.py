@@ -7,14 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
-from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests, startup_spans
-from tracellm.report.html.places import short_path, short_paths
-from tracellm.report.problems import problem_text, recording_problems
-from tracellm.report.quantities import byte_size, duration, percent
-from tracellm.report.recorded import cost, is_recorded, let_go, numbers_in
+from tracellm.report.facts.coverage import cost, is_recorded, let_go, numbers_in
+from tracellm.report.facts.requests import requests
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, model_load, startup_spans
+from tracellm.report.html.short_paths import short_path, short_paths
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import VLLM_FILES
-from tracellm.report.visible import visible
+from tracellm.report.wording.problems import problem_text, recording_problems
+from tracellm.report.wording.quantities import byte_size, duration, percent
+from tracellm.report.wording.safe_text import visible
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder

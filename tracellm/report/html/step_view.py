@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracellm.report.changes import changes
-from tracellm.report.quantities import clip, duration, percent
-from tracellm.report.steps import StepRow, blocks_of, drawn_from, engine_of, step_rows
+from tracellm.report.steps_table import StepRow, blocks_of, drawn_from, engine_of, step_rows
 from tracellm.report.texts import text
-from tracellm.report.titles import step_kind
-from tracellm.report.visible import beginning, shorten, visible
+from tracellm.report.wording.changes import changes
+from tracellm.report.wording.quantities import clip, duration, percent
+from tracellm.report.wording.safe_text import beginning, shorten, visible
+from tracellm.report.wording.titles import step_kind
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Sampled, Step
 

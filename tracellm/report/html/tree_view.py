@@ -6,7 +6,9 @@ from typing import Any
 
 from tracellm.report.calltree import folded_tree, written_out
 from tracellm.report.texts import text
-from tracellm.report.titles import (
+from tracellm.report.tree.nodes import Node, walk
+from tracellm.report.wording.safe_text import shorten
+from tracellm.report.wording.titles import (
     arguments,
     call_name,
     caller_line,
@@ -18,9 +20,7 @@ from tracellm.report.titles import (
     time,
     times,
 )
-from tracellm.report.visible import shorten
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.tree import Node, walk
 
 __all__ = ["tree_view"]
 
