@@ -1,6 +1,6 @@
 """Trees of calls with one thing done to every list of siblings, so that a test can look at it alone.
 
-Reports do all at once: `tracellm.report.tree.fold.Folder.fold_all`.
+Reports do all at once: `tracellm.report.tree.folded.fold_calls`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

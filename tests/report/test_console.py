@@ -73,10 +73,10 @@ def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.Mon
     """What is said stands below a bar that has been drawn, once, in a pipe; on a terminal the bar makes room for it."""
     monkeypatch.setenv("TERM", "xterm")
     stream = TerminalStream() if terminal else io.StringIO()
-    terminal = Terminal(stream, quiet=False)
+    console = Terminal(stream, quiet=False)
     bar = tqdm(total=2, file=stream, ascii=True, ncols=40)
-    terminal.line("one")
-    terminal.line("two")
+    console.line("one")
+    console.line("two")
     bar.update(2)
     bar.close()
     before, _, after = stream.getvalue().partition("one")

@@ -11,12 +11,13 @@ Total is the time of all the calls that a row stands for, own the part of it tha
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from rich.cells import cell_len, set_cell_size
 
 from tracellm.report.texts import text
 from tracellm.report.tree.folded import folded
-from tracellm.report.tree.invariants import through
+from tracellm.report.tree.invariants import run_passes
 from tracellm.report.tree.nodes import Node, raised_here, walk
 from tracellm.report.tree.step_groups import condense
 from tracellm.report.wording.safe_text import visible
@@ -62,8 +63,7 @@ def folded_tree(trace: Trace) -> list[Node]:
 
     Made once for a trace, which several reports show: not to be changed.
     """
-    roots = through("condense", lambda nodes: condense(nodes, MOST_STEP_GROUPS), folded(trace))
-    return list(written_out(roots))
+    return list(written_out(run_passes(folded(trace), partial(condense, most=MOST_STEP_GROUPS)).roots))
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:

@@ -15,18 +15,20 @@ there;
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from tracellm.report.diagram.story import Story
+from tracellm.report.diagram.story import DiagramTree, Story
+from tracellm.report.texts import text
 from tracellm.report.tree.nodes import Node, raised_here, walk
+from tracellm.report.tree.select import hide
 from tracellm.report.tree.step_groups import step_head
 from tracellm.report.wording.titles import ended_from_outside, result, script_of
 from tracellm.trace import names
 from tracellm.trace.names import LEVELS
 from tracellm.trace.steps import STEP_SPAN
 
-__all__ = ["Choice", "choose", "everything"]
+__all__ = ["choose", "choose_all"]
 
 STEP_CHAIN = frozenset({
     "LLM.generate",
@@ -151,15 +153,6 @@ call that stands for another group; below that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What is drawn: the calls, those whose return is drawn too (both as `id(node)`), and how many calls are not."""
-
-    calls: frozenset[int]
-    returns: frozenset[int]
-    left_out: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Arrow:
     rank: int
     order: int
@@ -167,9 +160,9 @@ class _Arrow:
     is_return: bool
 
 
-def choose(roots: Iterable[Node], limit: int, story: Story) -> Choice:
-    """The calls and returns that tell most, `limit` at most in all."""
-    arrows = sorted(_arrows(list(roots), story), key=lambda arrow: (arrow.rank, arrow.order))
+def choose(tree: DiagramTree, limit: int) -> DiagramTree:
+    """Show the calls and returns that tell most, `limit` at most in all."""
+    arrows = sorted(_arrows(tree.roots, tree.story), key=lambda arrow: (arrow.rank, arrow.order))
     calls: set[int] = set()
     returns: set[int] = set()
     for arrow in arrows:
@@ -180,17 +173,30 @@ def choose(roots: Iterable[Node], limit: int, story: Story) -> Choice:
         elif id(arrow.node) in calls:
             returns.add(id(arrow.node))
     left_out = sum(arrow.node.count for arrow in arrows if not arrow.is_return and id(arrow.node) not in calls)
-    return Choice(frozenset(calls), frozenset(returns), left_out)
+    return _show(tree, calls, returns, "diagram.left_out", left_out)
 
 
-def everything(roots: Iterable[Node], story: Story) -> Choice:
-    """All calls, and every return that says something; a group of steps that called nothing new is one call."""
-    roots = list(roots)
-    repeated = _below_repeated_steps(roots)
-    arrows = [arrow for arrow in _arrows(roots, story) if id(arrow.node) not in repeated]
-    calls = frozenset(id(arrow.node) for arrow in arrows if not arrow.is_return)
-    left_out = sum(repeated.values())
-    return Choice(calls, frozenset(id(arrow.node) for arrow in arrows if arrow.is_return), left_out)
+def choose_all(tree: DiagramTree) -> DiagramTree:
+    """Show all calls, and every return with a result; a group of steps that called nothing new is one call."""
+    repeated = _below_repeated_steps(tree.roots)
+    arrows = [arrow for arrow in _arrows(tree.roots, tree.story) if id(arrow.node) not in repeated]
+    calls = {id(arrow.node) for arrow in arrows if not arrow.is_return}
+    returns = {id(arrow.node) for arrow in arrows if arrow.is_return}
+    return _show(tree, calls, returns, "diagram.repeated_steps", sum(repeated.values()))
+
+
+def _show(tree: DiagramTree, calls: set[int], returns: set[int], remark: str, left_out: int) -> DiagramTree:
+    roots = tree.roots
+    if any(root.kind == "call" and id(root) not in calls and not script_of(root.span) for root in roots):
+        roots = [Node("repeat", ("repeat", ()), children=roots)]  # calls that nobody made may be left out, too
+    shown = replace(
+        tree,
+        roots=roots,
+        ordered=False,  # calls that stand in the place of several hidden ones come in turn
+        returns=frozenset(returns),
+        remark=text(tree.lang, remark, count=left_out) if left_out else "",
+    )
+    return hide(shown, lambda node: id(node) in calls)
 
 
 def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:

@@ -1,11 +1,11 @@
 """The last pass: nodes that are all to be drawn become the arrows, loops and notes of a `Diagram`."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tracellm.report.diagram.lifelines import LONGEST_NAME, Places
-from tracellm.report.diagram.model import Close, Diagram, Item, Loop, Message, Note, Participant, messages
-from tracellm.report.diagram.story import Story
+from tracellm.report.diagram.lifelines import LONGEST_NAME
+from tracellm.report.diagram.model import Close, Diagram, Item, Lifelines, Loop, Message, Note, Participant, messages
+from tracellm.report.diagram.story import DiagramTree
 from tracellm.report.texts import text
 from tracellm.report.tree.nodes import Node, raised_here, walk
 from tracellm.report.wording.safe_text import shorten
@@ -39,42 +39,52 @@ _PHASES = {
 """Calls that open a phase without saying so: a server's phases are those of no one line of a script."""
 
 
-def lay_out(story: Story, roots: Iterable[Node], returns: Collection[int], lang: str, remark: str = "") -> Diagram:
-    """The diagram of these calls of a story; `returns` holds `id(node)` of those whose return is an arrow too.
-
-    `remark` is what is to be said of the whole.
+def lay_out(tree: DiagramTree) -> DiagramTree:
+    """Make arrows, loops and notes of the calls of a tree whose lifelines are named.
 
     The root of a program is its script's lifeline and no arrow. Times play no part, so equal runs give equal
     diagrams.
     """
-    return _Layout(story, list(roots), returns, lang).diagram(remark)
+    roots = [root for root in tree.roots if any(node.kind == "call" for node in walk([root]))]
+    lifelines = tree.lifelines
+    if lifelines is None or not lifelines.participants:
+        nothing = Note("P1", "P1", text(tree.lang, "diagram.nothing"))
+        return replace(tree, diagram=Diagram((Participant("P1", "tracellm"),), (nothing,)))
+    layout = _Layout(tree, lifelines)
+    items = tuple(item for root in roots for item in layout.root(root))
+    inside = tuple(id for root in roots for id in _drawn_nowhere(root, tree))
+    return replace(tree, diagram=Diagram(lifelines.participants, items, lifelines.boxes, tree.remark, inside))
+
+
+def _drawn_nowhere(root: Node, tree: DiagramTree) -> Iterator[str]:
+    """The spans of calls that have no arrow and are in no arrow's `inside`."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.kind == "call" and node.span.span_id in tree.story.messages:
+            yield from (id for below in walk(node.children) for id in _ids([*below.spans, *below.hidden]))
+            continue
+        if node.kind != "call" or (node is root and script_of(node.span)):
+            yield from _ids(node.hidden)
+        stack += reversed(node.children)
 
 
 class _Layout:
-    def __init__(self, story: Story, roots: list[Node], returns: Collection[int], lang: str) -> None:
-        self._story = story
-        self._roots = [root for root in roots if any(node.kind == "call" for node in walk([root]))]
-        self._returns = returns
-        self._lang = lang
+    def __init__(self, tree: DiagramTree, lifelines: Lifelines) -> None:
+        self._story = tree.story
+        self._returns = tree.returns
+        self._lang = tree.lang
+        self._ends = lifelines.ends
+        self._outermost = lifelines.participants[0].id, lifelines.participants[-1].id
         self._phase = ""
-        self._inside: list[str] = []  # the spans of calls that are drawn nowhere, and made in no call that is
-        self._places = Places(self._roots, story, lang)
-        self._ids = self._places.ids
 
-    def diagram(self, remark: str) -> Diagram:
-        if not self._ids:
-            nothing = Participant("P1", "tracellm")
-            return Diagram((nothing,), (Note("P1", "P1", text(self._lang, "diagram.nothing")),))
-        items = tuple(item for root in self._roots for item in self._root(root))
-        return Diagram(self._places.participants(), items, self._places.boxes(), remark, tuple(self._inside))
-
-    def _root(self, root: Node) -> list[Item]:
+    def root(self, root: Node) -> list[Item]:
+        """Everything drawn for a root, from top to bottom."""
         if root.kind != "call" or not script_of(root.span):
             return self._node(root, root, 1)
         items = self._phase_note(root) + self._below(root, root)
-        self._inside += _ids(root.hidden)
         if root.failed:
-            start = self._ids[self._places.of(root.span)]
+            start = self._ends[id(root)][1]
             said = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
             items.append(Note(start, start, said))
         return items
@@ -86,7 +96,6 @@ class _Layout:
         """What is drawn for a node within `around`, the call drawn last around it, which ran `of` times."""
         if node.kind == "call":
             return self._call(node, around, of)
-        self._inside += _ids(node.hidden)
         if node.kind in ("line", "repeat"):
             return self._repeated(self._below(node, around), node, of)
         title = steps_title(node.steps, self._lang)
@@ -112,10 +121,9 @@ class _Layout:
 
     def _call(self, node: Node, around: Node, of: int) -> list[Item]:
         if node.span.span_id in self._story.messages:
-            return [self._message(node, around, of)]
+            return [self._message(node, of)]
         heading = self._phase_note(node)
-        caller, callee = self._places.ends(node, around)
-        source, target = self._ids[caller], self._ids[callee]
+        source, target = self._ends[id(node)]
         below = self._below(node, node)
         title = call_title(node.span, LONGEST_NAME, LONGEST_VALUES)
         if node.open:
@@ -143,16 +151,15 @@ class _Layout:
             items = [Loop(often, tuple(items), node.count)]
         return heading + items
 
-    def _message(self, node: Node, around: Node, of: int) -> Message:
-        source, target = self._places.ends(node, around)
+    def _message(self, node: Node, of: int) -> Message:
+        source, target = self._ends[id(node)]
         sent = [self._story.messages[span.span_id] for span in node.spans if span.span_id in self._story.messages]
         title = message_title([(one.message, one.step) for one in sent], self._lang)
         if often := times(node.count, of, self._lang):
             title = f"{title} {often}"
-        self._inside += [id for child in walk(node.children) for id in _ids([*child.spans, *child.hidden])]
         return Message(
-            self._ids[source],
-            self._ids[target],
+            source,
+            target,
             title,
             "message",
             spans=_ids(node.spans),
@@ -167,8 +174,7 @@ class _Layout:
         if phase not in ("startup", "generation") or phase == self._phase:
             return []
         self._phase = phase
-        ids = list(self._ids.values())
-        return [Note(ids[0], ids[-1], text(self._lang, f"diagram.{phase}"), phase=True)]
+        return [Note(*self._outermost, text(self._lang, f"diagram.{phase}"), phase=True)]
 
 
 def _ids(spans: Iterable[Span]) -> tuple[str, ...]:

@@ -5,11 +5,12 @@ lifeline of its own, `EngineCoreProc` over `process_input_sockets`: it goes on w
 """
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from tracellm.report.diagram.model import Box, Participant
-from tracellm.report.diagram.story import Story
+from tracellm.report.diagram.model import Box, Lifelines, Participant
+from tracellm.report.diagram.story import DiagramTree, Story
 from tracellm.report.texts import text
 from tracellm.report.tree.nodes import Node, walk
 from tracellm.report.tree.step_groups import step_head
@@ -18,7 +19,7 @@ from tracellm.report.wording.titles import script_of
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
 
-__all__ = ["LONGEST_NAME", "Place", "Places", "readable_ids"]
+__all__ = ["LONGEST_NAME", "in_order", "name_lifelines", "readable_ids"]
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -74,7 +75,7 @@ LONGEST_NAME = 40
 _OUTSIDE, _NOWHERE = -1, 1_000_000
 
 
-class Place(NamedTuple):
+class _Lifeline(NamedTuple):
     """A lifeline: the number of its process, whose methods, and of a thread's or a task's the method that it runs."""
 
     process: int
@@ -82,41 +83,53 @@ class Place(NamedTuple):
     loop: str = ""
 
 
-class Places:
-    """The lifelines of trees that are all to be drawn."""
+class _Call(NamedTuple):
+    """The arrow of a call, and whether it leads to a step or is part of one."""
 
-    def __init__(self, roots: Iterable[Node], story: Story, lang: str) -> None:
-        self._story = story
-        self._lang = lang
-        roots = list(roots)
-        self._processes = _processes(roots, story)
-        self._with_script = {_pid(root.span) for root in roots if root.spans and script_of(root.span)}
-        self._drawn = {span.span_id for node in walk(roots) if node.kind == "call" for span in node.spans}
-        calls: list[tuple[Place, Place]] = []
-        to_steps: set[int] = set()  # which of the calls lead to a step or are part of one
-        for root in roots:
-            self._collect(root, root, calls, to_steps, in_step=False)
-        of_steps = [call for number, call in enumerate(calls) if number in to_steps]
-        self.order = sorted(in_order(calls, of_steps), key=self._side)
-        shown = [f"{_shown(place.name)} {_shown(place.loop)}".rstrip() for place in self.order]
-        self.ids = dict(zip(self.order, readable_ids(shown), strict=True))
-        """What the diagram's text calls each lifeline, in the order drawn."""
+    node: Node
+    source: _Lifeline
+    target: _Lifeline
+    of_step: bool
 
-    def of(self, span: Span) -> Place:
+
+def name_lifelines(tree: DiagramTree) -> DiagramTree:
+    """Find between which lifelines each call's arrow goes, and order, name and box the lifelines."""
+    finder = _Finder(tree)
+    calls = [call for root in tree.roots for call in finder.calls(root, root, in_step=False)[0]]
+    every = [(call.source, call.target) for call in calls]
+    order = sorted(in_order(every, [(call.source, call.target) for call in calls if call.of_step]), key=_side)
+    shown = [(_shown(one.name), _shown(one.loop)) for one in order]
+    ids = dict(zip(order, readable_ids([" ".join(one).rstrip() for one in shown]), strict=True))
+    participants = tuple(Participant(ids[one], *texts) for one, texts in zip(order, shown, strict=True))
+    ends = {id(call.node): (ids[call.source], ids[call.target]) for call in calls}
+    return replace(tree, lifelines=Lifelines(participants, finder.boxes(ids), ends))
+
+
+class _Finder:
+    """Finds the lifelines of the calls of a tree."""
+
+    def __init__(self, tree: DiagramTree) -> None:
+        self._story = tree.story
+        self._lang = tree.lang
+        self._processes = _processes(tree.roots, tree.story)
+        self._with_script = {_pid(root.span) for root in tree.roots if root.spans and script_of(root.span)}
+        self._drawn = {span.span_id for node in walk(tree.roots) if node.kind == "call" for span in node.spans}
+
+    def _of(self, span: Span) -> _Lifeline:
         """The lifeline of a call."""
         head = self._story.lane_head(span)
         loop = head.method if head is not None and head.lifeline == span.lifeline else ""
-        return Place(self._processes[_pid(span)][0], span.lifeline, loop)
+        return _Lifeline(self._processes[_pid(span)][0], span.lifeline, loop)
 
-    def caller(self, node: Node, around: Node) -> Place:
+    def _caller(self, node: Node, around: Node) -> _Lifeline:
         """The lifeline that calls `node`, which is drawn within `around`."""
         story = self._story
         part = story.part_of(node.span)
         if part is not None and (around.kind != "call" or story.part_of(around.span) != part):
             caller = story.callers[part]
-            return self._from_outside(node.span) if caller is None else self.of(self._nearest_drawn(caller))
+            return self._from_outside(node.span) if caller is None else self._of(self._nearest_drawn(caller))
         if around.kind == "call" and around is not node:
-            return self.of(around.span)
+            return self._of(around.span)
         return self._from_outside(node.span)
 
     def _nearest_drawn(self, caller: Span) -> Span:
@@ -126,75 +139,61 @@ class Places:
             above = self._story.above(above)
         return above or caller
 
-    def _from_outside(self, span: Span) -> Place:
+    def _from_outside(self, span: Span) -> _Lifeline:
         """Where a call comes from that nobody recorded made."""
         if script_of(span):
-            return self.of(span)
+            return self._of(span)
         if names.HTTP_METHOD in span.attributes:
-            return Place(_OUTSIDE, text(self._lang, "diagram.http_client"))
+            return _Lifeline(_OUTSIDE, text(self._lang, "diagram.http_client"))
         if _pid(span) in self._with_script or self._story.is_long(span):
-            return self.of(span)
+            return self._of(span)
         number, name = self._processes[_pid(span)]
-        return Place(number, name)
+        return _Lifeline(number, name)
 
-    def receiver(self, span: Span) -> Place:
+    def _receiver(self, span: Span) -> _Lifeline:
         """The lifeline that gets the message that was sent in this call."""
         receiver = self._story.messages[span.span_id].receiver
-        return Place(_NOWHERE, text(self._lang, "diagram.receiver")) if receiver is None else self.of(receiver)
+        return _Lifeline(_NOWHERE, text(self._lang, "diagram.receiver")) if receiver is None else self._of(receiver)
 
-    def participants(self) -> tuple[Participant, ...]:
-        """The lifelines from left to right."""
-        return tuple(Participant(id, _shown(place.name), _shown(place.loop)) for place, id in self.ids.items())
-
-    def boxes(self) -> tuple[Box, ...]:
+    def boxes(self, ids: Mapping[_Lifeline, str]) -> tuple[Box, ...]:
         """One for each process, where there is more than one, or something outside of it."""
-        numbers = list(dict.fromkeys(place.process for place in self.order))
+        numbers = list(dict.fromkeys(one.process for one in ids))
         if len(numbers) < 2:
             return ()
         return tuple(
-            Box(self._box(number), tuple(id for place, id in self.ids.items() if place.process == number))
+            Box(self._box(number, ids), tuple(id for one, id in ids.items() if one.process == number))
             for number in numbers
         )
 
-    def _box(self, number: int) -> str:
+    def _box(self, number: int, order: Iterable[_Lifeline]) -> str:
         if number in (_OUTSIDE, _NOWHERE):
             return text(self._lang, "diagram.outside" if number == _OUTSIDE else "diagram.not_recorded")
         name = next(name for of, name in self._processes.values() if of == number)
         shown = _shown(name)
-        here = {place.name for place in self.order if place.process == number}
+        here = {one.name for one in order if one.process == number}
         if "EngineCoreProc" in here:
             return text(self._lang, "diagram.box.engine", name=shown)
         return text(self._lang, "diagram.box.client", name=shown) if here & _CLIENTS else shown
 
-    def _side(self, place: Place) -> tuple[int, bool]:
-        """Processes in the order of their first calls; threads stand at the side where the other process is."""
-        return place.process, bool(place.loop) == (place.process == 0)
-
-    def _collect(
-        self,
-        node: Node,
-        around: Node,
-        calls: list[tuple[Place, Place]],
-        to_steps: set[int],
-        in_step: bool,
-    ) -> bool:
-        """Add every caller and callee from `node` down; whether a step is among them."""
-        number = len(calls)
-        inner = around
-        if node.kind == "call":
-            inner = node
-            calls.append(self.ends(node, around))
+    def calls(self, node: Node, around: Node, *, in_step: bool) -> tuple[list[_Call], bool]:
+        """The calls from `node` down, each before those it made; and whether a step is among them."""
+        inner = node if node.kind == "call" else around
         head = step_head(node) if node.kind == "steps" else None
-        leads = [self._collect(child, inner, calls, to_steps, in_step or child is head) for child in node.children]
-        if node.kind == "call" and (in_step or any(leads)):
-            to_steps.add(number)
-        return in_step or any(leads)
+        below = [self.calls(child, inner, in_step=in_step or child is head) for child in node.children]
+        leads = in_step or any(led for _, led in below)
+        found = [call for calls, _ in below for call in calls]
+        return ([_Call(node, *self._ends(node, around), leads), *found] if node.kind == "call" else found), leads
 
-    def ends(self, node: Node, around: Node) -> tuple[Place, Place]:
+    def _ends(self, node: Node, around: Node) -> tuple[_Lifeline, _Lifeline]:
         """From which lifeline to which the arrow of a call, or of a message, goes."""
         if (sent := self._story.messages.get(node.span.span_id)) is not None:
-            return self.of(sent.sender), self.receiver(node.span)
-        return self.caller(node, around), self.of(node.span)
+            return self._of(sent.sender), self._receiver(node.span)
+        return self._caller(node, around), self._of(node.span)
+
+
+def _side(lifeline: _Lifeline) -> tuple[int, bool]:
+    """Order processes by their first calls; threads stand at the side where the other process is."""
+    return lifeline.process, bool(lifeline.loop) == (lifeline.process == 0)
 
 
 _CLIENTS = {"SyncMPClient", "AsyncMPClient"}

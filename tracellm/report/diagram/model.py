@@ -1,13 +1,26 @@
 """A sequence diagram as plain data, before it is written as Mermaid or drawn as SVG.
 
-`sequence.py` builds it from a trace, `mermaid.py` writes it as text, and `svg.py` draws it for the HTML report. Texts are held as they are meant to be read: escaping is the writer's work.
+`sequence.py` builds it from a trace, `mermaid.py` writes it as text, and `svg.py` draws it for the HTML report. Texts
+are held as they are meant to be read: escaping is the writer's work.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Box", "Close", "Diagram", "Item", "Loop", "Message", "Note", "Participant", "check_diagram", "messages"]
+__all__ = [
+    "Box",
+    "Close",
+    "Diagram",
+    "Item",
+    "Lifelines",
+    "Loop",
+    "Message",
+    "Note",
+    "Participant",
+    "check_diagram",
+    "messages",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,21 @@ class Box:
     label: str
     participants: tuple[str, ...]
     """Their ids, in the order drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifelines:
+    """The lifelines of a tree that is to be drawn.
+
+    Attributes:
+        participants: from left to right.
+        boxes: one for each process, where there is more than one, or something outside of it.
+        ends: the ids of the lifelines that the arrow of a call leaves and reaches, by `id(node)` of the call.
+    """
+
+    participants: tuple[Participant, ...]
+    boxes: tuple[Box, ...]
+    ends: Mapping[int, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ caused it, and each thread's calls keep their order.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracellm.report.diagram.lanes import WAITS, Lane, Lanes
@@ -54,12 +54,11 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
         core = by_lane.get((pid, ""), [])
         if any(part.span_id in steps for part in core):
             sent = sends.get(pid, [])
-            _tell_turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, told)
+            told |= _turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, told)
             ids = {send.span_id for send in sent}
-            _tell_what_came(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], told)
-    _tell_waits(by_lane, waits, told)
-    _keep_order(by_lane, told)
-    return told
+            told |= _taken_up(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], told)
+    told |= _waits(by_lane, waits, told)
+    return told | _in_thread_order(by_lane, told)
 
 
 def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
@@ -126,16 +125,17 @@ def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
     return found
 
 
-def _tell_turns(
+def _turns(
     core: Sequence[Span],
     sends: Sequence[Span],
     came: Sequence[int],
     taken: dict[str, int],
     until: dict[str, int],
-    steps: dict[str, Span],
-    told: dict[str, Moment],
-) -> None:
-    """A process's turns: its main thread's parts and what its other threads sent, told when that was taken."""
+    steps: Mapping[str, Span],
+    told: Mapping[str, Moment],
+) -> dict[str, Moment]:
+    """The moments of a process's turns: its main thread's parts and what its other threads sent."""
+    found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     sent: dict[int, list[Span]] = {}
     before = len(core)  # the place of the step whose outputs were sent next
@@ -159,44 +159,50 @@ def _tell_turns(
         step = steps.get(core[place].span_id)
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
-            told[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
+            found[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
     quiet = 0  # the end of the client's look at the last outputs: what brings none is told after it
     for place, part in enumerate(core):
         if place in sent:
             quiet = max(until.get(send.span_id, 0) for send in sent[place])
         elif part.span_id in steps:
-            told[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, place), steps[part.span_id].span_id)
+            found[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, place), steps[part.span_id].span_id)
     after: Moment | None = None  # the turn that what comes before in this thread may belong to
     for place in range(len(core) - 1, -1, -1):
         part = core[place]
         if place in sent or part.span_id in steps:
             step = steps.get(part.span_id)
-            after = told[part.span_id]
+            after = found.get(part.span_id, told[part.span_id])
             if place in sent:
                 at = min(taken[send.span_id] for send in sent[place])
-                after = told[part.span_id] = Moment(at, (_TURN, place), step.span_id if step else None)
+                after = found[part.span_id] = Moment(at, (_TURN, place), step.span_id if step else None)
         elif after is not None:
             is_loop = part.attributes.get(names.CALL_KIND) == "loop"
             if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[place + 1]):
                 after = None  # the engine core waited for what came then: this is of no turn
                 continue
-            told[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
+            found[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
             if is_loop:
                 after = None  # a turn begins with a look into the queue
+    return found
 
 
-def _tell_what_came(core: Sequence[Span], others: Sequence[Span], told: dict[str, Moment]) -> None:
-    """What other threads did with what came in is told when the main thread takes it up."""
+def _taken_up(core: Sequence[Span], others: Sequence[Span], told: Mapping[str, Moment]) -> dict[str, Moment]:
+    """The moments of what other threads did with what came in: when the main thread takes it up."""
+    found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     for number, part in enumerate(others):
         place = bisect_left(starts, part.end_ns)
         if place < len(core):
             taken_up = told[core[place].span_id]
-            told[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
+            found[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
+    return found
 
 
-def _tell_waits(by_lane: dict[Lane, list[Span]], waits: dict[str, str], told: dict[str, Moment]) -> None:
-    """A task that takes outputs in a loop: the call that waits comes before the turn, what it does with them after."""
+def _waits(
+    by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], told: Mapping[str, Moment]
+) -> dict[str, Moment]:
+    """The moments of a task that takes outputs in a loop: the call that waits comes before the turn, the rest after."""
+    found: dict[str, Moment] = {}
     for lane, parts in by_lane.items():
         if not lane[1]:
             continue  # what else the main thread did must not be held up
@@ -205,21 +211,24 @@ def _tell_waits(by_lane: dict[Lane, list[Span]], waits: dict[str, str], told: di
             if part.name in WAITS:
                 turn = told.get(waits.get(part.span_id, ""))
                 if turn is not None:
-                    told[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
+                    found[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
             elif turn is not None:
-                told[part.span_id] = Moment(max(part.start_ns, turn.time_ns), told[part.span_id].rank, turn.step)
+                found[part.span_id] = Moment(max(part.start_ns, turn.time_ns), told[part.span_id].rank, turn.step)
+    return found
 
 
-def _keep_order(by_lane: dict[Lane, list[Span]], told: dict[str, Moment]) -> None:
-    """No part is told before one that its thread made earlier."""
+def _in_thread_order(by_lane: Mapping[Lane, list[Span]], told: Mapping[str, Moment]) -> dict[str, Moment]:
+    """The moments by which no part is told before one that its thread made earlier."""
+    found: dict[str, Moment] = {}
     for parts in by_lane.values():
         before: Moment | None = None
         for part in parts:
             moment = told[part.span_id]
             if before is not None and moment.key < before.key:
                 moment = Moment(before.time_ns, (max(before.rank[0], moment.rank[0]), before.rank[1]), moment.step)
-                told[part.span_id] = moment
+                found[part.span_id] = moment
             before = moment
+    return found
 
 
 def _pid(span: Span) -> int:

@@ -1,26 +1,25 @@
 """A trace as a sequence diagram: a lifeline for each class, an arrow for each call that tells something.
 
-The diagram is made by the passes in `tracellm.report.passes`; here they are put in order.
+The passes are put in order here; each is a function from a `DiagramTree` to a `DiagramTree`.
 """
 
-from collections.abc import Collection
-from difflib import get_close_matches
+from collections.abc import Callable, Collection
+from functools import partial
 
-from tracellm.report.diagram.key_calls import Choice, choose, everything
+from tracellm.report.diagram.key_calls import choose, choose_all
 from tracellm.report.diagram.layout import lay_out
+from tracellm.report.diagram.lifelines import name_lifelines
 from tracellm.report.diagram.mermaid import to_mermaid
 from tracellm.report.diagram.model import Diagram
-from tracellm.report.diagram.story import Story, is_story, tell
-from tracellm.report.texts import text
-from tracellm.report.tree.folded import fold_all, folded
-from tracellm.report.tree.invariants import through
-from tracellm.report.tree.nodes import Node, call_tree
-from tracellm.report.tree.select import down_to, hide, lifelines, on_focus
+from tracellm.report.diagram.story import DiagramTree, is_story, order_by_cause
+from tracellm.report.tree.folded import fold_calls, folded
+from tracellm.report.tree.invariants import run_passes
+from tracellm.report.tree.nodes import call_tree
+from tracellm.report.tree.select import down_to, focus_on, lifeline_names
 from tracellm.report.tree.step_groups import condense
-from tracellm.report.wording.titles import script_of
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Trace
-from tracellm.trace.names import LEVELS, Level
+from tracellm.trace.names import Level
 
 __all__ = ["LIMIT", "drawn_lifelines", "sequence", "sequence_diagram"]
 
@@ -55,49 +54,30 @@ def sequence(
 @per_trace
 def drawn_lifelines(trace: Trace) -> list[str]:
     """What `focus` may name, in order of the first calls: all but what only passes messages on, which are arrows."""
-    return lifelines(_story(trace).roots)
+    return lifeline_names(run_passes(DiagramTree(trace, call_tree(trace)), order_by_cause).roots)
 
 
 @per_trace
 def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None, lang: str) -> Diagram:
     """Made once for a trace, which is written as Mermaid and drawn on the page."""
-    if detail is None and not focus and not is_story(trace):
-        story, roots = Story([]), folded(trace)
+    several = is_story(trace)
+    passes: list[Callable[[DiagramTree], DiagramTree]] = []
+    if several or detail is not None or focus:
+        roots = call_tree(trace)
+        passes += [order_by_cause]
+        passes += [partial(focus_on, lifelines=focus)] if focus else []
+        passes += [partial(down_to, level=detail)] if detail is not None else []
+        passes += [fold_calls]
     else:
-        story = _story(trace)
-        roots = _selected(story, detail, focus)
-        roots = fold_all(trace, roots, story)
+        roots = folded(trace).roots
     if detail is not None or focus or limit is None:
-        return _draw(story, roots, everything(roots, story), "diagram.repeated_steps", lang)
-    most = max(4, limit // (8 if story.lanes else 6))  # each brings a message, too
-    roots = through("condense", lambda nodes: condense(nodes, most), roots, ordered=story.lanes is None)
-    return _draw(story, roots, choose(roots, limit, story), "diagram.left_out", lang)
-
-
-def _story(trace: Trace) -> Story:
-    told: list[Story] = []
-
-    def tell_it(roots: list[Node]) -> list[Node]:
-        told.append(tell(trace, roots))
-        return told[0].roots
-
-    through("story", tell_it, call_tree(trace), ordered=False)
-    return told[0]
-
-
-def _selected(story: Story, detail: Level | None, focus: tuple[str, ...]) -> list[Node]:
-    """The trees of a story down to a level, and only what is in focus."""
-    roots = story.roots
-    if focus:
-        _check_focus(focus, lifelines(roots))
-        wanted = on_focus(roots, focus)
-        roots = through("focus", lambda nodes: hide(nodes, wanted), roots, ordered=story.lanes is None)
-    if detail is not None:
-        if detail not in LEVELS:
-            raise ValueError(f"no level of detail {detail!r}: choose one of {', '.join(LEVELS)}")
-        level = down_to(detail)
-        roots = through("detail", lambda nodes: hide(nodes, level), roots, ordered=story.lanes is None)
-    return roots
+        passes += [choose_all]
+    else:
+        most = max(4, limit // (8 if several else 6))  # groups of steps; each brings a message, too
+        passes += [partial(condense, most=most), partial(choose, limit=limit)]
+    tree = run_passes(DiagramTree(trace, roots, lang=lang), *passes, name_lifelines, lay_out)
+    assert tree.diagram is not None
+    return tree.diagram
 
 
 def sequence_diagram(
@@ -110,23 +90,3 @@ def sequence_diagram(
 ) -> str:
     """The same as Mermaid text: what `sequence.mmd` holds."""
     return to_mermaid(sequence(trace, detail=detail, focus=focus, limit=limit, lang=lang))
-
-
-def _draw(story: Story, roots: list[Node], choice: Choice, remark: str, lang: str) -> Diagram:
-    said = text(lang, remark, count=choice.left_out) if choice.left_out else ""
-    if any(root.kind == "call" and id(root) not in choice.calls and not script_of(root.span) for root in roots):
-        roots = [Node("repeat", ("repeat", ()), children=roots)]  # calls that nobody made may be left out, too
-    chosen = through(
-        "choice",
-        lambda nodes: hide(nodes, lambda node: id(node) in choice.calls),
-        roots,
-        ordered=False,  # calls that stand in the place of several hidden ones come in turn
-    )
-    return lay_out(story, chosen, choice.returns, lang, said)
-
-
-def _check_focus(focus: Collection[str], known: list[str]) -> None:
-    for name in focus:
-        if name not in known:
-            near = get_close_matches(name, known, n=3, cutoff=0.5) or known
-            raise ValueError(f"no lifeline {name!r} in this run; there are {', '.join(near)}")

@@ -6,20 +6,21 @@ stands between them, and within one of them only where that call waits for the o
 does, or started it. In a run of one process and one thread nothing is changed.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from tracellm.report.diagram.lanes import Lane, Lanes
+from tracellm.report.diagram.model import Diagram, Lifelines
 from tracellm.report.diagram.ordering import moments
-from tracellm.report.diagram.placement import Teller
-from tracellm.report.tree.nodes import Node, walk
+from tracellm.report.diagram.placement import place_parts
+from tracellm.report.tree.nodes import CallTree, Node, walk
 from tracellm.report.wording.titles import script_of
 from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Message, Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, steps
 
-__all__ = ["Sent", "Story", "is_story", "tell"]
+__all__ = ["DiagramTree", "Sent", "Story", "is_story", "order_by_cause"]
 
 _BESIDE = frozenset({names.THREAD_NAME, names.CALL_KIND})
 """What a call tells that may have run beside another; where none does, nobody need look for lanes."""
@@ -39,28 +40,23 @@ class Sent:
     """The step whose outputs it brings."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Story:
-    """The trees of a trace in the order told, and what a drawing needs to know besides.
+    """Facts about trees in which the parts of several lanes stand in one order; empty where all ran in one lane.
 
     Attributes:
-        roots: the trees; a part stands among the calls of another.
         callers: for each part, by its span id, the span that called it; None for a root of its own.
-        units: the `LLMEngine.step` that a step was drawn into, and the step, both as span ids.
-        steps: the step whose turn a part belongs to, both as span ids; only of steps that are in no such call.
         messages: for each message, by the id of the span that encoded it: it, who sent and who received it.
-        lanes: what ran in which thread or task; None where all ran in one.
-        trace: whose story it is; None where all ran in one lane.
+        lanes: the lane of each call; None where all ran in one.
+        trace: the recording; None where all ran in one lane.
     """
 
-    roots: list[Node]
-    callers: dict[str, Span | None] = field(default_factory=dict)
-    units: dict[str, str] = field(default_factory=dict)
-    steps: dict[str, str] = field(default_factory=dict)
-    messages: dict[str, Sent] = field(default_factory=dict)
+    callers: Mapping[str, Span | None] = field(default_factory=dict)
+    messages: Mapping[str, Sent] = field(default_factory=dict)
     lanes: Lanes | None = None
     trace: Trace | None = None
     _part_of: dict[str, str | None] = field(default_factory=dict)
+    """A cache."""
 
     @property
     def steps_that_sent(self) -> frozenset[str]:
@@ -88,7 +84,7 @@ class Story:
 
     def is_long(self, span: Span) -> bool:
         """Whether a call is drawn without what it did, which stands where it happened."""
-        return self.lanes is not None and self.lanes.is_long(span) and not script_of(span)
+        return self.lanes is not None and _is_long(span, self.lanes)
 
     def lane_head(self, span: Span) -> Span | None:
         """The first call of the lane that a call ran in, or None in a process's main thread."""
@@ -108,35 +104,61 @@ lanes_of = per_trace(Lanes)
 """The lanes of a trace."""
 
 
-def tell(trace: Trace, roots: list[Node]) -> Story:
-    """The story of these trees, which are changed. Every span stays, in a node or hidden in one."""
+@dataclass(frozen=True, slots=True)
+class DiagramTree(CallTree):
+    """A call tree on its way to a sequence diagram.
+
+    Attributes:
+        lang: the language of the diagram.
+        story: facts about several lanes in one order.
+        returns: `id(node)` of the calls whose return is an arrow, too.
+        remark: a sentence about the diagram as a whole.
+        lifelines: between which lifelines the calls' arrows go; None until they are named.
+        diagram: the result; None until it is laid out.
+    """
+
+    lang: str = "en"
+    story: Story = field(default_factory=Story)
+    returns: frozenset[int] = frozenset()
+    remark: str = ""
+    lifelines: Lifelines | None = None
+    diagram: Diagram | None = None
+
+
+def order_by_cause(tree: DiagramTree) -> DiagramTree:
+    """Put the parts of all lanes in one order, in which causes come first. A tree of one lane is not changed."""
+    trace, roots = tree.trace, tree.roots
     if not is_story(trace):
-        return Story(roots)
+        return tree
     lanes = lanes_of(trace)
-    story = Story(roots, lanes=lanes, trace=trace)
     _hide_messages(trace, roots)
-    parts: list[Node] = []
-    top = _spine(roots)
+    spine = next((root for root in roots if script_of(root.span)), None)  # the calls of the script, which all is among
+    detached: list[tuple[Node, Span | None]] = [(root, None) for root in roots if root is not spine]
     for root in roots:
-        if root is not top:
-            story.callers[root.span.span_id] = None
-            parts.append(root)
-        parts += _detach(root, lanes, story)
-    parts.sort(key=lambda node: (node.span.start_ns, -node.span.end_ns))
+        detached += _detach(root, lanes)
+    callers = {part.span.span_id: caller for part, caller in detached}
+    parts = sorted([part for part, _ in detached], key=lambda node: (node.span.start_ns, -node.span.end_ns))
     when = moments(trace, lanes, [node.span for node in parts])
     for node in parts:
-        _mark(node, lanes, story)
+        _mark(node, lanes, callers[node.span.span_id])
     parts.sort(key=lambda node: when[node.span.span_id].key)
-    if top is None:
-        top = Node("repeat", ("repeat", ()))
-    Teller(trace, lanes, when, story.callers).place(top, parts)
-    story.roots = [top]
-    story.units = _units([top])
-    inside = set(story.units.values())
-    told = {id: moment.step for id, moment in when.items() if moment.step is not None}
-    story.steps = {id: step for id, step in told.items() if step not in inside}
-    story.messages = _messages(trace, told)
-    return story
+    top = spine or Node("repeat", ("repeat", ()))
+    place_parts(top, parts, trace, lanes, when, callers)
+    units = _units([top])
+    turns = {id: moment.step for id, moment in when.items() if moment.step is not None}
+    inside = set(units.values())
+    return replace(
+        tree,
+        roots=[top],
+        ordered=False,
+        units=units,
+        turns={id: step for id, step in turns.items() if step not in inside},
+        story=Story(callers, _messages(trace, turns), lanes, trace),
+    )
+
+
+def _is_long(span: Span, lanes: Lanes) -> bool:
+    return lanes.is_long(span) and not script_of(span)
 
 
 def _units(roots: list[Node]) -> dict[str, str]:
@@ -153,20 +175,15 @@ def _units(roots: list[Node]) -> dict[str, str]:
     return found
 
 
-def _messages(trace: Trace, told: dict[str, str]) -> dict[str, Sent]:
+def _messages(trace: Trace, turns: Mapping[str, str]) -> dict[str, Sent]:
     known = {step.span.span_id: step for step in steps(trace)}
     found = {}
     for message in trace.messages:
         send, receive = message.send, message.receive
         receiver = (trace.parent(receive) or receive) if receive else None
-        step = known.get(told.get(send.span_id, ""))
+        step = known.get(turns.get(send.span_id, ""))
         found[send.span_id] = Sent(message, trace.parent(send) or send, receiver, step)
     return found
-
-
-def _spine(roots: Iterable[Node]) -> Node | None:
-    """The script, whose calls all else stands between."""
-    return next((root for root in roots if script_of(root.span)), None)
 
 
 def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
@@ -187,30 +204,23 @@ def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
 
 def _swallow(node: Node, child: Node) -> None:
     for below in walk([child]):
-        node.own_ns += below.own_ns
-        node.hide(below.spans)
-        node.hide(below.hidden)
+        node.take_in(below)
 
 
-def _detach(root: Node, lanes: Lanes, story: Story) -> Iterator[Node]:
-    """Take the parts out of a tree: what began a lane of its own, and what a long call did."""
+def _detach(root: Node, lanes: Lanes) -> list[tuple[Node, Span | None]]:
+    """Take the parts out of a tree, each with its caller: what began a lane of its own, and what a long call did."""
+    parts: list[tuple[Node, Span | None]] = []
     for node in list(walk([root])):
-        if not node.children:
-            continue
-        long = story.is_long(node.span)
-        kept = []
-        for child in node.children:
-            if long or lanes.begins(child.span):
-                story.callers[child.span.span_id] = node.span
-                yield child
-            else:
-                kept.append(child)
-        if len(kept) < len(node.children):
-            node.replace_children(kept)
+        if node.children:
+            long = _is_long(node.span, lanes)
+            gone = {id(child) for child in node.children if long or lanes.begins(child.span)}
+            if gone:
+                parts += [(child, node.span) for child in node.children if id(child) in gone]
+                node.replace_children([child for child in node.children if id(child) not in gone])
+    return parts
 
 
-def _mark(part: Node, lanes: Lanes, story: Story) -> None:
-    """Parts of different lanes, or of different callers, are never folded into one."""
-    caller = story.callers[part.span.span_id]
+def _mark(part: Node, lanes: Lanes, caller: Span | None) -> None:
+    """Give a part a key of its lane and its caller: parts of different ones are never folded into one."""
     lane: Lane = lanes.of(part.span)
     part.key = ("part", (lane[0], lane[1].partition("|")[2]), caller.lifeline if caller else "", part.key)

@@ -1,1 +1,1 @@
-"""Facts of a recorded run as data: start-up, requests, kernels, messages between processes, what was recorded at all."""
+"""Facts of a recorded run as data: start-up, requests, kernels, messages between processes, coverage."""

@@ -1,4 +1,4 @@
-"""Coverage of a recording, from run.json: what was asked for, what is therefore missing, what a ring let go, and the cost.
+"""Coverage of a recording, from run.json: what was asked for, what is missing, what a ring let go, and the cost.
 
 With it no report takes "not recorded" for "did not happen".
 """

@@ -1,38 +1,39 @@
-"""What every pass over a call tree must keep, and the passes run under that rule.
+"""Invariants of the passes over a call tree, and the pipeline that runs passes and checks them.
 
-A pass takes trees and gives trees (`tracellm.report.tree.fold`, `tracellm.report.passes`). `through` runs one and holds its
-result against what it was given: no span lost or doubled, no time either. That costs little and is always done; with
-TRACELLM_CHECK_PASSES=1, as in the tests, the order of the calls and each node's times are looked at, too.
+A pass loses no span and doubles none, and keeps the time: that costs little to check and is always checked. With
+TRACELLM_CHECK_PASSES=1, as in the tests, the order of the calls and each node's times are checked, too.
 """
 
 import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tracellm.report.tree.nodes import Node, walk
+from tracellm.report.tree.nodes import CallTree, Node, walk
 from tracellm.trace.model import Span
 
-__all__ = ["THOROUGH", "Account", "PassError", "account", "check", "check_order", "through"]
+__all__ = ["THOROUGH", "PassError", "Totals", "check", "check_order", "run_passes", "totals"]
 
 THOROUGH = "TRACELLM_CHECK_PASSES"
-"""The environment variable that has everything looked at after every pass."""
+"""The environment variable that turns on the thorough checks after every pass."""
+
+T = TypeVar("T", bound=CallTree)
 
 
 class PassError(AssertionError):
-    """A pass broke what it must keep: a fault of this program, never of a recording."""
+    """A pass broke an invariant: a fault of this program, never of a recording."""
 
 
-class Account(NamedTuple):
-    """What a list of trees holds: how many spans, which (the sum of their `id`s), and how much own time."""
+class Totals(NamedTuple):
+    """Contents of a list of trees: how many spans, which (the sum of their `id`s), and how much own time."""
 
     spans: int
     ids: int
     own_ns: int
 
 
-def account(nodes: Iterable[Node]) -> Account:
-    """The account of these trees; in proportion to nodes and spans."""
+def totals(nodes: Iterable[Node]) -> Totals:
+    """The totals of these trees; takes time in proportion to nodes and spans."""
     count = ids = own_ns = 0
     level = list(nodes)
     while level:
@@ -42,35 +43,30 @@ def account(nodes: Iterable[Node]) -> Account:
         count += len(spans)
         ids += sum(map(id, spans))
         level = [child for node in level if node.children for child in node.children]
-    return Account(count, ids, own_ns)
+    return Totals(count, ids, own_ns)
 
 
-def through(
-    name: str, change: Callable[[list[Node]], list[Node]], nodes: list[Node], *, ordered: bool = True
-) -> list[Node]:
-    """The result of a pass, which may change the nodes it is given, and which has been checked.
-
-    Args:
-        name: what the pass is called in an error.
-        change: the pass.
-        nodes: what it is given.
-        ordered: whether calls stand in the order of their starts afterwards; in a story they do not.
+def run_passes(tree: T, *passes: Callable[[T], T]) -> T:
+    """The tree after these passes, one after the other, each checked.
 
     Raises:
-        PassError: a span is lost or doubled, or the time in all is another.
+        PassError: a pass lost or doubled a span, or changed the time in all.
     """
-    before = account(nodes)
-    nodes = change(nodes)
-    after = account(nodes)
-    if before != after:
-        raise PassError(f"the pass {name} made {after} of {before}")
-    if os.environ.get(THOROUGH):
-        check_order(nodes, siblings=ordered)
-    return nodes
+    thorough = bool(os.environ.get(THOROUGH))
+    before = totals(tree.roots)
+    for one in passes:
+        tree = one(tree)
+        after = totals(tree.roots)
+        if before != after:
+            name = getattr(getattr(one, "func", one), "__name__", "?")
+            raise PassError(f"the pass {name} made {after} of {before}")
+        if thorough:
+            check_order(tree.roots, siblings=tree.ordered)
+    return tree
 
 
 def check(before: Iterable[Node], after: Iterable[Node]) -> None:
-    """Hold trees against those a pass made of them: no span lost or doubled, time conserved, calls in their order.
+    """Compare trees with those a pass made of them: no span lost or doubled, time conserved, calls in their order.
 
     Raises:
         PassError: they are not the same.
@@ -78,13 +74,13 @@ def check(before: Iterable[Node], after: Iterable[Node]) -> None:
     old, new = list(before), list(after)
     if sorted(map(id, _spans(old))) != sorted(map(id, _spans(new))):
         raise PassError("a pass lost or doubled spans")
-    if account(old).own_ns != account(new).own_ns:
+    if totals(old) != totals(new):
         raise PassError("a pass changed the time in all")
     check_order(new)
 
 
 def check_order(nodes: Sequence[Node], *, siblings: bool = True) -> None:
-    """Hold that calls are in their order, and that a node's time is that of its spans.
+    """Check that calls are in their order, and that a node's time is that of its spans.
 
     Raises:
         PassError: they are not, and which.

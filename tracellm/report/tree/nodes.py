@@ -1,12 +1,12 @@
 """The call tree of a trace: what the call tree's text and the sequence diagram are both made from.
 
-`call_tree` makes a `Node` of each span; the passes after it (`tracellm.report.tree.fold`, `tracellm.report.passes`) take a
-list of nodes and give a list of nodes. What every pass must keep is in `tracellm.report.tree.invariants`.
+`call_tree` makes a `Node` of each span. A report is made by passes: functions from a `CallTree` to a `CallTree`, run in
+turn by `invariants.run_passes`, which also checks what every pass must keep.
 
 All of it takes time and memory in proportion to the spans: about 230 bytes a node.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,7 @@ from tracellm.trace.steps import Step
 __all__ = [
     "DEEPEST",
     "CallKey",
+    "CallTree",
     "Node",
     "Shape",
     "call_tree",
@@ -120,6 +121,11 @@ class Node(msgspec.Struct, eq=False, gc=False):
             self.hidden = list(self.hidden)
         self.hidden.extend(spans)
 
+    def take_in(self, other: "Node") -> None:
+        """Count another node's own time and calls in, which a pass takes out of the tree; not what is below it."""
+        self.own_ns += other.own_ns
+        self.hide([*other.spans, *other.hidden])
+
     def add(self, child: "Node") -> None:
         """Give the node one more child, after the others."""
         if not isinstance(self.children, list):
@@ -131,6 +137,29 @@ class Node(msgspec.Struct, eq=False, gc=False):
         """Give the node other children; what it knew of the subtree's shape holds no longer."""
         self.children = children
         self.shape = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallTree:
+    """The calls of a trace on their way through the passes of a report.
+
+    A pass owns the tree that it is given: it may change the nodes, and its results are in the tree that it
+    returns.
+
+    Attributes:
+        trace: the recording.
+        roots: the calls; hidden ones are counted in the nodes that are left.
+        ordered: whether siblings stand in the order of their starts.
+        units: the call that repeats with each step, and the step, both as span ids; None where only the calls around
+            the steps tell.
+        turns: a call that belongs to a step's turn, and the step, both as span ids, for steps that no unit is around.
+    """
+
+    trace: Trace
+    roots: list[Node]
+    ordered: bool = True
+    units: Mapping[str, str] | None = None
+    turns: Mapping[str, str] | None = None
 
 
 def calls_below(node: Node) -> Iterator[Node]:

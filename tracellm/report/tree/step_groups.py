@@ -7,15 +7,19 @@ sent and taken after it.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
+from typing import TypeVar
 
 from tracellm.report.tree.fold import Folder, merge
-from tracellm.report.tree.nodes import Node, walk
+from tracellm.report.tree.nodes import CallTree, Node, walk
 from tracellm.report.wording.changes import alike
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, steps
 
 __all__ = ["AROUND", "condense", "group_steps", "step_head", "steps_key"]
+
+T = TypeVar("T", bound=CallTree)
 
 AROUND = frozenset({"LLMEngine.step", "EngineCoreProc._process_engine_step"})
 """The calls that make one engine step happen: on clients of this process, and in the engine core's own."""
@@ -154,15 +158,18 @@ def _goes_on(before: Node, node: Node) -> bool:
     return before.key == node.key and alike(node.steps[0].span, before.steps[0].span)
 
 
-def condense(roots: list[Node], most: int) -> list[Node]:
-    """The trees with about `most` groups of steps in all; each call that has steps below keeps one group at least."""
-    top = Node("repeat", None, children=roots)
+def condense(tree: T, most: int) -> T:
+    """Keep about `most` groups of steps in all: the first ones, and the last of each generation; the rest becomes one.
+
+    Each call that has steps below keeps one group at least.
+    """
+    top = Node("repeat", None, children=tree.roots)
     parents = [node for node in walk([top]) if any(child.kind == "steps" for child in node.children)]
     sizes = [sum(child.kind == "steps" for child in node.children) for node in parents]
     for node, room in zip(parents, _rooms(sizes, most), strict=True):
         if room < sum(child.kind == "steps" for child in node.children):
             node.replace_children(_condensed(node.children, room))
-    return list(top.children)
+    return replace(tree, roots=list(top.children))
 
 
 def _rooms(sizes: Sequence[int], most: int) -> list[int]:
