@@ -15,6 +15,11 @@ ROOT = Path(__file__).parents[1]
 FLOORS = ["engine", "trace", "probes", "report", "cli"]
 """From the ground up."""
 
+ROOMS = [
+    "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "console", "html", "diff", "export",
+]  # fmt: skip
+"""The rooms of report/, from the ground up."""
+
 BESIDE = "as_vllm"
 """Lets `import vllm` mean the engine: uses nothing but that, and only the command uses it."""
 
@@ -59,6 +64,20 @@ def test_imports_never_run_upward(floor: str) -> None:
         for name, line in imports(file):
             package, _, rest = name.partition(".")
             if package == "tracellm" and rest != "__version__" and rest.partition(".")[0] not in allowed:
+                found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
+    assert found == []
+
+
+def test_rooms_of_the_reports_use_only_rooms_below_them() -> None:
+    """Within report/, a room imports itself and those below it, so that there are no circles between rooms."""
+    report = ROOT / "tracellm" / "report"
+    assert {path.stem for path in report.iterdir() if path.name not in ("__init__.py", "__pycache__")} == set(ROOMS)
+    found = []
+    for file in files_of("report"):
+        room = file.relative_to(report).parts[0].removesuffix(".py")
+        allowed = ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else []
+        for name, line in imports(file):
+            if name.startswith("tracellm.report.") and name.split(".")[2] not in allowed:
                 found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
     assert found == []
 

@@ -166,7 +166,7 @@ def written_out(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def _title(node: Node, lang: str) -> str:
     if node.kind == "line":
-        return caller_line(node)
+        return caller_line(node.children[0].span)
     if node.kind == "steps":
         return steps_title(node.steps, lang)
-    return f"✗ {call_name(node, lang)}" if node.failed else call_name(node, lang)
+    return f"✗ {call_name(node.span, lang)}" if node.failed else call_name(node.span, lang)

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tracellm.report.diagram.mermaid import to_mermaid
+from tracellm.report.diagram.model import Message
 from tracellm.report.diagram.sequence import sequence
 from tracellm.report.diagram.svg import draw
 from tracellm.report.facts.coverage import notes, why_untold
@@ -32,7 +33,7 @@ from tracellm.report.html.tree_view import tree_view
 from tracellm.report.texts import Language, text
 from tracellm.report.texts.glossary import TERMS
 from tracellm.report.wording.safe_text import visible
-from tracellm.report.wording.titles import arrow_spans
+from tracellm.report.wording.titles import spans_said
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["report_html"]
@@ -79,7 +80,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "boundary": boundary_view(trace, lang),
         "kernels": kernels_view(trace, lang),
         "without_text": without_text,
-        "drawing": draw(diagram, partial(arrow_spans, lang=lang)),
+        "drawing": draw(diagram, partial(_arrow_spans, lang=lang)),
         "remark": visible(diagram.remark),
         "mermaid": to_mermaid(diagram),
         "load": load_view(model_load(startup), manifest, lang),
@@ -93,6 +94,14 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         **about_view(manifest, lang),
     }
     return _environment().get_template("page.html").render(context)
+
+
+def _arrow_spans(arrow: Message, lang: str) -> str:
+    """An arrow's whole label, and which spans it stands for."""
+    if not arrow.spans:
+        return ""
+    said = spans_said(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
+    return f"{visible(arrow.text)}\n{said}"
 
 
 @cache

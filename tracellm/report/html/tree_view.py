@@ -90,8 +90,8 @@ class _TreeView:
 
     def _title(self, node: Node) -> str:
         if node.kind == "line":
-            return shorten(caller_line(node), _LONGEST_LINE)
-        return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node, self._lang)
+            return shorten(caller_line(node.children[0].span), _LONGEST_LINE)
+        return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node.span, self._lang)
 
     def _spans(self, node: Node) -> str:
         """Which spans a row stands for; nothing for a line or for steps, whose calls have rows of their own."""

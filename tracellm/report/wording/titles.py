@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import PurePath
 
-from tracellm.report.diagram.model import Message as Arrow
 from tracellm.report.texts import text, texts
-from tracellm.report.tree.nodes import Node
 from tracellm.report.wording.changes import changes
 from tracellm.report.wording.quantities import byte_size, clip, duration
 from tracellm.report.wording.safe_text import beginning, visible
@@ -18,7 +16,6 @@ from tracellm.trace.steps import Step
 
 __all__ = [
     "arguments",
-    "arrow_spans",
     "call_name",
     "call_title",
     "caller_line",
@@ -127,23 +124,15 @@ def spans_said(number: int, first: str, last: str, inside: int, lang: str) -> st
     return f"{said}\n{text(lang, 'spans.inside', n=inside)}" if inside else said
 
 
-def arrow_spans(arrow: Arrow, lang: str) -> str:
-    """An arrow's whole label, and which spans it stands for."""
-    if not arrow.spans:
-        return ""
-    said = spans_said(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
-    return f"{visible(arrow.text)}\n{said}"
-
-
 def script_of(span: Span) -> bool:
     """Whether this is the span of a whole program, named after its script."""
     return span.attributes.get(names.LIFELINE) == span.name
 
 
-def call_name(node: Node, lang: str) -> str:
-    """The name of a `call` node's calls, and whether they are known to have ended."""
-    name = visible(node.span.name)
-    return text(lang, "calltree.open", name=name) if node.open else name
+def call_name(span: Span, lang: str) -> str:
+    """The name of a call, and whether it is known to have ended."""
+    name = visible(span.name)
+    return text(lang, "calltree.open", name=name) if span.open else name
 
 
 def moved(span: Span, caller: Span | None, lang: str) -> str:
@@ -164,9 +153,9 @@ def moved(span: Span, caller: Span | None, lang: str) -> str:
     return ""
 
 
-def caller_line(node: Node) -> str:
-    """The user's line over a `line` node's calls: `hello.py:12  outputs = llm.generate(prompts)`."""
-    attributes = node.children[0].span.attributes
+def caller_line(span: Span) -> str:
+    """The user's line that made a call: `hello.py:12  outputs = llm.generate(prompts)`."""
+    attributes = span.attributes
     place = f"{PurePath(str(attributes.get(names.CALLER_FILE))).name}:{attributes.get(names.CALLER_LINE)}"
     return beginning(f"{place}  {str(attributes.get(names.CALLER_TEXT, '')).strip()}".rstrip(), _LONGEST_LINE)
 
