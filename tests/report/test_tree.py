@@ -92,7 +92,7 @@ def test_steps_of_another_process():
         span.name = "EngineCore.step_fn"
         span.attributes[names.STEP_INDEX] = i + 1
     trace = run.trace()
-    merge(trace.processes, trace.spans, [])
+    merge(trace.processes, trace.spans)
     trace = Trace(trace.spans, trace.processes)
     assert [step.index for step in steps(trace)] == [1, 2, 3]
     top = call_tree(trace)[0]

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from tracellm.trace import names
 from tracellm.trace.model import Link, Message, Span, Trace
 
-__all__ = ["is_receive", "is_send", "link", "pair", "pairs", "sent_at"]
+__all__ = ["is_receive", "is_send", "link", "pair", "sent_at"]
 
 
 def is_send(span: Span) -> bool:
@@ -41,18 +41,11 @@ def sent_at(send: Span) -> int:
 
 
 def pair(spans: Iterable[Span]) -> list[Message]:
-    """Every send with its receive, in the order of the sends. One that would arrive before it was sent is no pair."""
-    made = [
-        Message(send, receive if receive is not None and receive.start_ns >= sent_at(send) else None)
-        for send, receive in pairs(spans)
-    ]
-    return sorted(made, key=lambda message: message.send.start_ns)
+    """Every send with its receive, in the order of the sends.
 
-
-def pairs(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
-    """The same whatever the clocks of the processes say: the order within a process counts, and nothing else.
-
-    A receive belongs to a send of another process, or if there is none, to an earlier one of another thread.
+    The order within a process counts, and nothing else, so that it does not matter by how much the clocks of two
+    machines differ. A receive belongs to a send of another process, or if there is none, to an earlier one of another
+    thread.
     """
     sends: dict[str, list[Span]] = {}
     receives: dict[str, list[Span]] = {}
@@ -66,11 +59,11 @@ def pairs(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
                 sends.setdefault(str(span.attributes[names.MESSAGE_ID]), []).append(span)
         elif is_receive(span):
             receives.setdefault(str(span.attributes[names.MESSAGE_ID]), []).append(span)
-    found = []
+    found: list[Message] = []
     for message_id, sent in sends.items():
         taken = _match(sent, receives.get(message_id, []))
-        found += [(send, taken.get(id(send))) for send in sent]
-    return found
+        found += [Message(send, taken.get(id(send))) for send in sent]
+    return sorted(found, key=lambda message: message.send.start_ns)
 
 
 def _match(sends: list[Span], receives: list[Span]) -> dict[int, Span]:

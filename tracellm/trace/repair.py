@@ -1,7 +1,7 @@
-"""Spans as they were read become spans that a tree can be made of.
+"""Repair of spans as they were read, so that a tree can be made of them.
 
-What is damaged, or was put together from several recordings, may have two spans of one id, and spans that are their own
-ancestors. Both are told of; what remains is sound. All of it takes time in proportion to the spans.
+A recording that is damaged, or was put together from several, may have two spans of one id, and spans that are their
+own ancestors. Both are reported as problems; what remains is sound. All of it takes time in proportion to the spans.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,13 +10,13 @@ from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.problems import Problem
 
-__all__ = ["untangle"]
+__all__ = ["repair"]
 
 
-def untangle(spans: Iterable[Span], problems: list[Problem]) -> dict[str, Span]:
-    """The spans by their ids, of which each is there once, and whose parents form no circle.
+def repair(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Problem]]:
+    """The spans by their ids, of which each is there once, and whose parents form no circle; and what was wrong.
 
-    A span that was told of while it was open gives way to itself when it had ended.
+    A span that was recorded while it was open gives way to itself when it had ended.
     """
     by_id: dict[str, Span] = {}
     repeated = 0
@@ -27,16 +27,15 @@ def untangle(spans: Iterable[Span], problems: list[Problem]) -> dict[str, Span]:
                 by_id[span.span_id] = span
             elif not span.open:
                 repeated += 1
-    if repeated:
-        problems.append(Problem("spans_repeated", count=repeated))
+    problems = [Problem("spans_repeated", count=repeated)] if repeated else []
     _let_last(by_id.values())
     if circles := _cut_circles(by_id):
         problems.append(Problem("spans_circular", count=circles))
-    return by_id
+    return by_id, problems
 
 
 def _let_last(spans: Collection[Span]) -> None:
-    """What never ended lasted at least until the last that its process told of."""
+    """Let what never ended last until the end of the last span of its process."""
     still_open = [span for span in spans if names.OPEN in span.attributes and span.open]
     if not still_open:
         return

@@ -20,7 +20,7 @@ from tracellm.trace.merge import merge
 from tracellm.trace.messages import link
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
-from tracellm.trace.repair import untangle
+from tracellm.trace.repair import repair
 
 __all__ = ["MANIFEST", "SCHEMA", "TRACE_FOLDER", "RunFolder", "RunFolderError", "write_manifest"]
 
@@ -123,9 +123,10 @@ def _read_trace(files: Sequence[Path], problems: list[Problem]) -> Trace:
     reader = _Reader(problems)
     for file in files:
         reader.read(file)
-    by_id = untangle(reader.spans, problems)
+    by_id, wrong = repair(reader.spans)
+    problems += wrong
     reader.spans.clear()
-    merge(reader.processes, by_id.values(), problems)
+    merge(reader.processes, by_id.values())
     trace = Trace(by_id.values(), reader.processes)
     trace.by_id = by_id
     link(trace)

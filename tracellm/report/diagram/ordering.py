@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tracellm.report.diagram.lanes import WAITS, Lane, Lanes
 from tracellm.trace import names
+from tracellm.trace.messages import sent_at
 from tracellm.trace.model import Message, Span, Trace
 from tracellm.trace.steps import STEP_SPAN
 
@@ -87,7 +88,7 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]
         if message.receive is None:
             taken[message.send.span_id] = message.send.start_ns
             continue
-        taken[message.send.span_id] = message.receive.start_ns
+        taken[message.send.span_id] = max(message.receive.start_ns, sent_at(message.send))  # clocks may differ
         if message.send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS":
             arrived.setdefault(_pid(message.receive), []).append(message)
     waiting: dict[int, list[Span]] = {}
@@ -100,7 +101,7 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]
             assert message.receive is not None
             taker = next((one for one in queue if one.end_ns >= message.receive.start_ns), None)
             if taker is not None:
-                taken[message.send.span_id] = max(message.receive.start_ns, taker.start_ns)
+                taken[message.send.span_id] = max(taken[message.send.span_id], taker.start_ns)
                 waits[taker.span_id] = message.send.span_id
                 around = trace.parent(taker)
                 if around is not None and around.name == "LLMEngine.step":
