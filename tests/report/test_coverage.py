@@ -24,7 +24,17 @@ PROBES: dict[str, Any] = {
     "share": 0.0035,
     "let_go": 0,
     "left_out": {},
-    "writer": {"spans": 1204, "seconds": 0.003, "us_per_span": 2.5, "worst_pause_ms": 1.25, "held_up_s": 0.0},
+    "share_of_generation": 0.0461,
+    "writer": {
+        "spans": 1300,
+        "calls": 1204,
+        "seconds": 0.003,
+        "us_per_call": 2.5,
+        "longest_ms": 1.25,
+        "bytes": 51_200,
+        "lost": 0,
+    },
+    "conversion": {"seconds": 0.25, "us_per_span": 20.0},
 }
 
 
@@ -97,17 +107,25 @@ def test_what_was_let_go():
 
 
 def test_what_it_cost():
-    """Calls, time in probes and of the writer, their share of the run, the longest pause; and what was waited for."""
-    apart = manifest({"writer": {**PROBES["writer"], "seconds_within": 0.002}})
+    """Calls, time in probes and for writing, bytes, the shares of run and generation, the longest write, conversion."""
     assert cost(manifest(), "en") == [
-        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to hand them on, 0.4% of the run; longest pause 1.25 ms."
+        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write them, 51.2 kB, 0.4% of the run, "
+        "4.6% of generation, longest write 1.25 ms.",
+        "Spans were made of the records afterwards, in 250 ms.",
     ]
-    slow = manifest({"writer": PROBES["writer"] | {"held_up_s": 0.5}})
-    assert cost(apart, "en") == [
-        "Recording: 1,204 calls, 12.0 ms in probes, 2.00 ms to hand them on, 0.4% of the run; longest pause 1.25 ms.",
-        "Written beside it, by a process of the lowest priority, in 3.00 ms.",
+    lost = manifest({"writer": PROBES["writer"] | {"lost": 7}})
+    assert cost(lost, "en")[1] == "7 calls were lost: the disk was too slow or full."
+
+
+def test_the_cost_of_an_older_recording():
+    """A run.json of an older version has fewer numbers, and those that it has are shown."""
+    older = {"spans": 1204, "seconds": 0.003, "seconds_within": 0.002, "worst_pause_ms": 5.0, "held_up_s": 0.5}
+    probes = {"calls": 1204, "seconds": 0.012, "share": 0.0035, "writer": older}
+    assert cost({"probes": probes}, "en") == [
+        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write them, 0.4% of the run."
     ]
-    assert cost(slow, "en")[1:] == ["Calls came faster than they could be written, and waited 500 ms for it in all."]
+    assert cost({"probes": {"calls": 3, "seconds": 0.5}}, "en") == ["Recording: 3 calls, 500 ms in probes."]
+    assert cost({"probes": {"share": 0.5}}, "en") == []
 
 
 def test_not_so_deep():
@@ -132,12 +150,16 @@ anything = st.recursive(
 
 
 numbers = st.integers() | st.floats() | st.just(10**400)
-writers = st.fixed_dictionaries(
-    {key: numbers for key in PROBES["writer"]}, optional={"seconds_within": numbers | st.none()}
-)
+writers = st.fixed_dictionaries({}, optional=dict.fromkeys(PROBES["writer"], numbers | st.none()))
 figures = st.fixed_dictionaries(
     {"calls": numbers, "seconds": numbers, "share": numbers},
-    optional={"writer": writers, "installed": anything | numbers, "per_call_us": numbers},
+    optional={
+        "writer": writers,
+        "conversion": anything,
+        "share_of_generation": numbers,
+        "installed": anything | numbers,
+        "per_call_us": numbers,
+    },
 )
 
 

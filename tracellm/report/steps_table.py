@@ -4,13 +4,14 @@ Steps in which nothing changed share a row. Where several engines ran in process
 its steps from 1, their tables stand one below the other.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
 
+from tracellm.report.facts.recording_time import recording_by_step
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import alike, changes
 from tracellm.report.wording.quantities import clip
@@ -54,6 +55,8 @@ class StepRow:
     steps: tuple[Step, ...]
     before: Step | None
     engine: int = 0
+    recording_ns: int = 0
+    """How much of the time was the recording's."""
 
     @property
     def indexes(self) -> str:
@@ -114,14 +117,15 @@ def step_rows(trace: Trace) -> list[StepRow]:
     for step in steps(trace):
         of_engines.setdefault(engine_key(step.span), []).append(step)
     found: list[StepRow] = []
+    recording = recording_by_step(trace)
     for number, of_engine in enumerate(of_engines.values(), 1):
-        first, *others = _rows(of_engine)
+        first, *others = _rows(of_engine, recording)
         found += [replace(first, engine=number) if len(of_engines) > 1 else first, *others]
     return found
 
 
-def _rows(found: Sequence[Step]) -> list[StepRow]:
-    """Of one engine."""
+def _rows(found: Sequence[Step], recording: Mapping[str, int]) -> list[StepRow]:
+    """The rows of one engine."""
     groups: list[list[Step]] = [[found[0]]]
     befores: list[Step | None] = [None]
     for before, step in pairwise(found):
@@ -130,7 +134,10 @@ def _rows(found: Sequence[Step]) -> list[StepRow]:
         else:
             groups.append([step])
             befores.append(before)
-    return [StepRow(tuple(group), before) for group, before in zip(groups, befores, strict=True)]
+    return [
+        StepRow(tuple(group), before, recording_ns=sum(recording.get(step.span.span_id, 0) for step in group))
+        for group, before in zip(groups, befores, strict=True)
+    ]
 
 
 def engine_of(row: StepRow, lang: str) -> str:
@@ -146,8 +153,10 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     rows = step_rows(trace)
     if not rows:
         return text(lang, "steps.nothing") + "\n"
-    table = [[text(lang, f"steps.{name}") for name in ("step", "kind", "requests", "tokens", "new", "free", "time")]]
-    table += [_cells(row, lang) for row in rows]
+    heads = ("step", "kind", "requests", "tokens", "new", "free", "time", "recording")
+    columns = len(heads) if any(row.recording_ns for row in rows) else len(heads) - 1
+    table = [[text(lang, f"steps.{name}") for name in heads[:columns]]]
+    table += [_cells(row, lang)[:columns] for row in rows]
     widths = [max(cell_len(line[column]) for line in table) for column in range(len(table[0]))]
     lines = [_aligned(table[0], widths)]
     for row, cells in zip(rows, table[1:], strict=True):
@@ -164,7 +173,7 @@ def _cells(row: StepRow, lang: str) -> list[str]:
     step = row.steps[-1]
     numbers = [len(step.requests), row.num_tokens, row.num_new_blocks, row.blocks_free]
     told = [f"{number:,}" if step.kind != "unknown" else "?" for number in numbers]
-    return [row.indexes, step_kind(step.kind, lang), *told, time(row.duration_ns)]
+    return [row.indexes, step_kind(step.kind, lang), *told, time(row.duration_ns), time(row.recording_ns)]
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:

@@ -82,6 +82,12 @@ class Span(msgspec.Struct, gc=False, eq=False):
         return self.end_ns - self.start_ns
 
     @property
+    def recording_ns(self) -> int:
+        """Nanoseconds of the span's own time that the recording took."""
+        value = self.attributes.get(names.RECORDING_DURATION)
+        return max(0, min(value, self.duration_ns)) if type(value) is int else 0
+
+    @property
     def open(self) -> bool:
         """Whether the recording ended before this did: then `end_ns` is the last moment that is known of."""
         return self.attributes.get(names.OPEN) is True

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracellm.report.texts import text, texts
-from tracellm.report.wording.quantities import clip, duration, percent
+from tracellm.report.wording.quantities import byte_size, clip, duration, percent
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace.names import LEVELS, Level
 
@@ -122,39 +122,33 @@ def unheard(manifest: Manifest, lang: str) -> list[str]:
 
 
 def cost(manifest: Manifest, lang: str) -> list[str]:
-    """What recording cost, and how much was sent on to a collector, as much as run.json tells.
+    """The cost of recording, and how much was sent on to a collector: as much of it as run.json has.
 
-    What did not arrive there is a problem (problems.py).
+    What did not arrive at the collector is a problem (`wording/problems.py`).
     """
     probes = _mapping(manifest, "probes")
-    writer = _mapping(probes, "writer")
-    numbers = (
-        numbers_in(probes, "calls", "seconds", "share"),
-        numbers_in(writer, "seconds", "worst_pause_ms", "held_up_s"),
-    )
-    within = numbers_in(writer, "seconds_within")  # of a run that was recorded by an earlier version, there is none
+    writer, conversion = _mapping(probes, "writer"), _mapping(probes, "conversion")
     told = []
-    if all(numbers):
-        of_probes, of_writer = numbers
-        told.append(
-            text(
-                lang,
-                "recorded.cost",
-                calls=of_probes["calls"],
-                time=duration(of_probes["seconds"]),
-                within=duration(within["seconds_within"] if within else of_writer["seconds"]),
-                share=percent(of_probes["share"]),
-                pause=duration(of_writer["worst_pause_ms"] / 1e3),
-            )
-        )
-        if within and within["seconds_within"] != of_writer["seconds"]:
-            told.append(text(lang, "recorded.written", time=duration(of_writer["seconds"])))
-        if of_writer["held_up_s"]:
-            told.append(text(lang, "recorded.held_up", time=duration(of_writer["held_up_s"])))
+    if of_probes := numbers_in(probes, "calls", "seconds"):
+        parts = [text(lang, "recorded.cost.probes", calls=of_probes["calls"], time=duration(of_probes["seconds"]))]
+        parts += [text(lang, "recorded.cost.written", time=duration(n)) for n in _number(writer, "seconds")]
+        parts += [text(lang, "recorded.cost.bytes", bytes=byte_size(int(n))) for n in _number(writer, "bytes")]
+        parts += [text(lang, "recorded.cost.run", share=percent(n)) for n in _number(probes, "share")]
+        shares = _number(probes, "share_of_generation")
+        parts += [text(lang, "recorded.cost.generation", share=percent(n)) for n in shares]
+        parts += [text(lang, "recorded.cost.longest", time=duration(n / 1e3)) for n in _number(writer, "longest_ms")]
+        told.append(text(lang, "recorded.cost", parts=text(lang, "recorded.and").join(parts)))
+    told += [text(lang, "recorded.lost", n=n) for n in _number(writer, "lost") if n > 0]
+    told += [text(lang, "recorded.converted", time=duration(n)) for n in _number(conversion, "seconds")]
     export = _mapping(probes, "export")
     if isinstance(sent := export.get("sent"), int) and sent:
         told.append(text(lang, "recorded.sent", endpoint=visible(str(export.get("endpoint"))), n=sent))
     return told
+
+
+def _number(holder: Manifest, key: str) -> list[float]:
+    """An entry, if it is a number that can be meant; else nothing."""
+    return list(numbers_in(holder, key).values())
 
 
 def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:

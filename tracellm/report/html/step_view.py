@@ -8,7 +8,7 @@ from tracellm.report.texts import text
 from tracellm.report.wording.changes import changes
 from tracellm.report.wording.quantities import clip, duration, percent
 from tracellm.report.wording.safe_text import beginning, shorten, visible
-from tracellm.report.wording.titles import step_kind
+from tracellm.report.wording.titles import step_kind, time
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Sampled, Step
 
@@ -58,6 +58,7 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
         "blocks_width": max(1, round(20 * used / last.blocks_total)) if 0 < used <= last.blocks_total else 0,
         "time": duration(row.duration_ns / 1e9),
         "time_each": "" if alike == 1 else text(lang, "html.steps.each", amount=each),
+        "recording": text(lang, "html.steps.recording", time=time(row.recording_ns)) if row.recording_ns else "",
         "given": _given(row, lang),
         "changes": changes(first, lang, row.before),
         "sampled": sampled,

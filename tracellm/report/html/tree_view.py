@@ -39,7 +39,8 @@ def tree_view(trace: Trace, lang: str) -> _View:
     roots = folded_tree(trace)
     view = _TreeView(roots, lang)
     all_rows = sum(node.kind != "repeat" for node in walk(roots))
-    return {"tree": view.rows, "more_calls": max(0, all_rows - MOST_NODES)}
+    recorded = any(node.recording_ns for node in walk(roots))
+    return {"tree": view.rows, "more_calls": max(0, all_rows - MOST_NODES), "has_recording": recorded}
 
 
 class _TreeView:
@@ -82,6 +83,7 @@ class _TreeView:
             "detail": "  ".join([*self._details(node), *remarks]),
             "total": time(node.total_ns),
             "own": time(node.own_ns) if node.kind == "call" else "",
+            "recording": time(node.recording_ns) if node.recording_ns else "",
             "width": _twentieths(node.total_ns, whole),
             "own_width": _twentieths(node.own_ns, whole),
             "open": depth < OPEN_DEPTH or any(child.kind == "steps" for child in children),

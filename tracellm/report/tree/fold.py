@@ -227,7 +227,7 @@ def _side_by_side(nodes: Sequence[Node]) -> Sequence[Node]:
 def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None) -> Node:
     """One node for all of these, with its spans by their starts; each node has its own in order."""
     first = nodes[0]
-    count = total_ns = own_ns = latest = 0
+    count = total_ns = own_ns = recording_ns = latest = 0
     spans: list[Span] = []
     hidden: list[Span] = []
     in_order = True
@@ -235,6 +235,7 @@ def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None
         count += node.count
         total_ns += node.total_ns
         own_ns += node.own_ns
+        recording_ns += node.recording_ns
         if node.hidden:
             hidden += node.hidden
         if node.spans:
@@ -245,7 +246,8 @@ def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None
     if not in_order:
         spans.sort(key=attrgetter("start_ns"))
     steps = [step for node in nodes for step in node.steps] if first.steps else ()
-    return Node(first.kind, first.key, count, total_ns, own_ns, spans or (), children, hidden or (), steps, shape)
+    times = total_ns, own_ns
+    return Node(first.kind, first.key, count, *times, spans or (), children, hidden or (), steps, recording_ns, shape)
 
 
 def _with_sequences(lists: Sequence[Sequence[Node]]) -> Sequence[Sequence[Node]]:

@@ -25,25 +25,27 @@ class PassError(AssertionError):
 
 
 class Totals(NamedTuple):
-    """Contents of a list of trees: how many spans, which (the sum of their `id`s), and how much own time."""
+    """Contents of a list of trees: how many spans, which (the sum of their `id`s), how much own time and recording."""
 
     spans: int
     ids: int
     own_ns: int
+    recording_ns: int
 
 
 def totals(nodes: Iterable[Node]) -> Totals:
     """The totals of these trees; takes time in proportion to nodes and spans."""
-    count = ids = own_ns = 0
+    count = ids = own_ns = recording_ns = 0
     level = list(nodes)
     while level:
         own_ns += sum([node.own_ns for node in level])
+        recording_ns += sum([node.recording_ns for node in level])
         spans = [span for node in level for span in node.spans]
         spans += [span for node in level if node.hidden for span in node.hidden]
         count += len(spans)
         ids += sum(map(id, spans))
         level = [child for node in level if node.children for child in node.children]
-    return Totals(count, ids, own_ns)
+    return Totals(count, ids, own_ns, recording_ns)
 
 
 def run_passes(tree: T, *passes: Callable[[T], T]) -> T:

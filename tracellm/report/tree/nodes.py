@@ -36,7 +36,7 @@ DEEPEST = 100
 
 _TELLING = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
 """Attributes that few calls have, and that tell a call from others of its name."""
-_LIFELINE, _THREAD = names.LIFELINE, names.THREAD_NAME
+_LIFELINE, _THREAD, _RECORDING = names.LIFELINE, names.THREAD_NAME, names.RECORDING_DURATION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,13 +85,15 @@ class Node(msgspec.Struct, eq=False, gc=False):
     count: int = 1
     total_ns: int = 0
     own_ns: int = 0
-    """Time not spent in children of the same thread: the owns of a thread's calls sum to the time that it was in calls,
-    where these do not overlap."""
+    """Time not spent in children of the same thread, nor in recording: own and recording times of a thread's calls sum
+    to the time that it was in calls, where these do not overlap."""
     spans: Sequence[Span] = ()
     children: Sequence["Node"] = ()
     hidden: Sequence[Span] = ()
     """Calls that a pass took out of the tree; their time counts as this node's own."""
     steps: Sequence[Step] = ()
+    recording_ns: int = 0
+    """Time that the recording took within these calls, and not in their children."""
     shape: Shape | None = None
     """None until it is asked for; whoever changes `children` afterwards sets it to None again."""
 
@@ -124,6 +126,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
     def take_in(self, other: "Node") -> None:
         """Count another node's own time and calls in, which a pass takes out of the tree; not what is below it."""
         self.own_ns += other.own_ns
+        self.recording_ns += other.recording_ns
         self.hide([*other.spans, *other.hidden])
 
     def add(self, child: "Node") -> None:
@@ -220,7 +223,8 @@ def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
             lives[span.span_id] = span.parent_span_id
         else:
             ns = span.end_ns - span.start_ns
-            nodes.append(Node("call", key_of(span), 1, ns, ns, (span,)))
+            recording = span.recording_ns if _RECORDING in span.attributes else 0
+            nodes.append(Node("call", key_of(span), 1, ns, ns - recording, (span,), recording_ns=recording))
     return nodes, lives, key_of.several
 
 
@@ -262,10 +266,16 @@ def _settle(roots: Sequence[Node], several_threads: bool) -> None:
         parents = [node for node in level if node.children]
         for node in parents:
             node.own_ns -= _covered_ns(node, _in_its_thread(node) if several_threads else node.children)
+            if node.own_ns < 0:  # by a damaged recording it took longer than there was time
+                node.recording_ns += node.own_ns
+                node.own_ns = 0
         level = [child for node in parents for child in node.children]
     for node in level:
         if node.children:  # drawn nowhere, so that all of the time is the node's own
             node.hide(span for below in walk(node.children) for span in below.spans)
+            recording = sum(below.recording_ns for below in walk(node.children))
+            node.recording_ns = min(node.total_ns, node.recording_ns + recording)
+            node.own_ns = node.total_ns - node.recording_ns
             node.children = ()
 
 

@@ -26,6 +26,12 @@ ARGUMENTS = _define(
     "tracellm.arguments", "str[]", "what was passed, each as `name=value`; a tensor as `name=float32[7, 256]`"
 )
 RESULT = _define("tracellm.result", "str", "what came back, in short")
+RECORDING_DURATION = _define(
+    "tracellm.recording.duration_ns",
+    "int",
+    "nanoseconds of the call's own time, not of the calls in it, that the recording took: captures and the writing of "
+    "records; absent for none",
+)
 
 _define = Group("A call that failed")
 ERROR_TYPE = _define("error.type", "str", "the class of the exception that left the call")
