@@ -26,6 +26,7 @@ from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
+from tracellm.trace.steps import STEP_SPAN
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -99,6 +100,61 @@ def test_the_client_comes_before_what_it_holds():
     """Start-up is told outside in, although the spans end inside out."""
     titles = re.findall("^== (.*?)[:=]", _say(a_run()), re.MULTILINE)
     assert titles[:3] == ["Client", "Model load", "KV cache "]
+
+
+def two_processes() -> tuple[Span, list[Span], list[Span]]:
+    """The span of the client's choice, those of an engine's start-up in its own process, and those of its steps."""
+    engine = Process(11, "EngineCore_0")
+    spans = [replace(span, process=engine) for span in a_run() if span.name != names.REQUEST_SPAN]
+    chooser = next(span for span in spans if names.CLIENT_CHOICE in span.attributes)
+    chooser.attributes |= {names.CLIENT_MULTIPROCESS: True, names.CLIENT_CHOICE: "SyncMPClient"}
+    chooser.process = Process(10, "main")
+    first = next(i for i, span in enumerate(spans) if span.name in ("EngineCore._schedule", STEP_SPAN))
+    return chooser, [span for span in spans[:first] if span is not chooser], spans[first:]
+
+
+def titles(spans: list[Span]) -> list[str]:
+    """The titles of all boxes, and the beginnings of the lines about steps, in order."""
+    return re.findall(r"(?m)^(?:== )?((?:Client|Model load|KV cache|Steps?)\b)", _say(spans))
+
+
+IN_ORDER = ["Client", "Model load", "KV cache"]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_processes_may_be_read_in_any_order(lang: str):
+    """Whichever process is read first, start-up is said once, complete, client first, and steps after it."""
+    chooser, startup, steps = two_processes()
+    orders = [[chooser, *startup, *steps], [*startup, chooser, *steps], [*startup, *steps, chooser]]
+    orders += [[*startup[:at], chooser, *startup[at:], *steps] for at in range(len(startup))]
+    orders += [[*steps, chooser, *startup], [*steps, *startup, chooser], [steps[0], chooser, *steps[1:], *startup]]
+    expected = _say(orders[0], lang)
+    assert titles(orders[0])[:3] == IN_ORDER
+    for spans in orders:
+        assert _say(spans, lang) == expected
+
+
+def test_steps_wait_for_a_start_up_only_so_long():
+    """Where the spans of a start-up were not recorded, steps are said all the same, all of them and in order."""
+    engine = Calls(process=Process(11, "EngineCore_0"))
+    for index in range(1, 301):
+        engine.leaf("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1))
+    stream = io.StringIO()
+    console = Console(stream=stream)
+    for span in engine.spans[:100]:
+        console(span)
+    assert "Step 1: prefill" in stream.getvalue()
+    said = _say(engine.spans)
+    assert re.findall(r"(?m)^(?:== )?Steps? [^,:]*", said) == ["== Step 1", "== Step 2", "Steps 3-300"]
+
+
+def test_steps_of_a_script_that_made_no_engine_are_not_held_back():
+    """Steps of the script's own process come after their start-up, so that they are said as they end."""
+    calls = Calls(process=Process(1, "main"))
+    calls.leaf("EngineCore.step_fn", **step_facts(1, ["0"], new=True))
+    stream = io.StringIO()
+    Console(stream=stream)(calls.spans[0])
+    assert "Step 1: prefill" in stream.getvalue()
 
 
 def test_what_was_loaded_is_said_even_when_start_up_fails():

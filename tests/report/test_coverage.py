@@ -109,7 +109,7 @@ def test_what_was_let_go():
 def test_what_it_cost():
     """Calls, time in probes and for writing, bytes, the shares of run and generation, the longest write, conversion."""
     assert cost(manifest(), "en") == [
-        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write them, 51.2 kB, 0.4% of the run, "
+        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
         "4.6% of generation, longest write 1.25 ms.",
         "Spans were made of the records afterwards, in 250 ms.",
     ]

@@ -3,17 +3,21 @@
 Start-up is said outside in, client, model, cache, though the spans end inside out. The first step of each kind, prefill
 or decode, is said in full. Of the others, a run of alike steps is one line, said when it is over, and a step in which
 something changed has a line of its own and what changed below it.
+
+Spans of different processes come in any order: the client's process may be read after the engine core's, or before it.
+What an engine loaded is said once it is complete and its client was said, and the engine's steps are held back until
+then; only so many, since a recording may lack the spans of a start-up.
 """
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.terminal import Terminal, rows
 from tracellm.report.facts.coverage import cost, is_recorded, notes, unheard
-from tracellm.report.facts.startup import client_choice, kv_cache, model_load, tells_of_startup
+from tracellm.report.facts.startup import ClientChoice, client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
 from tracellm.report.wording.quantities import byte_size, duration
@@ -24,6 +28,15 @@ from tracellm.trace.model import Span
 from tracellm.trace.steps import STEP_SPAN, Step, engine_key, read_step
 
 __all__ = ["Console"]
+
+_MAIN = "main"
+"""The process of the script. There an engine's steps end after its start-up, and are never held back."""
+
+_IN_PROCESS = "InprocClient"
+"""The client that makes its engine core itself, so that the whole start-up was read when it has ended."""
+
+_MOST_HELD = 64
+"""So many steps are held back for a start-up that has not been read."""
 
 _LAST_SENDS = 64
 """Among so many messages encoded last is the one that the call which ends now has encoded."""
@@ -38,7 +51,10 @@ class Console:
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
         self._terminal = Terminal(stream, quiet=quiet)
-        self._startup: list[Span] = []
+        self._startup: list[Span] = []  # not said yet
+        self._clients = self._engines = 0  # how many were said
+        self._introduced: set[Hashable] = set()  # engines whose steps are held back no more
+        self._held: list[Span] = []  # steps of other engines, in the order in which they ended
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
         self._shown: set[str] = set()  # kinds of steps that were said in full
         self._run: _Run | None = None  # alike steps not said yet
@@ -62,12 +78,12 @@ class Console:
             self._sent(span)
         elif tells_of_startup(span):
             self._startup.append(span)
-            if names.CLIENT_MULTIPROCESS in span.attributes:
-                self._say_startup()
+            self._say_what_is_read()
 
     def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
         """Say what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
         self._say_startup()
+        self._release()
         self._say_run()
         status = f"common.status.{manifest.get('status')}"
         seconds = manifest.get("duration_s")
@@ -117,19 +133,69 @@ class Console:
         told = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
         return text(self._lang, "step.comma").join(told)
 
+    def _say_what_is_read(self) -> None:
+        """Say which client was chosen, and what an engine loaded if that is complete; then its steps, if some wait."""
+        if choice := client_choice(self._startup):
+            self._say_client(choice)
+            if choice.choice == _IN_PROCESS:
+                self._say_startup()
+        if self._engines < self._clients and self._is_loaded() and _has_any(self._startup, names.SCHEDULER_ASYNC):
+            self._say_startup()
+
+    def _is_loaded(self) -> bool:
+        """Whether the spans of an engine's start-up have come as far as its KV cache, which is set up last."""
+        return kv_cache(self._startup) is not None
+
+    def _say_client(self, choice: ClientChoice) -> None:
+        self._clients += 1
+        self._terminal.box(
+            text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
+        )
+        self._startup = [span for span in self._startup if names.CLIENT_CHOICE not in span.attributes]
+
     def _say_startup(self) -> None:
+        """Say what was read of a start-up, all of it or not."""
+        if choice := client_choice(self._startup):
+            self._say_client(choice)
         spans, self._startup = self._startup, []
-        if choice := client_choice(spans):
-            self._terminal.box(
-                text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
-            )
+        if not spans:
+            return
+        self._engines += 1
+        self._introduced |= {engine_key(span) for span in spans}
         if load := model_load(spans):
             name = visible(load.architecture or load.source or "?")
             self._terminal.box(text(self._lang, "console.load", name=name), rows(load_rows(load, self._lang)))
         if cache := kv_cache(spans):
             self._terminal.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
+        self._release(self._introduced)
 
     def _step(self, span: Span) -> None:
+        """Say a step, or hold it back until its engine's start-up was said."""
+        engine = engine_key(span)
+        if engine not in self._introduced:
+            if span.process is None or span.process.name == _MAIN or (self._clients and self._is_loaded()):
+                self._say_startup()
+                self._introduced.add(engine)
+            else:
+                self._held.append(span)
+                if len(self._held) > _MOST_HELD:
+                    self._say_startup()
+                    self._release()
+                return
+        self._say_step(span)
+
+    def _release(self, engines: Container[Hashable] | None = None) -> None:
+        """Say the steps of these engines, or of all, that were held back."""
+        held, self._held = self._held, []
+        for span in held:
+            if engines is None:
+                self._introduced.add(engine_key(span))
+            if engines is None or engine_key(span) in engines:
+                self._say_step(span)
+            else:
+                self._held.append(span)
+
+    def _say_step(self, span: Span) -> None:
         phases = self._phases.pop(span.span_id, {})
         self._steps += 1
         if span.attributes.get(names.STEP_KIND, "unknown") == "unknown":  # what it scheduled was not recorded
@@ -179,6 +245,10 @@ class Console:
             self._terminal.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
         for change in run.changes:
             self._terminal.line(change, indent=4)
+
+
+def _has_any(spans: Iterable[Span], attribute: str) -> bool:
+    return any(attribute in span.attributes for span in spans)
 
 
 class _Run:

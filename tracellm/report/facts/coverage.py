@@ -131,8 +131,11 @@ def cost(manifest: Manifest, lang: str) -> list[str]:
     told = []
     if of_probes := numbers_in(probes, "calls", "seconds"):
         parts = [text(lang, "recorded.cost.probes", calls=of_probes["calls"], time=duration(of_probes["seconds"]))]
-        parts += [text(lang, "recorded.cost.written", time=duration(n)) for n in _number(writer, "seconds")]
-        parts += [text(lang, "recorded.cost.bytes", bytes=byte_size(int(n))) for n in _number(writer, "bytes")]
+        if written := numbers_in(writer, "seconds", "bytes"):
+            took, size = duration(written["seconds"]), byte_size(int(written["bytes"]))
+            parts.append(text(lang, "recorded.cost.bytes", time=took, bytes=size))
+        else:
+            parts += [text(lang, "recorded.cost.written", time=duration(n)) for n in _number(writer, "seconds")]
         parts += [text(lang, "recorded.cost.run", share=percent(n)) for n in _number(probes, "share")]
         shares = _number(probes, "share_of_generation")
         parts += [text(lang, "recorded.cost.generation", share=percent(n)) for n in shares]
