@@ -153,7 +153,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
 
 
 def _names(node: Node) -> set[str]:
-    """Of all calls below; a failed one by another name, so that it is written out."""
+    """The names of all calls below; a failed one by another name, so that it is written out."""
     return {one.span.name + "!" * one.failed for one in walk(node.children) if one.kind == "call"}
 
 

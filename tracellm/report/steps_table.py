@@ -29,7 +29,7 @@ _LONGEST_TEXT = 60
 
 @dataclass(frozen=True, slots=True)
 class RequestInSteps:
-    """What one request did in a row's steps: the blocks that were free before, and those that the prefix cache had.
+    """One request's share of a row's steps: the blocks that were free before, and those that the prefix cache had.
 
     `sampled` is the text it got, None in a recording without text.
     """
@@ -56,7 +56,7 @@ class StepRow:
     before: Step | None
     engine: int = 0
     recording_ns: int = 0
-    """How much of the time was the recording's."""
+    """The part of the time that was the recording's."""
 
     @property
     def indexes(self) -> str:
@@ -184,7 +184,7 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
 
 
 def _below(row: StepRow, lang: str) -> Iterable[str]:
-    """What stands under a row: what each request got, then what changed and why."""
+    """The lines under a row: what each request got, then what changed and why."""
     shown, more = clip([_request(one, lang) for one in row.requests()], _MOST_REQUESTS)
     yield from shown
     if more:
@@ -217,7 +217,7 @@ def _range(numbers: Iterable[int | None]) -> tuple[int, int] | None:
 
 
 def drawn_from(processors: Iterable[str], tokens_left: tuple[int, int] | None, lang: str) -> str:
-    """What acted on the logits and how many tokens that left: `chosen from 5 tokens after top_k`; empty for nothing."""
+    """The processors of the logits and the tokens they left: `chosen from 5 tokens after top_k`; empty for none."""
     names = text(lang, "step.comma").join(map(visible, processors))
     if not names:
         return ""

@@ -1,4 +1,4 @@
-"""What crosses from one thread or process to another: which send belongs to which receive.
+"""Messages between threads and processes: which send belongs to which receive.
 
 A message is recorded twice, where it was encoded and where it was decoded, under an id that both sides make of its
 content. Ids may come again, as when a request is aborted twice: the k-th send with an id belongs to the k-th receive.

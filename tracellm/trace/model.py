@@ -23,7 +23,7 @@ from tracellm.trace.names import Level
 __all__ = ["AttributeValue", "Event", "Link", "Message", "Process", "Span", "Trace"]
 
 AttributeValue = str | bool | int | float | list[str] | list[bool] | list[int] | list[float]
-"""What an attribute may hold: OpenTelemetry's attribute types."""
+"""Type of an attribute's value: one of OpenTelemetry's."""
 
 
 class Link(msgspec.Struct, gc=False):
@@ -94,7 +94,7 @@ class Span(msgspec.Struct, gc=False, eq=False):
 
     @property
     def lifeline(self) -> str:
-        """Whose method it is: a lifeline of the sequence diagram."""
+        """The class that has the method, a lifeline of the sequence diagram."""
         told = self.attributes.get(names.LIFELINE)
         return (isinstance(told, str) and told) or self.name.rpartition(".")[0] or self.name
 
@@ -108,20 +108,20 @@ class Span(msgspec.Struct, gc=False, eq=False):
 
     @property
     def thread(self) -> tuple[str, int, str]:
-        """Where it ran: machine, process id, and thread, whose name is empty for the main thread."""
+        """The place it ran in: machine, process id, and thread, whose name is empty for the main thread."""
         process, name = self.process, self.attributes.get(names.THREAD_NAME)
         return process.host if process else "", process.pid if process else 0, name if isinstance(name, str) else ""
 
     @property
     def level(self) -> Level:
-        """How deep in the engine the call sits; a user's own probe counts as `request`."""
+        """The depth of the call in the engine; a user's own probe counts as `request`."""
         told = self.attributes.get(names.LEVEL)
         return told if told in names.LEVELS else "request"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What one thread or process sent to another: the span that encoded it, and the one that decoded it.
+    """A message from one thread or process to another: the span that encoded it, and the one that decoded it.
 
     `receive` is None where no span tells of its arrival: it was lost, or the receiver's recording ended before.
     """

@@ -1,4 +1,4 @@
-"""What may be wrong with a run folder, as data: a code, the values behind it, and the sentence they make in English.
+"""Problems of a run folder, as data: a code, the values behind it, and the sentence they make in English.
 
 Whoever shows a problem in another language has sentences of its own for the codes.
 """

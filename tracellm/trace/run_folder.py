@@ -36,7 +36,7 @@ _LONGEST_LINE = 1 << 28  # bytes: a longer one would fill the memory, and counts
 
 
 class RunFolderError(Exception):
-    """What was given is no run folder; `problem` says what is wrong, and is meant to be shown as it is."""
+    """The path given is no run folder; `problem` is the reason, and is meant to be shown as it is."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

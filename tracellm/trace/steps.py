@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class ScheduledRequest(msgspec.Struct, frozen=True, gc=False):
-    """What one request got in a step.
+    """One request's share of a step.
 
     `num_computed` tokens were done before the step and `num_tokens` are computed in it; of those done, the prefix cache
     gave `prefix_hit_tokens` in this step, in the blocks `cached_blocks`. `new_blocks` are the ids of the KV blocks that
@@ -123,7 +123,7 @@ def _steps(trace: Trace) -> tuple[Step, ...]:
 
 
 def engine_key(span: Span) -> Hashable:
-    """What tells the engine that made a step from others of the run: its process."""
+    """Key of the engine that made a step, among others of the run: its process."""
     return span.process and (span.process.host, span.process.pid)
 
 

@@ -133,7 +133,7 @@ def kv_rows(cache: KVCache, lang: str) -> list[Row]:
 
 
 def step_title(step: Step, lang: str) -> str:
-    """What kind of step, for how many requests, of how many tokens, and how long it took."""
+    """The title of a step: its kind, its requests and tokens, and its time."""
     return text(
         lang,
         "console.step",

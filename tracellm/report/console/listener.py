@@ -1,4 +1,4 @@
-"""What is worth saying of the spans as they end, and in which order.
+"""The live console: selects what to print of the spans as they end, and in which order.
 
 Start-up is said outside in, client, model, cache, though the spans end inside out. The first step of each kind, prefill
 or decode, is said in full. Of the others, a run of alike steps is one line, said when it is over, and a step in which
@@ -46,7 +46,7 @@ class Console:
     """Call it with each span that ends, then `finish` it. Writes to stderr unless given another stream."""
 
     names = frozenset(PHASES.values())
-    """What it needs to hear besides the spans that tell more than arguments and result (see probes/listeners.py)."""
+    """The spans that it needs besides those with more than arguments and result (see probes/listeners.py)."""
 
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
@@ -129,7 +129,7 @@ class Console:
         self._messages[kind] = before[0] + messages, before[1] + size
 
     def _crossed(self) -> str:
-        """How many messages of which type went between the processes, and how large they were together."""
+        """The messages between the processes: how many of which type, and their size together."""
         told = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
         return text(self._lang, "step.comma").join(told)
 

@@ -1,4 +1,4 @@
-"""What the console writes on: boxes on a terminal, plain indented lines in a pipe or a file, nothing when quiet."""
+"""The output of the console: boxes on a terminal, plain indented lines in a pipe or a file, nothing when quiet."""
 
 import contextlib
 import sys
@@ -44,7 +44,7 @@ def rows(content: Sequence[Row]) -> RenderableType:
 
 
 class Terminal:
-    """Where the console writes."""
+    """The stream that the console writes to."""
 
     def __init__(self, stream: TextIO | None, *, quiet: bool) -> None:
         self._stream = stream or sys.stderr

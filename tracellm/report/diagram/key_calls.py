@@ -135,20 +135,20 @@ INSIDE = frozenset({
     "GPUModelRunner._sample",
     "EngineCore.post_step",
 })  # fmt: skip
-"""What the scheduler and the runner do along the chain."""
+"""Calls of the scheduler and the runner along the chain."""
 
 
 MOST_GROUPS = 12
-"""How many other groups of steps have an arrow before what is told of rank 2 and later."""
+"""So many other groups of steps have an arrow before anything of rank 2 and later."""
 
 MOST_MESSAGES = 3
-"""How many messages of a type, sent outside of steps, are drawn before all else."""
+"""So many messages of a type, sent outside of steps, are drawn before all else."""
 
 _LATER = 1000
 """Added to the rank of what happens in other steps than the first prefill and the first decode."""
 
 _Place = Literal["", "prefill", "decode", "head", "later"]
-"""Where a call is: outside of steps; in the first group of steps with a prefill or the first that is all decode; the
+"""Place of a call: outside of steps; in the first group of steps with a prefill or the first that is all decode; the
 call that stands for another group; below that."""
 
 

@@ -108,7 +108,7 @@ class Lanes:
         return after < len(starts) and starts[after] < span.end_ns
 
     def _look_up(self, span: Span, parent: Span | None) -> None:
-        """What a call is, its callees being known, and what follows from it for its caller."""
+        """Classify a call, its callees being known, and what follows from it for its caller."""
         id = span.span_id
         if _kind(span) in LONG:
             self._long.add(id)

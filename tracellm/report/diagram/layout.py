@@ -93,7 +93,7 @@ class _Layout:
         return [item for child in node.children for item in self._node(child, around, node.count)]
 
     def _node(self, node: Node, around: Node, of: int) -> list[Item]:
-        """What is drawn for a node within `around`, the call drawn last around it, which ran `of` times."""
+        """The items drawn for a node within `around`, the call drawn last around it, which ran `of` times."""
         if node.kind == "call":
             return self._call(node, around, of)
         if node.kind in ("line", "repeat"):

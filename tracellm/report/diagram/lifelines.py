@@ -30,7 +30,7 @@ _KEYWORDS = re.compile(
     "sequencediagram|title|wrap",
     re.IGNORECASE,
 )
-"""What Mermaid's sequence diagrams read as syntax."""
+"""Words that Mermaid's sequence diagrams read as syntax."""
 _PARTS = re.compile("style|classdef", re.IGNORECASE)  # Mermaid looks for these within a line, too
 
 
@@ -140,7 +140,7 @@ class _Finder:
         return above or caller
 
     def _from_outside(self, span: Span) -> _Lifeline:
-        """Where a call comes from that nobody recorded made."""
+        """The lifeline that a call comes from whose caller was not recorded."""
         if script_of(span):
             return self._of(span)
         if names.HTTP_METHOD in span.attributes:

@@ -30,7 +30,7 @@ class Participant:
     id: str
     """Unique in the diagram and safe everywhere: ASCII letters, digits and `_`, never a word of Mermaid's."""
     label: str
-    """What is shown."""
+    """The text that is shown."""
     below: str = ""
     """A second line: of a lifeline that is a thread or a task, the method that it runs."""
 
@@ -109,7 +109,7 @@ class Loop:
 
 
 Item = Message | Close | Note | Loop
-"""What stands in a diagram, from top to bottom."""
+"""An element of a diagram, from top to bottom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Diagram:
     items: tuple[Item, ...]
     boxes: tuple[Box, ...] = ()
     remark: str = ""
-    """What is to be said of the diagram as a whole: how many calls it does not show."""
+    """A remark about the diagram as a whole: how many calls it does not show."""
     inside: tuple[str, ...] = ()
     """Ids of the spans that are in no arrow's `inside`: those of calls that the script made itself, say."""
 

@@ -34,7 +34,7 @@ class Moment:
 
     @property
     def key(self) -> tuple[int, tuple[int, int]]:
-        """What parts are sorted by."""
+        """The key that parts are sorted by."""
         return self.time_ns, self.rank
 
 
@@ -63,7 +63,7 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
 
 
 def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
-    """What each process sent from a thread or task beside its main one, and when what it received came; by its id."""
+    """The messages each process sent from beside its main thread, and when those to it came; by process id."""
     sends: dict[int, list[Span]] = {}
     came: dict[int, list[int]] = {}
     for message in trace.messages:

@@ -83,7 +83,7 @@ class _Placement:
         return list(inside.values())
 
     def _gathered(self, placed: list[Node]) -> list[Node]:
-        """What a coroutine did before anything else happened stands below it, so that requests that are alike fold."""
+        """Put what a coroutine did before anything else happened below it, so that requests that are alike fold."""
         found: list[Node] = []
         running: list[Node] = []  # coroutines, each called by the one before it, in the last of which we are
         for node in placed:

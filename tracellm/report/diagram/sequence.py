@@ -24,7 +24,7 @@ from tracellm.trace.names import Level
 __all__ = ["LIMIT", "drawn_lifelines", "sequence", "sequence_diagram"]
 
 LIMIT = 60
-"""How many arrows, returns among them, a diagram has unless more is asked for."""
+"""So many arrows, returns among them, a diagram has unless more is asked for."""
 
 
 def sequence(
@@ -53,7 +53,7 @@ def sequence(
 
 @per_trace
 def drawn_lifelines(trace: Trace) -> list[str]:
-    """What `focus` may name, in order of the first calls: all but what only passes messages on, which are arrows."""
+    """The names that `focus` may have, in order of the first calls; messages are arrows, and have none."""
     return lifeline_names(run_passes(DiagramTree(trace, call_tree(trace)), order_by_cause).roots)
 
 

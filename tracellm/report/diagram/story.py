@@ -23,7 +23,7 @@ from tracellm.trace.steps import STEP_SPAN, Step, steps
 __all__ = ["DiagramTree", "Sent", "Story", "is_story", "order_by_cause"]
 
 _BESIDE = frozenset({names.THREAD_NAME, names.CALL_KIND})
-"""What a call tells that may have run beside another; where none does, nobody need look for lanes."""
+"""Attributes of a call that may have run beside another; where there are none, there is one lane."""
 
 AROUND = "LLMEngine.step"
 """The call by which the script makes a step happen, also where it is another process that makes it."""

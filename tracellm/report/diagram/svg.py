@@ -44,8 +44,8 @@ def text_width(text: str, size: float) -> float:
 
 
 _PIECES = re.compile(r"\s+|[!-~…]*?[({=,;:)\]}>]+|[!-~…]+|.", re.DOTALL)
-"""Where a line may break: at spaces, after punctuation, since labels are calls such as `f(a=1, b=[2, 3])`, and around
-each character beyond ASCII."""
+"""Pieces between which a line may break: at spaces, after punctuation, since labels are calls such as
+`f(a=1, b=[2, 3])`, and around each character beyond ASCII."""
 
 
 def wrap(text: str, size: float, widest: float, most_lines: int) -> tuple[list[str], bool]:
@@ -413,6 +413,6 @@ class _Body:
         self._y += 14
 
     def _reach(self, items: tuple[Item, ...]) -> float:
-        """How far right the labels of calls to itself go."""
+        """The distance to which the labels of calls to itself go right."""
         loops = [m for m in messages(items) if m.source == m.target]
         return max((self._x[m.source] + label(m.text).width + 40 for m in loops), default=0.0)

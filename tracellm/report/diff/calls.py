@@ -37,7 +37,7 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
-    """Whose calls both runs made, by where each made them."""
+    """The classes whose calls both runs made, by where each made them."""
     moves: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
     for pair in pairs:
         name = visible(pair.lifeline)

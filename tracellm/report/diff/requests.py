@@ -1,4 +1,4 @@
-"""What the requests got: one sentence where all got the same, else a table of those that did not."""
+"""Outputs of the requests: one sentence where all got the same, else a table of those that did not."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

@@ -1,4 +1,4 @@
-"""What was run: the rows in which two runs differ, and the names of what is the same in both."""
+"""Facts of two runs: the rows in which they differ, and the names of what is the same in both."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -156,7 +156,7 @@ _ROWS: dict[str, Callable[[RunFolder, str], _Cell]] = {
     "host": _host,
     "text": _text,
 }
-"""What is told of a run, by its name in the texts; empty where the recording has nothing of it."""
+"""Facts of a run, by their names in the texts; empty where the recording has none."""
 
 _MAPS: dict[str, Callable[[RunFolder], dict[str, Any]]] = {"config": _config, "versions": _versions}
-"""What consists of many named values, of which only those that differ are told."""
+"""Facts of many named values, of which only those that differ are shown."""

@@ -51,7 +51,7 @@ def _empty(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
-    """What differs in which steps, where both runs have them."""
+    """Differences, and in which steps, where both runs have them."""
     both = [pair for pair in differing if pair.a is not None and pair.b is not None]
     columns = (Column(text(lang, "diff.steps.facet")), Column(text(lang, "diff.steps.where")))
     found = {facet: [pair.position for pair in both if facet in pair.differs] for facet in FACETS}

@@ -1,4 +1,4 @@
-"""How long both runs took, side by side."""
+"""Times of both runs, side by side."""
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Table
 from tracellm.report.texts import text

@@ -87,7 +87,7 @@ def _shorter(pair: RequestPair) -> str:
 
 
 def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang: str) -> list[str]:
-    """What each run with several processes or with messages had of them."""
+    """The processes and messages of each run that has several."""
     said = []
     for name, run, boundary, times, steps in zip(
         RUNS, runs, comparison.boundaries, comparison.times, comparison.num_steps, strict=True

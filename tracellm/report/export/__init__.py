@@ -32,7 +32,7 @@ NEEDED = {"perfetto": "tracellm[perfetto]", "opentelemetry": "tracellm[otel]"}
 
 
 def file_name(format: str) -> str:
-    """How an export is called in a run folder."""
+    """The name of an export in a run folder."""
     return f"export{FORMATS[format]}"
 
 

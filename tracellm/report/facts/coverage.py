@@ -27,13 +27,13 @@ __all__ = [
 Manifest = Mapping[str, Any]
 
 _MOST_FUNCTIONS = 3
-"""How many functions a sentence names."""
+"""So many functions a sentence names."""
 
 _TOO_MUCH = 1e18
 """No count and no time is as large; of a damaged run.json, infinity is, and what is no number is not less."""
 
 _IMPLIED = {"steps": ("schedules", "endings", "samples")}
-"""What goes without saying where its subject is not recorded."""
+"""Subjects that are missing, too, where another is not recorded."""
 
 
 def asked_for(manifest: Manifest) -> str:
@@ -66,7 +66,7 @@ def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | No
 
 
 def notes(manifest: Manifest, lang: str) -> list[str]:
-    """What a reader must know who looks for something that is not there."""
+    """Notes for a reader who looks for something that is not there."""
     told = []
     asked = asked_for(manifest)
     if asked:
@@ -82,7 +82,7 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
 
 
 def _depth(manifest: Manifest, lang: str) -> list[str]:
-    """That a long run was not recorded as deep as it began."""
+    """A note where a long run was not recorded as deep as it began."""
     probes, calls = _mapping(manifest, "probes"), _mapping(manifest, "options").get("deep_calls")
     steps = probes.get("deep_steps")
     if not isinstance(calls, int):
@@ -110,13 +110,13 @@ def _missing(probes: Manifest, lang: str) -> list[str]:
 
 
 def let_go(manifest: Manifest) -> int:
-    """How many spans a ring did not keep."""
+    """The number of spans that a ring did not keep."""
     gone = _mapping(manifest, "probes").get("let_go")
     return gone if isinstance(gone, int) and gone > 0 else 0
 
 
 def unheard(manifest: Manifest, lang: str) -> list[str]:
-    """What the live log could not count, as a ring let go of it before it was read from another process's file."""
+    """A note about spans that a ring let go before the live log read them from another process's file."""
     missed = _mapping(manifest, "probes").get("unheard")
     return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
 
@@ -155,7 +155,7 @@ def _number(holder: Manifest, key: str) -> list[float]:
 
 
 def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
-    """Of the subjects that cannot be told, a sentence each: which functions it takes, and what left them out."""
+    """A sentence for each subject that is missing: which functions it takes, and what left them out."""
     left_out, told = _left_out(manifest), []
     for subject in subjects:
         if isinstance(functions := left_out.get(subject), list):
@@ -168,7 +168,7 @@ def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
 
 
 def _lacks(manifest: Manifest, lang: str) -> str:
-    """What cannot be told, in a word each."""
+    """The missing subjects, in a word each."""
     left_out = _left_out(manifest)
     implied = {one for subject in left_out for one in _IMPLIED.get(subject, ())}
     keys = [f"recorded.subject.{subject}" for subject in left_out if subject not in implied]

@@ -60,7 +60,7 @@ def kernels(trace: Trace) -> list[KernelFacts]:
 
 
 def _gpu_times(trace: Trace) -> Iterator[tuple[tuple[int, int], int]]:
-    """How long the GPU took for each launch: by process and number, in nanoseconds."""
+    """The GPU's time for each launch: by process and number, in nanoseconds."""
     for span in trace.spans:
         if names.GPU_LAUNCHES in span.attributes:
             numbers, times = (as_list(span.attributes.get(n)) for n in (names.GPU_LAUNCHES, names.GPU_TIMES))

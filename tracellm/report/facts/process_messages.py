@@ -1,4 +1,4 @@
-"""What crossed the process boundary, and the processes on its sides: how many messages of which type, how large, how
+"""Messages across the process boundary, and the processes on its sides: how many of which type, how large, how
 long on their way.
 """
 

@@ -1,4 +1,4 @@
-"""What a run's spans tell of its requests: what each was asked, what it gave, and how long it was where.
+"""Facts of a run's requests: what each was asked, what it gave, and how long it was where.
 
 A request's life is recorded where it was submitted; the steps that served it may be those of another process, and link
 to it.
@@ -37,12 +37,12 @@ class RequestFacts:
     parent: str | None = None
     index: int = 0
     span_id: str = ""
-    """Of its life."""
+    """Id of the span of its life."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """How long a request was where, in seconds; None where it did not get that far.
+    """Times of a request in each state, in seconds; None where it did not get that far.
 
     The same as vLLM's metrics of a request: `queued` until the step that first computed some of it began; `prefill`
     until the step that brought its first token ended; `decode` until that of its last one did. `first_token` is the
@@ -74,7 +74,7 @@ def requests(spans: Iterable[Span]) -> list[RequestFacts]:
 
 
 def request_times(trace: Trace) -> dict[str, RequestTimes]:
-    """How long each request was queued, in prefill and in decode, as its steps tell it.
+    """The times that each request was queued, in prefill and in decode, found from its steps.
 
     By the id of its life's span, and by its own id; where two engines of one run give one id twice, it is the first's.
     """

@@ -48,7 +48,7 @@ class LoadStage:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """What was loaded, from where, to where; None where the recording does not tell."""
+    """The model that was loaded, from where, to where; None where that was not recorded."""
 
     source: str | None
     architecture: str | None

@@ -1,4 +1,4 @@
-"""What the page says of Triton kernels: a row for each, with the times of CPU and GPU apart, and its work."""
+"""The page's part about Triton kernels: a row for each, with the times of CPU and GPU apart, and its work."""
 
 from tracellm.report.facts.kernels import KernelFacts, kernels
 from tracellm.report.texts import text

@@ -1,4 +1,4 @@
-"""What the page says of the requests: prompt, outputs, parameters, and how long each was where."""
+"""The page's part about requests: prompt, outputs, parameters, and how long each was where."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -17,9 +17,9 @@ __all__ = ["requests_view"]
 
 MOST_REQUESTS = 100
 MOST_CHARACTERS = 6000
-"""Of one prompt or one output."""
+"""The limit for one prompt or one output."""
 MOST_CHARACTERS_IN_ALL = 400_000
-"""Of all of them. After that of each only the beginning is shown."""
+"""The limit for all of them; after that only the beginning of each is shown."""
 BEGINNING = 300
 _LONGEST_PATH = 80
 _LONGEST_ERROR = 2000
@@ -90,7 +90,7 @@ def _outputs(
 
 
 def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:
-    """How it ended, and how long it took."""
+    """The reason of its end, and its times."""
     facts = [
         text(lang, "html.request.unfinished")
         if request.finish_reason is None

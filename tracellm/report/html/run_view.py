@@ -1,4 +1,4 @@
-"""What the page says of the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
+"""The page's part about the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
 
 import shlex
 from collections.abc import Mapping
@@ -145,7 +145,7 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
 
 
 def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) -> _View | None:
-    """How the model was loaded, in its three stages."""
+    """The loading of the model, in its three stages."""
     if load is None:
         return None
     if load.source is not None:
@@ -160,7 +160,7 @@ def cache_view(cache: KVCache | None, lang: str) -> _View | None:
 
 
 def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
-    """What the recording itself cost."""
+    """A sentence about the cost of the recording itself."""
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return ""
@@ -170,7 +170,7 @@ def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
 
 
 def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
-    """What could not be read of the folder, and what the probes themselves ran into."""
+    """Problems in reading the folder, and those that the probes ran into."""
     found = [visible(problem_text(problem, lang)) for problem in run_folder.problems]
     return [*found, *recording_problems(run_folder.manifest, lang)]
 

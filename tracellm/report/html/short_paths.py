@@ -1,4 +1,4 @@
-"""Where files lie on the machine that recorded, made short: a page that is passed on need not tell whose folders those
+"""Short paths of files on the machine that recorded: a page that is passed on need not reveal whose folders those
 were.
 
 A file below the folder that the run was started in goes by its path from there; one of a library by its path in that

@@ -17,15 +17,15 @@ __all__ = ["steps_view"]
 MOST_ROWS = 400
 MOST_REQUESTS = 8
 MOST_TOKENS = 40
-"""Of one request in one row."""
+"""The limit for one request in one row."""
 MOST_TOKENS_IN_ALL = 5000
-"""Of all rows: each brings along what else it might have been, and a page must stay one that a browser opens."""
+"""The limit for all rows: each token has its candidates, and a page must stay one that a browser opens."""
 MOST_BLOCKS = 120
 """Characters of one list of blocks."""
 MOST_CHARACTERS = 24
-"""Of one token."""
+"""The limit for one token."""
 LONGEST_ID = 14
-"""Of a request in the narrow column, in characters; what happened beside it has the ids whole."""
+"""The limit for a request's id in the narrow column, in characters; what happened beside it has the ids whole."""
 
 
 def steps_view(trace: Trace, lang: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
 
 
 def _each(row: StepRow, lang: str) -> str:
-    """How many tokens each of several steps computed; nothing where that is one step, or they differ."""
+    """The number of tokens that each of several steps computed; nothing where that is one step, or they differ."""
     different = {step.num_tokens for step in row.steps}
     if len(row.steps) == 1 or len(different) > 1:
         return ""

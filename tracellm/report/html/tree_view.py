@@ -103,7 +103,7 @@ class _TreeView:
         return spans_said(len(node.spans), first, last, len(node.hidden), self._lang)
 
     def _details(self, node: Node) -> list[str]:
-        """What was passed and what came back, or the exception."""
+        """The arguments and the result, or the exception."""
         if node.kind != "call":
             return []
         passed, came = arguments(node.span, 90), result(node.span, 60)

@@ -1,4 +1,4 @@
-"""What is said of a recording itself: what it was asked to hold, what it lacks for that reason, and what it cost."""
+"""Texts about a recording itself: what it was asked to hold, what it lacks for that reason, and its cost."""
 
 __all__ = ["EN", "ZH"]
 

@@ -1,4 +1,4 @@
-"""What sequence diagrams, call trees and the table of steps say."""
+"""Texts of sequence diagrams, call trees and the table of steps."""
 
 __all__ = ["EN", "ZH"]
 

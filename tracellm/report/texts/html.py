@@ -1,4 +1,4 @@
-"""What the HTML page says."""
+"""Texts of the HTML page."""
 
 __all__ = ["EN", "ZH"]
 

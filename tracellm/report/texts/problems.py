@@ -1,4 +1,4 @@
-"""What may be wrong with a run folder: the sentences for the codes of `tracellm.trace.problems`."""
+"""Problems of a run folder: the sentences for the codes of `tracellm.trace.problems`."""
 
 from tracellm.trace.problems import PROBLEMS
 

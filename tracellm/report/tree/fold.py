@@ -35,7 +35,7 @@ def merge(nodes: Sequence[Node]) -> Node:
 
 @dataclass(slots=True)
 class _List:
-    """What is known of siblings by their digests.
+    """Facts about siblings, found once for all with the same digests.
 
     Attributes:
         shapes: the digests.
@@ -112,7 +112,7 @@ class Folder:
         return node.shape
 
     def _list(self, siblings: Sequence[Node]) -> _List:
-        """What is known of siblings, of which each gets its digest."""
+        """The facts about siblings, of which each gets its digest."""
         leaves, found = self._leaves, []
         for node in siblings:
             shape = node.shape
@@ -218,7 +218,7 @@ def _merge_alike(nodes: Sequence[Node]) -> Node:
 
 
 def _side_by_side(nodes: Sequence[Node]) -> Sequence[Node]:
-    """What nodes with the same digest called, as one list."""
+    """The calls that nodes with the same digest made, as one list."""
     if len(nodes) == 1:
         return nodes[0].children
     return [_merge_alike(group) for group in zip(*[node.children for node in nodes], strict=True)]

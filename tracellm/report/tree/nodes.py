@@ -41,7 +41,7 @@ _LIFELINE, _THREAD, _RECORDING = names.LIFELINE, names.THREAD_NAME, names.RECORD
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallKey:
-    """What calls have in common that may be folded into one node. A tree has one such object for all of them."""
+    """The key of calls that may be folded into one node. A tree has one such object for all of them."""
 
     lifeline: str
     name: str
@@ -52,7 +52,7 @@ class CallKey:
     beside: tuple[str, int, str]
     """Machine, process id and thread, without its number: threads of one pool do the same work."""
     engine: tuple[str, ...] = ()
-    """What a call of the start-up was given: engines made with other arguments are other engines."""
+    """The arguments of a call of the start-up: engines made with other arguments are other engines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

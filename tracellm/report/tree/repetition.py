@@ -1,4 +1,4 @@
-"""What repeats in a list of siblings, decided on the digests of their subtrees alone; `fold.py` acts on it.
+"""Repetition in a list of siblings, decided on the digests of their subtrees alone; `fold.py` acts on it.
 
 Two neighbours are alike when their digests are the same (`nodes.Shape`), or when they are the same call
 and one called directly all that the other did and more: allocating a slot takes a new block only sometimes, and it is
@@ -17,7 +17,7 @@ from tracellm.report.tree.nodes import Shape
 __all__ = ["LONGEST_SEQUENCE", "Part", "Several", "repetition"]
 
 LONGEST_SEQUENCE = 8
-"""How many calls a repeated sequence may have: the window in which repetition is looked for."""
+"""So many calls a repeated sequence may have: the window in which repetition is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Item:
 
 
 def repetition(siblings: Sequence[Shape]) -> list[Part] | None:
-    """What becomes of siblings with these digests, in their order; None where nothing repeats."""
+    """The parts that siblings with these digests become, in their order; None where nothing repeats."""
     items = _runs(siblings)
     length = 2
     while length <= min(LONGEST_SEQUENCE, len(items) // 2) and (length > 2 or _may_repeat(items)):
@@ -99,7 +99,7 @@ def _sequences(items: Sequence[_Item], length: int) -> list[_Item]:
 
 
 def _rounds(items: Sequence[_Item], at: int, length: int) -> int:
-    """How many times running the sequence of `length` items at `at` comes: 1 when it is not repeated."""
+    """The number of times running that the sequence of `length` items at `at` comes: 1 when it is not repeated."""
     place = at + length
     while place < len(items) and _same(items[at + (place - at) % length], items[place]):
         place += 1

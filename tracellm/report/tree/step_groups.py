@@ -58,7 +58,7 @@ def group_steps(
 
 
 def step_head(group: Node) -> Node:
-    """Of the calls of a group of steps, the one that makes the step; it stands for all."""
+    """The call of a group of steps that makes the step; it stands for all."""
     for child in reversed(group.children):
         if any(node.kind == "call" and node.span.name == STEP_SPAN for node in walk([child])):
             return child
@@ -111,7 +111,7 @@ def _turns(siblings: Sequence[Node], turn_of: Mapping[str, Step], folder: Folder
 
 
 def _merged(found: Sequence[Node], groups: Sequence[Sequence[Node]], folder: Folder) -> list[Node]:
-    """What was found, with each group in the place of its first."""
+    """The nodes that were found, with each group in the place of its first."""
     merged = {id(group[0]): folder.merge(group) for group in groups}
     return [merged.get(id(node), node) for node in found]
 
@@ -133,7 +133,7 @@ def _between(siblings: Sequence[Node], step_of: Mapping[str, Step]) -> list[Hash
 
 
 def _common_end(nodes: list[Node], keys: list[Hashable]) -> int:
-    """How many of the last `nodes` have the last of `keys`, in order."""
+    """The number of the last `nodes` that have the last of `keys`, in order."""
     length = 0
     while length < min(len(nodes), len(keys)) and nodes[-1 - length].key == keys[-1 - length]:
         length += 1
@@ -173,7 +173,7 @@ def condense(tree: T, most: int) -> T:
 
 
 def _rooms(sizes: Sequence[int], most: int) -> list[int]:
-    """How many groups each call may keep: the first enough to show a prefill, a decode step and the rest."""
+    """The number of groups that each call may keep: the first enough to show a prefill, a decode step and the rest."""
     rooms = [min(size, 1 if i else 4) for i, size in enumerate(sizes)]
     left = most - sum(rooms)
     while left > 0 and rooms != list(sizes):

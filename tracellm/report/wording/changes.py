@@ -1,4 +1,4 @@
-"""What changed in a step, in words: who joined, came back, was preempted, was held and why, ended and why.
+"""Changes from step to step, in words: who joined, came back, was preempted, was held and why, ended and why.
 
 A step in which nothing changed is like the one before it, and a console or a table may say both in one line.
 """
@@ -67,7 +67,7 @@ def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
 
 
 def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """What the scheduler changed: who was aborted, joined, came back, was preempted, found tokens in the cache, was
+    """The scheduler's changes: who was aborted, joined, came back, was preempted, found tokens in the cache, was
     held and why; of a step in which it scheduled nothing, what the step was for.
     """
     said = []
@@ -98,7 +98,7 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
 
 
 def endings(step: Step, lang: str) -> list[str]:
-    """Who ended with the step, and why; last, what the step itself failed of."""
+    """The requests that ended with the step, and why; last, the error of the step itself."""
     ended: dict[str, list[str]] = {}
     for request, reason in step.finished.items():
         ended.setdefault(reason, []).append(request)

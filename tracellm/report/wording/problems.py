@@ -1,4 +1,4 @@
-"""What is wrong with a run folder, in the reader's language."""
+"""Problems of a run folder, in the reader's language."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def problem_text(problem: str, lang: str) -> str:
 
 
 def recording_problems(manifest: Mapping[str, Any], lang: str) -> list[str]:
-    """What the probes ran into, as run.json tells it: a process they could not follow, a call they could not read; and
+    """Problems of the probes, from run.json: a process they could not follow, a call they could not read; and
     what kept spans from a collector that they were to be sent to."""
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):

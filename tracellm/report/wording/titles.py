@@ -1,4 +1,4 @@
-"""How calls, steps and times are named in a call tree or a diagram: short, on one line, every character visible."""
+"""Names of calls, steps and times in a call tree or a diagram: short, on one line, every character visible."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def time(nanoseconds: int) -> str:
 
 
 def arguments(span: Span, most: int) -> str:
-    """What was passed, `name=value, Class, name=value`, at most `most` characters."""
+    """The arguments, `name=value, Class, name=value`, at most `most` characters."""
     passed = span.attributes.get(names.ARGUMENTS)
     return beginning(", ".join(map(_argument, passed)), most) if isinstance(passed, list) else ""
 
@@ -70,7 +70,7 @@ def _argument(passed: object) -> str:
 
 
 def result(span: Span, most: int) -> str:
-    """What came back, at most `most` characters; empty when that was nothing, or None."""
+    """The result, at most `most` characters; empty when that was nothing, or None."""
     value = span.attributes.get(names.RESULT)
     return "" if value is None or value == "None" else beginning(str(value), most)
 
@@ -92,7 +92,7 @@ def ended_from_outside(span: Span) -> bool:
 
 
 def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str:
-    """What a message is and how large: `ADD 0 (312 B)`, `ADD 0, 1, 2 (305-312 B)`, `OUTPUTS 3 requests (180 B)`.
+    """The type of a message and its size: `ADD 0 (312 B)`, `ADD 0, 1, 2 (305-312 B)`, `OUTPUTS 3 requests (180 B)`.
 
     `sent` has each message, all of one type, with the step whose outputs it brings, if it brings some.
     """
@@ -136,7 +136,7 @@ def call_name(span: Span, lang: str) -> str:
 
 
 def moved(span: Span, caller: Span | None, lang: str) -> str:
-    """Where a call ran when that is not where its caller did: `[process EngineCore_0]`, `[thread ...]`, `[task]`."""
+    """The place a call ran in when its caller ran elsewhere: `[process EngineCore_0]`, `[thread ...]`, `[task]`."""
     here = (span.process.pid, span.process.name) if span.process else (0, "?")
     there = (caller.process.pid, caller.process.name) if caller and caller.process else None
     if there is not None and here != there:
@@ -161,7 +161,7 @@ def caller_line(span: Span) -> str:
 
 
 def times(count: int, of: int, lang: str) -> str:
-    """How often a call was made when its caller ran `of` times.
+    """The number of times a call was made when its caller ran `of` times.
 
     Empty for once each, else `×3`, `in 4 of 15`, `×5 in all`.
     """

@@ -1,4 +1,4 @@
-"""How long a run took, in few numbers that mean the same whichever client it used."""
+"""Times of a run, in few numbers that mean the same whichever client it used."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

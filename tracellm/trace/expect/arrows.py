@@ -51,7 +51,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class Expectation:
-    """What a file expects.
+    """The content of a file with an expectation.
 
     Attributes:
         arrows: the calls, in order.
@@ -70,7 +70,7 @@ class Expectation:
 
 
 def plain_names(label: str) -> frozenset[str]:
-    """What a lifeline may be called in a recording.
+    """The names that a lifeline may have in a recording.
 
     `Worker(gpu_worker)` is `Worker`, `A<br/>B` is A or B, `api_server.py` the module `api_server`.
     """
@@ -100,7 +100,7 @@ def unescape(text: str) -> str:
 
 
 def call_names(text: str) -> tuple[tuple[str, ...], str, str]:
-    """Of `MPClient.__init__(x) ×3`: the names of the method, the class that defines it, the object that has it.
+    """The names in `MPClient.__init__(x) ×3`: those of the method, the class that defines it, the object that has it.
 
     No names where the text is no call, as `return` is none.
     """

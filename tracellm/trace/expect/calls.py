@@ -145,7 +145,7 @@ class _Reader:
         return found
 
     def _around(self, span: Span) -> _Around:
-        """What is around a call."""
+        """The calls around a call."""
         path: list[Span] = []
         here: Span | None = span
         while here is not None and here.span_id not in self._callers:

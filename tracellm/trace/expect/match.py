@@ -21,7 +21,7 @@ from tracellm.trace.model import Trace
 __all__ = ["Miss", "Result", "check"]
 
 _MODEL = re.compile(r"X*Model")
-"""How a diagram writes the model's class, whichever that is."""
+"""The name in a diagram for the model's class, whichever that is."""
 
 _Chain = tuple[int, int, "_Chain"] | None  # an arrow, the call that it is, and the same of the arrows after
 
@@ -49,7 +49,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out.
+    """The result of a check.
 
     Attributes:
         total: how many calls were looked for.
@@ -65,7 +65,7 @@ class Result:
 
     @property
     def matched(self) -> int:
-        """How many were found."""
+        """The number of arrows that were found."""
         return self.total - len(self.misses)
 
 

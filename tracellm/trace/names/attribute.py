@@ -1,4 +1,4 @@
-"""What is said of an attribute where it is defined."""
+"""Definitions of attributes."""
 
 from dataclasses import dataclass
 

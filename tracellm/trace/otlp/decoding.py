@@ -56,7 +56,7 @@ _PLAIN = frozenset({
     names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.CALL_KIND, names.ALSO_CALLED, names.THREAD_NAME,
     names.LIFELINE, names.LEVEL, names.ARGUMENTS, names.RESULT,
 })  # fmt: skip
-"""What any call tells that has ended."""
+"""The parts of any call that has ended."""
 
 
 class Decoder:
