@@ -1,5 +1,7 @@
 """Recording time is a thing of its own wherever time is summed: call tree, steps, page, comparison."""
 
+from typing import Any
+
 import pytest
 
 from tests.report.synthetic import a_run, a_run_folder
@@ -15,11 +17,16 @@ from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN
 
 
-def nested(recording: int, inside: int = 0) -> dict[str, Node]:
+def of(recording: Any) -> dict[str, Any]:
+    """The attributes of a call with so much recording time."""
+    return {names.RECORDING_DURATION: recording}
+
+
+def nested(recording: Any, inside: int = 0) -> dict[str, Node]:
     """The nodes of a call of 3 µs with another of 1 µs in it, by name, of which recording took so many nanoseconds."""
     calls = Calls()
-    with calls("A.f", **{names.RECORDING_DURATION: recording}):
-        calls.leaf("A.g", **{names.RECORDING_DURATION: inside})
+    with calls("A.f", **of(recording)):
+        calls.leaf("A.g", **of(inside))
     return {node.span.name: node for node in walk(call_tree(calls.trace()))}
 
 
@@ -35,7 +42,7 @@ def test_own_time_is_without_recording():
 @pytest.mark.parametrize("damaged", [-5, 2500, 10**12, 2**70, True, "x", None])
 def test_a_damaged_recording_time_is_no_error(damaged: object):
     """A time that cannot be, or that is none, leaves the sum of own time and recording what it was."""
-    node = nested(damaged)["A.f"]  # type: ignore[arg-type]
+    node = nested(damaged)["A.f"]
     assert node.own_ns >= 0
     assert node.recording_ns >= 0
     assert node.own_ns + node.recording_ns == 2000
