@@ -122,7 +122,7 @@ class _Untaken:
 
 
 def link(trace: Trace) -> None:
-    """Give each receive a link to its send, which tells the message's id; those that have it keep it."""
+    """Give each receive a link to its send, with the message's id; those that have it keep it."""
     for message in trace.messages:
         send, receive = message.send, message.receive
         if receive is None or any(known.span_id == send.span_id for known in receive.links):

@@ -1,7 +1,7 @@
 """The recording as plain data: spans, links, events, processes, and the trace that holds them.
 
-A trace is what `tracellm.trace.run_folder` reads from disk and what everything in `tracellm.report` works on. It knows
-nothing of how the spans were recorded. Names and meaning are OpenTelemetry's
+A trace is what `tracellm.trace.run_folder` reads from disk and what everything in `tracellm.report` works on. It is
+independent of how the spans were recorded. Names and meaning are OpenTelemetry's
 (https://opentelemetry.io/docs/specs/otel/).
 
 Of spans, links and events there may be millions: they are msgspec's structs, which the garbage collector need not look
@@ -123,7 +123,7 @@ class Span(msgspec.Struct, gc=False, eq=False):
 class Message:
     """A message from one thread or process to another: the span that encoded it, and the one that decoded it.
 
-    `receive` is None where no span tells of its arrival: it was lost, or the receiver's recording ended before.
+    `receive` is None where no span of its arrival was recorded: it was lost, or the receiver's recording ended before.
     """
 
     send: Span
@@ -175,7 +175,7 @@ class Trace:
 
     @property
     def unsent(self) -> list[Span]:
-        """The spans of messages that arrived, and of which no span tells who sent them; ordered by start."""
+        """The spans of messages that arrived, and of which no send was recorded; ordered by start."""
         from tracellm.trace.messages import is_receive
 
         known = {id(message.receive) for message in self.messages}

@@ -1,7 +1,7 @@
-"""A run folder: `run.json`, which says what was run, and `trace/*.jsonl`, the spans of each process.
+"""A run folder: `run.json`, a description of the run, and `trace/*.jsonl`, the spans of each process.
 
 `RunFolder.open` reads as much as is there. A run that was killed leaves a torn last line, a full disk leaves worse;
-what can be read is read, and what could not is told in `problems`, by file and line.
+what can be read is read, and what could not is in `problems`, by file and line.
 """
 
 import codecs
@@ -30,7 +30,7 @@ SCHEMA = 1
 MANIFEST = "run.json"
 TRACE_FOLDER = "trace"
 
-_NAMED_LINES = 20  # so many corrupt lines (or runs of them) are told by number
+_NAMED_LINES = 20  # so many corrupt lines (or runs of them) are listed by number
 _PIECE = 1 << 18  # bytes read at a time: a line of the recorder's has some 50,000
 _LONGEST_LINE = 1 << 28  # bytes: a longer one would fill the memory, and counts as corrupt
 

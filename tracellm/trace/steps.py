@@ -82,7 +82,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     `aborted` were taken from the queues between the step before and this one. `released` ended since the step before,
     and the workers forget them in this one: a step for that alone schedules nothing. Of a long queue `waiting` and
-    `held` have the beginning: the others of `num_waiting` are held for the same reason as the last one that is told.
+    `held` have the beginning: the others of `num_waiting` are held for the same reason as the last one that is listed.
     """
 
     index: int
@@ -128,7 +128,7 @@ def engine_key(span: Span) -> Hashable:
 
 
 def read_step(span: Span) -> Step:
-    """The step that a span named `EngineCore.step_fn` tells of."""
+    """The step of a span named `EngineCore.step_fn`."""
     facts = _Facts(span.attributes)
     return Step(
         index=facts.integer(names.STEP_INDEX),

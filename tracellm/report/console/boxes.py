@@ -1,4 +1,4 @@
-"""The console's boxes: what each says, as rows of a heading and lines."""
+"""The console's boxes: the content of each, as rows of a heading and lines."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,12 +1,12 @@
 """The live console: selects what to print of the spans as they end, and in which order.
 
-Start-up is said outside in, client, model, cache, though the spans end inside out. The first step of each kind, prefill
-or decode, is said in full. Of the others, a run of alike steps is one line, said when it is over, and a step in which
-something changed has a line of its own and what changed below it.
+Start-up is printed outside in, client, model, cache, though the spans end inside out. The first step of each kind,
+prefill or decode, is printed in full. Of the others, a run of alike steps is one line, printed when it is over, and a
+step in which something changed has a line of its own and what changed below it.
 
 Spans of different processes come in any order: the client's process may be read after the engine core's, or before it.
-What an engine loaded is said once it is complete and its client was said, and the engine's steps are held back until
-then; only so many, since a recording may lack the spans of a start-up.
+The load of an engine is printed once it is complete and its client was printed, and the engine's steps are held back
+until then; only so many, since a recording may lack the spans of a start-up.
 """
 
 from collections import deque
@@ -51,21 +51,21 @@ class Console:
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
         self._terminal = Terminal(stream, quiet=quiet)
-        self._startup: list[Span] = []  # not said yet
-        self._clients = self._engines = 0  # how many were said
+        self._startup: list[Span] = []  # not printed yet
+        self._clients = self._engines = 0  # how many were printed
         self._introduced: set[Hashable] = set()  # engines whose steps are held back no more
         self._held: list[Span] = []  # steps of other engines, in the order in which they ended
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
-        self._shown: set[str] = set()  # kinds of steps that were said in full
-        self._run: _Run | None = None  # alike steps not said yet
+        self._shown: set[str] = set()  # kinds of steps that were printed in full
+        self._run: _Run | None = None  # alike steps not printed yet
         self._last: dict[Hashable, Span] = {}  # engine -> its last step
-        self._engine: Hashable = None  # whose steps are being said
+        self._engine: Hashable = None  # whose steps are being printed
         self._messages: dict[str, tuple[int, int]] = {}  # type -> how many between processes, bytes
         self._inner: deque[tuple[str | None, str, int]] = deque(maxlen=_LAST_SENDS)  # caller, type, bytes
         self._steps = self._requests = self._prompt_tokens = self._output_tokens = 0
 
     def __call__(self, span: Span) -> None:
-        """Take note of a span that has ended, and say what there is to say."""
+        """Take note of a span that has ended, and print what there is to print."""
         if span.name in PHASES.values() and span.parent_span_id:
             self._phases.setdefault(span.parent_span_id, {})[span.name] = span.duration_ns
         elif span.name == STEP_SPAN:
@@ -81,7 +81,7 @@ class Console:
             self._say_what_is_read()
 
     def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
-        """Say what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
+        """Print what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
         self._say_startup()
         self._release()
         self._say_run()
@@ -134,7 +134,7 @@ class Console:
         return text(self._lang, "step.comma").join(told)
 
     def _say_what_is_read(self) -> None:
-        """Say which client was chosen, and what an engine loaded if that is complete; then its steps, if some wait."""
+        """Print the client that was chosen, and an engine's load if that is complete; then its steps, if some wait."""
         if choice := client_choice(self._startup):
             self._say_client(choice)
             if choice.choice == _IN_PROCESS:
@@ -154,7 +154,7 @@ class Console:
         self._startup = [span for span in self._startup if names.CLIENT_CHOICE not in span.attributes]
 
     def _say_startup(self) -> None:
-        """Say what was read of a start-up, all of it or not."""
+        """Print what was read of a start-up, all of it or not."""
         if choice := client_choice(self._startup):
             self._say_client(choice)
         spans, self._startup = self._startup, []
@@ -170,7 +170,7 @@ class Console:
         self._release(self._introduced)
 
     def _step(self, span: Span) -> None:
-        """Say a step, or hold it back until its engine's start-up was said."""
+        """Print a step, or hold it back until its engine's start-up was printed."""
         engine = engine_key(span)
         if engine not in self._introduced:
             if span.process is None or span.process.name == _MAIN or (self._clients and self._is_loaded()):
@@ -185,7 +185,7 @@ class Console:
         self._say_step(span)
 
     def _release(self, engines: Container[Hashable] | None = None) -> None:
-        """Say the steps of these engines, or of all, that were held back."""
+        """Print the steps of these engines, or of all, that were held back."""
         held, self._held = self._held, []
         for span in held:
             if engines is None:

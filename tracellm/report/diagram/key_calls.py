@@ -1,4 +1,4 @@
-"""Which calls a diagram of limited size shows: those that tell most about how a request is served.
+"""Which calls a diagram of limited size shows: the most important ones for how a request is served.
 
 Each arrow has a rank, and the lowest are drawn until the limit is reached:
 
@@ -66,7 +66,7 @@ SHORT_CHAIN = frozenset({
     "GPUModelRunner.execute_model",
     "Scheduler.update_from_output",
 })  # fmt: skip
-"""The same in short, for when it has been told before."""
+"""The same in short, for a second time."""
 
 TAKEN_IN = frozenset({
     "SyncMPClient.add_request",
@@ -126,7 +126,7 @@ RETURNS = frozenset({
     "Sampler.forward",
     "Scheduler.update_from_output",
 })  # fmt: skip
-"""The calls whose result says what the call was for, as does that of the model's forward."""
+"""The calls whose result shows what the call was for, as does that of the model's forward."""
 
 INSIDE = frozenset({
     "KVCacheManager.allocate_slots",
@@ -161,7 +161,7 @@ class _Arrow:
 
 
 def choose(tree: DiagramTree, limit: int) -> DiagramTree:
-    """Show the calls and returns that tell most, `limit` at most in all."""
+    """Show the most important calls and returns, `limit` at most in all."""
     arrows = sorted(_arrows(tree.roots, tree.story), key=lambda arrow: (arrow.rank, arrow.order))
     calls: set[int] = set()
     returns: set[int] = set()
@@ -244,7 +244,7 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
             if story.lanes:
                 rank = _rank_over_lanes(node, place, rank, sent)
             if place != "head" and node.span.span_id in story.callers:
-                # What others did beside it is no less than what it did before: tell the first of each, then the rest.
+                # What others did beside it is no less than what it did before: draw the first of each, then the rest.
                 seen[node.key, place] += 1
                 rank += min(seen[node.key, place] - 1, MOST_GROUPS) * (5 if rank else 1)
             yield _Arrow(rank, order, node, is_return=False)
@@ -306,9 +306,9 @@ def _in_chain(node: Node) -> bool:
 
 
 def _rank_over_lanes(node: Node, place: _Place, rank: int, sent: Collection[str]) -> int:
-    """The boundary takes room, too: the decode step is told in short, of later ones what they sent says enough.
+    """The boundary takes room, too: the decode step is drawn in short, of later ones only what they sent.
 
-    But what becomes of the outputs, and of requests that come in, is told.
+    But what becomes of the outputs, and of requests that come in, is drawn.
     """
     name = node.span.name
     if place == "head":

@@ -1,9 +1,9 @@
 """Lanes: what runs beside what. A lane is a process's main thread, another thread, or a task of an event loop.
 
 A call of vLLM's engine that goes on for as long as the engine lives, such as `EngineCoreProc.run_busy_loop` or the
-thread `process_input_sockets`, has a parent, the call that started it, but is no part of that call's work. Here it is
-told which calls begin a lane of their own, which go on for long, so that their parts are what is of interest, and which
-wait for another lane.
+thread `process_input_sockets`, has a parent, the call that started it, but is no part of that call's work. `Lanes`
+finds which calls begin a lane of their own, which go on for long, so that their parts are what is of interest, and
+which wait for another lane.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ from tracellm.trace.model import Span, Trace
 __all__ = ["WAITS", "Lane", "Lanes"]
 
 Lane = tuple[int, str]
-"""The process's id, and what tells the lane from the others there: empty for the main thread."""
+"""The process's id, and the lane's name among the others there: empty for the main thread."""
 
 LONG = frozenset({"loop", "coroutine", "async_generator"})
 """Kinds of calls whose parts stand where they happened. A plain generator's parts are its consumer's."""

@@ -1,8 +1,8 @@
-"""When each part of a story is told: as it happened, and where two things ran at the same time, always in one order.
+"""The order of a story's parts: as they happened, and where two things ran at the same time, always in one order.
 
 What runs in two processes at once has no order of its own: the engine core begins its next step while the client still
 looks at the outputs of the last. So that equal runs give equal diagrams, an engine core's *turn* (taking what came in,
-a step, sending what came out) is told at the moment when the client took its outputs. Nothing is told before what
+a step, sending what came out) stands at the moment when the client took its outputs. Nothing stands before what
 caused it, and each thread's calls keep their order.
 """
 
@@ -23,7 +23,7 @@ _BEFORE, _TURN, _SENT, _AFTER = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a part is told: a time in nanoseconds, then a rank among parts told at one time.
+    """The place of a part: a time in nanoseconds, then a rank among parts at one time.
 
     `step` is the id of the step's span whose turn the part belongs to, if it belongs to one.
     """
@@ -78,7 +78,7 @@ def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[in
 def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
     """When each message was taken by those it was for, by the id of its send; and which call of WAITS took which.
 
-    The last of the three says until when what was taken was looked at, where a call is around that.
+    The last of the three has until when what was taken was looked at, where a call is around that.
     """
     taken: dict[str, int] = {}
     waits: dict[str, str] = {}
@@ -161,7 +161,7 @@ def _turns(
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
             found[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
-    quiet = 0  # the end of the client's look at the last outputs: what brings none is told after it
+    quiet = 0  # the end of the client's look at the last outputs: what brings none stands after it
     for place, part in enumerate(core):
         if place in sent:
             quiet = max(until.get(send.span_id, 0) for send in sent[place])
@@ -219,7 +219,7 @@ def _waits(
 
 
 def _in_thread_order(by_lane: Mapping[Lane, list[Span]], told: Mapping[str, Moment]) -> dict[str, Moment]:
-    """The moments by which no part is told before one that its thread made earlier."""
+    """The moments by which no part stands before one that its thread made earlier."""
     found: dict[str, Moment] = {}
     for parts in by_lane.values():
         before: Moment | None = None

@@ -1,4 +1,4 @@
-"""A trace as a sequence diagram: a lifeline for each class, an arrow for each call that tells something.
+"""A trace as a sequence diagram: a lifeline for each class, an arrow for each call that matters.
 
 The passes are put in order here; each is a function from a `DiagramTree` to a `DiagramTree`.
 """
@@ -40,7 +40,7 @@ def sequence(
     Args:
         trace: what was recorded.
         detail: draw every call down to this level, of steps that made the same calls as steps before one call only.
-            Without it, the most telling calls are drawn, `limit` arrows in all.
+            Without it, the most important calls are drawn, `limit` arrows in all.
         focus: names of lifelines: draw every call into or out of these, and the calls that lead there.
         limit: the most arrows, returns included; None, or a `detail` or `focus`, for no limit.
         lang: the language of notes and loops.

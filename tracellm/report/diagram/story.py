@@ -1,4 +1,4 @@
-"""Several processes, threads and tasks as one story, told from top to bottom.
+"""Several processes, threads and tasks as one story, from top to bottom.
 
 What runs beside the call that started it, and what a long call such as `run_busy_loop` or a coroutine does, are
 *parts*: trees of plain calls that stand where they happened. The script's calls are the thread of the story. A part
@@ -92,7 +92,7 @@ class Story:
 
 
 def is_story(trace: Trace) -> bool:
-    """Whether several processes, threads or tasks have to be told as one."""
+    """Whether several processes, threads or tasks have to be put in one order."""
     if trace.messages:
         return True
     processes = {id(span.process) for span in trace.spans}

@@ -201,7 +201,7 @@ class Drawing:
 def draw(diagram: Diagram, told: Callable[[Message], str] = lambda arrow: "") -> Drawing:
     """The diagram as SVG elements for an HTML page; each text in it is escaped.
 
-    `told` gives what is to be said of an arrow besides its label, to whom points at it.
+    `told` gives the tooltip of an arrow, besides its label.
     """
     places = columns(diagram)
     return Drawing(_head(diagram, places), _Body(diagram, places, told).svg)
@@ -237,7 +237,7 @@ def _text(kind: str, x: float, y: float, text: str, whole: str | None = None) ->
 
 
 def _group(told: str, parts: list[Markup]) -> Markup:
-    """An arrow with its label, and what is said of it."""
+    """An arrow with its label and its tooltip."""
     drawn = Markup("").join(parts)
     return Markup('<g class="arrow"><title>{}</title>{}</g>').format(visible(told, keep="\n"), drawn) if told else drawn
 
@@ -330,7 +330,7 @@ class _Body:
     def _message(self, message: Message, titled: bool) -> None:
         shown = label(message.text, max(WIDEST, abs(self._x[message.target] - self._x[message.source]) - 40))
         if titled:
-            shown = replace(shown, whole=None)  # it is in what is said of the arrow
+            shown = replace(shown, whole=None)  # it is in the arrow's tooltip
         if message.source == message.target:
             self._to_itself(message, shown)
             return

@@ -9,7 +9,7 @@ __all__ = ["times_part"]
 
 
 def times_part(comparison: Comparison, lang: str) -> list[Block]:
-    """The part with its heading; nothing at all where neither run tells of any time."""
+    """The part with its heading; nothing at all where neither run has any time."""
     counts = comparison.num_steps
     told = {
         "startup": [times.startup_ns for times in comparison.times],

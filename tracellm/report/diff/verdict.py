@@ -21,7 +21,7 @@ def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lan
 
 
 def _ends(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
-    """A run that did not end well says so first."""
+    """A sentence for a run that did not end well."""
     said = []
     for name, run in zip(RUNS, runs, strict=True):
         status, error = run.manifest.get("status"), run.manifest.get("error")

@@ -50,7 +50,7 @@ def export(
     Args:
         run: what was recorded.
         format: one of FORMATS.
-        name: the file that it is for; of otlp, `.jsonl` and `.pb` say which of its forms it has.
+        name: the file that it is for; of otlp, `.jsonl` and `.pb` choose one of its forms.
         detail: only the calls down to this level.
         focus: only calls into or out of these classes, and those that lead there.
         lang: the language of what is drawn for people: mermaid and dot.

@@ -50,7 +50,7 @@ def asked_for(manifest: Manifest) -> str:
 
 
 def is_recorded(manifest: Manifest, subject: str) -> bool:
-    """Was all recorded that it takes to tell of a subject: `requests`, `steps`, ...?"""
+    """Whether all was recorded that a subject takes: `requests`, `steps`, ...?"""
     return subject not in _left_out(manifest)
 
 

@@ -1,6 +1,6 @@
 """The Triton kernels of a run: how often each was launched, how long that took, how long it ran, what it had to do.
 
-The two times are kept apart: a launch returns as soon as the GPU knows of it (probes/catalog/launches.py).
+The two times are kept apart: a launch returns as soon as it is queued for the GPU (probes/catalog/launches.py).
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class KernelFacts:
         timed: of how many it is known how long the GPU took; 0 where there was none.
         gpu_ns: how long it took for those.
         timed_bytes: the bytes that those moved.
-        bytes: read and written by all, as the launches told.
+        bytes: read and written by all, as the launches recorded it.
         flops: floating-point operations of all.
     """
 

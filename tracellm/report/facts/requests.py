@@ -68,7 +68,7 @@ _PARAMETERS = (
 def requests(spans: Iterable[Span]) -> list[RequestFacts]:
     """Every request, in the order they were submitted."""
     spans = list(spans)
-    # Where the engine core has a process of its own, only its steps know which requests took part.
+    # Where the engine core has a process of its own, only its steps have which requests took part.
     linked = Counter(link.span_id for span in spans if span.name == STEP_SPAN for link in span.links)
     return [_request(span, linked[span.span_id] or None) for span in spans if span.name == names.REQUEST_SPAN]
 

@@ -112,7 +112,7 @@ def tells_of_startup(span: Span) -> bool:
 
 @per_trace
 def startup_spans(trace: Trace) -> list[Span]:
-    """The spans of a trace that tell of the start-up: of a million a handful, which several reports look into."""
+    """The spans of a trace about the start-up: of a million a handful, which several reports look into."""
     return [span for span in trace.spans if tells_of_startup(span) or names.CONFIG in span.attributes]
 
 
@@ -127,7 +127,7 @@ def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
 
 
 _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
-"""The attribute that tells a stage's span from the others: the first span, by its end, that carries it."""
+"""The attribute that marks a stage's span: the first span, by its end, that carries it."""
 
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:

@@ -44,7 +44,7 @@ _SECTIONS = {
     "requests": ("requests",),
     "steps": ("steps", "schedules", "endings", "samples"),
 }
-"""Sections of the page, and the subjects of a recording that they tell of."""
+"""Sections of the page, and the subjects of a recording that they are about."""
 
 _TAGS = {"en": "en", "zh": "zh-CN"}
 
@@ -53,7 +53,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     """The report of a run as an HTML document.
 
     Args:
-        run_folder: the run; what is damaged or missing in it is said on the page.
+        run_folder: the run; what is damaged or missing in it is listed on the page.
         lang: the language of everything but the run's own names and texts.
 
     Raises:

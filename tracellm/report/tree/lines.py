@@ -9,7 +9,7 @@ __all__ = ["under_lines"]
 
 
 def under_lines(siblings: Sequence[Node]) -> Sequence[Node]:
-    """Siblings with a `line` node over each call whose span tells the user's line; for `Folder`.
+    """Siblings with a `line` node over each call whose span has the user's line; for `Folder`.
 
     Different calls made one after the other by the same line share its node. The same call again is the line run
     again.

@@ -35,7 +35,7 @@ DEEPEST = 100
 """Calls nested deeper than this, as by a user's recursive function, are counted into the node at this depth."""
 
 _TELLING = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
-"""Attributes that few calls have, and that tell a call from others of its name."""
+"""Attributes that few calls have, and that distinguish a call from others of its name."""
 _LIFELINE, _THREAD, _RECORDING = names.LIFELINE, names.THREAD_NAME, names.RECORDING_DURATION
 
 
@@ -99,7 +99,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
 
     @property
     def span(self) -> Span:
-        """The first of the spans, which speaks for all."""
+        """The first of the spans, which stands for all."""
         return self.spans[0]
 
     @property
@@ -153,8 +153,8 @@ class CallTree:
         trace: the recording.
         roots: the calls; hidden ones are counted in the nodes that are left.
         ordered: whether siblings stand in the order of their starts.
-        units: the call that repeats with each step, and the step, both as span ids; None where only the calls around
-            the steps tell.
+        units: the call that repeats with each step, and the step, both as span ids; None where they
+            are found from the calls around the steps.
         turns: a call that belongs to a step's turn, and the step, both as span ids, for steps that no unit is around.
     """
 
@@ -317,7 +317,7 @@ class _Keys:
     def __init__(self) -> None:
         self._made: dict[tuple[Hashable, ...], CallKey] = {}
         self._plain: dict[tuple[object, ...], CallKey] = {}
-        """The same for calls that nobody's line made and that ended well: nearly all, told apart by what is at hand."""
+        """The same for calls that nobody's line made and that ended well: nearly all."""
         self._same: dict[tuple[object, ...], CallKey] = {}
         """The same by the attributes themselves: what was read from disk has one object for all that are equal."""
         self._threads: set[tuple[str, int, str]] = set()

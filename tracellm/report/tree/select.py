@@ -67,7 +67,7 @@ def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
             children += _in_its_place(child, node.count)
         else:
             children.append(child)
-    # What stood only around hidden calls has nothing left to say.
+    # What stood only around hidden calls is left out, too.
     for child in children:
         if child.kind != "call" and not child.children:
             node.take_in(child)

@@ -35,9 +35,9 @@ def group_steps(
 
     Args:
         trace: whose steps.
-        units: the span that repeats with each step, and the step's span, both by their ids, where a story knows them.
+        units: the span that repeats with each step, and the step's span, both by their ids, where a story has them.
         turns: the step whose turn a call belongs to, both as span ids, for steps that no call of `units` is around.
-        folder: what merges the steps of a group; the same that folds what is below them knows their digests.
+        folder: what merges the steps of a group; the same that folds what is below them has their digests.
     """
     folder = folder or Folder()
     known = {step.span.span_id: step for step in steps(trace)}

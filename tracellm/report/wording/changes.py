@@ -1,6 +1,6 @@
 """Changes from step to step, in words: who joined, came back, was preempted, was held and why, ended and why.
 
-A step in which nothing changed is like the one before it, and a console or a table may say both in one line.
+A step in which nothing changed is like the one before it, and a console or a table may show both in one line.
 """
 
 import re
@@ -62,7 +62,7 @@ def _held(step: Step) -> list[tuple[str, str]]:
 
 
 def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """A sentence for each thing that changed in `step`; who is held is told unless `before` held the same."""
+    """A sentence for each thing that changed in `step`; who is held is named unless `before` held the same."""
     return queue_changes(step, lang, before) + endings(step, lang)
 
 

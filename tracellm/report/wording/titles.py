@@ -87,7 +87,7 @@ def error_class(span: Span) -> str:
 
 
 def ended_from_outside(span: Span) -> bool:
-    """Whether the call ended by being told to: a process by a signal, a task by being cancelled."""
+    """Whether the call was ended from outside: a process by a signal, a task by being cancelled."""
     return error_class(span) in ("SystemExit", "CancelledError", "GeneratorExit")
 
 
@@ -191,7 +191,7 @@ def steps_title(steps: Sequence[Step], lang: str) -> str:
     step = steps[0]
     tokens = text(lang, "common.tokens", n=step.num_tokens)
     title = text(lang, "diagram.step", index=step.index, kind=kind, requests=requests, tokens=tokens)
-    # Who is held is told where someone joined or left the queue; until then it is as it was.
+    # Who is held is named where someone joined or left the queue; until then it is as it was.
     before = None if step.new or step.resumed or step.preempted else step
     return text(lang, "diagram.comma").join([title, *changes(step, lang, before)])
 

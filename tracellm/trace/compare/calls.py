@@ -110,7 +110,7 @@ def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Ke
 
 
 def _may_pair(mine: _Key, theirs: _Key, identity: Callable[[_Key], _Identity]) -> bool:
-    """Names say that two calls are counterparts only where their code is two engines', or where all of them agree.
+    """By their names two calls are counterparts only where their code is two engines', or where all of them agree.
 
     The latter is one engine in two versions, of which one has the class in another module.
     """

@@ -1,4 +1,4 @@
-"""Attributes of calls: what any call tells, what one that failed does, and the spans that the program opened itself."""
+"""Attributes of calls: those of any call, those of one that failed, and the spans that the program opened itself."""
 
 from tracellm.trace.names.attribute import Group
 from tracellm.trace.names.spans import SCRIPT_SPAN, USERS_SPAN
