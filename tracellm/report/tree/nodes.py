@@ -317,7 +317,7 @@ class _Keys:
     def __init__(self) -> None:
         self._made: dict[tuple[Hashable, ...], CallKey] = {}
         self._plain: dict[tuple[object, ...], CallKey] = {}
-        """The same for calls that nobody's line made and that ended well: nearly all."""
+        """The same for calls that no line of the user made and that ended well: nearly all."""
         self._same: dict[tuple[object, ...], CallKey] = {}
         """The same by the attributes themselves: what was read from disk has one object for all that are equal."""
         self._threads: set[tuple[str, int, str]] = set()
