@@ -68,9 +68,9 @@ def measure_writing(folder: Path, spans: int) -> Measured:
 
 def measure_reading(folder: Path) -> Measured:
     """Read a recording back, and do what every report begins with."""
-    from tracellm.report.passes.folded import fold_all
+    from tracellm.report.tree.folded import fold_calls
+    from tracellm.report.tree.nodes import CallTree, call_tree
     from tracellm.trace.run_folder import RunFolder
-    from tracellm.trace.tree import call_tree
 
     before, found = peak_bytes(), {}
 
@@ -86,7 +86,7 @@ def measure_reading(folder: Path) -> Measured:
     trace = run.trace
     timed("index", lambda: (trace.by_id, trace.roots, trace.children(trace.spans[0]), trace.messages))
     nodes = timed("tree", lambda: call_tree(trace))
-    folded = timed("fold", lambda: fold_all(trace, nodes))
+    folded = timed("fold", lambda: fold_calls(CallTree(trace, nodes)).roots)
     assert folded
     return {**found, "spans": len(trace.spans), "read_bytes": read_bytes, "bytes": peak_bytes() - before}
 

@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tracellm.report.console.boxes import client_rows
-from tracellm.report.console.paper import Paper, rows
+from tracellm.report.console.terminal import Terminal, rows
+from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.diff import diff_text
 from tracellm.report.diff.blocks import markdown
 from tracellm.report.diff.boundary import boundary_table, cost_of_a_step
 from tracellm.report.diff.runs import process_names
-from tracellm.report.facts import client_choice
-from tracellm.report.quantities import byte_size
-from tracellm.report.sequence import sequence_diagram
+from tracellm.report.facts.startup import client_choice
 from tracellm.report.texts import text
-from tracellm.report.titles import time
+from tracellm.report.wording.quantities import byte_size
+from tracellm.report.wording.titles import time
 from tracellm.trace import names
 from tracellm.trace.compare import Comparison, compare
 from tracellm.trace.model import Span, Trace
@@ -161,7 +161,7 @@ def _box(run: RunFolder, lang: str) -> str:
     choice = client_choice(run.trace.spans)
     assert choice is not None
     paper = io.StringIO()
-    Paper(paper, quiet=False).box(text(lang, "client.title", choice=choice.choice), rows(client_rows(choice, lang)))
+    Terminal(paper, quiet=False).box(text(lang, "client.title", choice=choice.choice), rows(client_rows(choice, lang)))
     return paper.getvalue()
 
 

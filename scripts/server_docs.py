@@ -36,7 +36,7 @@ from scripts.server_questions import (
 )
 from scripts.server_tables import HEADS, metrics_table, options_table, table
 from tests.server.process import Server
-from tracellm.report.sequence import sequence_diagram
+from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.texts import Language, text
 from tracellm.trace.run_folder import RunFolder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scripts.server_tables import table
-from tracellm.report.facts import client_choice
+from tracellm.report.facts.startup import client_choice
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder

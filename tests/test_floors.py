@@ -15,6 +15,11 @@ ROOT = Path(__file__).parents[1]
 FLOORS = ["engine", "trace", "probes", "report", "cli"]
 """From the ground up."""
 
+ROOMS = [
+    "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "console", "html", "diff", "export",
+]  # fmt: skip
+"""The rooms of report/, from the ground up."""
+
 BESIDE = {"as_vllm": {"engine"}, "bench": {"engine", "trace", "probes", "report"}}
 """What stands beside the floors, with those that it may use; only the command uses it. `as_vllm` lets `import vllm`
 mean the engine, `bench` measures."""
@@ -60,6 +65,20 @@ def test_imports_never_run_upward(floor: str) -> None:
         for name, line in imports(file):
             package, _, rest = name.partition(".")
             if package == "tracellm" and rest != "__version__" and rest.partition(".")[0] not in allowed:
+                found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
+    assert found == []
+
+
+def test_rooms_of_the_reports_use_only_rooms_below_them() -> None:
+    """Within report/, a room imports itself and those below it, so that there are no circles between rooms."""
+    report = ROOT / "tracellm" / "report"
+    assert {path.stem for path in report.iterdir() if path.name not in ("__init__.py", "__pycache__")} == set(ROOMS)
+    found = []
+    for file in files_of("report"):
+        room = file.relative_to(report).parts[0].removesuffix(".py")
+        allowed = ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else []
+        for name, line in imports(file):
+            if name.startswith("tracellm.report.") and name.split(".")[2] not in allowed:
                 found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
     assert found == []
 
@@ -116,7 +135,7 @@ def test_a_report_needs_no_engine() -> None:
     code = """
 import sys
 import tracellm.trace.run_folder, tracellm.cli.commands.show
-import tracellm.report.calltree, tracellm.report.sequence, tracellm.report.steps, tracellm.report.html
+import tracellm.report.calltree, tracellm.report.diagram.sequence, tracellm.report.steps_table, tracellm.report.html
 print([name for name in sys.modules if name.startswith("tracellm.engine")])
 """
     assert run(code) == "[]"

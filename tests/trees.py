@@ -1,12 +1,12 @@
 """Trees of calls with one thing done to every list of siblings, so that a test can look at it alone.
 
-Reports do all at once: `tracellm.trace.fold.Folder.fold_all`.
+Reports do all at once: `tracellm.report.tree.folded.fold_calls`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tracellm.trace.fold import Folder
-from tracellm.trace.tree import Node, levels
+from tracellm.report.tree.fold import Folder
+from tracellm.report.tree.nodes import Node, levels
 
 __all__ = ["bottom_up", "fold"]
 

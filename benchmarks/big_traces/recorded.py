@@ -8,14 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.big_traces import played
 from tracellm.probes.build import Builder
-from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.desk import Assignment, Desk
 from tracellm.probes.listeners import Listeners
+from tracellm.probes.writer import Writer
+
+from benchmarks.big_traces import played
+from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.spec import Probe
 from tracellm.probes.state import Made, Note, Record, Told, state
-from tracellm.probes.writer import Writer
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import SCHEMA, TRACE_FOLDER, write_manifest

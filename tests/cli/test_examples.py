@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tracellm.report.steps import steps_table
+from tracellm.report.steps_table import steps_table
 from tracellm.trace.run_folder import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sampling.py"

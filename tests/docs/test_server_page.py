@@ -16,7 +16,7 @@ from tests.mermaid import ParseMermaid
 from tracellm.cli.commands.serve import SERVES_WITH
 from tracellm.cli.options import engine_options
 from tracellm.engine.entrypoints.openai.routes import PATHS
-from tracellm.report.sequence import sequence_diagram
+from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.texts import Language
 from tracellm.trace import names
 from tracellm.trace.expect import check, read

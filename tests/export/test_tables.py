@@ -19,7 +19,7 @@ from tests.report.synthetic import HOSTILE
 from tracellm.report.export import export
 from tracellm.report.export.dot import quoted
 from tracellm.report.export.table import COLUMNS
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span, Trace
 
@@ -128,7 +128,7 @@ def test_the_legend_is_in_the_readers_language():
 
 def test_the_sequence_diagram_is_the_reports(parse_mermaid: ParseMermaid):
     """`--to mermaid` writes what `show sequence` prints, and real Mermaid reads it."""
-    from tracellm.report.sequence import sequence_diagram
+    from tracellm.report.diagram.sequence import sequence_diagram
 
     trace = run_of_two()
     assert written(trace, "mermaid") == sequence_diagram(trace)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.probes.otel.follow import Files
+
 from tracellm.probes.otel.sender import Sender
 from tracellm.probes.otel.settings import settings
 from tracellm.trace import otlp

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tracellm.probes.otel.follow import PIECE
 
 from tests.otel.collecting import Collecting
 from tests.otel.sending import send, spans, write
 from tracellm.probes import probe
 from tracellm.probes.otel.collector import Answers, listen_to_logs
 from tracellm.probes.otel.convert import Converter
-from tracellm.probes.otel.follow import PIECE
 from tracellm.probes.otel.sender import Sender
 from tracellm.probes.otel.settings import settings
 from tracellm.probes.session import Recording

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from tests.otel.sending import spans, write
 from tracellm.probes.otel.follow import Files
+
+from tests.otel.sending import spans, write
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Process
 

@@ -12,8 +12,8 @@ import pytest
 
 from tracellm.probes.otel import settings
 from tracellm.probes.otel.metrics import HISTOGRAMS
-from tracellm.report.problems import recording_problems
-from tracellm.report.recorded import cost
+from tracellm.report.facts.coverage import cost
+from tracellm.report.wording.problems import recording_problems
 
 ROOT = Path(__file__).parents[2]
 

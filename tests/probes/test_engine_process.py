@@ -11,7 +11,7 @@ from tests.engine.core_requests import core_request
 from tracellm import LLM, SamplingParams
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
-from tracellm.report.facts import requests
+from tracellm.report.facts.requests import requests
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder

@@ -124,7 +124,7 @@ def test_an_interrupt_in_a_capture(tmp_path: Path):
         raise KeyboardInterrupt
 
     for is_generator in (False, True):
-        function = (lambda: (yield)) if is_generator else (lambda: None)  # noqa: PIE807
+        function = (lambda: (yield)) if is_generator else (lambda: None)
         call = wrap(function, Probe("call", "request", span_name="call", capture=capture, attributes=dict))
         folder = tmp_path / str(is_generator)
         with Recording(folder, catalog=()):

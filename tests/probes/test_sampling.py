@@ -13,7 +13,7 @@ from tracellm.engine.sampling_params import StructuredOutputsParams
 from tracellm.probes.catalog.asked import asked_of, changed_parameters, processors_of
 from tracellm.probes.catalog.sampling import likeliest, token_ids
 from tracellm.probes.session import Recording
-from tracellm.report.facts import request_times, requests
+from tracellm.report.facts.requests import request_times, requests
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder

@@ -9,7 +9,7 @@ from tracellm.probes.catalog import step as catalog
 from tracellm.probes.catalog.step_span import complete_step
 from tracellm.probes.clock import Ids
 from tracellm.probes.ledger import Ledger
-from tracellm.report.changes import changes
+from tracellm.report.wording.changes import changes
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.steps import Step, steps

@@ -36,7 +36,17 @@ MANIFEST: dict[str, Any] = {
     "versions": {"python": "3.11.9", "torch": "2.13.0", "transformers": "4.57.1"},
     "host": {"name": "box", "system": "Linux 6.1", "cpu": "x86_64", "cores": 2},
     "options": {"lang": "en", "detail": "kernel", "text": True},
-    "probes": {"installed": 84, "missing": [], "calls": 1204, "seconds": 0.012, "share": 0.0035, "per_call_us": 9.9},
+    "probes": {
+        "installed": 84,
+        "missing": [],
+        "calls": 1204,
+        "seconds": 0.012,
+        "share": 0.0044,
+        "share_of_generation": 0.061,
+        "per_call_us": 9.9,
+        "writer": {"spans": 1204, "calls": 1204, "seconds": 0.003, "longest_ms": 0.8, "bytes": 65_000, "lost": 0},
+        "conversion": {"seconds": 0.031, "us_per_span": 25.7},
+    },
     "processes": [{"pid": 4242, "name": "main"}],
 }
 

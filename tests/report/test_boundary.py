@@ -7,10 +7,10 @@ import pytest
 from tests.report.processes import served, sync_run
 from tests.report.synthetic import HOSTILE, a_run, a_run_folder
 from tracellm.report.calltree import calltree
-from tracellm.report.crossings import ProcessFacts, crossings, processes
+from tracellm.report.facts.process_messages import ProcessFacts, crossings, processes
 from tracellm.report.html import report_html
 from tracellm.report.html.boundary_view import _process
-from tracellm.report.steps import steps_table
+from tracellm.report.steps_table import steps_table
 from tracellm.report.texts import LANGUAGES
 from tracellm.trace import names
 from tracellm.trace.model import Trace

@@ -11,9 +11,9 @@ from tests.report.nasty import NASTY
 from tests.report.traces import Calls, generate, hello, start_engine
 from tracellm.report.calltree import calltree, folded_tree
 from tracellm.report.html.tree_view import tree_view
+from tracellm.report.tree.nodes import walk
 from tracellm.trace import names
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import walk
 
 GOLDEN = Path(__file__).parent / "golden"
 

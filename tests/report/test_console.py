@@ -20,17 +20,18 @@ from tests.report.traces import Calls, step_facts
 from tracellm.engine.config import OpsReason
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
-from tracellm.report.console.paper import Paper
-from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
+from tracellm.report.console.terminal import Terminal
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
+from tracellm.trace.steps import STEP_SPAN
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-class Terminal(io.StringIO):
+class TerminalStream(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
@@ -61,7 +62,7 @@ def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.Monkey
     """Every line fits, and within a box all are equally wide, Chinese as well."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    said = re.sub(r"\x1b\[[\d;]*m", "", _say(a_run(), lang, Terminal()))
+    said = re.sub(r"\x1b\[[\d;]*m", "", _say(a_run(), lang, TerminalStream()))
     lines = said.splitlines()
     widths = {cell_len(line) for line in lines if line[:1] in ("╭", "│", "╰")}
     assert widths == {min(columns, 104)}
@@ -72,11 +73,11 @@ def test_boxes_fit_their_terminal(lang, columns: int, monkeypatch: pytest.Monkey
 def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.MonkeyPatch):
     """What is said stands below a bar that has been drawn, once, in a pipe; on a terminal the bar makes room for it."""
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal() if terminal else io.StringIO()
-    paper = Paper(stream, quiet=False)
+    stream = TerminalStream() if terminal else io.StringIO()
+    console = Terminal(stream, quiet=False)
     bar = tqdm(total=2, file=stream, ascii=True, ncols=40)
-    paper.line("one")
-    paper.line("two")
+    console.line("one")
+    console.line("two")
     bar.update(2)
     bar.close()
     before, _, after = stream.getvalue().partition("one")
@@ -88,9 +89,9 @@ def test_a_progress_bar_has_its_own_line(terminal: bool, monkeypatch: pytest.Mon
 def test_a_bar_that_waits_to_be_drawn_is_left_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch):
     """A bar for work that takes long, as `LLM.generate` has, is not drawn by what is said before it appears."""
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal() if terminal else io.StringIO()
+    stream = TerminalStream() if terminal else io.StringIO()
     bar = tqdm(total=2, file=stream, ascii=True, ncols=40, delay=3600.0)
-    Paper(stream, quiet=False).line("one")
+    Terminal(stream, quiet=False).line("one")
     bar.close()
     assert [line.rstrip() for line in stream.getvalue().split("\n")] == ["one", ""]
 
@@ -99,6 +100,61 @@ def test_the_client_comes_before_what_it_holds():
     """Start-up is told outside in, although the spans end inside out."""
     titles = re.findall("^== (.*?)[:=]", _say(a_run()), re.MULTILINE)
     assert titles[:3] == ["Client", "Model load", "KV cache "]
+
+
+def two_processes() -> tuple[Span, list[Span], list[Span]]:
+    """The span of the client's choice, those of an engine's start-up in its own process, and those of its steps."""
+    engine = Process(11, "EngineCore_0")
+    spans = [replace(span, process=engine) for span in a_run() if span.name != names.REQUEST_SPAN]
+    chooser = next(span for span in spans if names.CLIENT_CHOICE in span.attributes)
+    chooser.attributes |= {names.CLIENT_MULTIPROCESS: True, names.CLIENT_CHOICE: "SyncMPClient"}
+    chooser.process = Process(10, "main")
+    first = next(i for i, span in enumerate(spans) if span.name in ("EngineCore._schedule", STEP_SPAN))
+    return chooser, [span for span in spans[:first] if span is not chooser], spans[first:]
+
+
+def titles(spans: list[Span]) -> list[str]:
+    """The titles of all boxes, and the beginnings of the lines about steps, in order."""
+    return re.findall(r"(?m)^(?:== )?((?:Client|Model load|KV cache|Steps?)\b)", _say(spans))
+
+
+IN_ORDER = ["Client", "Model load", "KV cache"]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_processes_may_be_read_in_any_order(lang: str):
+    """Whichever process is read first, start-up is said once, complete, client first, and steps after it."""
+    chooser, startup, steps = two_processes()
+    orders = [[chooser, *startup, *steps], [*startup, chooser, *steps], [*startup, *steps, chooser]]
+    orders += [[*startup[:at], chooser, *startup[at:], *steps] for at in range(len(startup))]
+    orders += [[*steps, chooser, *startup], [*steps, *startup, chooser], [steps[0], chooser, *steps[1:], *startup]]
+    expected = _say(orders[0], lang)
+    assert titles(orders[0])[:3] == IN_ORDER
+    for spans in orders:
+        assert _say(spans, lang) == expected
+
+
+def test_steps_wait_for_a_start_up_only_so_long():
+    """Where the spans of a start-up were not recorded, steps are said all the same, all of them and in order."""
+    engine = Calls(process=Process(11, "EngineCore_0"))
+    for index in range(1, 301):
+        engine.leaf("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1))
+    stream = io.StringIO()
+    console = Console(stream=stream)
+    for span in engine.spans[:100]:
+        console(span)
+    assert "Step 1: prefill" in stream.getvalue()
+    said = _say(engine.spans)
+    assert re.findall(r"(?m)^(?:== )?Steps? [^,:]*", said) == ["== Step 1", "== Step 2", "Steps 3-300"]
+
+
+def test_steps_of_a_script_that_made_no_engine_are_not_held_back():
+    """Steps of the script's own process come after their start-up, so that they are said as they end."""
+    calls = Calls(process=Process(1, "main"))
+    calls.leaf("EngineCore.step_fn", **step_facts(1, ["0"], new=True))
+    stream = io.StringIO()
+    Console(stream=stream)(calls.spans[0])
+    assert "Step 1: prefill" in stream.getvalue()
 
 
 def test_what_was_loaded_is_said_even_when_start_up_fails():
@@ -146,7 +202,7 @@ def test_a_closed_stderr_stops_the_console_and_nothing_else():
 @pytest.mark.parametrize("bad", HOSTILE)
 def test_text_is_shown_as_it_is(bad: str, terminal: bool):
     """Markup is no markup, emoji codes are no emoji, and no control character reaches the terminal."""
-    said = _say(a_run(prompts=(bad, bad), decode_steps=2), stream=Terminal() if terminal else None)
+    said = _say(a_run(prompts=(bad, bad), decode_steps=2), stream=TerminalStream() if terminal else None)
     said = re.sub(r"\x1b\[[\d;]*m", "", said)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", said)
     expected = {0: "<script>document.title='owned'", 3: "{{ 7 * 7 }} {% raw %} ${7*7}", 4: r"\e[31mred\e[0m \x00"}

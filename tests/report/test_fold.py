@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from tests.report.traces import Calls, hello
 from tests.trees import bottom_up, fold
-from tracellm.report.passes.budget import choose, everything
-from tracellm.report.passes.condense import condense
-from tracellm.report.passes.lines import under_lines
-from tracellm.report.passes.select import down_to, hide, on_focus
-from tracellm.report.passes.step_groups import group_steps
-from tracellm.report.passes.story import Story
+from tracellm.report.diagram.key_calls import choose, choose_all
+from tracellm.report.diagram.story import DiagramTree
+from tracellm.report.tree.invariants import check
+from tracellm.report.tree.lines import under_lines
+from tracellm.report.tree.nodes import DEEPEST, CallTree, Node, call_tree, walk
+from tracellm.report.tree.select import down_to, focus_on, lifeline_names
+from tracellm.report.tree.step_groups import condense, group_steps
 from tracellm.trace import names
-from tracellm.trace.account import check
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import DEEPEST, Node, call_tree, walk
 
 Tree = tuple[str, list["Tree"]]
 
@@ -128,16 +127,18 @@ def test_a_failed_call_is_not_folded_with_those_that_went_well():
     assert shape(bottom_up(call_tree(calls.trace()), fold)[0].children) == [("A.f", 1), ("A.f", 1)]
 
 
-def passes(trace: Trace, tree: list[Node]) -> list[Callable[[list[Node]], list[Node]]]:
-    """Every pass, alone."""
+def passes(trace: Trace) -> list[Callable[[list[Node]], list[Node]]]:
+    """Every pass, and every change of siblings, alone."""
+
+    def alone(one: Callable[[DiagramTree], DiagramTree]) -> Callable[[list[Node]], list[Node]]:
+        return lambda roots: one(DiagramTree(trace, roots)).roots
+
     return [
         lambda roots: bottom_up(roots, fold),
         lambda roots: bottom_up(roots, under_lines),
         lambda roots: bottom_up(roots, group_steps(trace)),
-        lambda roots: hide(roots, down_to("step")),
-        lambda roots: hide(roots, on_focus(roots, {"B"})),
-        lambda roots: hide(roots, lambda node: id(node) in choose(roots, 5, Story(roots)).calls),
-        lambda roots: hide(roots, lambda node: id(node) in everything(roots, Story(roots)).calls),
+        *map(alone, [lambda tree: down_to(tree, "step"), lambda tree: focus_on(tree, lifeline_names(tree.roots)[-1:])]),
+        *map(alone, [lambda tree: choose(tree, 5), choose_all]),
     ]
 
 
@@ -146,10 +147,10 @@ def passes(trace: Trace, tree: list[Node]) -> list[Callable[[list[Node]], list[N
 def test_no_pass_loses_a_call_or_time(trees: list[Tree], script: bool):
     """Every pass, and all of them in a row, keep each span once, the sum of own times, and the order."""
     trace = trace_of(*trees, script=script)
-    for number in range(len(passes(trace, []))):
-        check(call_tree(trace), passes(trace, [])[number](call_tree(trace)))
+    for number in range(len(passes(trace))):
+        check(call_tree(trace), passes(trace)[number](call_tree(trace)))
     tree = call_tree(trace)
-    for change in passes(trace, tree):
+    for change in passes(trace):
         tree = change(tree)
         check(call_tree(trace), tree)
 
@@ -184,7 +185,7 @@ def test_many_groups_of_steps_become_few(most: int):
             with calls("EngineCore.step_fn", **_facts(index)):
                 calls.leaf("Scheduler.schedule")
     trace = calls.trace()
-    tree = condense(bottom_up(call_tree(trace), group_steps(trace)), most)
+    tree = condense(CallTree(trace, bottom_up(call_tree(trace), group_steps(trace))), most).roots
     check(call_tree(trace), tree)
     groups = tree[0].children
     assert len(groups) <= most
@@ -238,7 +239,7 @@ def test_each_generation_keeps_a_group_of_steps():
                 for index in range(1, 21):
                     calls.leaf("EngineCore.step_fn", **_facts(20 * number + index))
     trace = calls.trace()
-    tree = condense(bottom_up(call_tree(trace), group_steps(trace)), 10)
+    tree = condense(CallTree(trace, bottom_up(call_tree(trace), group_steps(trace))), 10).roots
     check(call_tree(trace), tree)
     counts = [len(node.children) for node in walk(tree) if node.kind == "call" and node.span.name == "LLM.generate"]
     assert counts == [6, 1, 1, 1, 1] or (sum(counts) <= 10 and min(counts) >= 1 and counts[0] == max(counts))

@@ -69,7 +69,7 @@ def test_it_says_what_ran_and_what_came_out():
         "268 MB of at most 3.2 GB",
         "max_model_len 1024",
         "torch 2.13.0",
-        "84 probes were installed and recorded 1,204 calls",
+        "84 probes were installed. Recording: 1,204 calls, ",
     ):
         assert fact in said
 

@@ -7,7 +7,7 @@ import pytest
 from tests.browser import Browser
 from tests.report.synthetic import HOSTILE, a_run, a_run_folder
 from tracellm.report.html import report_html
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
 
 
 def _write(folder: Path, source: str) -> Path:

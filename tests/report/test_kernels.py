@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.report.synthetic import Recorder, a_run_folder
+from tracellm.report.facts.kernels import KernelFacts, kernels
 from tracellm.report.html import report_html
-from tracellm.report.kernels import KernelFacts, kernels
 from tracellm.report.texts import LANGUAGES, text
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.run_folder import RunFolder

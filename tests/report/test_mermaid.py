@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.mermaid import ParseMermaid
 from tests.report.nasty import NASTY
-from tracellm.report.diagram import Box, Close, Diagram, Loop, Message, Note, Participant
-from tracellm.report.mermaid import NOTE_WIDTH, escape, to_mermaid
-from tracellm.report.visible import visible
+from tracellm.report.diagram.mermaid import NOTE_WIDTH, escape, to_mermaid
+from tracellm.report.diagram.model import Box, Close, Diagram, Loop, Message, Note, Participant
+from tracellm.report.wording.safe_text import visible
 
 TEXTS = st.one_of(
     st.sampled_from(NASTY),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracellm.report.quantities import byte_size, clip, duration, percent
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.quantities import byte_size, clip, duration, percent
+from tracellm.report.wording.safe_text import shorten, visible
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.report.synthetic import a_run
-from tracellm.report.facts import RequestTimes, request_times, requests
+from tracellm.report.facts.requests import RequestTimes, request_times, requests
 from tracellm.report.html.request_view import requests_view
 from tracellm.trace import names
 from tracellm.trace.model import Link, Span, Trace

@@ -11,10 +11,10 @@ import pytest
 from tests.report.processes import served, sync_run
 from tests.report.traces import Calls, step_facts
 from tracellm.report.calltree import calltree
-from tracellm.report.diagram import messages
+from tracellm.report.diagram.model import messages
+from tracellm.report.diagram.sequence import LIMIT, sequence
 from tracellm.report.html import report_html
-from tracellm.report.sequence import LIMIT, sequence
-from tracellm.report.steps import steps_table
+from tracellm.report.steps_table import steps_table
 from tracellm.trace import names
 from tracellm.trace.compare import compare
 from tracellm.trace.model import Process, Span, Trace

@@ -13,10 +13,10 @@ from tests.mermaid import ParseMermaid
 from tests.report.nasty import NASTY
 from tests.report.test_fold import TREES, Tree, trace_of
 from tests.report.traces import Calls, generate, hello, start_engine, step, step_facts
-from tracellm.report.diagram import Diagram, Item, Loop, Message, Note, check_diagram, messages
-from tracellm.report.mermaid import to_mermaid
-from tracellm.report.passes.lifelines import readable_ids
-from tracellm.report.sequence import LIMIT, sequence, sequence_diagram
+from tracellm.report.diagram.lifelines import readable_ids
+from tracellm.report.diagram.mermaid import to_mermaid
+from tracellm.report.diagram.model import Diagram, Item, Loop, Message, Note, check_diagram, messages
+from tracellm.report.diagram.sequence import LIMIT, sequence, sequence_diagram
 from tracellm.trace import names
 from tracellm.trace.model import Process, Trace
 from tracellm.trace.names import LEVELS

@@ -4,6 +4,7 @@ import gc
 import re
 import weakref
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,15 @@ from tests.report.test_fold import TREES, Tree, trace_of
 from tests.report.test_story import processes
 from tests.report.traces import hello
 from tracellm.report.calltree import calltree
-from tracellm.report.diagram import Diagram, messages
+from tracellm.report.diagram.model import Diagram, messages
+from tracellm.report.diagram.sequence import sequence
 from tracellm.report.html import report_html
-from tracellm.report.sequence import sequence
-from tracellm.report.steps import steps_table
-from tracellm.report.titles import script_of
+from tracellm.report.steps_table import steps_table
+from tracellm.report.tree.invariants import PassError, check_order, run_passes
+from tracellm.report.tree.nodes import CallTree, call_tree, walk
+from tracellm.report.wording.titles import script_of
 from tracellm.trace import names
-from tracellm.trace.account import PassError, check_order, through
 from tracellm.trace.model import Trace
-from tracellm.trace.tree import Node, call_tree, walk
 
 patient = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -107,40 +108,43 @@ def test_the_page_tells_which_spans(browser: Browser, tmp_path: Path):
     assert not browser.log()
 
 
-def _lose(nodes: list[Node]) -> list[Node]:
-    next(node for node in walk(nodes) if node.children).replace_children([])
-    return nodes
+def lose(tree: CallTree) -> CallTree:
+    """A pass that loses calls."""
+    next(node for node in walk(tree.roots) if node.children).replace_children([])
+    return tree
 
 
-def _double(nodes: list[Node]) -> list[Node]:
-    return [*nodes, nodes[0]]
+def double(tree: CallTree) -> CallTree:
+    """A pass that doubles a call."""
+    return replace(tree, roots=[*tree.roots, tree.roots[0]])
 
 
-def _take_time(nodes: list[Node]) -> list[Node]:
-    nodes[0].own_ns -= 1
-    return nodes
+def take_time(tree: CallTree) -> CallTree:
+    """A pass that takes time away."""
+    tree.roots[0].own_ns -= 1
+    return tree
 
 
-@pytest.mark.parametrize("broken", [_lose, _double, _take_time])
+@pytest.mark.parametrize("broken", [lose, double, take_time])
 def test_a_pass_that_loses_something_is_found(broken, monkeypatch: pytest.MonkeyPatch):
     """A pass that loses or doubles a call, or time, does not go unseen, also where nobody asked for thorough checks."""
     monkeypatch.delenv("TRACELLM_CHECK_PASSES", raising=False)
-    with pytest.raises(PassError, match="the pass wrong"):
-        through("wrong", broken, call_tree(hello()))
+    with pytest.raises(PassError, match=f"the pass {broken.__name__} made"):
+        run_passes(CallTree(hello(), call_tree(hello())), broken)
 
 
 def test_a_pass_that_turns_calls_round_is_found(monkeypatch: pytest.MonkeyPatch):
     """With TRACELLM_CHECK_PASSES set, so is one that changes their order; without, it is not looked for."""
 
-    def turned(nodes: list[Node]) -> list[Node]:
-        nodes[0].replace_children([*reversed(nodes[0].children)])
-        return nodes
+    def turned(tree: CallTree) -> CallTree:
+        tree.roots[0].replace_children([*reversed(tree.roots[0].children)])
+        return tree
 
     monkeypatch.delenv("TRACELLM_CHECK_PASSES", raising=False)
-    through("turn", turned, call_tree(hello()))
+    run_passes(CallTree(hello(), call_tree(hello())), turned)
     monkeypatch.setenv("TRACELLM_CHECK_PASSES", "1")
     with pytest.raises(PassError, match="out of order"):
-        through("turn", turned, call_tree(hello()))
+        run_passes(CallTree(hello(), call_tree(hello())), turned)
 
 
 def test_time_and_count_are_those_of_the_spans():

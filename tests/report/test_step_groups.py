@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.report.traces import Calls, step_facts
-from tracellm.report.changes import alike
-from tracellm.report.passes.folded import folded
-from tracellm.report.steps import step_rows
+from tracellm.report.steps_table import step_rows
+from tracellm.report.tree.folded import folded
+from tracellm.report.tree.nodes import walk
+from tracellm.report.wording.changes import alike
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import steps
-from tracellm.trace.tree import walk
 
 DECODE = dict[str, Any]()
 """A step that decodes for requests 0 and 1."""
@@ -30,7 +30,7 @@ def run(*changed: dict[str, Any]) -> Trace:
 def groups(trace: Trace) -> list[list[int]]:
     """The steps of each group, by their indexes; the table's rows are the same groups as the tree's."""
     rows = [[step.index for step in row.steps] for row in step_rows(trace)]
-    drawn = [[step.index for step in node.steps] for node in walk(folded(trace)) if node.kind == "steps"]
+    drawn = [[step.index for step in node.steps] for node in walk(folded(trace).roots) if node.kind == "steps"]
     assert drawn == rows
     return rows
 
@@ -119,5 +119,5 @@ def test_generations_with_other_hits_are_not_one():
                     facts |= prefill if number == 0 else {}
                     facts |= {names.STEP_CACHED: [16, 16]} if number == 0 and generation else {}
                     calls.leaf("EngineCore.step_fn", **facts)
-    found = [[step.index for step in node.steps] for node in walk(folded(calls.trace())) if node.kind == "steps"]
+    found = [[step.index for step in node.steps] for node in walk(folded(calls.trace()).roots) if node.kind == "steps"]
     assert found == [[1], [5, 9], [2, 3, 4, 6, 7, 8, 10, 11, 12]]

@@ -12,9 +12,9 @@ from tests.report.nasty import NASTY
 from tests.report.synthetic import a_run_folder
 from tests.report.traces import Calls, hello, step_facts
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
-from tracellm.report.changes import changes
 from tracellm.report.html import report_html
-from tracellm.report.steps import step_rows, steps_table
+from tracellm.report.steps_table import step_rows, steps_table
+from tracellm.report.wording.changes import changes
 from tracellm.trace import names
 from tracellm.trace.model import Process, Trace
 

@@ -12,14 +12,14 @@ from tests.mermaid import ParseMermaid
 from tests.report.processes import Clock, Engine, Thread, served, sync_run
 from tests.report.test_sequence import arrows, is_within, loops
 from tests.report.traces import hello
-from tracellm.report.diagram import Diagram, Item, Loop, check_diagram, messages
-from tracellm.report.mermaid import to_mermaid
-from tracellm.report.passes.lanes import Lanes
-from tracellm.report.passes.story import tell
-from tracellm.report.sequence import LIMIT, sequence
+from tracellm.report.diagram.lanes import Lanes
+from tracellm.report.diagram.mermaid import to_mermaid
+from tracellm.report.diagram.model import Diagram, Item, Loop, check_diagram, messages
+from tracellm.report.diagram.sequence import LIMIT, sequence
+from tracellm.report.diagram.story import DiagramTree, order_by_cause
+from tracellm.report.tree.nodes import Node, call_tree, walk
 from tracellm.trace import names
 from tracellm.trace.model import Process, Trace
-from tracellm.trace.tree import Node, call_tree, walk
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -39,6 +39,11 @@ def sent(diagram: Diagram, items: tuple[Item, ...] | None = None) -> list[tuple[
         for one in messages(diagram.items if items is None else items)
         if one.kind == "message"
     ]
+
+
+def ordered(trace: Trace) -> DiagramTree:
+    """The calls of a trace in the order of causes."""
+    return order_by_cause(DiagramTree(trace, call_tree(trace)))
 
 
 def spans_of(nodes: list[Node]) -> list[str]:
@@ -71,7 +76,7 @@ def test_the_story_of_two_processes(name: str, golden: Golden, parse_mermaid: Pa
 @pytest.mark.parametrize("trace", TRACES)
 def test_no_call_is_lost_and_no_time(trace: Trace):
     """Every span is there once, in the story as in the call tree, and the own times have the same sum."""
-    before, after = call_tree(trace), tell(trace, call_tree(trace)).roots
+    before, after = call_tree(trace), ordered(trace).roots
     assert spans_of(before) == spans_of(after)
     assert sum(node.own_ns for node in walk(before)) == sum(node.own_ns for node in walk(after))
 
@@ -80,7 +85,7 @@ def test_no_call_is_lost_and_no_time(trace: Trace):
 def test_each_thread_keeps_its_order(trace: Trace):
     """What one thread or task did is told in the order in which it did it."""
     lanes, last = Lanes(trace), dict[Any, int]()
-    for node in walk(tell(trace, call_tree(trace)).roots):
+    for node in walk(ordered(trace).roots):
         if node.spans:
             lane = lanes.of(node.span)
             if not (node.span.lifeline.endswith("MPClient") and "get_output" in node.span.name):
@@ -91,7 +96,7 @@ def test_each_thread_keeps_its_order(trace: Trace):
 @pytest.mark.parametrize("trace", TRACES)
 def test_no_effect_is_told_before_its_cause(trace: Trace):
     """The engine core handles a request after it was sent; the client handles outputs after the step that made them."""
-    order = {node.span.span_id: i for i, node in enumerate(walk(tell(trace, call_tree(trace)).roots)) if node.spans}
+    order = {node.span.span_id: i for i, node in enumerate(walk(ordered(trace).roots)) if node.spans}
     adds = [one.send for one in trace.messages if one.send.attributes[names.MESSAGE_TYPE] == "ADD"]
     handled = trace.named("EngineCoreProc._handle_client_request")
     assert len(adds) == len(handled)
@@ -123,7 +128,7 @@ def test_what_follows_a_step_is_told_after_it():
     outputs.end()
     main.end()
     trace = Trace(clock.spans)
-    order = [node.span.name for node in walk(tell(trace, call_tree(trace)).roots) if node.spans]
+    order = [node.span.name for node in walk(ordered(trace).roots) if node.spans]
     step = order.index("EngineCore.step_fn")
     assert [i > step for i, name in enumerate(order) if name == "EngineCoreProc._handle_client_request"] == [
         False,
@@ -134,9 +139,9 @@ def test_what_follows_a_step_is_told_after_it():
 def test_one_process_and_one_thread_are_left_as_they_are():
     """The story of an in-process run is its call tree."""
     trace = hello()
-    story = tell(trace, call_tree(trace))
-    assert story.lanes is None
-    assert [node.span.span_id for node in walk(story.roots)] == [node.span.span_id for node in walk(call_tree(trace))]
+    tree = ordered(trace)
+    assert tree.story.lanes is None
+    assert [node.span.span_id for node in walk(tree.roots)] == [node.span.span_id for node in walk(call_tree(trace))]
 
 
 def test_a_quick_engine_core_makes_no_other_story():
@@ -336,7 +341,7 @@ def processes(draw: st.DrawFn) -> Trace:
 @given(trace=processes(), limit=st.integers(1, 12))
 def test_any_calls_of_any_threads_make_a_valid_diagram(trace: Trace, limit: int):
     """Whatever ran beside what: no span is lost, no time, activations are balanced, and the limit holds."""
-    before, after = call_tree(trace), tell(trace, call_tree(trace)).roots
+    before, after = call_tree(trace), ordered(trace).roots
     assert spans_of(before) == spans_of(after)
     assert sum(node.own_ns for node in walk(before)) == sum(node.own_ns for node in walk(after))
     for diagram in (sequence(trace, limit=limit), sequence(trace, limit=None), sequence(trace, detail="kernel")):

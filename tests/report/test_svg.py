@@ -8,11 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.report.synthetic import HOSTILE
-from tracellm.report.diagram import Box, Close, Diagram, Item, Loop, Message, Note, Participant, check_diagram, messages
-from tracellm.report.svg import Drawing, draw
-from tracellm.report.svg.layout import columns
-from tracellm.report.svg.measure import text_width, wrap
-from tracellm.report.visible import visible
+from tracellm.report.diagram.model import (
+    Box,
+    Close,
+    Diagram,
+    Item,
+    Loop,
+    Message,
+    Note,
+    Participant,
+    check_diagram,
+    messages,
+)
+from tracellm.report.diagram.svg import Drawing, columns, draw, text_width, wrap
+from tracellm.report.wording.safe_text import visible
 
 TEXTS = st.one_of(st.text(max_size=60), st.sampled_from(HOSTILE), st.just("f(a=1, b=[2, 3])"))
 

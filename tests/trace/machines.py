@@ -15,8 +15,7 @@ START = 1_700_000_000 * SECOND
 class Recorder:
     """One process: turns true nanoseconds into spans as its clocks would have it.
 
-    `skew` is what its machine's wall clock was wrong by when it read the pair, `boot` when the machine was started,
-    `speed` how fast its monotonic clock runs, in millionths too fast.
+    `skew` is what its machine's wall clock was wrong by when it read the pair, `boot` when the machine was started.
     """
 
     def __init__(
@@ -27,13 +26,12 @@ class Recorder:
         *,
         skew: int = 0,
         boot: int = 1000 * SECOND,
-        speed: int = 0,
         read_at: int = 0,
         parent: int | None = None,
     ) -> None:
         name = name or ("main" if pid == 1 else f"EngineCore_{pid - 2}")
-        self.speed, self.boot = speed, boot
-        self.wall, self.monotonic = START + read_at + skew, self._monotonic(read_at)
+        self.boot = boot
+        self.wall, self.monotonic = START + read_at + skew, boot + read_at
         told: dict[str, Any] = {
             names.PROCESS_PID: pid,
             names.PROCESS_NAME: name,
@@ -46,12 +44,9 @@ class Recorder:
         self.process = Process(pid, name, told)
         self.spans: list[Span] = []
 
-    def _monotonic(self, true: int) -> int:
-        return self.boot + true + true * self.speed // 1_000_000
-
     def at(self, true: int) -> int:
         """The time that this process records for what happens at `true`."""
-        return self.wall + self._monotonic(true) - self.monotonic
+        return self.wall + self.boot + true - self.monotonic
 
     def call(
         self, name: str, start: int, end: int, parent: Span | None = None, thread: str = "", **attributes: Any

@@ -14,7 +14,7 @@ from tests.report import processes
 from tests.report.traces import Calls, hello
 from tests.trace.machines import Recorder
 from tests.trace.server_run import MODEL, served
-from tracellm.report.sequence import sequence_diagram
+from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.trace import names
 from tracellm.trace.expect import Expectation, Result, check, read
 from tracellm.trace.expect.match import _in_turn, _most
@@ -30,7 +30,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 def run() -> Trace:
     """A served chat request with one token, its two processes on one clock."""
     trace = served(tokens=1).trace()
-    merge(trace.processes, trace.spans, [])
+    merge(trace.processes, trace.spans)
     return Trace(trace.spans, trace.processes)
 
 
@@ -132,7 +132,7 @@ def test_another_lifeline_is_not_found(run: Trace, seed: Expectation, end: str):
 def test_a_call_that_did_not_happen_is_missing(seed: Expectation):
     """Take any one call out of the run and it is the one that is missing."""
     whole = served(tokens=1).trace()
-    merge(whole.processes, whole.spans, [])
+    merge(whole.processes, whole.spans)
     spans = Trace(whole.spans, whole.processes).spans
     for name, count in {
         "Scheduler._update_after_schedule": 1,

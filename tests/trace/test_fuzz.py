@@ -14,8 +14,8 @@ from benchmarks.big_traces import played
 from tests.trace.damage import damaged, damaged_file
 from tracellm.probes.session import Recording
 from tracellm.report.calltree import calltree
-from tracellm.report.sequence import sequence_diagram
-from tracellm.report.steps import steps_table
+from tracellm.report.diagram.sequence import sequence_diagram
+from tracellm.report.steps_table import steps_table
 from tracellm.trace import names, otlp
 from tracellm.trace.model import Trace
 from tracellm.trace.problems import Problem

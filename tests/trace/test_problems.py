@@ -2,8 +2,8 @@
 
 import pytest
 
-from tracellm.report.problems import problem_text
 from tracellm.report.texts import LANGUAGES
+from tracellm.report.wording.problems import problem_text
 from tracellm.trace.problems import PROBLEMS, Problem
 
 VALUES = {name: f"<{name}>" for name in ("path", "reason", "schema", "known", "file", "count", "lines", "ms")}

@@ -192,7 +192,7 @@ def test_the_collector_is_left_as_it_was(folder: Path, enabled: bool, monkeypatc
         seen.append(gc.isenabled())
         raise KeyError
 
-    monkeypatch.setattr(run_folder, "untangle", failing)
+    monkeypatch.setattr(run_folder, "repair", failing)
     was = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()

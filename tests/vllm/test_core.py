@@ -11,7 +11,7 @@ import pytest
 
 from tests.real_vllm import InOneProcess
 from tests.vllm.attach_work import BLOCK_SIZE
-from tracellm.report.steps import steps_table
+from tracellm.report.steps_table import steps_table
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder

@@ -19,7 +19,7 @@ from tracellm.probes.catalog.vllm import CATALOG, loading, startup
 from tracellm.probes.catalog.vllm.lives import HEADER
 from tracellm.probes.errors import is_an_end
 from tracellm.report.console.boxes import client_rows
-from tracellm.report.facts import client_choice
+from tracellm.report.facts.startup import client_choice
 from tracellm.trace import names
 from tracellm.trace.compare.calls import call_pairs
 from tracellm.trace.model import Span, Trace

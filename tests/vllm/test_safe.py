@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tracellm.probes.build import Builder
 
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
-from tracellm.probes.build import Builder
 from tracellm.probes.catalog.vllm import CATALOG, schedule
 from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.compiled import compile_patches

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from tracellm.report.quantities import number
+from tracellm.report.wording.quantities import number
 
 __all__ = ["Spread", "number", "percentile", "plain_table"]
 

@@ -22,7 +22,7 @@ from tracellm.bench.figures import number
 from tracellm.bench.latency import latency_table, percentiles
 from tracellm.bench.workload import Lengths, Workload, random_workload
 from tracellm.report.texts import Language, text
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
 
 __all__ = ["Answer", "serve"]
 

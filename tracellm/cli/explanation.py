@@ -23,8 +23,8 @@ from tracellm.probes.found import vllm_version
 from tracellm.probes.selection import Selection
 from tracellm.probes.session import Recording
 from tracellm.report.console import Console
-from tracellm.report.problems import problem_text
 from tracellm.report.texts import Language
+from tracellm.report.wording.problems import problem_text
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import SCHEMA, RunFolder, RunFolderError, write_manifest
 

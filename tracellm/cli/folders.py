@@ -13,9 +13,9 @@ from typing import Any, Self
 from tracellm.cli.errors import CommandError, print_error
 from tracellm.cli.reports import print_problems
 from tracellm.report.export import FORMATS, file_name
-from tracellm.report.problems import problem_text
-from tracellm.report.quantities import clip
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.problems import problem_text
+from tracellm.report.wording.quantities import clip
 from tracellm.trace.run_folder import MANIFEST, TRACE_FOLDER, RunFolder, RunFolderError, is_recording
 
 __all__ = ["DEFAULT_PARENT", "ConversionProgress", "convert", "find_run", "new_run_folder", "open_run", "read_run"]

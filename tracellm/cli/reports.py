@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tracellm.cli.errors import CommandError, print_error
-from tracellm.report.problems import problem_text, recording_problems
-from tracellm.report.recorded import deeper_than_recorded, notes, why_untold
+from tracellm.report.facts.coverage import deeper_than_recorded, notes, why_untold
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.problems import problem_text, recording_problems
 from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
 
@@ -52,7 +52,7 @@ def classes_in_focus(run: RunFolder, focus: Sequence[str], *, drawn: bool) -> tu
     """
     if not focus:
         return ()
-    from tracellm.report.sequence import drawn_lifelines
+    from tracellm.report.diagram.sequence import drawn_lifelines
 
     known = sorted(drawn_lifelines(run.trace) if drawn else {span.lifeline for span in run.trace.spans})
     found: dict[str, None] = {}
@@ -70,7 +70,7 @@ def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None
     Raises:
         CommandError: no call of the run is one of a class that `focus` names.
     """
-    from tracellm.report.sequence import sequence_diagram
+    from tracellm.report.diagram.sequence import sequence_diagram
 
     classes = classes_in_focus(run, focus, drawn=True)
     diagram = sequence_diagram(run.trace, detail=detail, focus=classes, lang=lang)
@@ -86,7 +86,7 @@ def calltree_text(run: RunFolder, lang: Language) -> str:
 
 def steps_text(run: RunFolder, lang: Language) -> str:
     """The engine's steps as a table."""
-    from tracellm.report.steps import steps_table
+    from tracellm.report.steps_table import steps_table
 
     why = why_untold(run.manifest, lang, "steps", "schedules", "endings", "samples")
     return _with_notes(steps_table(run.trace, lang=lang), run, lang, further=why)

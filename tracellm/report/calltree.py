@@ -6,23 +6,25 @@
     │ └ LLM.generate → list[2 RequestOutput]                                     214 ms   0.31 ms
     │   ├ steps 2-16: decode, 2 requests                              ×15        102 ms
 
-Total is the time of all the calls that a row stands for, own the part of it that was not spent in the calls below.
+Total is the time of all the calls that a row stands for, own the part of it that was not spent in the calls below, nor
+in recording, which has a column of its own where some was recorded.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.cells import cell_len, set_cell_size
 
-from tracellm.report.passes.condense import condense
-from tracellm.report.passes.folded import folded
 from tracellm.report.texts import text
-from tracellm.report.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
-from tracellm.report.visible import visible
-from tracellm.trace.account import through
+from tracellm.report.tree.folded import folded
+from tracellm.report.tree.invariants import run_passes
+from tracellm.report.tree.nodes import Node, raised_here, walk
+from tracellm.report.tree.step_groups import condense
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import call_name, caller_line, error, moved, result, steps_name, steps_title, time
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.tree import Node, raised_here, walk
 
 __all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
 
@@ -39,8 +41,8 @@ _LEAST_RESULT = len(" → list…")
 _MOST_MORE = 4
 """Calls that a group of steps may have besides those of another, and still not be written out."""
 
-_NUMBERS = (7, 10, 10)
-"""Columns of the count, the total and the own time, a blank before each included."""
+_NUMBERS = (7, 10, 10, 11)
+"""Columns of the count, the total, the own and the recording's time, a blank before each included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Row:
     total_ns: int | None = None
     own_ns: int | None = None
     """None where a row stands for no calls of its own: a line of the script, a group of steps."""
+    recording_ns: int | None = None
+    """The same for the recording's time."""
 
 
 @per_trace
@@ -62,8 +66,7 @@ def folded_tree(trace: Trace) -> list[Node]:
 
     Made once for a trace, which several reports show: not to be changed.
     """
-    roots = through("condense", lambda nodes: condense(nodes, MOST_STEP_GROUPS), folded(trace))
-    return list(written_out(roots))
+    return list(written_out(run_passes(folded(trace), partial(condense, most=MOST_STEP_GROUPS)).roots))
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
@@ -71,26 +74,30 @@ def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
     roots = folded_tree(trace)
     if not roots:
         return text(lang, "diagram.nothing") + "\n"
-    room = max(width - sum(_NUMBERS), 20)
-    heads = [text(lang, f"calltree.{name}") for name in ("call", "calls", "total", "own")]
-    return "\n".join([_columns(heads, room), *(_columns(_cells(row, room), room) for row in rows(roots, lang))]) + "\n"
+    heads = [text(lang, f"calltree.{name}") for name in ("call", "calls", "total", "own", "recording")]
+    if not any(node.recording_ns for node in walk(roots)):
+        heads.pop()
+    widths = _NUMBERS[: len(heads) - 1]
+    room = max(width - sum(widths), 20)
+    lines = [_columns(cells[: len(heads)], room, widths) for cells in (_cells(row, room) for row in rows(roots, lang))]
+    return "\n".join([_columns(heads, room, widths), *lines]) + "\n"
 
 
 def _cells(row: Row, room: int) -> list[str]:
     title = row.lines + row.title
     if row.returned and cell_len(title) + _LEAST_RESULT <= room:
         title = _cut(f"{title} → {row.returned}", room)
-    times = ["" if ns is None else time(ns) for ns in (row.total_ns, row.own_ns)]
+    times = ["" if ns is None else time(ns) for ns in (row.total_ns, row.own_ns, row.recording_ns or None)]
     return [title, f"×{row.count:,}" if row.count > 1 else "", *times]
 
 
-def _columns(cells: list[str], room: int) -> str:
+def _columns(cells: list[str], room: int, widths: Sequence[int]) -> str:
     """A line of text. Widths are those a terminal shows: a Chinese character takes two columns."""
     first, *numbers = cells
     if not any(numbers):
-        room += sum(_NUMBERS)
+        room += sum(widths)
     first = _cut(first, room)
-    padded = (" " * max(most - cell_len(number), 1) + number for number, most in zip(numbers, _NUMBERS, strict=True))
+    padded = (" " * max(most - cell_len(number), 1) + number for number, most in zip(numbers, widths, strict=True))
     return (set_cell_size(first, room) + "".join(padded)).rstrip()
 
 
@@ -124,7 +131,8 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
                 mark = text(lang, "calltree.process", name=visible(node.span.process.name))
             title = f"{title} {mark}".rstrip()
             caller = node.span
-        yield Row(lines, title, returned, node.count, node.total_ns, own_ns)
+        recording_ns = node.recording_ns if node.spans else None
+        yield Row(lines, title, returned, node.count, node.total_ns, own_ns, recording_ns)
         below: list[Node | str] = list(written_out(node.children))
         if raised_here(node):
             below.append(f"✗ {error(node.span, _LONGEST_ERROR)}")
@@ -145,7 +153,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
 
 
 def _names(node: Node) -> set[str]:
-    """Of all calls below; a failed one by another name, so that it is written out."""
+    """The names of all calls below; a failed one by another name, so that it is written out."""
     return {one.span.name + "!" * one.failed for one in walk(node.children) if one.kind == "call"}
 
 
@@ -166,7 +174,7 @@ def written_out(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def _title(node: Node, lang: str) -> str:
     if node.kind == "line":
-        return caller_line(node)
+        return caller_line(node.children[0].span)
     if node.kind == "steps":
         return steps_title(node.steps, lang)
-    return f"✗ {call_name(node, lang)}" if node.failed else call_name(node, lang)
+    return f"✗ {call_name(node.span, lang)}" if node.failed else call_name(node.span, lang)

@@ -1,4 +1,4 @@
-"""What several reports make of the same trace, made once and kept for as long as the trace itself.
+"""A cache of what several reports make of the same trace, kept for as long as the trace itself.
 
 A cache beside the traces would keep a trace of a million spans alive after its last reader has let it go.
 """

@@ -1,4 +1,4 @@
-"""What crosses from one thread or process to another: which send belongs to which receive.
+"""Messages between threads and processes: which send belongs to which receive.
 
 A message is recorded twice, where it was encoded and where it was decoded, under an id that both sides make of its
 content. Ids may come again, as when a request is aborted twice: the k-th send with an id belongs to the k-th receive.
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from tracellm.trace import names
 from tracellm.trace.model import Link, Message, Span, Trace
 
-__all__ = ["is_receive", "is_send", "link", "pair", "pairs", "sent_at"]
+__all__ = ["is_receive", "is_send", "link", "pair", "sent_at"]
 
 
 def is_send(span: Span) -> bool:
@@ -41,18 +41,11 @@ def sent_at(send: Span) -> int:
 
 
 def pair(spans: Iterable[Span]) -> list[Message]:
-    """Every send with its receive, in the order of the sends. One that would arrive before it was sent is no pair."""
-    made = [
-        Message(send, receive if receive is not None and receive.start_ns >= sent_at(send) else None)
-        for send, receive in pairs(spans)
-    ]
-    return sorted(made, key=lambda message: message.send.start_ns)
+    """Every send with its receive, in the order of the sends.
 
-
-def pairs(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
-    """The same whatever the clocks of the processes say: the order within a process counts, and nothing else.
-
-    A receive belongs to a send of another process, or if there is none, to an earlier one of another thread.
+    The order within a process counts, and nothing else, so that it does not matter by how much the clocks of two
+    machines differ. A receive belongs to a send of another process, or if there is none, to an earlier one of another
+    thread.
     """
     sends: dict[str, list[Span]] = {}
     receives: dict[str, list[Span]] = {}
@@ -66,11 +59,11 @@ def pairs(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
                 sends.setdefault(str(span.attributes[names.MESSAGE_ID]), []).append(span)
         elif is_receive(span):
             receives.setdefault(str(span.attributes[names.MESSAGE_ID]), []).append(span)
-    found = []
+    found: list[Message] = []
     for message_id, sent in sends.items():
         taken = _match(sent, receives.get(message_id, []))
-        found += [(send, taken.get(id(send))) for send in sent]
-    return found
+        found += [Message(send, taken.get(id(send))) for send in sent]
+    return sorted(found, key=lambda message: message.send.start_ns)
 
 
 def _match(sends: list[Span], receives: list[Span]) -> dict[int, Span]:
@@ -129,7 +122,7 @@ class _Untaken:
 
 
 def link(trace: Trace) -> None:
-    """Give each receive a link to its send, which tells the message's id; those that have it keep it."""
+    """Give each receive a link to its send, with the message's id; those that have it keep it."""
     for message in trace.messages:
         send, receive = message.send, message.receive
         if receive is None or any(known.span_id == send.span_id for known in receive.links):

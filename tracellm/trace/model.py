@@ -1,7 +1,7 @@
 """The recording as plain data: spans, links, events, processes, and the trace that holds them.
 
-A trace is what `tracellm.trace.run_folder` reads from disk and what everything in `tracellm.report` works on. It knows
-nothing of how the spans were recorded. Names and meaning are OpenTelemetry's
+A trace is what `tracellm.trace.run_folder` reads from disk and what everything in `tracellm.report` works on. It is
+independent of how the spans were recorded. Names and meaning are OpenTelemetry's
 (https://opentelemetry.io/docs/specs/otel/).
 
 Of spans, links and events there may be millions: they are msgspec's structs, which the garbage collector need not look
@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from tracellm.trace import names
-from tracellm.trace.collector import collector_held
+from tracellm.trace.gc_pause import gc_paused
 from tracellm.trace.names import Level
 
 __all__ = ["AttributeValue", "Event", "Link", "Message", "Process", "Span", "Trace"]
 
 AttributeValue = str | bool | int | float | list[str] | list[bool] | list[int] | list[float]
-"""What an attribute may hold: OpenTelemetry's attribute types."""
+"""Type of an attribute's value: one of OpenTelemetry's."""
 
 
 class Link(msgspec.Struct, gc=False):
@@ -82,13 +82,19 @@ class Span(msgspec.Struct, gc=False, eq=False):
         return self.end_ns - self.start_ns
 
     @property
+    def recording_ns(self) -> int:
+        """Nanoseconds of the span's own time that the recording took."""
+        value = self.attributes.get(names.RECORDING_DURATION)
+        return max(0, min(value, self.duration_ns)) if type(value) is int else 0
+
+    @property
     def open(self) -> bool:
         """Whether the recording ended before this did: then `end_ns` is the last moment that is known of."""
         return self.attributes.get(names.OPEN) is True
 
     @property
     def lifeline(self) -> str:
-        """Whose method it is: a lifeline of the sequence diagram."""
+        """The class that has the method, a lifeline of the sequence diagram."""
         told = self.attributes.get(names.LIFELINE)
         return (isinstance(told, str) and told) or self.name.rpartition(".")[0] or self.name
 
@@ -102,22 +108,22 @@ class Span(msgspec.Struct, gc=False, eq=False):
 
     @property
     def thread(self) -> tuple[str, int, str]:
-        """Where it ran: machine, process id, and thread, whose name is empty for the main thread."""
+        """The place it ran in: machine, process id, and thread, whose name is empty for the main thread."""
         process, name = self.process, self.attributes.get(names.THREAD_NAME)
         return process.host if process else "", process.pid if process else 0, name if isinstance(name, str) else ""
 
     @property
     def level(self) -> Level:
-        """How deep in the engine the call sits; a user's own probe counts as `request`."""
+        """The depth of the call in the engine; a user's own probe counts as `request`."""
         told = self.attributes.get(names.LEVEL)
         return told if told in names.LEVELS else "request"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What one thread or process sent to another: the span that encoded it, and the one that decoded it.
+    """A message from one thread or process to another: the span that encoded it, and the one that decoded it.
 
-    `receive` is None where no span tells of its arrival: it was lost, or the receiver's recording ended before.
+    `receive` is None where no span of its arrival was recorded: it was lost, or the receiver's recording ended before.
     """
 
     send: Span
@@ -145,7 +151,7 @@ class Trace:
     @cached_property
     def _children(self) -> dict[str, list[Span]]:
         children: dict[str, list[Span]] = {}
-        with collector_held():
+        with gc_paused():
             for span in self.spans:
                 if (parent := span.parent_span_id) is not None:
                     if (siblings := children.get(parent)) is None:
@@ -169,7 +175,7 @@ class Trace:
 
     @property
     def unsent(self) -> list[Span]:
-        """The spans of messages that arrived, and of which no span tells who sent them; ordered by start."""
+        """The spans of messages that arrived, and of which no send was recorded; ordered by start."""
         from tracellm.trace.messages import is_receive
 
         known = {id(message.receive) for message in self.messages}

@@ -1,4 +1,4 @@
-"""What may be wrong with a run folder, as data: a code, the values behind it, and the sentence they make in English.
+"""Problems of a run folder, as data: a code, the values behind it, and the sentence they make in English.
 
 Whoever shows a problem in another language has sentences of its own for the codes.
 """
@@ -29,10 +29,6 @@ PROBLEMS = {
     "trace_torn": "{file}: the last line is torn (the process ended while writing it) and was skipped",
     "spans_repeated": "{count} spans have the id of another span and were skipped",
     "spans_circular": "{count} spans were their own ancestors and count as roots",
-    # between processes
-    "clocks_drift": "the processes' clocks contradict one another: by any constant correction {count} messages would "
-    "arrive before they were sent. Times were moved on by up to {ms} ms so that none does",
-    "messages_circular": "{count} messages were sent after their own answers had come, so they are shown as lost",
 }
 """The English sentence for each code; what it names in braces is among the problem's values."""
 

@@ -1,7 +1,7 @@
-"""A run folder: `run.json`, which says what was run, and `trace/*.jsonl`, the spans of each process.
+"""A run folder: `run.json`, a description of the run, and `trace/*.jsonl`, the spans of each process.
 
 `RunFolder.open` reads as much as is there. A run that was killed leaves a torn last line, a full disk leaves worse;
-what can be read is read, and what could not is told in `problems`, by file and line.
+what can be read is read, and what could not is in `problems`, by file and line.
 """
 
 import codecs
@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from tracellm.trace import otlp
-from tracellm.trace.collector import collector_held
+from tracellm.trace.gc_pause import gc_paused
 from tracellm.trace.merge import merge
 from tracellm.trace.messages import link
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
-from tracellm.trace.untangle import untangle
+from tracellm.trace.repair import repair
 
 __all__ = [
     "MANIFEST",
@@ -42,13 +42,13 @@ TRACE_FOLDER = "trace"
 _LOCK = ".lock"
 """In the trace folder: locked by the main process while it records."""
 
-_NAMED_LINES = 20  # so many corrupt lines (or runs of them) are told by number
+_NAMED_LINES = 20  # so many corrupt lines (or runs of them) are listed by number
 _PIECE = 1 << 18  # bytes read at a time: a line of the recorder's has some 50,000
 _LONGEST_LINE = 1 << 28  # bytes: a longer one would fill the memory, and counts as corrupt
 
 
 class RunFolderError(Exception):
-    """What was given is no run folder; `problem` says what is wrong, and is meant to be shown as it is."""
+    """The path given is no run folder; `problem` is the reason, and is meant to be shown as it is."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -84,7 +84,7 @@ class RunFolder:
         files = sorted((folder / TRACE_FOLDER).glob("*.jsonl"))
         if not files:
             problems.append(Problem("trace_missing"))
-        with collector_held():
+        with gc_paused():
             trace = _read_trace(files, problems)
         return cls(folder, manifest, trace, problems)
 
@@ -177,9 +177,10 @@ def _read_trace(files: Sequence[Path], problems: list[Problem]) -> Trace:
     reader = _Reader(problems)
     for file in files:
         reader.read(file)
-    by_id = untangle(reader.spans, problems)
+    by_id, wrong = repair(reader.spans)
+    problems += wrong
     reader.spans.clear()
-    merge(reader.processes, by_id.values(), problems)
+    merge(reader.processes, by_id.values())
     trace = Trace(by_id.values(), reader.processes)
     trace.by_id = by_id
     link(trace)

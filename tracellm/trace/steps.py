@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class ScheduledRequest(msgspec.Struct, frozen=True, gc=False):
-    """What one request got in a step.
+    """One request's share of a step.
 
     `num_computed` tokens were done before the step and `num_tokens` are computed in it; of those done, the prefix cache
     gave `prefix_hit_tokens` in this step, in the blocks `cached_blocks`. `new_blocks` are the ids of the KV blocks that
@@ -82,7 +82,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     `aborted` were taken from the queues between the step before and this one. `released` ended since the step before,
     and the workers forget them in this one: a step for that alone schedules nothing. Of a long queue `waiting` and
-    `held` have the beginning: the others of `num_waiting` are held for the same reason as the last one that is told.
+    `held` have the beginning: the others of `num_waiting` are held for the same reason as the last one that is listed.
     """
 
     index: int
@@ -123,12 +123,12 @@ def _steps(trace: Trace) -> tuple[Step, ...]:
 
 
 def engine_key(span: Span) -> Hashable:
-    """What tells the engine that made a step from others of the run: its process."""
+    """Key of the engine that made a step, among others of the run: its process."""
     return span.process and (span.process.host, span.process.pid)
 
 
 def read_step(span: Span) -> Step:
-    """The step that a span named `EngineCore.step_fn` tells of."""
+    """The step of a span named `EngineCore.step_fn`."""
     facts = _Facts(span.attributes)
     return Step(
         index=facts.integer(names.STEP_INDEX),

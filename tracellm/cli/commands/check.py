@@ -8,10 +8,10 @@ from tracellm.cli.errors import CommandError, print_error
 from tracellm.cli.folders import open_run
 from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
-from tracellm.report.quantities import duration
-from tracellm.report.recorded import notes
+from tracellm.report.facts.coverage import notes
 from tracellm.report.texts import Language, text
-from tracellm.report.visible import visible
+from tracellm.report.wording.quantities import duration
+from tracellm.report.wording.safe_text import visible
 from tracellm.trace.expect import Expectation, ExpectError, Result, read
 from tracellm.trace.expect import check as hold_against
 from tracellm.trace.expect.arrows import Arrow

@@ -8,9 +8,9 @@ from tracellm.cli.errors import CommandError, print_error
 from tracellm.cli.folders import read_run
 from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
-from tracellm.report.problems import problem_text
-from tracellm.report.recorded import notes
+from tracellm.report.facts.coverage import notes
 from tracellm.report.texts import Language
+from tracellm.report.wording.problems import problem_text
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["diff"]

@@ -19,7 +19,7 @@ from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
 from tracellm.probes.found import vllm_version
 from tracellm.report.texts import Language, text
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
 
 __all__ = ["doctor"]
 

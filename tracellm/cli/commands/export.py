@@ -17,7 +17,6 @@ from tracellm.cli.reports import classes_in_focus, print_depth_limit
 from tracellm.cli.stdout import as_much_as_wanted, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
-from tracellm.report.quantities import byte_size
 from tracellm.report.texts import Language, text
 
 __all__ = ["export"]

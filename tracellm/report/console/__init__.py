@@ -1,7 +1,6 @@
-"""The live console of `tracellm run --explain`: what the engine did, said on stderr while the script runs.
+"""The live console of `tracellm run --explain`: what the engine did, printed on stderr while the script runs.
 
-`listener` takes the spans as they end and decides what is worth saying, `boxes` says it, `paper` is what it is written
-on.
+`listener` takes the spans as they end and selects what to print, `boxes` words it, `terminal` writes it.
 """
 
 from tracellm.report.console.listener import Console

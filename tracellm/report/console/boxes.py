@@ -1,16 +1,16 @@
-"""The console's boxes: what each says, as rows of a heading and lines."""
+"""The console's boxes: the content of each, as rows of a heading and lines."""
 
 from collections.abc import Mapping, Sequence
 
-from tracellm.report.changes import endings, queue_changes
-from tracellm.report.console.paper import Row
-from tracellm.report.facts import ClientChoice, KVCache, ModelLoad
-from tracellm.report.quantities import byte_size, clip, duration, percent
-from tracellm.report.steps import drawn_from
+from tracellm.report.console.terminal import Row
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad
+from tracellm.report.steps_table import drawn_from
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import CODE, COMMAND, VLLM_CODE, VLLM_COMMAND, VLLM_FILES
-from tracellm.report.titles import step_kind
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.changes import endings, queue_changes
+from tracellm.report.wording.quantities import byte_size, clip, duration, percent
+from tracellm.report.wording.safe_text import shorten, visible
+from tracellm.report.wording.titles import step_kind
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import ScheduledRequest, Step
 
@@ -133,7 +133,7 @@ def kv_rows(cache: KVCache, lang: str) -> list[Row]:
 
 
 def step_title(step: Step, lang: str) -> str:
-    """What kind of step, for how many requests, of how many tokens, and how long it took."""
+    """The title of a step: its kind, its requests and tokens, and its time."""
     return text(
         lang,
         "console.step",

@@ -1,29 +1,42 @@
-"""What is worth saying of the spans as they end, and in which order.
+"""The live console: selects what to print of the spans as they end, and in which order.
 
-Start-up is said outside in, client, model, cache, though the spans end inside out. The first step of each kind, prefill
-or decode, is said in full. Of the others, a run of alike steps is one line, said when it is over, and a step in which
-something changed has a line of its own and what changed below it.
+Start-up is printed outside in, client, model, cache, though the spans end inside out. The first step of each kind,
+prefill or decode, is printed in full. Of the others, a run of alike steps is one line, printed when it is over, and a
+step in which something changed has a line of its own and what changed below it.
+
+Spans of different processes come in any order: the client's process may be read after the engine core's, or before it.
+The load of an engine is printed once it is complete and its client was printed, and the engine's steps are held back
+until then; only so many, since a recording may lack the spans of a start-up.
 """
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracellm.report.changes import alike, changes
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
-from tracellm.report.console.paper import Paper, rows
-from tracellm.report.facts import client_choice, kv_cache, model_load, tells_of_startup
-from tracellm.report.quantities import byte_size, duration
-from tracellm.report.recorded import cost, is_recorded, notes, unheard
+from tracellm.report.console.terminal import Terminal, rows
+from tracellm.report.facts.coverage import cost, is_recorded, notes, unheard
+from tracellm.report.facts.startup import ClientChoice, client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.texts import Language, text, texts
-from tracellm.report.titles import step_kind
-from tracellm.report.visible import visible
+from tracellm.report.wording.changes import alike, changes
+from tracellm.report.wording.quantities import byte_size, duration
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import step_kind
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.steps import STEP_SPAN, Step, engine_key, read_step
 
 __all__ = ["Console"]
+
+_MAIN = "main"
+"""The process of the script. There an engine's steps end after its start-up, and are never held back."""
+
+_IN_PROCESS = "InprocClient"
+"""The client that makes its engine core itself, so that the whole start-up was read when it has ended."""
+
+_MOST_HELD = 64
+"""So many steps are held back for a start-up that has not been read."""
 
 _LAST_SENDS = 64
 """Among so many messages encoded last is the one that the call which ends now has encoded."""
@@ -33,23 +46,26 @@ class Console:
     """Call it with each span that ends, then `finish` it. Writes to stderr unless given another stream."""
 
     names = frozenset(PHASES.values())
-    """What it needs to hear besides the spans that tell more than arguments and result (see probes/listeners.py)."""
+    """The spans that it needs besides those with more than arguments and result (see probes/listeners.py)."""
 
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
-        self._paper = Paper(stream, quiet=quiet)
-        self._startup: list[Span] = []
+        self._terminal = Terminal(stream, quiet=quiet)
+        self._startup: list[Span] = []  # not printed yet
+        self._clients = self._engines = 0  # how many were printed
+        self._introduced: set[Hashable] = set()  # engines whose steps are held back no more
+        self._held: list[Span] = []  # steps of other engines, in the order in which they ended
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
-        self._shown: set[str] = set()  # kinds of steps that were said in full
-        self._run: _Run | None = None  # alike steps not said yet
+        self._shown: set[str] = set()  # kinds of steps that were printed in full
+        self._run: _Run | None = None  # alike steps not printed yet
         self._last: dict[Hashable, Span] = {}  # engine -> its last step
-        self._engine: Hashable = None  # whose steps are being said
+        self._engine: Hashable = None  # whose steps are being printed
         self._messages: dict[str, tuple[int, int]] = {}  # type -> how many between processes, bytes
         self._inner: deque[tuple[str | None, str, int]] = deque(maxlen=_LAST_SENDS)  # caller, type, bytes
         self._steps = self._requests = self._prompt_tokens = self._output_tokens = 0
 
     def __call__(self, span: Span) -> None:
-        """Take note of a span that has ended, and say what there is to say."""
+        """Take note of a span that has ended, and print what there is to print."""
         if span.name in PHASES.values() and span.parent_span_id:
             self._phases.setdefault(span.parent_span_id, {})[span.name] = span.duration_ns
         elif span.name == STEP_SPAN:
@@ -62,12 +78,12 @@ class Console:
             self._sent(span)
         elif tells_of_startup(span):
             self._startup.append(span)
-            if names.CLIENT_MULTIPROCESS in span.attributes:
-                self._say_startup()
+            self._say_what_is_read()
 
     def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
-        """Say what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
+        """Print what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
         self._say_startup()
+        self._release()
         self._say_run()
         status = f"common.status.{manifest.get('status')}"
         seconds = manifest.get("duration_s")
@@ -78,19 +94,19 @@ class Console:
             what=self._counted(manifest),
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
-        self._paper.line(ending, style="bold")
+        self._terminal.line(ending, style="bold")
         if crossed := self._crossed():
-            self._paper.line(text(self._lang, "console.crossed", what=crossed))
+            self._terminal.line(text(self._lang, "console.crossed", what=crossed))
         if isinstance(error := manifest.get("error"), Mapping):
             what = visible(str(error.get("type")).rpartition(".")[2])  # its message stands above, in the traceback
             if error.get("file"):
                 where = visible(f"{error['file']}:{error.get('line')}")
                 what = text(self._lang, "console.error", where=where, error=what)
-            self._paper.line(what, style="red")
+            self._terminal.line(what, style="red")
         for told in (*notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang)):
-            self._paper.line(told)
+            self._terminal.line(told)
         if report is not None:
-            self._paper.verbatim(text(self._lang, "console.report", path=visible(str(report))))
+            self._terminal.verbatim(text(self._lang, "console.report", path=visible(str(report))))
 
     def _counted(self, manifest: Mapping[str, Any]) -> str:
         """Requests, tokens and steps; nothing of what was not recorded."""
@@ -113,23 +129,73 @@ class Console:
         self._messages[kind] = before[0] + messages, before[1] + size
 
     def _crossed(self) -> str:
-        """How many messages of which type went between the processes, and how large they were together."""
+        """The messages between the processes: how many of which type, and their size together."""
         told = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
         return text(self._lang, "step.comma").join(told)
 
+    def _say_what_is_read(self) -> None:
+        """Print the client that was chosen, and an engine's load if that is complete; then its steps, if some wait."""
+        if choice := client_choice(self._startup):
+            self._say_client(choice)
+            if choice.choice == _IN_PROCESS:
+                self._say_startup()
+        if self._engines < self._clients and self._is_loaded() and _has_any(self._startup, names.SCHEDULER_ASYNC):
+            self._say_startup()
+
+    def _is_loaded(self) -> bool:
+        """Whether the spans of an engine's start-up have come as far as its KV cache, which is set up last."""
+        return kv_cache(self._startup) is not None
+
+    def _say_client(self, choice: ClientChoice) -> None:
+        self._clients += 1
+        self._terminal.box(
+            text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
+        )
+        self._startup = [span for span in self._startup if names.CLIENT_CHOICE not in span.attributes]
+
     def _say_startup(self) -> None:
+        """Print what was read of a start-up, all of it or not."""
+        if choice := client_choice(self._startup):
+            self._say_client(choice)
         spans, self._startup = self._startup, []
-        if choice := client_choice(spans):
-            self._paper.box(
-                text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
-            )
+        if not spans:
+            return
+        self._engines += 1
+        self._introduced |= {engine_key(span) for span in spans}
         if load := model_load(spans):
             name = visible(load.architecture or load.source or "?")
-            self._paper.box(text(self._lang, "console.load", name=name), rows(load_rows(load, self._lang)))
+            self._terminal.box(text(self._lang, "console.load", name=name), rows(load_rows(load, self._lang)))
         if cache := kv_cache(spans):
-            self._paper.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
+            self._terminal.box(text(self._lang, "console.kv"), rows(kv_rows(cache, self._lang)))
+        self._release(self._introduced)
 
     def _step(self, span: Span) -> None:
+        """Print a step, or hold it back until its engine's start-up was printed."""
+        engine = engine_key(span)
+        if engine not in self._introduced:
+            if span.process is None or span.process.name == _MAIN or (self._clients and self._is_loaded()):
+                self._say_startup()
+                self._introduced.add(engine)
+            else:
+                self._held.append(span)
+                if len(self._held) > _MOST_HELD:
+                    self._say_startup()
+                    self._release()
+                return
+        self._say_step(span)
+
+    def _release(self, engines: Container[Hashable] | None = None) -> None:
+        """Print the steps of these engines, or of all, that were held back."""
+        held, self._held = self._held, []
+        for span in held:
+            if engines is None:
+                self._introduced.add(engine_key(span))
+            if engines is None or engine_key(span) in engines:
+                self._say_step(span)
+            else:
+                self._held.append(span)
+
+    def _say_step(self, span: Span) -> None:
         phases = self._phases.pop(span.span_id, {})
         self._steps += 1
         if span.attributes.get(names.STEP_KIND, "unknown") == "unknown":  # what it scheduled was not recorded
@@ -151,7 +217,7 @@ class Console:
         if step.requests and step.kind not in self._shown:
             self._shown.add(step.kind)
             title = f"{self._whose()}{step_title(step, self._lang)}"
-            self._paper.box(title, rows(step_rows(step, phases, self._lang, before)))
+            self._terminal.box(title, rows(step_rows(step, phases, self._lang, before)))
         else:
             self._run = _Run(step, changes(step, self._lang, before))
 
@@ -173,12 +239,16 @@ class Console:
             "time": duration(run.nanoseconds / run.steps / 1e9),
         }
         if run.steps == 1:
-            self._paper.line(self._whose() + text(self._lang, "console.run", **values))
+            self._terminal.line(self._whose() + text(self._lang, "console.run", **values))
         else:
             last = run.last.attributes.get(names.STEP_INDEX)
-            self._paper.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
+            self._terminal.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
         for change in run.changes:
-            self._paper.line(change, indent=4)
+            self._terminal.line(change, indent=4)
+
+
+def _has_any(spans: Iterable[Span], attribute: str) -> bool:
+    return any(attribute in span.attributes for span in spans)
 
 
 class _Run:

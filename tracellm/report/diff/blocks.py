@@ -1,4 +1,4 @@
-"""What a comparison is written in: headings, paragraphs and tables, as plain text for a terminal or as Markdown.
+"""Blocks of a comparison: headings, paragraphs and tables, as plain text for a terminal or as Markdown.
 
 Text in cells may come from a user's script: it is made visible where it is put in, and what Markdown would act upon is
 escaped here.
@@ -101,7 +101,7 @@ def _lines(table: Table, width: int) -> Iterator[str]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """As wide as the cells are; where that is too wide for the page the widest text gives way, names after all else."""
+    """Widths of the columns: those of the cells; where that is too wide the widest text gives way, names last."""
     widths = []
     for index, column in enumerate(table.columns):
         cells = [line for row in table.rows for line in row[index]]
@@ -130,7 +130,7 @@ def _narrow(widths: list[int], texts: list[int], room: int, narrowest: int) -> N
 
 
 _PIECE = re.compile(r"\s+|[（“《]*(?:[^\s\u2e80-\uffef]+|.)[，。：；、）”》]*")
-"""What a line may be broken between: words and Chinese characters, each with the marks of punctuation about it."""
+"""Pieces between which a line may break: words and Chinese characters, each with the marks of punctuation about it."""
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -152,7 +152,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _taken(text: str, width: int) -> int:
-    """How many characters of the text fit into `width` columns; at least one."""
+    """The number of characters of the text that fit into `width` columns; at least one."""
     used = 0
     for index, char in enumerate(text):
         used += cell_len(char)

@@ -1,16 +1,16 @@
-"""What crossed between processes, and what that cost: a table of messages for each run that has some."""
+"""Messages between processes and their cost: a table for each run that has some."""
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
-from tracellm.report.quantities import byte_size, percent
 from tracellm.report.texts import text
-from tracellm.report.titles import time
-from tracellm.report.visible import visible
+from tracellm.report.wording.quantities import byte_size, percent
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import time
 from tracellm.trace.compare import Boundary, Comparison, MessageTally, RunTimes
 
 __all__ = ["RUNS", "boundary_part", "boundary_table", "cost_of_a_step"]
 
 RUNS = ("A", "B")
-"""What the two runs are called."""
+"""Names of the two runs."""
 
 
 def boundary_part(comparison: Comparison, lang: str) -> list[Block]:
@@ -48,7 +48,7 @@ def _row(name: str, tally: MessageTally) -> tuple[list[str], ...]:
 
 
 def cost_of_a_step(boundary: Boundary, times: RunTimes, steps: int) -> tuple[str, str] | None:
-    """How long the messages took for each step, and which share of a step that is; None without steps.
+    """The time of messages for each step, and which share of a step that is; None without steps.
 
     Each message counts with the middle one of its type's times: of a short run the one message that had to wait until
     the engine was ready would else be all there is to see.

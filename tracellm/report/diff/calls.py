@@ -5,9 +5,9 @@ from collections.abc import Sequence, Set
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.diff.boundary import RUNS
-from tracellm.report.quantities import clip
 from tracellm.report.texts import text
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.quantities import clip
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.compare import CallPair, Comparison
 
 __all__ = ["calls_part"]
@@ -37,7 +37,7 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
-    """Whose calls both runs made, by where each made them."""
+    """The classes whose calls both runs made, by where each made them."""
     moves: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
     for pair in pairs:
         name = visible(pair.lifeline)

@@ -1,12 +1,12 @@
-"""What the requests got: one sentence where all got the same, else a table of those that did not."""
+"""Outputs of the requests: one sentence where all got the same, else a table of those that did not."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
-from tracellm.report.quantities import clip
 from tracellm.report.texts import text
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.quantities import clip
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.compare import Comparison, RequestLife, RequestPair
 
 __all__ = ["requests_part"]

@@ -1,12 +1,12 @@
-"""What was run: the rows in which two runs differ, and the names of what is the same in both."""
+"""Facts of two runs: the rows in which they differ, and the names of what is the same in both."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
-from tracellm.report.facts import client_choice, engine_config, model_load
+from tracellm.report.facts.startup import client_choice, engine_config, model_load
 from tracellm.report.texts import text, texts
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 
@@ -156,7 +156,7 @@ _ROWS: dict[str, Callable[[RunFolder, str], _Cell]] = {
     "host": _host,
     "text": _text,
 }
-"""What is told of a run, by its name in the texts; empty where the recording has nothing of it."""
+"""Facts of a run, by their names in the texts; empty where the recording has none."""
 
 _MAPS: dict[str, Callable[[RunFolder], dict[str, Any]]] = {"config": _config, "versions": _versions}
-"""What consists of many named values, of which only those that differ are told."""
+"""Facts of many named values, of which only those that differ are shown."""

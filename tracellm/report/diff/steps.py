@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from tracellm.report.changes import held_reason
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.diff.boundary import RUNS
-from tracellm.report.quantities import clip
 from tracellm.report.texts import text
-from tracellm.report.titles import step_kind
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.changes import held_reason
+from tracellm.report.wording.quantities import clip
+from tracellm.report.wording.safe_text import shorten, visible
+from tracellm.report.wording.titles import step_kind
 from tracellm.trace.compare import Comparison, StepPair
 from tracellm.trace.compare.steps import FACETS
 from tracellm.trace.ranges import format_ranges
@@ -51,7 +51,7 @@ def _empty(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
-    """What differs in which steps, where both runs have them."""
+    """Differences, and in which steps, where both runs have them."""
     both = [pair for pair in differing if pair.a is not None and pair.b is not None]
     columns = (Column(text(lang, "diff.steps.facet")), Column(text(lang, "diff.steps.where")))
     found = {facet: [pair.position for pair in both if facet in pair.differs] for facet in FACETS}

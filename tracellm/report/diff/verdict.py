@@ -3,9 +3,9 @@
 from tracellm.report.diff.boundary import RUNS, cost_of_a_step
 from tracellm.report.diff.runs import process_names
 from tracellm.report.diff.steps import sampled_untold
-from tracellm.report.quantities import byte_size
 from tracellm.report.texts import text
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.quantities import byte_size
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.compare import Comparison, RequestPair
 from tracellm.trace.run_folder import RunFolder
 
@@ -21,7 +21,7 @@ def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lan
 
 
 def _ends(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
-    """A run that did not end well says so first."""
+    """A sentence for a run that did not end well."""
     said = []
     for name, run in zip(RUNS, runs, strict=True):
         status, error = run.manifest.get("status"), run.manifest.get("error")
@@ -87,7 +87,7 @@ def _shorter(pair: RequestPair) -> str:
 
 
 def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang: str) -> list[str]:
-    """What each run with several processes or with messages had of them."""
+    """The processes and messages of each run that has several."""
     said = []
     for name, run, boundary, times, steps in zip(
         RUNS, runs, comparison.boundaries, comparison.times, comparison.num_steps, strict=True

@@ -32,7 +32,7 @@ NEEDED = {"perfetto": "tracellm[perfetto]", "opentelemetry": "tracellm[otel]"}
 
 
 def file_name(format: str) -> str:
-    """How an export is called in a run folder."""
+    """The name of an export in a run folder."""
     return f"export{FORMATS[format]}"
 
 
@@ -50,7 +50,7 @@ def export(
     Args:
         run: what was recorded.
         format: one of FORMATS.
-        name: the file that it is for; of otlp, `.jsonl` and `.pb` say which of its forms it has.
+        name: the file that it is for; of otlp, `.jsonl` and `.pb` choose one of its forms.
         detail: only the calls down to this level.
         focus: only calls into or out of these classes, and those that lead there.
         lang: the language of what is drawn for people: mermaid and dot.
@@ -60,7 +60,7 @@ def export(
         ValueError: `detail` is no level, or `focus` names a class that is not in the run (mermaid only).
     """
     if format == "mermaid":
-        from tracellm.report.sequence import sequence_diagram
+        from tracellm.report.diagram.sequence import sequence_diagram
 
         return iter([sequence_diagram(run.trace, detail=detail, focus=focus, lang=lang).encode("utf-8", "replace")])
     return _of_spans(Chosen(run.trace, detail=detail, focus=focus), run, format, name, lang)

@@ -1,6 +1,6 @@
 """Which spans an export holds: all, or those down to a level, or those of some classes and what leads there.
 
-The same choice as for a sequence diagram (`tracellm.report.passes.select`), made on spans, since most formats know no
+The same choice as for a sequence diagram (`tracellm.report.tree.select`), made on spans, since most formats know no
 tree. What is left out leaves no hole: whoever was called by it counts as called by the nearest caller that is there.
 """
 

@@ -1,6 +1,6 @@
 """The objects of a run as a Graphviz graph: `dot -Tsvg FILE` draws it.
 
-A box is a class, with how often it was called; the boxes of a process stand in a frame. A solid arrow says who calls
+A box is a class, with how often it was called; the boxes of a process stand in a frame. A solid arrow is who calls
 whom and how often, a bold one who started whom in a thread or a process of its own, a dashed one which messages went.
 The language is https://graphviz.org/doc/info/lang.html.
 """
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from tracellm.report.export.chosen import Chosen
 from tracellm.report.export.objects import Object, Objects, objects
-from tracellm.report.quantities import duration
 from tracellm.report.texts import text
-from tracellm.report.visible import shorten, visible
+from tracellm.report.wording.quantities import duration
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.trace.model import Process
 
 __all__ = ["dot", "quoted"]

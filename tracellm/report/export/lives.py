@@ -1,7 +1,7 @@
 """A request's life as a timeline shows it: one long bar, and below it when it waited, and what was done for it when.
 
-The steps tell: a request waits until the first step that computes some of it begins, then it is in prefill or decode as
-the steps say, and preempted from the step that took its blocks to the one that gives it some again.
+Found from the steps: a request waits until the first step that computes some of it begins, then it is in prefill or
+decode, and preempted from the step that took its blocks to the one that gives it some again.
 """
 
 from dataclasses import dataclass, field

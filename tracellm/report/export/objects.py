@@ -1,7 +1,7 @@
 """The objects of a run and who calls whom: LLM > LLMEngine > client > EngineCore > executor > worker > runner > model.
 
 An object here is a class in a process (or a module, for its functions, or the script): what is a lifeline in a sequence
-diagram. Unlike that, it tells nothing of order: each pair is counted once, however often it was called.
+diagram. Unlike that, it has no order: each pair is counted once, however often it was called.
 """
 
 from dataclasses import dataclass, field

@@ -153,7 +153,7 @@ class _Writer:
         return known[1]
 
     def _annotate(self, packet: Any, event: Any, told: Mapping[str, Any]) -> None:
-        """Add values to an event; names that are new are told in `packet`, which is written before it."""
+        """Add values to an event; names that are new are defined in `packet`, which is written before it."""
         for key, value in told.items():
             annotation = event.debug_annotations.add(name_iid=self._keys.id(packet, key))
             if isinstance(value, list):

@@ -77,7 +77,7 @@ class ProcessTracks:
 
     @property
     def name(self) -> str:
-        """What the process is in the engine: main, EngineCore_0."""
+        """The process's part in the engine: main, EngineCore_0."""
         return self.process.name if self.process else "?"
 
 

@@ -9,7 +9,7 @@ from tracellm.trace.model import Span
 __all__ = ["INT64", "as_json", "clean", "details", "own_details"]
 
 INT64 = range(-(2**63), 2**63)
-"""What a number may be where it has 64 bits; a larger one becomes a text."""
+"""The numbers of 64 bits; a larger one becomes a text."""
 
 
 def as_json(value: Any) -> str:
@@ -39,7 +39,7 @@ def _clean(value: Any) -> Any:
 
 
 def own_details(span: Span) -> dict[str, Any]:
-    """What no attribute tells of a span: its ids, its error, the spans that it links to."""
+    """Facts of a span that are no attributes: its ids, its error, the spans that it links to."""
     told: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
     if span.parent_span_id is not None:
         told["parent_span_id"] = span.parent_span_id
@@ -51,5 +51,5 @@ def own_details(span: Span) -> dict[str, Any]:
 
 
 def details(span: Span) -> dict[str, Any]:
-    """What a viewer shows when a call is clicked: its ids, its error, its attributes under their own names."""
+    """Details that a viewer shows when a call is clicked: its ids, its error, its attributes under their own names."""
     return own_details(span) | span.attributes

@@ -1,12 +1,12 @@
-"""What the page says of a run of several processes: which they were, and what crossed from one to the other."""
+"""The page's part about several processes: which they were, and the messages between them."""
 
 from typing import Any
 
-from tracellm.report.crossings import Crossing, ProcessFacts, crossings, processes
-from tracellm.report.quantities import byte_size, clip
+from tracellm.report.facts.process_messages import Crossing, ProcessFacts, crossings, processes
 from tracellm.report.texts import text, texts
-from tracellm.report.titles import time
-from tracellm.report.visible import visible
+from tracellm.report.wording.quantities import byte_size, clip
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import time
 from tracellm.trace.model import Trace
 
 __all__ = ["boundary_view"]
@@ -46,7 +46,7 @@ def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
 
 
 def _role(one: ProcessFacts) -> str:
-    """What the process is in the engine: known by its steps, or where none was recorded by its name, as vLLM has it."""
+    """The process's part in the engine: found from its steps, or where there are none from its name."""
     if one.steps or one.name.startswith("EngineCore"):
         return "engine"
     return "worker" if one.name.startswith(("VllmWorker", "Worker")) else "client"

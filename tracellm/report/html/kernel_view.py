@@ -1,10 +1,10 @@
-"""What the page says of Triton kernels: a row for each, with the times of CPU and GPU apart, and its work."""
+"""The page's part about Triton kernels: a row for each, with the times of CPU and GPU apart, and its work."""
 
-from tracellm.report.kernels import KernelFacts, kernels
-from tracellm.report.quantities import byte_size, number
+from tracellm.report.facts.kernels import KernelFacts, kernels
 from tracellm.report.texts import text
-from tracellm.report.titles import time
-from tracellm.report.visible import visible
+from tracellm.report.wording.quantities import byte_size, number
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import time
 from tracellm.trace.model import Trace
 
 __all__ = ["kernels_view"]

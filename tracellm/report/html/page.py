@@ -10,7 +10,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tracellm.report.facts import client_choice, engine_config, kv_cache, model_load, startup_spans
+from tracellm.report.diagram.mermaid import to_mermaid
+from tracellm.report.diagram.model import Message
+from tracellm.report.diagram.sequence import sequence
+from tracellm.report.diagram.svg import draw
+from tracellm.report.facts.coverage import notes, why_untold
+from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.kernel_view import kernels_view
 from tracellm.report.html.request_view import requests_view
@@ -25,14 +30,10 @@ from tracellm.report.html.run_view import (
 )
 from tracellm.report.html.step_view import steps_view
 from tracellm.report.html.tree_view import tree_view
-from tracellm.report.mermaid import to_mermaid
-from tracellm.report.recorded import notes, why_untold
-from tracellm.report.sequence import sequence
-from tracellm.report.svg import draw
 from tracellm.report.texts import Language, text
 from tracellm.report.texts.glossary import TERMS
-from tracellm.report.titles import arrow_spans
-from tracellm.report.visible import visible
+from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.titles import spans_said
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["report_html"]
@@ -43,7 +44,7 @@ _SECTIONS = {
     "requests": ("requests",),
     "steps": ("steps", "schedules", "endings", "samples"),
 }
-"""Sections of the page, and the subjects of a recording that they tell of."""
+"""Sections of the page, and the subjects of a recording that they are about."""
 
 _TAGS = {"en": "en", "zh": "zh-CN"}
 
@@ -52,7 +53,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
     """The report of a run as an HTML document.
 
     Args:
-        run_folder: the run; what is damaged or missing in it is said on the page.
+        run_folder: the run; what is damaged or missing in it is listed on the page.
         lang: the language of everything but the run's own names and texts.
 
     Raises:
@@ -79,7 +80,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "boundary": boundary_view(trace, lang),
         "kernels": kernels_view(trace, lang),
         "without_text": without_text,
-        "drawing": draw(diagram, partial(arrow_spans, lang=lang)),
+        "drawing": draw(diagram, partial(_arrow_spans, lang=lang)),
         "remark": visible(diagram.remark),
         "mermaid": to_mermaid(diagram),
         "load": load_view(model_load(startup), manifest, lang),
@@ -93,6 +94,14 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         **about_view(manifest, lang),
     }
     return _environment().get_template("page.html").render(context)
+
+
+def _arrow_spans(arrow: Message, lang: str) -> str:
+    """An arrow's whole label, and which spans it stands for."""
+    if not arrow.spans:
+        return ""
+    said = spans_said(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
+    return f"{visible(arrow.text)}\n{said}"
 
 
 @cache

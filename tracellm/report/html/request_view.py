@@ -1,15 +1,15 @@
-"""What the page says of the requests: prompt, outputs, parameters, and how long each was where."""
+"""The page's part about requests: prompt, outputs, parameters, and how long each was where."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from tracellm.report.changes import finish_reason
-from tracellm.report.facts import RequestFacts, RequestTimes, request_times, requests
-from tracellm.report.quantities import clip, duration
+from tracellm.report.facts.requests import RequestFacts, RequestTimes, request_times, requests
 from tracellm.report.texts import text
-from tracellm.report.titles import call_title
-from tracellm.report.visible import beginning, visible
+from tracellm.report.wording.changes import finish_reason
+from tracellm.report.wording.quantities import clip, duration
+from tracellm.report.wording.safe_text import beginning, visible
+from tracellm.report.wording.titles import call_title
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 
@@ -17,9 +17,9 @@ __all__ = ["requests_view"]
 
 MOST_REQUESTS = 100
 MOST_CHARACTERS = 6000
-"""Of one prompt or one output."""
+"""The limit for one prompt or one output."""
 MOST_CHARACTERS_IN_ALL = 400_000
-"""Of all of them. After that of each only the beginning is shown."""
+"""The limit for all of them; after that only the beginning of each is shown."""
 BEGINNING = 300
 _LONGEST_PATH = 80
 _LONGEST_ERROR = 2000
@@ -90,7 +90,7 @@ def _outputs(
 
 
 def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:
-    """How it ended, and how long it took."""
+    """The reason of its end, and its times."""
     facts = [
         text(lang, "html.request.unfinished")
         if request.finish_reason is None

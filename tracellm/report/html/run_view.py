@@ -1,4 +1,4 @@
-"""What the page says of the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
+"""The page's part about the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
 
 import shlex
 from collections.abc import Mapping
@@ -7,14 +7,16 @@ from datetime import datetime
 from typing import Any
 
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
-from tracellm.report.facts import ClientChoice, KVCache, ModelLoad, model_load, requests, startup_spans
-from tracellm.report.html.places import short_path, short_paths
-from tracellm.report.problems import problem_text, recording_problems
-from tracellm.report.quantities import byte_size, duration, percent
-from tracellm.report.recorded import cost, is_recorded, let_go, numbers_in
+from tracellm.report.facts.coverage import cost, is_recorded, let_go, numbers_in
+from tracellm.report.facts.recording_time import recording_by_step
+from tracellm.report.facts.requests import requests
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, model_load, startup_spans
+from tracellm.report.html.short_paths import short_path, short_paths
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import VLLM_FILES
-from tracellm.report.visible import visible
+from tracellm.report.wording.problems import problem_text, recording_problems
+from tracellm.report.wording.quantities import byte_size, duration
+from tracellm.report.wording.safe_text import visible
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
@@ -99,13 +101,19 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
         (
             "steps",
             f"{len(steps):,}",
-            kept or (text(lang, "html.figure.steps.more", time=duration(spent)) if steps else ""),
+            kept or (_spent(spent, sum(recording_by_step(trace).values()) / 1e9, lang) if steps else ""),
         )
         if is_recorded(manifest, "steps")
         else ("steps", "?", untold),
         ("time", duration(float(seconds)) if isinstance(seconds, int | float) else "?", ""),
     ]
     return [{"name": text(lang, f"html.figure.{key}"), "value": value, "more": more} for key, value, more in figures]
+
+
+def _spent(seconds: float, recording: float, lang: str) -> str:
+    """The time of all steps, and how much of it was the recording's."""
+    key = "html.figure.steps.recording" if recording else "html.figure.steps.more"
+    return text(lang, key, time=duration(seconds), recording=duration(recording))
 
 
 def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
@@ -137,7 +145,7 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
 
 
 def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) -> _View | None:
-    """How the model was loaded, in its three stages."""
+    """The loading of the model, in its three stages."""
     if load is None:
         return None
     if load.source is not None:
@@ -152,29 +160,17 @@ def cache_view(cache: KVCache | None, lang: str) -> _View | None:
 
 
 def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
-    """What the recording itself cost."""
+    """A sentence about the cost of the recording itself."""
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return ""
-    if told := cost(manifest, lang):
-        installed = [text(lang, "html.probes.installed", n=n) for n in numbers_in(probes, "installed").values()]
-        return ("" if lang == "zh" else " ").join([*installed, *told])
-    numbers = numbers_in(probes, "installed", "calls", "seconds", "share", "per_call_us")
-    if not numbers:
-        return ""
-    return text(
-        lang,
-        "html.probes",
-        installed=numbers["installed"],
-        calls=numbers["calls"],
-        time=duration(numbers["seconds"]),
-        share=percent(numbers["share"]),
-        each=f"{numbers['per_call_us']:.1f} µs",
-    )
+    installed = [text(lang, "html.probes.installed", n=n) for n in numbers_in(probes, "installed").values()]
+    told = cost(manifest, lang)
+    return ("" if lang == "zh" else " ").join([*installed, *told]) if told else ""
 
 
 def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
-    """What could not be read of the folder, and what the probes themselves ran into."""
+    """Problems in reading the folder, and those that the probes ran into."""
     found = [visible(problem_text(problem, lang)) for problem in run_folder.problems]
     return [*found, *recording_problems(run_folder.manifest, lang)]
 

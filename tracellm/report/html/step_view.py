@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracellm.report.changes import changes
-from tracellm.report.quantities import clip, duration, percent
-from tracellm.report.steps import StepRow, blocks_of, drawn_from, engine_of, step_rows
+from tracellm.report.steps_table import StepRow, blocks_of, drawn_from, engine_of, step_rows
 from tracellm.report.texts import text
-from tracellm.report.titles import step_kind
-from tracellm.report.visible import beginning, shorten, visible
+from tracellm.report.wording.changes import changes
+from tracellm.report.wording.quantities import clip, duration, percent
+from tracellm.report.wording.safe_text import beginning, shorten, visible
+from tracellm.report.wording.titles import step_kind, time
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import Sampled, Step
 
@@ -17,15 +17,15 @@ __all__ = ["steps_view"]
 MOST_ROWS = 400
 MOST_REQUESTS = 8
 MOST_TOKENS = 40
-"""Of one request in one row."""
+"""The limit for one request in one row."""
 MOST_TOKENS_IN_ALL = 5000
-"""Of all rows: each brings along what else it might have been, and a page must stay one that a browser opens."""
+"""The limit for all rows: each token has its candidates, and a page must stay one that a browser opens."""
 MOST_BLOCKS = 120
 """Characters of one list of blocks."""
 MOST_CHARACTERS = 24
-"""Of one token."""
+"""The limit for one token."""
 LONGEST_ID = 14
-"""Of a request in the narrow column, in characters; what happened beside it has the ids whole."""
+"""The limit for a request's id in the narrow column, in characters; what happened beside it has the ids whole."""
 
 
 def steps_view(trace: Trace, lang: str) -> dict[str, Any]:
@@ -58,6 +58,7 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
         "blocks_width": max(1, round(20 * used / last.blocks_total)) if 0 < used <= last.blocks_total else 0,
         "time": duration(row.duration_ns / 1e9),
         "time_each": "" if alike == 1 else text(lang, "html.steps.each", amount=each),
+        "recording": text(lang, "html.steps.recording", time=time(row.recording_ns)) if row.recording_ns else "",
         "given": _given(row, lang),
         "changes": changes(first, lang, row.before),
         "sampled": sampled,
@@ -77,7 +78,7 @@ def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
 
 
 def _each(row: StepRow, lang: str) -> str:
-    """How many tokens each of several steps computed; nothing where that is one step, or they differ."""
+    """The number of tokens that each of several steps computed; nothing where that is one step, or they differ."""
     different = {step.num_tokens for step in row.steps}
     if len(row.steps) == 1 or len(different) > 1:
         return ""

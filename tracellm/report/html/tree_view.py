@@ -6,7 +6,9 @@ from typing import Any
 
 from tracellm.report.calltree import folded_tree, written_out
 from tracellm.report.texts import text
-from tracellm.report.titles import (
+from tracellm.report.tree.nodes import Node, walk
+from tracellm.report.wording.safe_text import shorten
+from tracellm.report.wording.titles import (
     arguments,
     call_name,
     caller_line,
@@ -18,9 +20,7 @@ from tracellm.report.titles import (
     time,
     times,
 )
-from tracellm.report.visible import shorten
 from tracellm.trace.model import Span, Trace
-from tracellm.trace.tree import Node, walk
 
 __all__ = ["tree_view"]
 
@@ -39,7 +39,8 @@ def tree_view(trace: Trace, lang: str) -> _View:
     roots = folded_tree(trace)
     view = _TreeView(roots, lang)
     all_rows = sum(node.kind != "repeat" for node in walk(roots))
-    return {"tree": view.rows, "more_calls": max(0, all_rows - MOST_NODES)}
+    recorded = any(node.recording_ns for node in walk(roots))
+    return {"tree": view.rows, "more_calls": max(0, all_rows - MOST_NODES), "has_recording": recorded}
 
 
 class _TreeView:
@@ -82,6 +83,7 @@ class _TreeView:
             "detail": "  ".join([*self._details(node), *remarks]),
             "total": time(node.total_ns),
             "own": time(node.own_ns) if node.kind == "call" else "",
+            "recording": time(node.recording_ns) if node.recording_ns else "",
             "width": _twentieths(node.total_ns, whole),
             "own_width": _twentieths(node.own_ns, whole),
             "open": depth < OPEN_DEPTH or any(child.kind == "steps" for child in children),
@@ -90,8 +92,8 @@ class _TreeView:
 
     def _title(self, node: Node) -> str:
         if node.kind == "line":
-            return shorten(caller_line(node), _LONGEST_LINE)
-        return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node, self._lang)
+            return shorten(caller_line(node.children[0].span), _LONGEST_LINE)
+        return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node.span, self._lang)
 
     def _spans(self, node: Node) -> str:
         """Which spans a row stands for; nothing for a line or for steps, whose calls have rows of their own."""
@@ -101,7 +103,7 @@ class _TreeView:
         return spans_said(len(node.spans), first, last, len(node.hidden), self._lang)
 
     def _details(self, node: Node) -> list[str]:
-        """What was passed and what came back, or the exception."""
+        """The arguments and the result, or the exception."""
         if node.kind != "call":
             return []
         passed, came = arguments(node.span, 90), result(node.span, 60)

@@ -1,4 +1,4 @@
-"""What `tracellm bench` says: its help, and the words around its figures."""
+"""Texts of `tracellm bench`: its help, and the words around its figures."""
 
 __all__ = ["EN", "ZH"]
 

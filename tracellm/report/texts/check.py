@@ -1,4 +1,4 @@
-"""What `tracellm check` says: a run held against an expectation."""
+"""Texts of `tracellm check`: a run compared with an expectation."""
 
 __all__ = ["EN", "ZH"]
 

@@ -1,4 +1,4 @@
-"""What the command line says: help, the lines after a run, and one message for each kind of bad input."""
+"""Texts of the command line: help, the lines after a run, and one message for each kind of bad input."""
 
 __all__ = ["EN", "ZH"]
 

@@ -56,7 +56,7 @@ VLLM_FILES = {
         "vllm/v1/serial_utils.py": ("MsgpackEncoder", "MsgpackDecoder"),
     },
 }
-"""Where the classes of each client are in vLLM 0.11.1."""
+"""The files of vLLM 0.11.1 with the classes of each client."""
 
 EN = {
     "client.title": "Client: {choice}",

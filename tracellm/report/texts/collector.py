@@ -1,4 +1,4 @@
-"""What is said where a recording was to be sent to an OpenTelemetry collector and did not arrive, or not all of it."""
+"""Texts for a recording that was to be sent to an OpenTelemetry collector and did not arrive, or not all of it."""
 
 __all__ = ["EN", "ZH"]
 

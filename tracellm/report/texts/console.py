@@ -1,4 +1,4 @@
-"""What the live console says."""
+"""Texts of the live console."""
 
 __all__ = ["EN", "ZH"]
 

@@ -1,4 +1,4 @@
-"""What sequence diagrams, call trees and the table of steps say."""
+"""Texts of sequence diagrams, call trees and the table of steps."""
 
 __all__ = ["EN", "ZH"]
 
@@ -30,6 +30,7 @@ EN = {
     "calltree.calls": "calls",
     "calltree.total": "total",
     "calltree.own": "own",
+    "calltree.recording": "recording",
     "calltree.deeper": "{n:call|calls} still deeper",
     "spans.one": "span {first}",
     "spans.many": "{n:span|spans}, the first {first}, the last {last}",
@@ -48,6 +49,7 @@ EN = {
     "steps.new": "new blocks",
     "steps.free": "free",
     "steps.time": "time",
+    "steps.recording": "recording",
     "steps.several": "A row of several steps tells their tokens, new blocks and time together, the free blocks after "
     "the last of them.",
     "steps.nothing": "No engine step was recorded.",
@@ -88,6 +90,7 @@ ZH = {
     "calltree.calls": "次数",
     "calltree.total": "总计",
     "calltree.own": "自身",
+    "calltree.recording": "记录",
     "calltree.deeper": "更深处还有 {n:,} 个调用",
     "spans.one": "span {first}",
     "spans.many": "{n:,} 个 span，第一个是 {first}，最后一个是 {last}",
@@ -106,6 +109,7 @@ ZH = {
     "steps.new": "新块",
     "steps.free": "空闲块",
     "steps.time": "时间",
+    "steps.recording": "其中记录",
     "steps.several": "一行代表多步时：token 数、新块和时间是这些步的合计，空闲块是最后一步之后的数。",
     "steps.nothing": "没有记录到任何引擎步。",
     "steps.engine": "引擎 {number}：{name}，进程号 {pid}",

@@ -69,6 +69,7 @@ Examples:
     "diff.times.steps": "steps",
     "diff.times.step": "a step (median)",
     "diff.times.between": "between two steps (median)",
+    "diff.times.recording": "recording, part of these times",
     # the boundary
     "diff.boundary": "What crossed between processes",
     "diff.boundary.none": "Nothing, in either run.",
@@ -205,6 +206,7 @@ ZH = {
     "diff.times.steps": "步数",
     "diff.times.step": "每步（中位数）",
     "diff.times.between": "两步之间（中位数）",
+    "diff.times.recording": "记录（包含在以上时间里）",
     "diff.boundary": "进程之间传了什么",
     "diff.boundary.none": "两次运行都没有。",
     "diff.boundary.none_in": "{run}：没有。",

@@ -1,4 +1,4 @@
-"""What `tracellm doctor` says."""
+"""Texts of `tracellm doctor`."""
 
 __all__ = ["EN", "ZH"]
 

@@ -1,4 +1,4 @@
-"""What `tracellm export` says: a run in the forms of other tools."""
+"""Texts of `tracellm export`: a run in the forms of other tools."""
 
 __all__ = ["EN", "ZH"]
 

@@ -1,4 +1,4 @@
-"""What the HTML page says."""
+"""Texts of the HTML page."""
 
 __all__ = ["EN", "ZH"]
 
@@ -19,6 +19,7 @@ EN = {
     "html.figure.tokens.more": "from {prompt:prompt token|prompt tokens}",
     "html.figure.steps": "Engine steps",
     "html.figure.steps.more": "{time} in all",
+    "html.figure.steps.recording": "{time} in all, {recording} of it recording",
     "html.figure.time": "Time, start to end",
     "html.client": "Why this client",
     "html.client.short": "Client",
@@ -107,6 +108,7 @@ EN = {
     "html.calls.call": "Call",
     "html.calls.total": "Total",
     "html.calls.own": "Own",
+    "html.calls.recording": "Recording",
     "html.steps": "Engine steps",
     "html.steps.short": "Steps",
     "html.steps.lead": "Each step schedules, runs the model once, and processes its outputs. Steps that are alike "
@@ -121,6 +123,7 @@ EN = {
     "html.steps.column.time": "Time",
     "html.steps.column.happened": "What happened, and the tokens sampled",
     "html.steps.each": "{amount} each",
+    "html.steps.recording": "recording: {time}",
     "html.steps.ids_more": "{ids} and {n:,} more",
     "html.candidates.model": "the model: {tokens}",
     "html.candidates.drawn": "chosen from: {tokens}",
@@ -134,8 +137,6 @@ EN = {
     "html.about.versions": "Versions",
     "html.about.host": "Host",
     "html.about.options": "Options",
-    "html.probes": "{installed:probe was|probes were} installed and recorded {calls:call|calls}. The recording "
-    "itself took {time}, {share} of the run: {each} a call.",
     "html.probes.installed": "{n:probe was|probes were} installed.",
     "html.missing": "{n:probe|probes} found nothing to probe",
     "html.footer": "Written by tracellm {version} from the run folder {folder}",
@@ -158,6 +159,7 @@ ZH = {
     "html.figure.tokens.more": "提示词 {prompt:,} 个 token",
     "html.figure.steps": "引擎步数",
     "html.figure.steps.more": "共 {time}",
+    "html.figure.steps.recording": "共 {time}，其中记录 {recording}",
     "html.figure.time": "从开始到结束",
     "html.client": "为什么是这个客户端",
     "html.client.short": "客户端",
@@ -242,6 +244,7 @@ ZH = {
     "html.calls.call": "调用",
     "html.calls.total": "总计",
     "html.calls.own": "自身",
+    "html.calls.recording": "记录",
     "html.steps": "引擎的每一步",
     "html.steps.short": "步骤",
     "html.steps.lead": "每一步先调度，再运行一次模型，最后处理输出。相同的步合并为一行，"
@@ -256,6 +259,7 @@ ZH = {
     "html.steps.column.time": "用时",
     "html.steps.column.happened": "发生了什么，采样到的 token",
     "html.steps.each": "每步 {amount}",
+    "html.steps.recording": "其中记录 {time}",
     "html.steps.ids_more": "{ids} 等（另有 {n:,} 个）",
     "html.candidates.model": "模型：{tokens}",
     "html.candidates.drawn": "选自：{tokens}",
@@ -269,8 +273,6 @@ ZH = {
     "html.about.versions": "版本",
     "html.about.host": "主机",
     "html.about.options": "选项",
-    "html.probes": "装了 {installed:,} 个探针，记录了 {calls:,} 次调用。"
-    "记录本身用了 {time}，占运行时间的 {share}：每次调用 {each}。",
     "html.probes.installed": "装了 {n:,} 个探针。",
     "html.missing": "{n:,} 个探针没有找到对象",
     "html.footer": "由 tracellm {version} 根据运行目录 {folder} 生成",

@@ -1,4 +1,4 @@
-"""What the HTML page says of Triton kernels."""
+"""Texts of the HTML page about Triton kernels."""
 
 __all__ = ["EN", "ZH"]
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a run folder: the sentences for the codes of `tracellm.trace.problems`."""
+"""Problems of a run folder: the sentences for the codes of `tracellm.trace.problems`."""
 
 from tracellm.trace.problems import PROBLEMS
 
@@ -24,7 +24,4 @@ ZH = {
     "problem.trace_torn": "{file}：最后一行不完整（进程在写它时结束了），已跳过",
     "problem.spans_repeated": "有 {count} 个 span 与别的 span 编号相同，已跳过",
     "problem.spans_circular": "有 {count} 个 span 是自己的祖先，当作根处理",
-    "problem.clocks_drift": "各进程的时钟互相矛盾：无论怎样整体校正，都有 {count} 条消息在发出之前就到达。"
-    "已把时间最多后移 {ms} 毫秒，使它们都不再早到",
-    "problem.messages_circular": "有 {count} 条消息在自己的回复到达之后才发出，当作丢失处理",
 }

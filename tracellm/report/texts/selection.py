@@ -1,4 +1,4 @@
-"""What is said of choosing what to record: the options' help, and one message for each pattern that does nothing."""
+"""Texts about choosing what to record: the options' help, and one message for each pattern that does nothing."""
 
 __all__ = ["EN", "ZH"]
 

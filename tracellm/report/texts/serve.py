@@ -1,4 +1,4 @@
-"""What `tracellm serve` says: its help, and the line when it is ready."""
+"""Texts of `tracellm serve`: its help, and the line when it is ready."""
 
 __all__ = ["EN", "ZH"]
 

@@ -1,4 +1,4 @@
-"""What happens in a step, and what changes from one to the next."""
+"""Texts about what happens in a step, and what changes from one to the next."""
 
 __all__ = ["EN", "ZH"]
 

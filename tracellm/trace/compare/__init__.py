@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def num_steps(self) -> tuple[int, int]:
-        """How many steps each run has in which something was scheduled."""
+        """The number of steps of each run in which something was scheduled."""
         return sum(pair.a is not None for pair in self.steps), sum(pair.b is not None for pair in self.steps)
 
     @property

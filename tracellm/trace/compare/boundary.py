@@ -1,4 +1,4 @@
-"""What crossing from process to process cost a run: its messages by type, their bytes, and the time each part took.
+"""Cost of crossing from process to process: a run's messages by type, their bytes, and the time each part took.
 
 A message's way has three parts: it is encoded, it is on its way (through the socket, and until the thread on the other
 side gets to it), and it is decoded. A run in one process has no messages, and all is empty or zero.

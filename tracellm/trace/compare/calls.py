@@ -19,7 +19,7 @@ _Key = tuple[str, str, str]
 """Lifeline, method, and the function's qualified name; the span's name where the recording lacks that."""
 
 _Identity = tuple[str, ...]
-"""What two calls have in common that are one pair."""
+"""Identity of a call: equal for two calls that are one pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CallPair:
     places_a: tuple[str, ...] = ()
     places_b: tuple[str, ...] = ()
     lifeline_b: str = ""
-    """Whose method it is in B, when that is another class with the same code; else empty."""
+    """The class that has the method in B, when that is another class with the same code; else empty."""
     owner: str = ""
     """The class whose code it is; for a method that the receiver's class inherits that is another."""
 
@@ -110,7 +110,7 @@ def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Ke
 
 
 def _may_pair(mine: _Key, theirs: _Key, identity: Callable[[_Key], _Identity]) -> bool:
-    """Names say that two calls are counterparts only where their code is two engines', or where all of them agree.
+    """By their names two calls are counterparts only where their code is two engines', or where all of them agree.
 
     The latter is one engine in two versions, of which one has the class in another module.
     """

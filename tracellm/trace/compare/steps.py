@@ -56,7 +56,7 @@ FACETS: dict[str, Callable[[Step, _Numbers], Any]] = {
     "blocks": _blocks,
     "sampled": _sampled,
 }
-"""What two steps are compared by: their kind; the requests in the batch, tokens and KV blocks of each; tokens drawn."""
+"""Comparison key of a step: its kind; the requests in the batch, tokens and KV blocks of each; tokens drawn."""
 
 
 def step_pairs(steps_a: Sequence[Step], steps_b: Sequence[Step], requests: Sequence[RequestPair]) -> list[StepPair]:

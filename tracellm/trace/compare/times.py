@@ -1,4 +1,4 @@
-"""How long a run took, in few numbers that mean the same whichever client it used."""
+"""Times of a run, in few numbers that mean the same whichever client it used."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,15 @@ class RunTimes:
     """Nanoseconds. `startup_ns` is what making engines took; `requests_ns` the time in which some request was there.
 
     `between` are the times from the end of a step to the beginning of the next, where a request was there all along:
-    what the engine core waits for the front half, or whatever else lies between.
+    what the engine core waits for the front half, or whatever else lies between. `recording_ns` is what the recording
+    took in all calls together; it is part of the other times.
     """
 
     startup_ns: int
     requests_ns: int
     steps: Spread
     between: Spread
+    recording_ns: int = 0
 
 
 def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
@@ -40,6 +42,7 @@ def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
         requests_ns=_length(lives),
         steps=Spread.of([step.span.duration_ns for step in steps]),
         between=Spread.of(gaps),
+        recording_ns=sum(span.recording_ns for span in trace.spans),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run is expected to do, written by a person as a diagram or a table, and whether a recording does it.
+"""Expectations of a run, written by a person as a diagram or a table, and the check whether a recording meets them.
 
 - `arrows.py`: an expectation as data; `read.py` finds it in a file, `mermaid.py` and `table.py` read its two forms;
 - `calls.py`: the calls of a recording in order, with who made them; `causes.py`: which had to come before which;

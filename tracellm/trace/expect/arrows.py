@@ -14,7 +14,7 @@ _TOLD = re.compile(r"\s+→\s.*$|\s*×\s*[\d,]+\s*$")  # what came back, how oft
 
 
 class ExpectError(Exception):
-    """A file in which no expectation can be found; `code` and `values` say why, for whoever words it."""
+    """A file in which no expectation can be found; `code` and `values` are the reason, for whoever words it."""
 
     def __init__(self, code: str, **values: Any) -> None:
         super().__init__(code, values)
@@ -31,7 +31,7 @@ class Arrow:
         source: the names of the lifeline that makes the call; any of them will do.
         target: the names of the lifeline that is called.
         names: what the method may be called; an ending `…` stands for any rest.
-        owner: the class that defines it, where that is said: `MPClient` of `MPClient.__init__`.
+        owner: the class that defines it, where that is given: `MPClient` of `MPClient.__init__`.
         held: what the caller calls it on, where that is an object it holds: `waiting` of `self.waiting.append`.
         text: how the file writes it, for messages to people.
         phase: the part of the run that it belongs to; empty where the file has none.
@@ -51,12 +51,12 @@ class Arrow:
 
 @dataclass(slots=True)
 class Expectation:
-    """What a file expects.
+    """The content of a file with an expectation.
 
     Attributes:
         arrows: the calls, in order.
         lifelines: every lifeline of the file, by how the file calls it: the names it may have in a recording.
-        partial: whether it says that it leaves calls out, as the diagrams of a whole run do.
+        partial: whether it is marked as leaving calls out, as the diagrams of a whole run do.
         number, of: which of how many diagrams of the file this is.
         line: where it begins.
     """
@@ -70,7 +70,7 @@ class Expectation:
 
 
 def plain_names(label: str) -> frozenset[str]:
-    """What a lifeline may be called in a recording.
+    """The names that a lifeline may have in a recording.
 
     `Worker(gpu_worker)` is `Worker`, `A<br/>B` is A or B, `api_server.py` the module `api_server`.
     """
@@ -100,7 +100,7 @@ def unescape(text: str) -> str:
 
 
 def call_names(text: str) -> tuple[tuple[str, ...], str, str]:
-    """Of `MPClient.__init__(x) ×3`: the names of the method, the class that defines it, the object that has it.
+    """The names in `MPClient.__init__(x) ×3`: those of the method, the class that defines it, the object that has it.
 
     No names where the text is no call, as `return` is none.
     """

@@ -31,7 +31,7 @@ class Call:
 
     Attributes:
         time_ns: when it began.
-        span: the span that tells of it.
+        span: the span of it.
         names: what the method is called.
         owner: the class that defines it; empty for a function and for a message.
         callers: the lifelines that may count as the one that made it.
@@ -133,7 +133,7 @@ class _Reader:
         return call
 
     def _ends(self, span: Span) -> frozenset[str]:
-        """The lifelines that may count as the sender, or the receiver, of the message that this span tells of."""
+        """The lifelines that may count as the sender, or the receiver, of the message that this span is of."""
         return self._call(span).callers | {plain(span.lifeline)}
 
     def _all_around(self, span: Span) -> set[str]:
@@ -145,7 +145,7 @@ class _Reader:
         return found
 
     def _around(self, span: Span) -> _Around:
-        """What is around a call."""
+        """The calls around a call."""
         path: list[Span] = []
         here: Span | None = span
         while here is not None and here.span_id not in self._callers:
@@ -173,6 +173,6 @@ def _names(span: Span) -> tuple[str, ...]:
 
 
 def _owner(span: Span) -> str:
-    """The class that defines the method, where the span tells."""
+    """The class that defines the method, where the span has it."""
     defined = str(span.attributes.get(names.CODE_FUNCTION, "")) or span.name
     return defined.rpartition(".")[0].rpartition(".")[2]

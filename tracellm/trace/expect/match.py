@@ -2,7 +2,7 @@
 
 The earliest call that fits is taken for each arrow in turn; if that finds all, all are there. Otherwise they may still
 be there in an order that only chance decided, as between processes (`causes.py`). If not, the most arrows that can be
-found in order are counted, and of those left out it is told why: never called, called by or on another, or elsewhere.
+found in order are counted, and those left out get a reason: never called, called by or on another, or elsewhere.
 """
 
 import re
@@ -21,7 +21,7 @@ from tracellm.trace.model import Trace
 __all__ = ["Miss", "Result", "check"]
 
 _MODEL = re.compile(r"X*Model")
-"""How a diagram writes the model's class, whichever that is."""
+"""The name in a diagram for the model's class, whichever that is."""
 
 _Chain = tuple[int, int, "_Chain"] | None  # an arrow, the call that it is, and the same of the arrows after
 
@@ -49,7 +49,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out.
+    """The result of a check.
 
     Attributes:
         total: how many calls were looked for.
@@ -65,7 +65,7 @@ class Result:
 
     @property
     def matched(self) -> int:
-        """How many were found."""
+        """The number of arrows that were found."""
         return self.total - len(self.misses)
 
 
@@ -173,7 +173,7 @@ class _Check:
             seen: dict[tuple[object, ...], Call] = {}
             target, source = self._named(arrow.target), self._named(arrow.source)
             for call in (self._calls[i] for i in self._of_name(arrow)):
-                # Every class has an `__init__`: those of others say nothing.
+                # Every class has an `__init__`: those of others mean nothing.
                 if not arrow.names[0].startswith("__") or call.targets & target or call.callers & source:
                     seen.setdefault((call.callers, call.targets, call.owner), call)
             others = tuple(sorted(seen.values(), key=lambda call: not call.targets & target)[:3])

@@ -1,6 +1,6 @@
 """Reads a Mermaid sequence diagram as an expectation: the calls, and who they are between.
 
-Solid arrows are calls. Dotted ones are returns, and so is an arrow that says `return`. Boxes, loops, alternatives,
+Solid arrows are calls. Dotted ones are returns, and so is an arrow labelled `return`. Boxes, loops, alternatives,
 notes and activations change nothing: what stands in a loop is expected once. A note that names a phase, as `Start-up`
 or `Generation` over all lifelines, begins it. Syntax: https://mermaid.js.org/syntax/sequenceDiagram.html
 """
@@ -20,7 +20,7 @@ _MESSAGE = re.compile(
     r"[+-]?\s*(?P<target>[^:;<>]+?)\s*:(?P<text>.*)"
 )
 _COMMENT = re.compile(r"(?:^|\s)%%.*$|#(?!\w+;).*$")
-_LEFT_OUT = re.compile(r"\s*%%.*`tracellm show RUN sequence`")  # our own diagrams say so when they leave calls out
+_LEFT_OUT = re.compile(r"\s*%%.*`tracellm show RUN sequence`")  # the mark of our own diagrams that leave calls out
 _PHASES = {
     "startup": re.compile(r"start|启动|load", re.IGNORECASE),
     "generate": re.compile(r"generat|生成", re.IGNORECASE),

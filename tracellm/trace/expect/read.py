@@ -97,7 +97,7 @@ def _blocks(numbered: _Lines) -> list[_Lines]:
 
 
 def _after_kind(block: _Lines) -> _Lines:
-    """What follows `sequenceDiagram`; nothing when the diagram is of another kind."""
+    """The text after `sequenceDiagram`; nothing when the diagram is of another kind."""
     in_front_matter = False
     for i, (_, line) in enumerate(block):
         said = line.strip()

@@ -12,7 +12,7 @@ _IN_EVERY_RUN = {"", "text", "-"}
 
 
 def is_table(lines: list[str]) -> bool:
-    """Whether this is a table: its first line that says something has tabs."""
+    """Whether this is a table: its first line that is not blank has tabs."""
     return "\t" in next((line for line in lines if line.strip() and not line.startswith("#")), "")
 
 

@@ -1,4 +1,4 @@
-"""What is said of an attribute where it is defined."""
+"""Definitions of attributes."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Attribute:
     Attributes:
         name: as it stands in the recording.
         type: of its value: str, int, float, bool, or one of these with `[]`.
-        says: what it tells.
+        says: its description.
         private: whether it may hold text that a user wrote or a model generated.
         group: what it is about, with others.
         on: the spans that may carry it, by name; empty for any call.

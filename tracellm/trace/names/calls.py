@@ -1,4 +1,4 @@
-"""Attributes of calls: what any call tells, what one that failed does, and the spans that the program opened itself."""
+"""Attributes of calls: those of any call, those of one that failed, and the spans that the program opened itself."""
 
 from tracellm.trace.names.attribute import Group
 from tracellm.trace.names.spans import SCRIPT_SPAN, USERS_SPAN
@@ -29,7 +29,8 @@ RESULT = _define("tracellm.result", "str", "what came back, in short")
 RECORDING_DURATION = _define(
     "tracellm.recording.duration_ns",
     "int",
-    "nanoseconds of the call's own time that the recording took: captures of calls within it, and writing of records",
+    "nanoseconds of the call's own time, not of the calls in it, that the recording took: captures and the writing of "
+    "records; absent for none",
 )
 
 _define = Group("A call that failed")

@@ -1,6 +1,6 @@
 """Attributes of an engine step: what was scheduled and why, which blocks were given, which tokens came of it.
 
-Where a step tells something of several requests it uses *parallel arrays*: entry i of each array speaks of entry i of
+Where a step has something about several requests it uses *parallel arrays*: entry i of each array speaks of entry i of
 `tracellm.step.requests`.
 """
 

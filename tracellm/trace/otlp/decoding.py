@@ -1,6 +1,6 @@
 """OTLP JSON to spans: what everything that reads a recording begins with.
 
-A big recording says the same again and again: the attributes of a layer's call are those of the layer before. So a
+A big recording repeats itself: the attributes of a layer's call are those of the layer before. So a
 `Decoder` keeps the JSON of attributes that it has read, and gives spans with the same text the same dict. That, and
 one check of all ids of a line together, is what makes reading a span take microseconds, and a few hundred bytes.
 """
@@ -36,14 +36,14 @@ _INT64 = range(-(2**63), 2**63)
 _LAST_MOMENT = 2**64 - 1  # nanoseconds: a time is a fixed64
 
 _MEMORY_LIMIT = 20_000
-_LONGEST_REMEMBERED = 2048  # bytes: what a step tells is longer, and tells of no other
+_LONGEST_REMEMBERED = 2048  # bytes: the attributes of a step are longer, and of no other
 
 _NOTHING: Any = ()
 """Links or events of a span that has none: one for all, so nobody may add to it."""
 
 
 class OtlpError(ValueError):
-    """A line that is no OTLP JSON document; the message says what is wrong with it."""
+    """A line that is no OTLP JSON document; the message is the reason."""
 
 
 _documents = msgspec.json.Decoder(Document, strict=False)  # not strict: integers are written as strings
@@ -56,7 +56,7 @@ _PLAIN = frozenset({
     names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.CALL_KIND, names.ALSO_CALLED, names.THREAD_NAME,
     names.LIFELINE, names.LEVEL, names.ARGUMENTS, names.RESULT,
 })  # fmt: skip
-"""What any call tells that has ended."""
+"""The parts of any call that has ended."""
 
 
 class Decoder:
@@ -65,7 +65,7 @@ class Decoder:
     Its spans share what is the same in them, attributes that are equal among it: nobody changes that in place.
 
     Args:
-        wanted: if given, spans of other names are left out, unless they tell more than any call does: an error, links,
+        wanted: if given, spans of other names are left out, unless they have more than any call has: an error, links,
             a message, a step. What is left out costs little.
 
     Attributes:
@@ -83,7 +83,7 @@ class Decoder:
         self._trace_ids: dict[str, str] = {}
 
     def decode(self, line: bytes) -> list[tuple[Process, list[Span]]]:
-        """The processes of one line, each with its spans. A process that another line told of is the same object.
+        """The processes of one line, each with its spans. A process of another line is the same object.
 
         Raises:
             OtlpError: the line is no JSON, or no OTLP trace document.
@@ -119,7 +119,7 @@ class Decoder:
         return chosen
 
     def _is_plain(self, text: bytes) -> bool:
-        """Whether this JSON array of attributes tells what any call does."""
+        """Whether this JSON array of attributes has what any call has."""
         known = self._plain.get(text)
         if known is None:
             known = _PLAIN.issuperset([one.key for one in _keys.decode(text)])

@@ -51,7 +51,7 @@ def encode(process: Process, spans: Iterable[Span], scope_version: str = "") -> 
 
 
 def opening(process: Process, scope_version: str = "") -> str:
-    """What each line of a process begins with."""
+    """The beginning of each line of a process."""
     resource = f'{{"resource":{{"attributes":[{attributes_text(process.attributes)}]}}'
     scope = f'{{"name":"tracellm","version":{_string(scope_version)}}}'
     return f'{{"resourceSpans":[{resource},"scopeSpans":[{{"scope":{scope},"spans":['
@@ -63,11 +63,11 @@ def line(begins: str, spans: Iterable[str]) -> bytes:
 
 
 TRACE, SPAN, PARENT, ENDED, LAST = '{"traceId":"', '","spanId":"', '","parentSpanId":"', '","endTimeUnixNano":"', "]}"
-"""What stands in the text of each span, whatever it is."""
+"""The parts of the text of every span."""
 
 
 class Form(NamedTuple):
-    """What is alike in the texts of many spans. Whoever is in a hurry puts a span's text together as
+    """The common parts of the texts of many spans. Whoever is in a hurry puts a span's text together as
 
         {TRACE}id{SPAN}id{PARENT}id{name}start{ENDED}end{attributes}{more attributes}{LAST}
 
@@ -158,7 +158,7 @@ def _attribute(name: str, value: AttributeValue) -> str:
 
 
 _lists: dict[tuple[str, *tuple[type, ...]], tuple[list[Any], str]] = {}
-"""Of each name, and type of values, the last list and its JSON: much of an engine step is as in the one before."""
+"""The last list and its JSON, by name and type of values: much of an engine step is as in the one before."""
 
 
 def _list(name: str, values: list[Any]) -> str:

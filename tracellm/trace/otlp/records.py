@@ -95,7 +95,7 @@ class _ScopeSpans(_Record):
 
 
 class Resource(_Record):
-    """What describes a process."""
+    """The description of a process."""
 
     attributes: list[KeyValue] = []
 

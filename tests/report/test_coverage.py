@@ -1,0 +1,196 @@
+"""What reports say of a recording itself: what was asked for, what it cannot tell, what was let go, what it cost."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracellm.report.facts.coverage import (
+    asked_for,
+    cost,
+    deeper_than_recorded,
+    is_recorded,
+    notes,
+    unheard,
+    why_untold,
+)
+from tracellm.report.html.run_view import probes_sentence
+from tracellm.report.texts import LANGUAGES
+
+PROBES: dict[str, Any] = {
+    "calls": 1204,
+    "seconds": 0.012,
+    "share": 0.0035,
+    "let_go": 0,
+    "left_out": {},
+    "share_of_generation": 0.0461,
+    "writer": {
+        "spans": 1300,
+        "calls": 1204,
+        "seconds": 0.003,
+        "us_per_call": 2.5,
+        "longest_ms": 1.25,
+        "bytes": 51_200,
+        "lost": 0,
+    },
+    "conversion": {"seconds": 0.25, "us_per_span": 20.0},
+}
+
+
+def manifest(probes: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """A run.json of so much."""
+    whole: dict[str, Any] = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
+    return {"options": whole | options, "probes": PROBES | (probes or {})}
+
+
+@pytest.mark.parametrize(
+    ("options", "typed"),
+    [
+        ({}, ""),
+        ({"detail": "step"}, "--detail step"),
+        ({"detail": "step", "focus": ["Scheduler"]}, "--focus Scheduler"),
+        ({"detail": "kernel", "focus": ["Scheduler"]}, "--detail kernel --focus Scheduler"),
+        ({"detail": "layer", "only": ["a", "b"], "skip": ["c*"]}, "--detail layer --only a --only b --skip 'c*'"),
+        ({"detail": None, "focus": None, "only": 7}, ""),
+    ],
+)
+def test_what_was_asked_for(options: dict[str, Any], typed: str):
+    """The options as they are typed, so that they can be typed again; nothing where all was recorded."""
+    assert asked_for(manifest(**options)) == typed
+
+
+def test_a_whole_recording_needs_no_note():
+    """Where nothing was left out or let go, nothing is said."""
+    assert notes(manifest(), "en") == []
+    assert unheard(manifest(), "en") == []
+
+
+def test_what_cannot_be_told():
+    """It is named, what goes without saying apart; and why, with the functions that it takes."""
+    left_out = {"messages": ["A.b"], "steps": ["EngineCore.step_fn"], "schedules": ["Scheduler.schedule"]}
+    run = manifest({"left_out": left_out}, only=["Sampler"])
+    assert notes(run, "en") == [
+        "Recorded with --only Sampler: calls that this leaves out are not in the recording. It does not tell of "
+        "messages between processes, the engine's steps."
+    ]
+    assert why_untold(run, "en", "requests", "steps", "schedules") == [
+        "Of the engine's steps nothing is recorded: that takes EngineCore.step_fn, which --only Sampler leaves out."
+    ]
+    assert not is_recorded(run, "steps")
+    assert is_recorded(run, "requests")
+    partly = manifest({"left_out": {"requests": list("abcdef")}}, skip=["x"])
+    assert "that takes a, b, c, …, which --skip x" in why_untold(partly, "en", "requests")[0]
+
+
+def test_what_a_version_lacks():
+    """How many probes found nothing, of how many, in which engine; the first of them by name. Of no engine, nothing."""
+    engine = {"name": "vllm", "version": "0.99", "probes": 58}
+    targets = [f"vllm.v1.module:Class.{name}" for name in "abcdef"]
+    [told] = notes(manifest({"engine": engine, "missing": targets}), "en")
+    assert told.startswith("6 of 58 probes found no target in vLLM 0.99: Class.a, Class.b, Class.c, ….")
+    [told] = notes(manifest({"engine": engine, "missing": targets[:1]}), "zh")
+    assert told.startswith("58 个探针中有 1 个在 vLLM 0.99 里没有找到对象：Class.a。")
+    assert notes(manifest({"engine": engine, "missing": []}), "en") == []
+    assert notes(manifest({"engine": None, "missing": targets}), "en") == []
+
+
+def test_what_was_let_go():
+    """How many spans, and by which option."""
+    [told] = notes(manifest({"let_go": 1234}, ring=100), "en")
+    assert told == "Only the last 100 spans of each process were kept (--ring): 1,234 earlier ones were let go."
+    killed = {"options": {"ring": 100}, "probes": {"left_out": {}}}
+    [told] = notes(killed, "en")
+    assert told.startswith("Only the last 100 spans of each process, or a few more, were kept")
+    [missed] = unheard(manifest({"unheard": 1}), "en")
+    assert missed.startswith("1 span of another process was")
+
+
+def test_what_it_cost():
+    """Calls, time in probes and for writing, bytes, the shares of run and generation, the longest write, conversion."""
+    assert cost(manifest(), "en") == [
+        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
+        "4.6% of generation, longest write 1.25 ms.",
+        "Spans were made of the records afterwards, in 250 ms.",
+    ]
+    lost = manifest({"writer": PROBES["writer"] | {"lost": 7}})
+    assert cost(lost, "en")[1] == "7 calls were lost: the disk was too slow or full."
+
+
+def test_the_cost_of_an_older_recording():
+    """A run.json of an older version has fewer numbers, and those that it has are shown."""
+    older = {"spans": 1204, "seconds": 0.003, "seconds_within": 0.002, "worst_pause_ms": 5.0, "held_up_s": 0.5}
+    probes = {"calls": 1204, "seconds": 0.012, "share": 0.0035, "writer": older}
+    assert cost({"probes": probes}, "en") == [
+        "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write them, 0.4% of the run."
+    ]
+    assert cost({"probes": {"calls": 3, "seconds": 0.5}}, "en") == ["Recording: 3 calls, 500 ms in probes."]
+    assert cost({"probes": {"share": 0.5}}, "en") == []
+
+
+def test_not_so_deep():
+    """A level that was not recorded is known as such."""
+    assert deeper_than_recorded(manifest(detail="step"), "layer") == "step"
+    assert deeper_than_recorded(manifest(detail="step"), "step") is None
+    assert deeper_than_recorded(manifest(), "kernel") is None
+    assert deeper_than_recorded({}, "kernel") is None
+    assert deeper_than_recorded(manifest(detail="step", focus=["Scheduler"]), "kernel") is None, "some of it is there"
+
+
+anything = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5) | st.floats(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["detail", "only", "left_out", "let_go", "writer", "seconds", "steps"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+numbers = st.integers() | st.floats() | st.just(10**400)
+writers = st.fixed_dictionaries({}, optional=dict.fromkeys(PROBES["writer"], numbers | st.none()))
+figures = st.fixed_dictionaries(
+    {"calls": numbers, "seconds": numbers, "share": numbers},
+    optional={
+        "writer": writers,
+        "conversion": anything,
+        "share_of_generation": numbers,
+        "installed": anything | numbers,
+        "per_call_us": numbers,
+    },
+)
+
+
+DEEP = [
+    ({"deep_steps": 61}, 20_000, "up to step 61, after 20,000 calls"),
+    ({"deep_steps": 0}, 20_000, "Of each process the first 20,000 calls"),
+    ({"deep_steps": None}, 20_000, None),
+    ({"deep_steps": None}, None, None),
+]
+
+
+@pytest.mark.parametrize(("probes", "calls", "told"), DEEP)
+def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], calls: int | None, told: str | None):
+    """Who looks for a layer of a late step is told that it was not recorded any more, and how it would be."""
+    said = notes(manifest(probes, deep_calls=calls), "en")
+    assert len(said) == (told is not None)
+    assert told is None or (told in said[0] and "--detail kernel" in said[0])
+
+
+def test_a_run_that_was_killed_may_have_been_long():
+    """Of a run that could not say how it ended it is told that only so many of its calls tell of layers."""
+    [said] = notes({"options": {"deep_calls": 20_000}, "probes": {}}, "en")
+    assert "the first 20,000 calls" in said
+
+
+@given(anything, anything | figures, st.sampled_from(LANGUAGES))
+def test_any_run_json_will_do(options: Any, probes: Any, lang: str):
+    """A manifest of another version, or a damaged one, tells what it can, and is no error."""
+    run = {"options": options, "probes": probes}
+    for told in (notes(run, lang), cost(run, lang), unheard(run, lang), why_untold(run, lang, "steps", "client")):
+        assert all(isinstance(one, str) for one in told)
+    assert isinstance(asked_for(run), str)
+    assert isinstance(probes_sentence(run, lang), str)
+    assert is_recorded(run, "client") in (True, False)

@@ -1,0 +1,91 @@
+"""Recording time is a thing of its own wherever time is summed: call tree, steps, page, comparison."""
+
+from typing import Any
+
+import pytest
+
+from tests.report.synthetic import a_run, a_run_folder
+from tests.report.traces import Calls
+from tracellm.report.calltree import calltree
+from tracellm.report.diff import diff_text
+from tracellm.report.facts.recording_time import recording_by_step
+from tracellm.report.html import report_html
+from tracellm.report.steps_table import steps_table
+from tracellm.report.tree.nodes import Node, call_tree, walk
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import STEP_SPAN
+
+
+def of(recording: Any) -> dict[str, Any]:
+    """The attributes of a call with so much recording time."""
+    return {names.RECORDING_DURATION: recording}
+
+
+def nested(recording: Any, inside: int = 0) -> dict[str, Node]:
+    """The nodes of a call of 3 µs with another of 1 µs in it, by name, of which recording took so many nanoseconds."""
+    calls = Calls()
+    with calls("A.f", **of(recording)):
+        calls.leaf("A.g", **of(inside))
+    return {node.span.name: node for node in walk(call_tree(calls.trace()))}
+
+
+def test_own_time_is_without_recording():
+    """A call's own time is its duration less the calls in it and less the recording."""
+    nodes = nested(600, 100)
+    assert [(node.total_ns, node.own_ns, node.recording_ns) for node in nodes.values()] == [
+        (3000, 1400, 600),
+        (1000, 900, 100),
+    ]
+
+
+@pytest.mark.parametrize("damaged", [-5, 2500, 10**12, 2**70, True, "x", None])
+def test_a_damaged_recording_time_is_no_error(damaged: object):
+    """A time that cannot be, or that is none, leaves the sum of own time and recording what it was."""
+    node = nested(damaged)["A.f"]
+    assert node.own_ns >= 0
+    assert node.recording_ns >= 0
+    assert node.own_ns + node.recording_ns == 2000
+
+
+def recorded() -> list[Span]:
+    """A run in which each step, and the call of the scheduler in it, have some recording time."""
+    spans = a_run()
+    for span in spans:
+        if span.name == STEP_SPAN:
+            span.attributes = span.attributes | {names.RECORDING_DURATION: 20_000}
+        elif span.name == "Scheduler.schedule":
+            span.attributes = span.attributes | {names.RECORDING_DURATION: 1}
+    return spans
+
+
+def test_the_recording_time_of_steps():
+    """A step's recording time is that of all calls in it; of a run without any, no step has some."""
+    trace = Trace(recorded())
+    steps = trace.named(STEP_SPAN)
+    assert recording_by_step(trace).keys() == {step.span_id for step in steps}
+    assert all(nanoseconds >= 20_000 for nanoseconds in recording_by_step(trace).values())
+    assert recording_by_step(Trace(a_run())) == {}
+
+
+@pytest.mark.parametrize(
+    ("lang", "column", "words"), [("en", "recording", "of it recording"), ("zh", "记录", "其中记录")]
+)
+def test_reports_show_it_where_there_is_some(lang: str, column: str, words: str):
+    """Call tree, table of steps, page and comparison have it as a category of its own, and only where there is some."""
+    with_it, without = a_run_folder(recorded()), a_run_folder(a_run())
+    for trace, has in ((with_it.trace, True), (without.trace, False)):
+        assert calltree(trace, lang=lang).splitlines()[0].endswith(column) is has
+        assert steps_table(trace, lang=lang).splitlines()[0].endswith(column) is has
+    page, plain = (report_html(run, lang) for run in (with_it, without))  # type: ignore[arg-type]
+    assert words in page
+    assert words not in plain
+    assert 'class="own recording"' in page
+    assert 'class="own recording"' not in plain
+    assert column in diff_text(with_it, without, lang=lang)
+    assert column not in diff_text(without, without, lang=lang)
+
+
+def test_lines_hold_their_width_with_one_column_more():
+    """No line of the call tree is longer than asked for."""
+    assert max(map(len, calltree(Trace(recorded()), width=80).splitlines())) <= 80

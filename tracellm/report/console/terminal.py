@@ -1,0 +1,120 @@
+"""The output of the console: boxes on a terminal, plain indented lines in a pipe or a file, nothing when quiet."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from rich.box import ROUNDED
+from rich.console import Console as RichConsole
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Row", "Terminal", "rows"]
+
+WIDEST = 104
+"""A box is no wider than this, however wide the terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A heading, the lines that it heads, and how long that took."""
+
+    heading: str
+    lines: list[str]
+    time: str = ""
+
+
+def rows(content: Sequence[Row]) -> RenderableType:
+    """Headings in one column, what they head in another. Markup in the texts is text."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="bold")
+    timed = any(row.time for row in content)
+    if timed:
+        table.add_column(no_wrap=True, justify="right", style="dim")
+    table.add_column(overflow="fold")
+    for row in content:
+        cells = [row.heading, *([row.time] if timed else []), "\n".join(row.lines)]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+class Terminal:
+    """The stream that the console writes to."""
+
+    def __init__(self, stream: TextIO | None, *, quiet: bool) -> None:
+        self._stream = stream or sys.stderr
+        self._closed = quiet
+        self._seen_bars = 0.0
+        self._rich = RichConsole(file=self._stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+    def box(self, title: str, content: RenderableType) -> None:
+        """A titled box; without a terminal the title on a line of its own and the content indented."""
+        if self._rich.is_terminal:
+            width = min(self._rich.width, WIDEST)
+            heading = Text(title, style="bold")
+            self._print(
+                Panel(content, title=heading, title_align="left", box=ROUNDED, border_style="cyan", width=width)
+            )
+        else:
+            self._print(Text(f"== {title} =="), Padding(content, (0, 0, 0, 2)))
+
+    def line(self, said: str, *, style: str = "", indent: int = 0) -> None:
+        """One line, or more where it is longer than the terminal is wide."""
+        self._print(Padding(Text(said, style=style), (0, 0, 0, indent)))
+
+    def verbatim(self, said: str) -> None:
+        """One line that is never broken, such as a path to be copied."""
+        self._print(Text(said), soft_wrap=True)
+
+    def _print(self, *content: RenderableType, **options: Any) -> None:
+        if self._closed:
+            return
+        try:
+            with self._rich.capture() as written:
+                for part in content:
+                    self._rich.print(part, **options)
+            said = written.get()
+            if not self._rich.is_terminal:
+                said = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
+            with self._beside_progress_bars():
+                self._stream.write(said)
+                self._stream.flush()
+        except (OSError, ValueError):  # stderr was closed: the script goes on, and so does the recording
+            self._closed = True
+
+    @contextlib.contextmanager
+    def _beside_progress_bars(self) -> Iterator[None]:
+        """Take tqdm's progress bars off the terminal while something is written, if the script shows any.
+
+        From a pipe or a file nothing can be taken: there it is written below what the bars have drawn last.
+        """
+        tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+        if tqdm is None:
+            yield
+            return
+        with tqdm.get_lock():
+            bars = [bar for bar in tqdm._instances if self._is_drawn_here(bar)]
+            if self._rich.is_terminal:
+                for bar in bars:
+                    bar.clear(nolock=True)
+            elif (drawn := max((bar.last_print_t for bar in bars), default=0.0)) > self._seen_bars:
+                self._seen_bars = drawn
+                self._stream.write("\n")
+            yield
+            if self._rich.is_terminal:
+                for bar in bars:
+                    bar.refresh(nolock=True)
+
+    def _is_drawn_here(self, bar: Any) -> bool:
+        """Not so a bar that is to appear only if the work takes long: who draws it now leaves it there for good."""
+        started = getattr(bar, "start_t", None)  # it may be being made
+        if started is None or bar.last_print_t < started + bar.delay:
+            return False
+        standard = (sys.stdout, sys.stderr)  # on a terminal these are one
+        both = self._rich.is_terminal and self._stream in standard and bar.fp in standard
+        return bool(both or bar.fp == self._stream)

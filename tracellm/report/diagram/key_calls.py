@@ -1,0 +1,330 @@
+"""Which calls a diagram of limited size shows: the most important ones for how a request is served.
+
+Each arrow has a rank, and the lowest are drawn until the limit is reached:
+
+-1. messages between processes: of each type the first few, and those of the first prefill and decode step;
+0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; the call that raised;
+1. an arrow for each of the next groups of steps; the user's own functions and what their lines call; the chain in a
+   step that failed;
+2. `OTHER_CHAINS`, by which the engine is built and requests get in and out;
+3. of several processes, what is in `STEP_CHAIN` and not in `SHORT_CHAIN`, in the first decode step;
+`RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do
+there;
+4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tracellm.report.diagram.story import DiagramTree, Story
+from tracellm.report.texts import text
+from tracellm.report.tree.nodes import Node, raised_here, walk
+from tracellm.report.tree.select import hide
+from tracellm.report.tree.step_groups import step_head
+from tracellm.report.wording.titles import ended_from_outside, result, script_of
+from tracellm.trace import names
+from tracellm.trace.names import LEVELS
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["choose", "choose_all"]
+
+STEP_CHAIN = frozenset({
+    "LLM.generate",
+    "LLM.chat",
+    "OpenAIServingChat.create_chat_completion",
+    "OpenAIServingCompletion.create_completion",
+    "AsyncLLM.generate",
+    "LLMEngine.step",
+    "InprocClient.get_output",
+    "SyncMPClient.get_output",
+    "EngineCoreProc._process_engine_step",
+    "EngineCore.step_fn",
+    "EngineCore._schedule",
+    "Scheduler.schedule",
+    "EngineCore._execute_model",
+    "UniProcExecutor.execute_model",
+    "Worker.execute_model",
+    "GPUModelRunner.execute_model",
+    "UniProcExecutor.sample_tokens",
+    "Worker.sample_tokens",
+    "GPUModelRunner.sample_tokens",
+    "Sampler.forward",
+    "EngineCore._process_model_outputs",
+    "Scheduler.update_from_output",
+})  # fmt: skip
+"""The calls by which a token is made; the model's own forward, whatever the model's class, is one of them."""
+
+SHORT_CHAIN = frozenset({
+    "LLMEngine.step",
+    "SyncMPClient.get_output",
+    "EngineCore.step_fn",
+    "Scheduler.schedule",
+    "UniProcExecutor.execute_model",
+    "Worker.execute_model",
+    "GPUModelRunner.execute_model",
+    "Scheduler.update_from_output",
+})  # fmt: skip
+"""The same in short, for a second time."""
+
+TAKEN_IN = frozenset({
+    "SyncMPClient.add_request",
+    "AsyncMPClient.add_request_async",
+    "EngineCoreProc._handle_client_request",
+    "Scheduler.add_request",
+})  # fmt: skip
+"""The calls by which a request gets over the boundary, on either side of it."""
+
+OTHER_CHAINS = frozenset({
+    "run_server",
+    "build_app",
+    "LLM.__init__",
+    "LLMEngine.__init__",
+    "EngineCoreClient.make_client",
+    "InprocClient.__init__",
+    "AsyncLLM.__init__",
+    "AsyncLLM.from_vllm_config",
+    "EngineCoreClient.make_async_mp_client",
+    "SyncMPClient.__init__",
+    "AsyncMPClient.__init__",
+    "MPClient.launch_core_engines",
+    "EngineCoreProc.run_engine_core",
+    "EngineCoreProc.__init__",
+    "EngineCoreProc.process_input_sockets",
+    "EngineCoreProc.process_output_sockets",
+    "EngineCoreProc.run_busy_loop",
+    "SyncMPClient.process_outputs_socket",
+    "AsyncMPClient.process_outputs_socket",
+    "AsyncLLM.output_handler",
+    "EngineCore.__init__",
+    "UniProcExecutor.__init__",
+    "Worker.load_model",
+    "GPUModelRunner.load_model",
+    "EngineCore._initialize_kv_caches",
+    "Scheduler.__init__",
+    "LLMEngine.add_request",
+    "AsyncLLM.add_request",
+    "InprocClient.add_request",
+    "SyncMPClient.add_request",
+    "AsyncMPClient.add_request_async",
+    "EngineCoreProc._handle_client_request",
+    "EngineCoreProc.add_request",
+    "Processor.process_inputs",
+    "EngineCore.add_request",
+    "Scheduler.add_request",
+    "OutputProcessor.process_outputs",
+})  # fmt: skip
+"""The calls by which the engine is built, and a request gets in and out."""
+
+RETURNS = frozenset({
+    "LLM.generate",
+    "LLM.chat",
+    "EngineCoreClient.make_client",
+    "Scheduler.schedule",
+    "UniProcExecutor.execute_model",
+    "Sampler.forward",
+    "Scheduler.update_from_output",
+})  # fmt: skip
+"""The calls whose result shows what the call was for, as does that of the model's forward."""
+
+INSIDE = frozenset({
+    "KVCacheManager.allocate_slots",
+    "GPUModelRunner._prepare_inputs",
+    "Scheduler.get_grammar_bitmask",
+    "GPUModelRunner._sample",
+    "EngineCore.post_step",
+})  # fmt: skip
+"""Calls of the scheduler and the runner along the chain."""
+
+
+MOST_GROUPS = 12
+"""So many other groups of steps have an arrow before anything of rank 2 and later."""
+
+MOST_MESSAGES = 3
+"""So many messages of a type, sent outside of steps, are drawn before all else."""
+
+_LATER = 1000
+"""Added to the rank of what happens in other steps than the first prefill and the first decode."""
+
+_Place = Literal["", "prefill", "decode", "head", "later"]
+"""Place of a call: outside of steps; in the first group of steps with a prefill or the first that is all decode; the
+call that stands for another group; below that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrow:
+    rank: int
+    order: int
+    node: Node
+    is_return: bool
+
+
+def choose(tree: DiagramTree, limit: int) -> DiagramTree:
+    """Show the most important calls and returns, `limit` at most in all."""
+    arrows = sorted(_arrows(tree.roots, tree.story), key=lambda arrow: (arrow.rank, arrow.order))
+    calls: set[int] = set()
+    returns: set[int] = set()
+    for arrow in arrows:
+        if len(calls) + len(returns) >= limit:
+            break
+        if not arrow.is_return:
+            calls.add(id(arrow.node))
+        elif id(arrow.node) in calls:
+            returns.add(id(arrow.node))
+    left_out = sum(arrow.node.count for arrow in arrows if not arrow.is_return and id(arrow.node) not in calls)
+    return _show(tree, calls, returns, "diagram.left_out", left_out)
+
+
+def choose_all(tree: DiagramTree) -> DiagramTree:
+    """Show all calls, and every return with a result; a group of steps that called nothing new is one call."""
+    repeated = _below_repeated_steps(tree.roots)
+    arrows = [arrow for arrow in _arrows(tree.roots, tree.story) if id(arrow.node) not in repeated]
+    calls = {id(arrow.node) for arrow in arrows if not arrow.is_return}
+    returns = {id(arrow.node) for arrow in arrows if arrow.is_return}
+    return _show(tree, calls, returns, "diagram.repeated_steps", sum(repeated.values()))
+
+
+def _show(tree: DiagramTree, calls: set[int], returns: set[int], remark: str, left_out: int) -> DiagramTree:
+    roots = tree.roots
+    if any(root.kind == "call" and id(root) not in calls and not script_of(root.span) for root in roots):
+        roots = [Node("repeat", ("repeat", ()), children=roots)]  # calls that nobody made may be left out, too
+    shown = replace(
+        tree,
+        roots=roots,
+        ordered=False,  # calls that stand in the place of several hidden ones come in turn
+        returns=frozenset(returns),
+        remark=text(tree.lang, remark, count=left_out) if left_out else "",
+    )
+    return hide(shown, lambda node: id(node) in calls)
+
+
+def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
+    """The calls, by `id(node)` with their count, of steps that called only what steps of their kind before them did."""
+    known: dict[bool, set[Hashable]] = {}
+    repeated: dict[int, int] = {}
+    for group in walk(roots):
+        if group.kind == "steps":
+            calls = [node for node in walk(group.children) if node.kind == "call"]
+            made = {node.key for node in calls}
+            before = known.setdefault(group.steps[0].kind == "decode", set())
+            if made <= before:
+                head = step_head(group)
+                repeated |= {id(node): node.count for node in calls if node is not head}
+            before |= made
+    return repeated
+
+
+def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
+    """Every arrow there could be, in the order of the calls."""
+    first = _first_steps(roots)
+    sent = story.steps_that_sent
+    order = groups = 0
+    seen: Counter[Hashable] = Counter()
+    stack: list[tuple[Node, int, _Place]] = [(root, 0, "") for root in reversed(roots)]
+    while stack:
+        node, depth, place = stack.pop()
+        order += 1
+        if place == "head":
+            groups += 1
+            place = "head" if groups <= MOST_GROUPS else "later"
+        if node.kind == "call" and node.span.span_id in story.messages:
+            kind = node.span.attributes.get(names.MESSAGE_TYPE)
+            seen[kind, place] += 1
+            step = story.messages[node.span.span_id].step
+            if step and not step.requests:
+                rank = 4
+            elif place in ("prefill", "decode") or seen[kind, place] <= MOST_MESSAGES:
+                rank = -1
+            else:
+                rank = 1 if seen[kind, place] <= MOST_GROUPS else 4
+            yield _Arrow(rank, order, node, is_return=False)
+        elif node.kind == "call" and not (depth == 0 and script_of(node.span)):
+            rank = _rank(node, depth, place)
+            if story.lanes:
+                rank = _rank_over_lanes(node, place, rank, sent)
+            if place != "head" and node.span.span_id in story.callers:
+                # What others did beside it is no less than what it did before: draw the first of each, then the rest.
+                seen[node.key, place] += 1
+                rank += min(seen[node.key, place] - 1, MOST_GROUPS) * (5 if rank else 1)
+            yield _Arrow(rank, order, node, is_return=False)
+            if not (node.open or story.is_long(node.span)) and (node.failed or result(node.span, 1)):
+                # Never before its call.
+                yield _Arrow(max(rank, _return_rank(node, depth, place)), order, node, is_return=True)
+        head = step_head(node) if node.kind == "steps" else None
+        below = [(child, depth + 1, _place_below(node, child is head, place, first)) for child in node.children]
+        stack += reversed(below)
+
+
+def _first_steps(roots: Iterable[Node]) -> dict[int, _Place]:
+    """The first group of steps with a prefill in it and the first that is all decode, by `id(node)`."""
+    found: dict[_Place, int] = {}
+    for node in walk(roots):
+        if node.kind == "steps":
+            found.setdefault("decode" if node.steps[0].kind == "decode" else "prefill", id(node))
+    return {id: place for place, id in found.items()}
+
+
+def _place_below(node: Node, is_head: bool, place: _Place, first: dict[int, _Place]) -> _Place:
+    if node.kind == "steps":
+        return first.get(id(node)) or ("head" if is_head else "later")
+    return "later" if place == "head" else place
+
+
+def _rank(node: Node, depth: int, place: _Place) -> int:
+    name = node.span.name
+    if (raised_here(node) and not ended_from_outside(node.span)) or (
+        _in_chain(node) and place in ("", "prefill", "decode")
+    ):
+        return 0
+    if place == "head" or (node.failed and _in_chain(node)):
+        return 1
+    if _of_the_user(node) and place != "later":
+        return 1
+    inner = name == "EngineCore.__init__" and node.span.lifeline != "EngineCore"  # EngineCoreProc.__init__ is around it
+    if name in OTHER_CHAINS and place != "later" and not inner:
+        return 2
+    if place == "prefill" and (name in INSIDE or name.endswith(("ForCausalLM.compute_logits", "DecoderLayer.forward"))):
+        return 3
+    # A private method is a detail of the method that called it; what makes one call only does little but pass it on.
+    private = node.span.method.startswith("_") and not node.span.method.startswith("__")
+    detail = 10 * LEVELS.index(node.level) + depth + 5 * private + 5 * (len(node.children) == 1)
+    return 20 + detail + {"": 10, "prefill": -10, "decode": 20, "head": 0, "later": _LATER}[place]
+
+
+def _return_rank(node: Node, depth: int, place: _Place) -> int:
+    if node.failed:
+        # Where it was raised, and where it reached the user's line; on the way, only if there is room.
+        return 0 if raised_here(node) or _of_the_user(node) else 3
+    if place in ("", "prefill") and (node.span.name in RETURNS or node.span.name.endswith("ForCausalLM.forward")):
+        return 3 if place else 2
+    return _rank(node, depth, place) + 100
+
+
+def _in_chain(node: Node) -> bool:
+    return node.span.name in STEP_CHAIN or node.span.name.endswith("ForCausalLM.forward")
+
+
+def _rank_over_lanes(node: Node, place: _Place, rank: int, sent: Collection[str]) -> int:
+    """The boundary takes room, too: the decode step is drawn in short, of later ones only what they sent.
+
+    But what becomes of the outputs, and of requests that come in, is drawn.
+    """
+    name = node.span.name
+    if place == "head":
+        made = next((one.span for one in walk([node]) if one.kind == "call" and one.span.name == STEP_SPAN), None)
+        return 3 if made is not None and made.span_id in sent else rank
+    if names.HTTP_METHOD in node.span.attributes:  # what is no POST asks whether the server is well, and the like
+        return 0 if node.span.attributes[names.HTTP_METHOD] == "POST" else 20
+    if name == "OutputProcessor.process_outputs" and place in ("prefill", "decode"):
+        return 0
+    if rank == 2 and place in ("", "prefill") and name in TAKEN_IN:
+        return 1
+    short = raised_here(node) or name in SHORT_CHAIN or name.endswith("ForCausalLM.forward")
+    return 3 if rank == 0 and place == "decode" and not short else rank
+
+
+def _of_the_user(node: Node) -> bool:
+    """Called by a line of the user's, or a function of the user's."""
+    function = str(node.span.attributes.get(names.CODE_FUNCTION, "tracellm."))
+    return names.CALLER_FILE in node.span.attributes or not function.startswith(("tracellm.", "vllm."))

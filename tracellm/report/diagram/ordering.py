@@ -1,0 +1,236 @@
+"""The order of a story's parts: as they happened, and where two things ran at the same time, always in one order.
+
+What runs in two processes at once has no order of its own: the engine core begins its next step while the client still
+looks at the outputs of the last. So that equal runs give equal diagrams, an engine core's *turn* (taking what came in,
+a step, sending what came out) stands at the moment when the client took its outputs. Nothing stands before what
+caused it, and each thread's calls keep their order.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracellm.report.diagram.lanes import WAITS, Lane, Lanes
+from tracellm.trace import names
+from tracellm.trace.messages import sent_at
+from tracellm.trace.model import Message, Span, Trace
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["Moment", "moments"]
+
+_BEFORE, _TURN, _SENT, _AFTER = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The place of a part: a time in nanoseconds, then a rank among parts at one time.
+
+    `step` is the id of the step's span whose turn the part belongs to, if it belongs to one.
+    """
+
+    time_ns: int
+    rank: tuple[int, int] = (_AFTER, 0)
+    step: str | None = None
+
+    @property
+    def key(self) -> tuple[int, tuple[int, int]]:
+        """The key that parts are sorted by."""
+        return self.time_ns, self.rank
+
+
+def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Moment]:
+    """The moment of each part, by span id. `parts` are in order of their starts."""
+    told = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
+    taken, waits, until = _taken(trace)
+    steps = _steps_of(trace, told)
+    by_lane: dict[Lane, list[Span]] = {}
+    for part in parts:
+        by_lane.setdefault(lanes.of(part), []).append(part)
+    sends, came = _traffic(trace, lanes)
+    beside: dict[int, list[Span]] = {}
+    for lane, there in by_lane.items():
+        if lane[1]:
+            beside.setdefault(lane[0], []).extend(part for part in there if not lanes.begins(part))
+    for pid in {lane[0] for lane in by_lane}:
+        core = by_lane.get((pid, ""), [])
+        if any(part.span_id in steps for part in core):
+            sent = sends.get(pid, [])
+            told |= _turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, told)
+            ids = {send.span_id for send in sent}
+            told |= _taken_up(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], told)
+    told |= _waits(by_lane, waits, told)
+    return told | _in_thread_order(by_lane, told)
+
+
+def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
+    """The messages each process sent from beside its main thread, and when those to it came; by process id."""
+    sends: dict[int, list[Span]] = {}
+    came: dict[int, list[int]] = {}
+    for message in trace.messages:
+        pid, beside = lanes.of(message.send)
+        if beside:
+            sends.setdefault(pid, []).append(message.send)
+        if message.receive is not None:
+            came.setdefault(_pid(message.receive), []).append(message.receive.start_ns)
+    return sends, came
+
+
+def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
+    """When each message was taken by those it was for, by the id of its send; and which call of WAITS took which.
+
+    The last of the three has until when what was taken was looked at, where a call is around that.
+    """
+    taken: dict[str, int] = {}
+    waits: dict[str, str] = {}
+    until: dict[str, int] = {}
+    arrived: dict[int, list[Message]] = {}
+    for message in trace.messages:
+        if message.receive is None:
+            taken[message.send.span_id] = message.send.start_ns
+            continue
+        taken[message.send.span_id] = max(message.receive.start_ns, sent_at(message.send))  # clocks may differ
+        if message.send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS":
+            arrived.setdefault(_pid(message.receive), []).append(message)
+    waiting: dict[int, list[Span]] = {}
+    for wait in trace.named(*WAITS):
+        if not wait.open and wait.error is None:
+            waiting.setdefault(_pid(wait), []).append(wait)
+    for pid, came in arrived.items():
+        queue = iter(waiting.get(pid, ()))
+        for message in sorted(came, key=lambda one: one.receive.start_ns if one.receive else 0):
+            assert message.receive is not None
+            taker = next((one for one in queue if one.end_ns >= message.receive.start_ns), None)
+            if taker is not None:
+                taken[message.send.span_id] = max(taken[message.send.span_id], taker.start_ns)
+                waits[taker.span_id] = message.send.span_id
+                around = trace.parent(taker)
+                if around is not None and around.name == "LLMEngine.step":
+                    until[message.send.span_id] = around.end_ns
+    return taken, waits, until
+
+
+def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
+    """The step that a part is or holds, by the part's span id."""
+    part_of: dict[str, str | None] = {id: id for id in parts}
+    found: dict[str, Span] = {}
+    for step in trace.named(STEP_SPAN):
+        path: list[str] = []
+        above: Span | None = step
+        while above is not None and above.span_id not in part_of:
+            path.append(above.span_id)
+            above = trace.parent(above)
+        part = part_of[above.span_id] if above is not None else None
+        part_of.update(dict.fromkeys(path, part))  # the next step has many of these above it, too
+        if part is not None:
+            found[part] = step
+    return found
+
+
+def _turns(
+    core: Sequence[Span],
+    sends: Sequence[Span],
+    came: Sequence[int],
+    taken: dict[str, int],
+    until: dict[str, int],
+    steps: Mapping[str, Span],
+    told: Mapping[str, Moment],
+) -> dict[str, Moment]:
+    """The moments of a process's turns: its main thread's parts and what its other threads sent."""
+    found: dict[str, Moment] = {}
+    starts = [part.start_ns for part in core]
+    sent: dict[int, list[Span]] = {}
+    before = len(core)  # the place of the step whose outputs were sent next
+    last_step: list[int] = []  # of each place, that of the last step up to it; 0 where there is none
+    for place, part in enumerate(core):
+        last_step.append(place if part.span_id in steps or not last_step else last_step[-1])
+    for send in reversed(sends):
+        outputs = send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS"
+        owner = bisect_left(starts, send.start_ns) - 1
+        if outputs:
+            owner = min(owner, before - 1)  # each step's outputs are one message
+        if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
+            owner -= 1  # that step is still being made: what is sent now is of the one before
+        if outputs and owner > 0:
+            owner = last_step[owner]  # of anything else the last call before it may be the one that it answers
+        if owner >= 0:
+            sent.setdefault(owner, []).append(send)
+            before = owner if outputs else before
+    for place, send_list in sent.items():
+        send_list.reverse()
+        step = steps.get(core[place].span_id)
+        at = min(taken[send.span_id] for send in send_list)
+        for number, send in enumerate(send_list):
+            found[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
+    quiet = 0  # the end of the client's look at the last outputs: what brings none stands after it
+    for place, part in enumerate(core):
+        if place in sent:
+            quiet = max(until.get(send.span_id, 0) for send in sent[place])
+        elif part.span_id in steps:
+            found[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, place), steps[part.span_id].span_id)
+    after: Moment | None = None  # the turn that what comes before in this thread may belong to
+    for place in range(len(core) - 1, -1, -1):
+        part = core[place]
+        if place in sent or part.span_id in steps:
+            step = steps.get(part.span_id)
+            after = found.get(part.span_id, told[part.span_id])
+            if place in sent:
+                at = min(taken[send.span_id] for send in sent[place])
+                after = found[part.span_id] = Moment(at, (_TURN, place), step.span_id if step else None)
+        elif after is not None:
+            is_loop = part.attributes.get(names.CALL_KIND) == "loop"
+            if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[place + 1]):
+                after = None  # the engine core waited for what came then: this is of no turn
+                continue
+            found[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
+            if is_loop:
+                after = None  # a turn begins with a look into the queue
+    return found
+
+
+def _taken_up(core: Sequence[Span], others: Sequence[Span], told: Mapping[str, Moment]) -> dict[str, Moment]:
+    """The moments of what other threads did with what came in: when the main thread takes it up."""
+    found: dict[str, Moment] = {}
+    starts = [part.start_ns for part in core]
+    for number, part in enumerate(others):
+        place = bisect_left(starts, part.end_ns)
+        if place < len(core):
+            taken_up = told[core[place].span_id]
+            found[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
+    return found
+
+
+def _waits(
+    by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], told: Mapping[str, Moment]
+) -> dict[str, Moment]:
+    """The moments of a task that takes outputs in a loop: the call that waits comes before the turn, the rest after."""
+    found: dict[str, Moment] = {}
+    for lane, parts in by_lane.items():
+        if not lane[1]:
+            continue  # what else the main thread did must not be held up
+        turn: Moment | None = None
+        for part in parts:
+            if part.name in WAITS:
+                turn = told.get(waits.get(part.span_id, ""))
+                if turn is not None:
+                    found[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
+            elif turn is not None:
+                found[part.span_id] = Moment(max(part.start_ns, turn.time_ns), told[part.span_id].rank, turn.step)
+    return found
+
+
+def _in_thread_order(by_lane: Mapping[Lane, list[Span]], told: Mapping[str, Moment]) -> dict[str, Moment]:
+    """The moments by which no part stands before one that its thread made earlier."""
+    found: dict[str, Moment] = {}
+    for parts in by_lane.values():
+        before: Moment | None = None
+        for part in parts:
+            moment = told[part.span_id]
+            if before is not None and moment.key < before.key:
+                moment = Moment(before.time_ns, (max(before.rank[0], moment.rank[0]), before.rank[1]), moment.step)
+                found[part.span_id] = moment
+            before = moment
+    return found
+
+
+def _pid(span: Span) -> int:
+    return span.process.pid if span.process else 0

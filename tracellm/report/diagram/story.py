@@ -1,0 +1,226 @@
+"""Several processes, threads and tasks as one story, from top to bottom.
+
+What runs beside the call that started it, and what a long call such as `run_busy_loop` or a coroutine does, are
+*parts*: trees of plain calls that stand where they happened. The script's calls are the thread of the story. A part
+stands between them, and within one of them only where that call waits for the other side, as `SyncMPClient.get_output`
+does, or started it. In a run of one process and one thread nothing is changed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tracellm.report.diagram.lanes import Lane, Lanes
+from tracellm.report.diagram.model import Diagram, Lifelines
+from tracellm.report.diagram.ordering import moments
+from tracellm.report.diagram.placement import place_parts
+from tracellm.report.tree.nodes import CallTree, Node, walk
+from tracellm.report.wording.titles import script_of
+from tracellm.trace import names
+from tracellm.trace.memo import per_trace
+from tracellm.trace.model import Message, Span, Trace
+from tracellm.trace.steps import STEP_SPAN, Step, steps
+
+__all__ = ["DiagramTree", "Sent", "Story", "is_story", "order_by_cause"]
+
+_BESIDE = frozenset({names.THREAD_NAME, names.CALL_KIND})
+"""Attributes of a call that may have run beside another; where there are none, there is one lane."""
+
+AROUND = "LLMEngine.step"
+"""The call by which the script makes a step happen, also where it is another process that makes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message on its way: the calls between which it went, the receiver's None where that was not recorded."""
+
+    message: Message
+    sender: Span
+    receiver: Span | None
+    step: Step | None = None
+    """The step whose outputs it brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Facts about trees in which the parts of several lanes stand in one order; empty where all ran in one lane.
+
+    Attributes:
+        callers: for each part, by its span id, the span that called it; None for a root of its own.
+        messages: for each message, by the id of the span that encoded it: it, who sent and who received it.
+        lanes: the lane of each call; None where all ran in one.
+        trace: the recording; None where all ran in one lane.
+    """
+
+    callers: Mapping[str, Span | None] = field(default_factory=dict)
+    messages: Mapping[str, Sent] = field(default_factory=dict)
+    lanes: Lanes | None = None
+    trace: Trace | None = None
+    _part_of: dict[str, str | None] = field(default_factory=dict)
+    """A cache."""
+
+    @property
+    def steps_that_sent(self) -> frozenset[str]:
+        """The ids of the spans of steps whose outputs went to another process, and had something in them."""
+        return frozenset(sent.step.span.span_id for sent in self.messages.values() if sent.step)
+
+    def above(self, span: Span) -> Span | None:
+        """The call that made this one, if both ran in one lane."""
+        parent = self.trace.parent(span) if self.trace else None
+        return parent if parent and self.lanes and self.lanes.of(parent) == self.lanes.of(span) else None
+
+    def part_of(self, span: Span) -> str | None:
+        """The part that a call is in, by its span id; None for a call of the script's."""
+        path: list[str] = []
+        above: Span | None = span if self.trace else None
+        while above is not None and above.span_id not in self._part_of:
+            if above.span_id in self.callers:
+                self._part_of[above.span_id] = above.span_id
+                break
+            path.append(above.span_id)
+            above = self.trace.parent(above) if self.trace else None
+        part = self._part_of[above.span_id] if above is not None else None
+        self._part_of.update(dict.fromkeys(path, part))
+        return part
+
+    def is_long(self, span: Span) -> bool:
+        """Whether a call is drawn without what it did, which stands where it happened."""
+        return self.lanes is not None and _is_long(span, self.lanes)
+
+    def lane_head(self, span: Span) -> Span | None:
+        """The first call of the lane that a call ran in, or None in a process's main thread."""
+        return self.lanes.heads.get(self.lanes.of(span)) if self.lanes else None
+
+
+def is_story(trace: Trace) -> bool:
+    """Whether several processes, threads or tasks have to be put in one order."""
+    if trace.messages:
+        return True
+    processes = {id(span.process) for span in trace.spans}
+    alone = len(processes) < 2 and all(_BESIDE.isdisjoint(span.attributes) for span in trace.spans)
+    return not alone and lanes_of(trace).several
+
+
+lanes_of = per_trace(Lanes)
+"""The lanes of a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiagramTree(CallTree):
+    """A call tree on its way to a sequence diagram.
+
+    Attributes:
+        lang: the language of the diagram.
+        story: facts about several lanes in one order.
+        returns: `id(node)` of the calls whose return is an arrow, too.
+        remark: a sentence about the diagram as a whole.
+        lifelines: between which lifelines the calls' arrows go; None until they are named.
+        diagram: the result; None until it is laid out.
+    """
+
+    lang: str = "en"
+    story: Story = field(default_factory=Story)
+    returns: frozenset[int] = frozenset()
+    remark: str = ""
+    lifelines: Lifelines | None = None
+    diagram: Diagram | None = None
+
+
+def order_by_cause(tree: DiagramTree) -> DiagramTree:
+    """Put the parts of all lanes in one order, in which causes come first. A tree of one lane is not changed."""
+    trace, roots = tree.trace, tree.roots
+    if not is_story(trace):
+        return tree
+    lanes = lanes_of(trace)
+    _hide_messages(trace, roots)
+    spine = next((root for root in roots if script_of(root.span)), None)  # the calls of the script, which all is among
+    detached: list[tuple[Node, Span | None]] = [(root, None) for root in roots if root is not spine]
+    for root in roots:
+        detached += _detach(root, lanes)
+    callers = {part.span.span_id: caller for part, caller in detached}
+    parts = sorted([part for part, _ in detached], key=lambda node: (node.span.start_ns, -node.span.end_ns))
+    when = moments(trace, lanes, [node.span for node in parts])
+    for node in parts:
+        _mark(node, lanes, callers[node.span.span_id])
+    parts.sort(key=lambda node: when[node.span.span_id].key)
+    top = spine or Node("repeat", ("repeat", ()))
+    place_parts(top, parts, trace, lanes, when, callers)
+    units = _units([top])
+    turns = {id: moment.step for id, moment in when.items() if moment.step is not None}
+    inside = set(units.values())
+    return replace(
+        tree,
+        roots=[top],
+        ordered=False,
+        units=units,
+        turns={id: step for id, step in turns.items() if step not in inside},
+        story=Story(callers, _messages(trace, turns), lanes, trace),
+    )
+
+
+def _is_long(span: Span, lanes: Lanes) -> bool:
+    return lanes.is_long(span) and not script_of(span)
+
+
+def _units(roots: list[Node]) -> dict[str, str]:
+    """The client's call around each step, by its span id, with the id of the step's span."""
+    found: dict[str, str] = {}
+    stack = [(root, "") for root in roots]
+    while stack:
+        node, around = stack.pop()
+        if node.spans and node.span.name == AROUND:
+            around = node.span.span_id
+        elif node.spans and node.span.name == STEP_SPAN and around:
+            found.setdefault(around, node.span.span_id)
+        stack += [(child, around) for child in reversed(node.children)]
+    return found
+
+
+def _messages(trace: Trace, turns: Mapping[str, str]) -> dict[str, Sent]:
+    known = {step.span.span_id: step for step in steps(trace)}
+    found = {}
+    for message in trace.messages:
+        send, receive = message.send, message.receive
+        receiver = (trace.parent(receive) or receive) if receive else None
+        step = known.get(turns.get(send.span_id, ""))
+        found[send.span_id] = Sent(message, trace.parent(send) or send, receiver, step)
+    return found
+
+
+def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
+    """An arrow is drawn where a message was sent: what decoded it is hidden in its caller, as is all below both."""
+    sends = {one.send.span_id for one in trace.messages}
+    receives = {one.receive.span_id for one in trace.messages if one.receive is not None}
+    for node in list(walk(roots)):
+        if not node.children:
+            continue
+        taken = sends if node.span.span_id in sends else receives
+        for child in node.children:
+            if taken is sends or child.span.span_id in receives:
+                _swallow(node, child)
+        kept = [] if taken is sends else [child for child in node.children if child.span.span_id not in receives]
+        if len(kept) < len(node.children):
+            node.replace_children(kept)
+
+
+def _swallow(node: Node, child: Node) -> None:
+    for below in walk([child]):
+        node.take_in(below)
+
+
+def _detach(root: Node, lanes: Lanes) -> list[tuple[Node, Span | None]]:
+    """Take the parts out of a tree, each with its caller: what began a lane of its own, and what a long call did."""
+    parts: list[tuple[Node, Span | None]] = []
+    for node in list(walk([root])):
+        if node.children:
+            long = _is_long(node.span, lanes)
+            gone = {id(child) for child in node.children if long or lanes.begins(child.span)}
+            if gone:
+                parts += [(child, node.span) for child in node.children if id(child) in gone]
+                node.replace_children([child for child in node.children if id(child) not in gone])
+    return parts
+
+
+def _mark(part: Node, lanes: Lanes, caller: Span | None) -> None:
+    """Give a part a key of its lane and its caller: parts of different ones are never folded into one."""
+    lane: Lane = lanes.of(part.span)
+    part.key = ("part", (lane[0], lane[1].partition("|")[2]), caller.lifeline if caller else "", part.key)

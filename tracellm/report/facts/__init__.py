@@ -1,0 +1,1 @@
+"""Facts of a recorded run as data: start-up, requests, kernels, messages between processes, coverage."""

@@ -1,0 +1,196 @@
+"""Coverage of a recording, from run.json: what was asked for, what is missing, what a ring let go, and the cost.
+
+With it no report takes "not recorded" for "did not happen".
+"""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from tracellm.report.texts import text, texts
+from tracellm.report.wording.quantities import byte_size, clip, duration, percent
+from tracellm.report.wording.safe_text import visible
+from tracellm.trace.names import LEVELS, Level
+
+__all__ = [
+    "asked_for",
+    "cost",
+    "deeper_than_recorded",
+    "is_recorded",
+    "let_go",
+    "notes",
+    "numbers_in",
+    "unheard",
+    "why_untold",
+]
+
+Manifest = Mapping[str, Any]
+
+_MOST_FUNCTIONS = 3
+"""So many functions a sentence names."""
+
+_TOO_MUCH = 1e18
+"""No count and no time is as large; of a damaged run.json, infinity is, and what is no number is not less."""
+
+_IMPLIED = {"steps": ("schedules", "endings", "samples")}
+"""Subjects that are missing, too, where another is not recorded."""
+
+
+def asked_for(manifest: Manifest) -> str:
+    """The options that chose what was recorded, as they are typed: `--detail step --only Scheduler`; "" for all."""
+    options = _mapping(manifest, "options")
+    detail, focus = options.get("detail"), _list(options, "focus")
+    words = []
+    if detail in LEVELS and detail != ("step" if focus else LEVELS[-1]):
+        words += ["--detail", str(detail)]
+    for option in ("focus", "only", "skip"):
+        for pattern in _list(options, option):
+            words += [f"--{option}", visible(str(pattern))]
+    return shlex.join(words)
+
+
+def is_recorded(manifest: Manifest, subject: str) -> bool:
+    """Whether all was recorded that a subject takes: `requests`, `steps`, ...?"""
+    return subject not in _left_out(manifest)
+
+
+def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | None:
+    """The level down to which was recorded, where that is not as deep as `detail`, and no class has all its levels."""
+    options = _mapping(manifest, "options")
+    recorded = options.get("detail")
+    if detail is None or recorded not in LEVELS or LEVELS.index(recorded) >= LEVELS.index(detail):
+        return None
+    if _list(options, "focus"):
+        return None
+    return recorded
+
+
+def notes(manifest: Manifest, lang: str) -> list[str]:
+    """Notes for a reader who looks for something that is not there."""
+    told = []
+    asked = asked_for(manifest)
+    if asked:
+        lacks = _lacks(manifest, lang)
+        told.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
+    told += _depth(manifest, lang)
+    ring = _mapping(manifest, "options").get("ring")
+    if gone := let_go(manifest):
+        told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
+    elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # it was killed, or goes on
+        told.append(text(lang, "recorded.ring", ring=ring))
+    return [*told, *_missing(_mapping(manifest, "probes"), lang)]
+
+
+def _depth(manifest: Manifest, lang: str) -> list[str]:
+    """A note where a long run was not recorded as deep as it began."""
+    probes, calls = _mapping(manifest, "probes"), _mapping(manifest, "options").get("deep_calls")
+    steps = probes.get("deep_steps")
+    if not isinstance(calls, int):
+        return []
+    if isinstance(steps, int) and steps > 0:
+        return [text(lang, "recorded.deep_steps", steps=steps, calls=calls)]
+    killed = "let_go" not in probes  # or it goes on
+    return [text(lang, "recorded.deep_calls", calls=calls)] if killed or isinstance(steps, int) else []
+
+
+def _missing(probes: Manifest, lang: str) -> list[str]:
+    """The probes that found nothing in this version of the engine."""
+    engine, targets = _mapping(probes, "engine"), _list(probes, "missing")
+    if not engine or not targets:
+        return []
+    shown, more = clip([visible(str(target).rpartition(":")[2]) for target in targets], _MOST_FUNCTIONS)
+    known = {"tracellm": "tracellm", "vllm": "vLLM"}.get(str(engine.get("name")), str(engine.get("name")))
+    values = {
+        "n": len(targets),
+        "probes": engine.get("probes") if isinstance(engine.get("probes"), int) else len(targets),
+        "engine": visible(f"{known} {engine.get('version')}"),
+        "functions": ", ".join([*shown, "…"] if more else shown),
+    }
+    return [text(lang, "recorded.missing", **values)]
+
+
+def let_go(manifest: Manifest) -> int:
+    """The number of spans that a ring did not keep."""
+    gone = _mapping(manifest, "probes").get("let_go")
+    return gone if isinstance(gone, int) and gone > 0 else 0
+
+
+def unheard(manifest: Manifest, lang: str) -> list[str]:
+    """A note about spans that a ring let go before the live log read them from another process's file."""
+    missed = _mapping(manifest, "probes").get("unheard")
+    return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
+
+
+def cost(manifest: Manifest, lang: str) -> list[str]:
+    """The cost of recording, and how much was sent on to a collector: as much of it as run.json has.
+
+    What did not arrive at the collector is a problem (`wording/problems.py`).
+    """
+    probes = _mapping(manifest, "probes")
+    writer, conversion = _mapping(probes, "writer"), _mapping(probes, "conversion")
+    told = []
+    if of_probes := numbers_in(probes, "calls", "seconds"):
+        parts = [text(lang, "recorded.cost.probes", calls=of_probes["calls"], time=duration(of_probes["seconds"]))]
+        if written := numbers_in(writer, "seconds", "bytes"):
+            took, size = duration(written["seconds"]), byte_size(int(written["bytes"]))
+            parts.append(text(lang, "recorded.cost.bytes", time=took, bytes=size))
+        else:
+            parts += [text(lang, "recorded.cost.written", time=duration(n)) for n in _number(writer, "seconds")]
+        parts += [text(lang, "recorded.cost.run", share=percent(n)) for n in _number(probes, "share")]
+        shares = _number(probes, "share_of_generation")
+        parts += [text(lang, "recorded.cost.generation", share=percent(n)) for n in shares]
+        parts += [text(lang, "recorded.cost.longest", time=duration(n / 1e3)) for n in _number(writer, "longest_ms")]
+        told.append(text(lang, "recorded.cost", parts=text(lang, "recorded.and").join(parts)))
+    told += [text(lang, "recorded.lost", n=n) for n in _number(writer, "lost") if n > 0]
+    told += [text(lang, "recorded.converted", time=duration(n)) for n in _number(conversion, "seconds")]
+    export = _mapping(probes, "export")
+    if isinstance(sent := export.get("sent"), int) and sent:
+        told.append(text(lang, "recorded.sent", endpoint=visible(str(export.get("endpoint"))), n=sent))
+    return told
+
+
+def _number(holder: Manifest, key: str) -> list[float]:
+    """An entry, if it is a number that can be meant; else nothing."""
+    return list(numbers_in(holder, key).values())
+
+
+def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
+    """A sentence for each subject that is missing: which functions it takes, and what left them out."""
+    left_out, told = _left_out(manifest), []
+    for subject in subjects:
+        if isinstance(functions := left_out.get(subject), list):
+            shown, more = clip([visible(str(function)) for function in functions], _MOST_FUNCTIONS)
+            values = {"functions": ", ".join([*shown, "…"] if more else shown), "options": asked_for(manifest)}
+            told.append(text(lang, "recorded.untold", subject=text(lang, f"recorded.subject.{subject}"), **values))
+            if subject in _IMPLIED:
+                break
+    return told
+
+
+def _lacks(manifest: Manifest, lang: str) -> str:
+    """The missing subjects, in a word each."""
+    left_out = _left_out(manifest)
+    implied = {one for subject in left_out for one in _IMPLIED.get(subject, ())}
+    keys = [f"recorded.subject.{subject}" for subject in left_out if subject not in implied]
+    return text(lang, "recorded.and").join(text(lang, key) for key in keys if key in texts(lang))
+
+
+def _left_out(manifest: Manifest) -> Manifest:
+    return _mapping(_mapping(manifest, "probes"), "left_out")
+
+
+def _mapping(holder: Manifest, key: str) -> Manifest:
+    found = holder.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(holder: Manifest, key: str) -> list[Any]:
+    found = holder.get(key)
+    return found if isinstance(found, list) else []
+
+
+def numbers_in(holder: Manifest, *keys: str) -> dict[str, float]:
+    """These entries, if each is a number that can be meant; else nothing."""
+    told = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
+    found = {key: value for key, value in told.items() if abs(value) < _TOO_MUCH}
+    return found if len(found) == len(keys) else {}

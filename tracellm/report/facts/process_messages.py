@@ -1,0 +1,92 @@
+"""Messages across the process boundary, and the processes on its sides: how many of which type, how large, how
+long on their way.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from tracellm.trace import names
+from tracellm.trace.messages import sent_at
+from tracellm.trace.model import Message, Span, Trace
+from tracellm.trace.steps import STEP_SPAN
+
+__all__ = ["Crossing", "ProcessFacts", "crossings", "processes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """All messages of one type from one process to another.
+
+    Attributes:
+        type: ADD, ABORT, UTILITY, OUTPUTS, ...
+        source: the sender's process, by its name.
+        target: the receiver's; None where no receiver was recorded.
+        count: how many messages.
+        bytes: of all of them together.
+        seconds: the median time from the end of encoding to the beginning of decoding; None where none arrived.
+        lost: how many of them nobody is known to have received, where others were.
+    """
+
+    type: str
+    source: str
+    target: str | None
+    count: int
+    bytes: int
+    seconds: float | None
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """A process that recorded: its name and id, its threads besides the main one, its calls, and its engine steps."""
+
+    name: str
+    pid: int
+    threads: tuple[str, ...]
+    calls: int
+    steps: int
+
+
+def crossings(trace: Trace) -> list[Crossing]:
+    """The messages of a trace, by type and direction, in the order of the first of each."""
+    groups: dict[tuple[str, str], list[Message]] = {}
+    for message in trace.messages:
+        kind = str(message.send.attributes.get(names.MESSAGE_TYPE, "?"))
+        groups.setdefault((kind, _process(message.send)), []).append(message)
+    return [_crossing(kind, source, group) for (kind, source), group in groups.items()]
+
+
+def _crossing(kind: str, source: str, messages: list[Message]) -> Crossing:
+    arrived = [(one.send, one.receive) for one in messages if one.receive is not None]
+    times = [max(0, receive.start_ns - sent_at(send)) for send, receive in arrived]
+    sizes = (one.send.attributes.get(names.MESSAGE_BYTES) for one in messages)
+    return Crossing(
+        type=kind,
+        source=source,
+        target=_process(arrived[0][1]) if arrived else None,
+        count=len(messages),
+        bytes=sum(size for size in sizes if isinstance(size, int)),
+        seconds=median(times) / 1e9 if times else None,
+        lost=len(messages) - len(arrived),
+    )
+
+
+def processes(trace: Trace) -> list[ProcessFacts]:
+    """The processes of a trace, in the order of their first calls."""
+    found: dict[int, list[Span]] = {}
+    for span in trace.spans:
+        if span.process is not None and span.name != names.REQUEST_SPAN:
+            found.setdefault(span.process.pid, []).append(span)
+    return [
+        ProcessFacts(_process(spans[0]), pid, _threads(spans), len(spans), sum(one.name == STEP_SPAN for one in spans))
+        for pid, spans in found.items()
+    ]
+
+
+def _threads(spans: Iterable[Span]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(span.thread[2] for span in spans if span.thread[2]))
+
+
+def _process(span: Span) -> str:
+    return span.process.name if span.process else "?"

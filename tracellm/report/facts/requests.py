@@ -1,0 +1,163 @@
+"""Facts of a run's requests: what each was asked, what it gave, and how long it was where.
+
+A request's life is recorded where it was submitted; the steps that served it may be those of another process, and link
+to it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tracellm.trace import names
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import STEP_SPAN, steps
+
+__all__ = ["RequestFacts", "RequestTimes", "as_int", "as_list", "as_text", "request_times", "requests"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """One request's life. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs.
+
+    `parent` is the request that this one makes the output `index` of, if that asked for several. `params` are those
+    that were not left at their defaults, and the two that every reader asks for: max_tokens and temperature.
+    """
+
+    id: str
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    output: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    finish_reason: str | None
+    seconds: float
+    steps: int | None
+    params: tuple[tuple[str, str], ...]
+    error: str | None
+    parent: str | None = None
+    index: int = 0
+    span_id: str = ""
+    """Id of the span of its life."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """Times of a request in each state, in seconds; None where it did not get that far.
+
+    The same as vLLM's metrics of a request: `queued` until the step that first computed some of it began; `prefill`
+    until the step that brought its first token ended; `decode` until that of its last one did. `first_token` is the
+    time from its submission to its first token.
+    """
+
+    queued: float | None
+    prefill: float | None
+    decode: float | None
+    first_token: float | None
+
+
+_PARAMETERS = (
+    names.GEN_AI_MAX_TOKENS,
+    names.GEN_AI_TEMPERATURE,
+    names.GEN_AI_TOP_P,
+    names.GEN_AI_TOP_K,
+    names.GEN_AI_SEED,
+    names.GEN_AI_STOP,
+)
+
+
+def requests(spans: Iterable[Span]) -> list[RequestFacts]:
+    """Every request, in the order they were submitted."""
+    spans = list(spans)
+    # Where the engine core has a process of its own, only its steps have which requests took part.
+    linked = Counter(link.span_id for span in spans if span.name == STEP_SPAN for link in span.links)
+    return [_request(span, linked[span.span_id] or None) for span in spans if span.name == names.REQUEST_SPAN]
+
+
+def request_times(trace: Trace) -> dict[str, RequestTimes]:
+    """The times that each request was queued, in prefill and in decode, found from its steps.
+
+    By the id of its life's span, and by its own id; where two engines of one run give one id twice, it is the first's.
+    """
+    lives = {span.span_id: span for span in trace.named(names.REQUEST_SPAN)}
+    by_id: dict[str, str] = {}
+    for span in lives.values():
+        by_id.setdefault(str(span.attributes.get(names.REQUEST_ID, "")), span.span_id)
+    began: dict[str, int] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for step in steps(trace):
+        linked = (lives[link.span_id] for link in step.span.links if link.span_id in lives)
+        here = {str(span.attributes.get(names.REQUEST_ID, "")): span.span_id for span in linked}
+        for request in step.requests:
+            life = here.get(request.request_id) or by_id.get(request.request_id, "")
+            began.setdefault(life, step.span.start_ns)
+        for sampled in step.sampled:
+            life = here.get(sampled.request_id) or by_id.get(sampled.request_id, "")
+            first.setdefault(life, step.span.end_ns)
+            last[life] = step.span.end_ns
+
+    def between(start: int | None, end: int | None) -> float | None:
+        return None if start is None or end is None else max(0, end - start) / 1e9
+
+    times = {
+        id: RequestTimes(
+            queued=between(span.start_ns, began.get(id)),
+            prefill=between(began.get(id), first.get(id)),
+            decode=between(first.get(id), last.get(id)),
+            first_token=between(span.start_ns, first.get(id)),
+        )
+        for id, span in lives.items()
+    }
+    return times | {id: times[span_id] for id, span_id in by_id.items()}
+
+
+def _params(span: Span) -> tuple[tuple[str, str], ...]:
+    told = {name.rpartition(".")[2]: str(span.attributes[name]) for name in _PARAMETERS if name in span.attributes}
+    if names.REQUEST_PARAMS in span.attributes:
+        told = {name: value for name, value in told.items() if name in ("max_tokens", "temperature")}
+        if n := span.attributes.get(names.GEN_AI_CHOICES):
+            told["n"] = str(n)
+        for listed in (names.REQUEST_PARAMS, names.REQUEST_TEXT_PARAMS):
+            told |= {
+                name: value
+                for name, _, value in (str(one).partition("=") for one in as_list(span.attributes.get(listed)))
+            }
+    if priority := span.attributes.get(names.REQUEST_PRIORITY):
+        told["priority"] = str(priority)
+    return tuple(told.items())
+
+
+def _request(span: Span, linked_steps: int | None) -> RequestFacts:
+    get = span.attributes.get
+    reasons = as_list(get(names.GEN_AI_FINISH_REASONS))
+    return RequestFacts(
+        id=str(get(names.REQUEST_ID, "")),
+        prompt=as_text(get(names.REQUEST_PROMPT)),
+        prompt_token_ids=tuple(as_list(get(names.REQUEST_PROMPT_TOKENS))),
+        output=as_text(get(names.REQUEST_OUTPUT)),
+        input_tokens=as_int(get(names.GEN_AI_INPUT_TOKENS)),
+        output_tokens=as_int(get(names.GEN_AI_OUTPUT_TOKENS)),
+        finish_reason=str(reasons[0]) if reasons else None,
+        seconds=span.duration_ns / 1e9,
+        steps=as_int(get(names.REQUEST_STEPS)) or linked_steps,
+        params=_params(span),
+        error=span.error,
+        parent=as_text(get(names.REQUEST_PARENT)),
+        index=as_int(get(names.REQUEST_INDEX)) or 0,
+        span_id=span.span_id,
+    )
+
+
+def as_text(value: object) -> str | None:
+    """An attribute's value as text; None stays."""
+    return None if value is None else str(value)
+
+
+def as_int(value: object) -> int | None:
+    """An attribute's value, if it is a whole number."""
+    return value if isinstance(value, int) else None
+
+
+def as_list(value: object) -> list:  # type: ignore[type-arg]
+    """An attribute's value, if it is a list; else an empty one."""
+    return value if isinstance(value, list) else []

@@ -1,0 +1,177 @@
+"""Facts of a run's start-up: the client that was chosen, the model that was loaded, its KV cache, the settings.
+
+Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span carries them, so a
+reader of facts needs no knowledge of the calls behind them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tracellm.report.facts.requests import as_int, as_list, as_text
+from tracellm.trace import names
+from tracellm.trace.memo import per_trace
+from tracellm.trace.model import Span, Trace
+
+__all__ = [
+    "ClientChoice",
+    "KVCache",
+    "LoadStage",
+    "ModelLoad",
+    "client_choice",
+    "engine_config",
+    "kv_cache",
+    "model_load",
+    "startup_spans",
+    "tells_of_startup",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientChoice:
+    """`EngineCoreClient.make_client`'s three inputs and what it picked (vLLM: vllm/v1/engine/core_client.py)."""
+
+    multiprocess_mode: bool
+    asyncio_mode: bool
+    executor_class: str
+    choice: str
+    is_real_vllm: bool = False
+    """Did a vLLM choose, and not the engine of this project?"""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStage:
+    """One of the three stages of loading: `find` the files, `read` them into memory, `place` them on the device."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """The model that was loaded, from where, to where; None where that was not recorded."""
+
+    source: str | None
+    architecture: str | None
+    files: tuple[str, ...]
+    bytes: int | None
+    tensors: int | None
+    parameters: int | None
+    dtype: str | None
+    device: str | None
+    ops: str | None
+    """The implementation of the layers' operations."""
+    ops_reason: str | None
+    """Why this one, as a code (`OpsReason` in the engine's config.py)."""
+    stages: tuple[LoadStage, ...]
+    async_reason: str | None = None
+    """Why steps are scheduled asynchronously, as a code (`AsyncSchedulingReason` in the engine's config.py); None where
+    they are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """The KV cache: its blocks (the null block among them), tokens in a block, bytes in all and bytes there were.
+
+    A token takes place in a block of each of the `num_groups` groups of layers.
+    """
+
+    num_blocks: int
+    block_size: int
+    num_groups: int
+    bytes: int | None
+    available_bytes: int | None
+
+
+def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
+    """The first client chosen, or None when the run did not get that far."""
+    spans = list(spans)
+    found = _first(spans, "tracellm.client.")
+    if names.CLIENT_CHOICE not in found:
+        return None
+    chooser = next(span for span in spans if names.CLIENT_CHOICE in span.attributes)
+    return ClientChoice(
+        multiprocess_mode=bool(found.get(names.CLIENT_MULTIPROCESS, False)),
+        asyncio_mode=bool(found.get(names.CLIENT_ASYNCIO, False)),
+        executor_class=str(found.get(names.CLIENT_EXECUTOR, "")),
+        choice=str(found[names.CLIENT_CHOICE]),
+        is_real_vllm=str(chooser.attributes.get(names.CODE_FUNCTION, "")).startswith("vllm."),
+    )
+
+
+_FACTS = frozenset(
+    name
+    for name in names.ATTRIBUTES
+    if name.startswith(("tracellm.client.", "tracellm.load.", "tracellm.scheduler.", "tracellm.kv_cache."))
+)
+
+
+def tells_of_startup(span: Span) -> bool:
+    """Whether the span carries anything of the client, the model's loading or the KV cache; few do."""
+    return not _FACTS.isdisjoint(span.attributes)
+
+
+@per_trace
+def startup_spans(trace: Trace) -> list[Span]:
+    """The spans of a trace about the start-up: of a million a handful, which several reports look into."""
+    return [span for span in trace.spans if tells_of_startup(span) or names.CONFIG in span.attributes]
+
+
+def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
+    """The attributes whose names begin so, each from the first span that carries it."""
+    found: dict[str, object] = {}
+    for span in filter(tells_of_startup, spans):
+        for name, value in span.attributes.items():
+            if name.startswith(prefix):
+                found.setdefault(name, value)
+    return found
+
+
+_STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
+"""The attribute that marks a stage's span: the first span, by its end, that carries it."""
+
+
+def model_load(spans: Iterable[Span]) -> ModelLoad | None:
+    """The model that was loaded, or None. Several models in one run: the first."""
+    ended = sorted(filter(tells_of_startup, spans), key=lambda span: span.end_ns)
+    found = _first(ended, "tracellm.load.")
+    stages: dict[str, Span] = {}
+    for span in ended:
+        for stage, attribute in _STAGES.items():
+            if attribute in span.attributes and stage not in stages and span not in stages.values():
+                stages[stage] = span
+    if not found:
+        return None
+    get, scheduler = found.get, _first(ended, "tracellm.scheduler.")
+    asynchronous = scheduler.get(names.SCHEDULER_ASYNC) is True
+    return ModelLoad(
+        source=as_text(get(names.LOAD_SOURCE)),
+        architecture=as_text(get(names.LOAD_ARCHITECTURE)),
+        files=tuple(map(str, as_list(get(names.LOAD_FILES)))),
+        bytes=as_int(get(names.LOAD_BYTES)),
+        tensors=as_int(get(names.LOAD_TENSORS)),
+        parameters=as_int(get(names.LOAD_PARAMETERS)),
+        dtype=as_text(get(names.LOAD_DTYPE)),
+        device=as_text(get(names.LOAD_DEVICE)),
+        ops=as_text(get(names.LOAD_OPS)),
+        ops_reason=as_text(get(names.LOAD_OPS_REASON)),
+        async_reason=as_text(scheduler.get(names.SCHEDULER_ASYNC_REASON)) if asynchronous else None,
+        stages=tuple(LoadStage(name, span.duration_ns / 1e9) for name, span in stages.items()),
+    )
+
+
+def kv_cache(spans: Iterable[Span]) -> KVCache | None:
+    """The KV cache that was set up, or None."""
+    found = _first(spans, "tracellm.kv_cache.")
+    blocks, size = as_int(found.get(names.KV_NUM_BLOCKS)), as_int(found.get(names.KV_BLOCK_SIZE))
+    if blocks is None or size is None:
+        return None
+    groups = as_int(found.get(names.KV_NUM_GROUPS)) or 1
+    return KVCache(blocks, size, groups, as_int(found.get(names.KV_BYTES)), as_int(found.get(names.KV_AVAILABLE)))
+
+
+def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
+    """The engine's settings, name and value, of the first span that carries them."""
+    for span in spans:
+        if config := span.attributes.get(names.CONFIG):
+            return tuple((name, value) for name, _, value in (str(entry).partition("=") for entry in config))
+    return ()

@@ -1,0 +1,88 @@
+"""Texts about a recording itself: what it was asked to hold, what it lacks for that reason, and its cost."""
+
+__all__ = ["EN", "ZH"]
+
+EN = {
+    "recorded.chosen": "Recorded with {options}: calls that this leaves out are not in the recording.",
+    "recorded.lacks": "Recorded with {options}: calls that this leaves out are not in the recording. It does not tell "
+    "of {lacks}.",
+    "recorded.and": ", ",
+    "recorded.subject.client": "the choice of the client",
+    "recorded.subject.load": "the model's loading",
+    "recorded.subject.cache": "the KV cache's size",
+    "recorded.subject.requests": "requests",
+    "recorded.subject.steps": "the engine's steps",
+    "recorded.subject.schedules": "what each step scheduled",
+    "recorded.subject.endings": "which requests a step ended",
+    "recorded.subject.samples": "the tokens sampled",
+    "recorded.subject.messages": "messages between processes",
+    "recorded.untold": "Of {subject} nothing is recorded: that takes {functions}, which {options} leaves out.",
+    "recorded.not": "not recorded",
+    "recorded.kept": "of those kept",
+    "recorded.let_go": "Only the last {ring:span|spans} of each process were kept (--ring): {n:earlier one was|earlier "
+    "ones were} let go.",
+    "recorded.ring": "Only the last {ring:span|spans} of each process, or a few more, were kept (--ring): what was "
+    "before them was let go.",
+    "recorded.deep_calls": "Of each process the first {calls:,} calls or a few more are recorded with layers, "
+    "operations and the likeliest tokens, then steps without these, which slows a long run less. `--detail kernel` "
+    "records all.",
+    "recorded.deep_steps": "Layers, operations and the likeliest tokens are recorded up to step {steps:,}, after "
+    "{calls:,} calls; then steps without these, which slows a long run less. `--detail kernel` records all.",
+    "recorded.unheard": "{n:span of another process was|spans of other processes were} let go before this log could "
+    "read them: the log and its counts lack what they tell.",
+    "recorded.missing": "{n:,} of {probes:probe|probes} found no target in {engine}: {functions}. "
+    "What they would have told is not here; `tracellm doctor` lists them.",
+    "recorded.cost": "Recording: {parts}.",
+    "recorded.cost.probes": "{calls:call|calls}, {time} in probes",
+    "recorded.cost.written": "{time} to write them",
+    "recorded.cost.bytes": "{time} to write {bytes}",
+    "recorded.cost.run": "{share} of the run",
+    "recorded.cost.generation": "{share} of generation",
+    "recorded.cost.longest": "longest write {time}",
+    "recorded.lost": "{n:call was|calls were} lost: the disk was too slow or full.",
+    "recorded.converted": "Spans were made of the records afterwards, in {time}.",
+    "recorded.sent": "Sent to {endpoint}: {n:span|spans}.",
+    "cli.error.note": "{note}",
+    "cli.error.not_so_deep": "this run was recorded down to the level {recorded}: deeper calls are not in it",
+    "cli.error.note_of": "{run}: {note}",
+}
+
+ZH = {
+    "recorded.chosen": "以 {options} 记录：由此略去的调用不在这份记录里。",
+    "recorded.lacks": "以 {options} 记录：由此略去的调用不在这份记录里，也无法说明：{lacks}。",
+    "recorded.and": "、",
+    "recorded.subject.client": "客户端的选择",
+    "recorded.subject.load": "模型的加载",
+    "recorded.subject.cache": "KV 缓存的大小",
+    "recorded.subject.requests": "请求",
+    "recorded.subject.steps": "引擎的各步",
+    "recorded.subject.schedules": "每步调度了什么",
+    "recorded.subject.endings": "哪些请求在哪一步结束",
+    "recorded.subject.samples": "采样得到的 token",
+    "recorded.subject.messages": "进程之间的消息",
+    "recorded.untold": "没有记录{subject}：这需要 {functions}，而 {options} 把它排除了。",
+    "recorded.not": "没有记录",
+    "recorded.kept": "保留下来的",
+    "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
+    "recorded.ring": "每个进程只保留了最后 {ring:,} 个或略多的 span（--ring）：更早的已放弃。",
+    "recorded.deep_calls": "每个进程最初的 {calls:,} 个或略多的调用连同各层、各算子和最可能的 token 一起记录，"
+    "之后的步不再记录这些，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
+    "recorded.deep_steps": "各层、各算子和最可能的 token 记录到第 {steps:,} 步，即有 {calls:,} 个调用时为止；"
+    "之后的步不再记录这些，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
+    "recorded.unheard": "其他进程的 {n:,} 个 span 在这份日志读到之前就已放弃：日志和其中的计数都缺少它们。",
+    "recorded.missing": "{probes:,} 个探针中有 {n:,} 个在 {engine} 里没有找到对象：{functions}。"
+    "它们本应说明的内容不在这里；`tracellm doctor` 会列出它们。",
+    "recorded.cost": "记录的开销：{parts}。",
+    "recorded.cost.probes": "{calls:,} 次调用、探针用时 {time}",
+    "recorded.cost.written": "写出用时 {time}",
+    "recorded.cost.bytes": "写出 {bytes} 用时 {time}",
+    "recorded.cost.run": "占整个运行的 {share}",
+    "recorded.cost.generation": "占生成的 {share}",
+    "recorded.cost.longest": "最长一次写出 {time}",
+    "recorded.lost": "有 {n:,} 次调用丢失：磁盘太慢或已满。",
+    "recorded.converted": "之后由记录生成 span，用时 {time}。",
+    "recorded.sent": "已发送到 {endpoint}：{n:,} 个 span。",
+    "cli.error.note": "{note}",
+    "cli.error.not_so_deep": "这次运行只记录到 {recorded} 层：更深的调用不在其中",
+    "cli.error.note_of": "{run}：{note}",
+}

@@ -1,0 +1,283 @@
+"""Folding of what repeats in a call tree, so that a thousand calls read as a few.
+
+Repeated siblings are drawn together: one call made many times running becomes one node with a count, a sequence of
+calls made many times running (`A B A B A B`) becomes one `repeat` node over one `A` and one `B`, and so does a sequence
+of such (`A B A B C  A B A B C`). What is folded keeps its spans, in their order. What counts as repetition is in
+`tracellm.report.tree.repetition`.
+
+Below nodes that are drawn together the calls are merged, in their order, or where their callers ran side by side, in
+that of their starts. Groups of engine steps side by side stay apart: what differs between them is why they are groups.
+
+The time is in proportion to the nodes. Each has a digest of its subtree, made once from those of its children; what is
+to be done with a list of siblings is found once for all lists with the same digests; and subtrees of one digest are
+merged by going through them side by side.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from tracellm.report.tree.nodes import Node, Shape, levels
+from tracellm.report.tree.repetition import Part, repetition
+from tracellm.trace.gc_pause import gc_paused
+from tracellm.trace.model import Span
+
+__all__ = ["Folder", "merge"]
+
+_Place = tuple[Hashable, int]
+"""The k-th child with a key."""
+
+
+def merge(nodes: Sequence[Node]) -> Node:
+    """One node that stands for all of these, which have the same key; what they called is merged, in its order."""
+    return Folder().merge(nodes)
+
+
+@dataclass(slots=True)
+class _List:
+    """Facts about siblings, found once for all with the same digests.
+
+    Attributes:
+        shapes: the digests.
+        prepare: whether other siblings may have to be given for them.
+        parts: what becomes of them, None where nothing repeats, or where that was not asked yet.
+        asked: whether it was.
+        above: the digests of the nodes that have such children, by their keys.
+    """
+
+    shapes: tuple[Shape, ...]
+    prepare: bool
+    parts: list[Part] | None = None
+    asked: bool = False
+    above: dict[Hashable, Shape] = field(default_factory=dict)
+
+
+class Folder:
+    """Folds the lists of siblings of a tree, the deepest first.
+
+    Args:
+        prepare: gives other siblings for some, before these are folded.
+        wanted: the keys that have the lists they stand in go through `prepare`.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[Sequence[Node]], Sequence[Node]] | None = None,
+        wanted: Callable[[Hashable], bool] = lambda key: True,
+    ) -> None:
+        self._prepare = prepare
+        self._wanted = wanted
+        self._leaves: dict[Hashable, Shape] = {}
+        self._lists: dict[tuple[Shape, ...], _List] = {}
+
+    def fold_all(self, roots: Sequence[Node]) -> list[Node]:
+        """Whole trees with every list of siblings prepared and folded; nodes are changed in place."""
+        with gc_paused():
+            for nodes in reversed(levels(roots)):
+                for node in nodes:
+                    known = self._list(node.children)
+                    if known.prepare or self._parts(known):
+                        node.replace_children(self._changed(node.children, known))
+                    else:
+                        node.shape = known.above.get(node.key) or _digest(node, known)
+            return list(self._changed(roots, self._list(roots)))
+
+    def fold(self, siblings: Sequence[Node]) -> Sequence[Node]:
+        """Siblings with what repeats among them drawn together; what is below them is folded already."""
+        return self._drawn(siblings, self._list(siblings))
+
+    def _changed(self, siblings: Sequence[Node], known: _List) -> Sequence[Node]:
+        if known.prepare and self._prepare is not None:
+            return self.fold(self._prepare(siblings))
+        return self._drawn(siblings, known)
+
+    def _drawn(self, siblings: Sequence[Node], known: _List) -> Sequence[Node]:
+        parts = self._parts(known)
+        return siblings if parts is None else [self._made_of(part, siblings) for part in parts]
+
+    def shape(self, node: Node) -> Shape:
+        """The digest of a subtree: the same object for all subtrees that were made alike.
+
+        Those of the children are known where these were folded; else they are made first.
+        """
+        todo = [node]
+        while todo:
+            one = todo[-1]
+            if unknown := [child for child in one.children if child.children and child.shape is None]:
+                todo += unknown
+            else:
+                one.shape = one.shape or _digest(one, self._list(one.children))
+                todo.pop()
+        assert node.shape is not None
+        return node.shape
+
+    def _list(self, siblings: Sequence[Node]) -> _List:
+        """The facts about siblings, of which each gets its digest."""
+        leaves, found = self._leaves, []
+        for node in siblings:
+            shape = node.shape
+            if shape is None:
+                if node.children:
+                    shape = self.shape(node)
+                elif (shape := leaves.get(node.key)) is None:
+                    shape = leaves[node.key] = _digest(node, self._list(()))
+                node.shape = shape
+            found.append(shape)
+        shapes = tuple(found)
+        known = self._lists.get(shapes)
+        if known is None:
+            prepare = self._prepare is not None and any(self._wanted(shape.key) for shape in shapes)
+            known = self._lists[shapes] = _List(shapes, prepare)
+        return known
+
+    def _parts(self, known: _List) -> list[Part] | None:
+        if not known.asked:
+            known.asked = True
+            known.parts = repetition(known.shapes)
+        return known.parts
+
+    def _made_of(self, part: Part, siblings: Sequence[Node]) -> Node:
+        if isinstance(part, int):
+            return siblings[part]
+        nodes = [siblings[one] if isinstance(one, int) else self._made_of(one, siblings) for one in part.parts]
+        return self.merge(nodes) if part.merged else sequence(nodes)
+
+    def merge(self, nodes: Sequence[Node]) -> Node:
+        """One node that stands for all of these, which have the same key; what they called is merged, in its order."""
+        if len(nodes) == 1:
+            return nodes[0]
+        alike: dict[Shape, list[Node]] = {}
+        for node in nodes:
+            alike.setdefault(node.shape or self.shape(node), []).append(node)
+        if len(alike) == 1:
+            return _merge_alike(nodes)
+        lists = [_side_by_side(group) for group in alike.values()]
+        return _one_of(nodes, self._merge_children([one for one in lists if one]), None)
+
+    def _merge_children(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
+        """The k-th child with a key in each list become one.
+
+        What only a later list has comes after its neighbour there; at the beginning of the list, before the next one.
+        """
+        if len(lists) < 2:
+            return lists[0] if lists else ()
+        lists = _with_sequences(lists)
+        same: dict[_Place, list[Node]] = {}
+        following: dict[_Place | None, _Place | None] = {None: None}  # from None, the beginning, to None, the end
+        preceding: dict[_Place | None, _Place | None] = {None: None}
+        for nodes in lists:
+            places = _places(nodes)
+            before = preceding[next((place for place in places if place in same), None)]
+            for place, node in zip(places, nodes, strict=True):
+                if place not in same:
+                    same[place] = []
+                    after = following[before]
+                    following[before], following[place] = place, after
+                    preceding[place], preceding[after] = before, place
+                same[place].append(node)
+                before = place
+        merged = []
+        place_or_end = following[None]
+        while place_or_end is not None:
+            merged.append(self.merge(same[place_or_end]))
+            place_or_end = following[place_or_end]
+        return merged
+
+
+def _places(nodes: Sequence[Node]) -> list[_Place]:
+    seen: dict[Hashable, int] = {}
+    places = []
+    for node in nodes:
+        seen[node.key] = seen.get(node.key, 0) + 1
+        places.append((node.key, seen[node.key]))
+    return places
+
+
+def sequence(nodes: Sequence[Node]) -> Node:
+    """A round of calls that is made again and again."""
+    key = "repeat", tuple([node.key for node in nodes])
+    count = min([node.count for node in nodes])
+    return Node("repeat", key, count, total_ns=sum([node.total_ns for node in nodes]), children=nodes)
+
+
+def _digest(node: Node, below: _List) -> Shape:
+    """The digest of a node with these children."""
+    shape = below.above.get(node.key)
+    if shape is None:
+        made = frozenset([one.key for one in below.shapes])
+        shape = below.above[node.key] = Shape(node.key, made, below.shapes, apart=node.kind == "steps")
+    return shape
+
+
+def _merge_alike(nodes: Sequence[Node]) -> Node:
+    """One node that stands for all of these, which have the same digest."""
+    first = nodes[0]
+    if len(nodes) == 1:
+        return first
+    return _one_of(nodes, _side_by_side(nodes) if first.children else (), first.shape)
+
+
+def _side_by_side(nodes: Sequence[Node]) -> Sequence[Node]:
+    """The calls that nodes with the same digest made, as one list."""
+    if len(nodes) == 1:
+        return nodes[0].children
+    return [_merge_alike(group) for group in zip(*[node.children for node in nodes], strict=True)]
+
+
+def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None) -> Node:
+    """One node for all of these, with its spans by their starts; each node has its own in order."""
+    first = nodes[0]
+    count = total_ns = own_ns = recording_ns = latest = 0
+    spans: list[Span] = []
+    hidden: list[Span] = []
+    in_order = True
+    for node in nodes:
+        count += node.count
+        total_ns += node.total_ns
+        own_ns += node.own_ns
+        recording_ns += node.recording_ns
+        if node.hidden:
+            hidden += node.hidden
+        if node.spans:
+            if node.spans[0].start_ns < latest:
+                in_order = False
+            spans += node.spans
+            latest = spans[-1].start_ns
+    if not in_order:
+        spans.sort(key=attrgetter("start_ns"))
+    steps = [step for node in nodes for step in node.steps] if first.steps else ()
+    times = total_ns, own_ns
+    return Node(first.kind, first.key, count, *times, spans or (), children, hidden or (), steps, recording_ns, shape)
+
+
+def _with_sequences(lists: Sequence[Sequence[Node]]) -> Sequence[Sequence[Node]]:
+    """A sequence that one of the lists has repeated is, where it comes once, a `repeat` of one round in all of them."""
+    nested: list[set[tuple[Hashable, ...]]] = []  # the sequences by how deep repeats nest in them, the innermost first
+    for nodes in lists:
+        for node in nodes:
+            if node.kind == "repeat":
+                _collect(node, nested)
+    for sequences in nested:
+        lists = [_as_rounds(nodes, sequences) for nodes in lists]
+    return lists
+
+
+def _collect(repeat: Node, nested: list[set[tuple[Hashable, ...]]]) -> int:
+    """Add the sequence of a repeat and of those within it; gives how deep it is, 0 for one that holds no other."""
+    depth = max([_collect(child, nested) + 1 for child in repeat.children if child.kind == "repeat"], default=0)
+    if depth == len(nested):
+        nested.append(set())
+    nested[depth].add(tuple([child.key for child in repeat.children]))
+    return depth
+
+
+def _as_rounds(nodes: Sequence[Node], sequences: set[tuple[Hashable, ...]]) -> list[Node]:
+    lengths = sorted({len(one) for one in sequences})
+    keys = [node.key for node in nodes]
+    found: list[Node] = []
+    at = 0
+    while at < len(nodes):
+        length = next((length for length in lengths if tuple(keys[at : at + length]) in sequences), 0)
+        found.append(sequence(nodes[at : at + length]) if length else nodes[at])
+        at += length or 1
+    return found

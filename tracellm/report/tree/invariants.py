@@ -1,0 +1,107 @@
+"""Invariants of the passes over a call tree, and the pipeline that runs passes and checks them.
+
+A pass loses no span and doubles none, and keeps the time: that costs little to check and is always checked. With
+TRACELLM_CHECK_PASSES=1, as in the tests, the order of the calls and each node's times are checked, too.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from tracellm.report.tree.nodes import CallTree, Node, walk
+from tracellm.trace.model import Span
+
+__all__ = ["THOROUGH", "PassError", "Totals", "check", "check_order", "run_passes", "totals"]
+
+THOROUGH = "TRACELLM_CHECK_PASSES"
+"""The environment variable that turns on the thorough checks after every pass."""
+
+T = TypeVar("T", bound=CallTree)
+
+
+class PassError(AssertionError):
+    """A pass broke an invariant: a fault of this program, never of a recording."""
+
+
+class Totals(NamedTuple):
+    """Contents of a list of trees: how many spans, which (the sum of their `id`s), how much own time and recording."""
+
+    spans: int
+    ids: int
+    own_ns: int
+    recording_ns: int
+
+
+def totals(nodes: Iterable[Node]) -> Totals:
+    """The totals of these trees; takes time in proportion to nodes and spans."""
+    count = ids = own_ns = recording_ns = 0
+    level = list(nodes)
+    while level:
+        own_ns += sum([node.own_ns for node in level])
+        recording_ns += sum([node.recording_ns for node in level])
+        spans = [span for node in level for span in node.spans]
+        spans += [span for node in level if node.hidden for span in node.hidden]
+        count += len(spans)
+        ids += sum(map(id, spans))
+        level = [child for node in level if node.children for child in node.children]
+    return Totals(count, ids, own_ns, recording_ns)
+
+
+def run_passes(tree: T, *passes: Callable[[T], T]) -> T:
+    """The tree after these passes, one after the other, each checked.
+
+    Raises:
+        PassError: a pass lost or doubled a span, or changed the time in all.
+    """
+    thorough = bool(os.environ.get(THOROUGH))
+    before = totals(tree.roots)
+    for one in passes:
+        tree = one(tree)
+        after = totals(tree.roots)
+        if before != after:
+            name = getattr(getattr(one, "func", one), "__name__", "?")
+            raise PassError(f"the pass {name} made {after} of {before}")
+        if thorough:
+            check_order(tree.roots, siblings=tree.ordered)
+    return tree
+
+
+def check(before: Iterable[Node], after: Iterable[Node]) -> None:
+    """Compare trees with those a pass made of them: no span lost or doubled, time conserved, calls in their order.
+
+    Raises:
+        PassError: they are not the same.
+    """
+    old, new = list(before), list(after)
+    if sorted(map(id, _spans(old))) != sorted(map(id, _spans(new))):
+        raise PassError("a pass lost or doubled spans")
+    if totals(old) != totals(new):
+        raise PassError("a pass changed the time in all")
+    check_order(new)
+
+
+def check_order(nodes: Sequence[Node], *, siblings: bool = True) -> None:
+    """Check that calls are in their order, and that a node's time is that of its spans.
+
+    Raises:
+        PassError: they are not, and which.
+    """
+    first: dict[int, int] = {}  # of a node, by its id: when its first call began, or if it is none, the first in it
+    for node in reversed(list(walk(nodes))):
+        starts = [span.start_ns for span in node.spans]
+        if any(after < before for before, after in pairwise(starts)):
+            raise PassError(f"the calls of {node.key} are out of order")
+        if node.kind == "call" and node.total_ns != sum(span.duration_ns for span in node.spans):
+            raise PassError(f"the time of {node.key} is not that of its calls")
+        if node.kind == "call" and node.count != len(node.spans):
+            raise PassError(f"{node.key} is counted {node.count} times and was made {len(node.spans)} times")
+        below = [first[id(child)] for child in node.children if id(child) in first]
+        if siblings and node.count == 1 and below != sorted(below):
+            raise PassError(f"the calls that {node.key} made are out of order")
+        if starts or below:  # where a recording is damaged a call may seem to begin before the one that made it
+            first[id(node)] = starts[0] if starts else min(below)
+
+
+def _spans(nodes: Iterable[Node]) -> list[Span]:
+    return [span for node in walk(nodes) for span in (*node.spans, *node.hidden)]

@@ -1,0 +1,372 @@
+"""The call tree of a trace: what the call tree's text and the sequence diagram are both made from.
+
+`call_tree` makes a `Node` of each span. A report is made by passes: functions from a `CallTree` to a `CallTree`, run in
+turn by `invariants.run_passes`, which also checks what every pass must keep.
+
+All of it takes time and memory in proportion to the spans: about 230 bytes a node.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from tracellm.trace import names
+from tracellm.trace.gc_pause import gc_paused
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.names import Level
+from tracellm.trace.steps import Step
+
+__all__ = [
+    "DEEPEST",
+    "CallKey",
+    "CallTree",
+    "Node",
+    "Shape",
+    "call_tree",
+    "calls_below",
+    "levels",
+    "raised_here",
+    "walk",
+]
+
+DEEPEST = 100
+"""Calls nested deeper than this, as by a user's recursive function, are counted into the node at this depth."""
+
+_TELLING = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
+"""Attributes that few calls have, and that distinguish a call from others of its name."""
+_LIFELINE, _THREAD, _RECORDING = names.LIFELINE, names.THREAD_NAME, names.RECORDING_DURATION
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallKey:
+    """The key of calls that may be folded into one node. A tree has one such object for all of them."""
+
+    lifeline: str
+    name: str
+    failed: bool
+    open: bool
+    caller: tuple[Hashable, Hashable]
+    """The file and line of the user's that made the call, both None for a call of the engine's."""
+    beside: tuple[str, int, str]
+    """Machine, process id and thread, without its number: threads of one pool do the same work."""
+    engine: tuple[str, ...] = ()
+    """The arguments of a call of the start-up: engines made with other arguments are other engines."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """The digest of a subtree: what was called in it, in which order; not how often, and not when.
+
+    Equal subtrees have the same object, so that comparing two of any size is comparing two pointers
+    (`tracellm.report.tree.fold.Folder` makes them, each node's from those of its children).
+    """
+
+    key: Hashable
+    made: frozenset[Hashable]
+    """The keys of the children."""
+    below: tuple["Shape", ...]
+    apart: bool
+    """Never drawn together with a neighbour: a group of engine steps."""
+
+
+class Node(msgspec.Struct, eq=False, gc=False):
+    """Calls that are drawn as one. Times are nanoseconds, summed over all of them.
+
+    `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine
+    steps in which nothing changed, `repeat` for a sequence of calls made several times. All but `call` have no spans
+    of their own. An empty sequence may be shared by many nodes: assign another, never change it.
+    """
+
+    kind: Literal["call", "line", "steps", "repeat"]
+    key: Hashable
+    """Equal for nodes that may be folded into one."""
+    count: int = 1
+    total_ns: int = 0
+    own_ns: int = 0
+    """Time not spent in children of the same thread, nor in recording: own and recording times of a thread's calls sum
+    to the time that it was in calls, where these do not overlap."""
+    spans: Sequence[Span] = ()
+    children: Sequence["Node"] = ()
+    hidden: Sequence[Span] = ()
+    """Calls that a pass took out of the tree; their time counts as this node's own."""
+    steps: Sequence[Step] = ()
+    recording_ns: int = 0
+    """Time that the recording took within these calls, and not in their children."""
+    shape: Shape | None = None
+    """None until it is asked for; whoever changes `children` afterwards sets it to None again."""
+
+    @property
+    def span(self) -> Span:
+        """The first of the spans, which stands for all."""
+        return self.spans[0]
+
+    @property
+    def level(self) -> Level:
+        """The level of the calls; what is no call is as coarse as a request."""
+        return self.spans[0].level if self.spans else "request"
+
+    @property
+    def failed(self) -> bool:
+        """An exception left these calls."""
+        return bool(self.spans) and self.spans[0].error is not None
+
+    @property
+    def open(self) -> bool:
+        """The recording ended before these calls did."""
+        return bool(self.spans) and self.spans[0].open
+
+    def hide(self, spans: Iterable[Span]) -> None:
+        """Count calls in that a pass took out of the tree; their own time is not looked at."""
+        if not isinstance(self.hidden, list):
+            self.hidden = list(self.hidden)
+        self.hidden.extend(spans)
+
+    def take_in(self, other: "Node") -> None:
+        """Count another node's own time and calls in, which a pass takes out of the tree; not what is below it."""
+        self.own_ns += other.own_ns
+        self.recording_ns += other.recording_ns
+        self.hide([*other.spans, *other.hidden])
+
+    def add(self, child: "Node") -> None:
+        """Give the node one more child, after the others."""
+        if not isinstance(self.children, list):
+            self.children = list(self.children)
+        self.children.append(child)
+        self.shape = None
+
+    def replace_children(self, children: Sequence["Node"]) -> None:
+        """Give the node other children; what it knew of the subtree's shape holds no longer."""
+        self.children = children
+        self.shape = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallTree:
+    """The calls of a trace on their way through the passes of a report.
+
+    A pass owns the tree that it is given: it may change the nodes, and its results are in the tree that it
+    returns.
+
+    Attributes:
+        trace: the recording.
+        roots: the calls; hidden ones are counted in the nodes that are left.
+        ordered: whether siblings stand in the order of their starts.
+        units: the call that repeats with each step, and the step, both as span ids; None where they
+            are found from the calls around the steps.
+        turns: a call that belongs to a step's turn, and the step, both as span ids, for steps that no unit is around.
+    """
+
+    trace: Trace
+    roots: list[Node]
+    ordered: bool = True
+    units: Mapping[str, str] | None = None
+    turns: Mapping[str, str] | None = None
+
+
+def calls_below(node: Node) -> Iterator[Node]:
+    """The calls that a node made itself, also those that stand below lines, steps and repeats."""
+    for child in node.children:
+        if child.kind == "call":
+            yield child
+        else:
+            yield from calls_below(child)
+
+
+def raised_here(node: Node) -> bool:
+    """Whether an exception left this call that did not come out of a call it made."""
+    return node.failed and all(child.span.error != node.span.error for child in calls_below(node))
+
+
+def walk(roots: Iterable[Node]) -> Iterator[Node]:
+    """All nodes, each before its children, in order."""
+    stack = list(roots)
+    stack.reverse()
+    while stack:
+        node = stack.pop()
+        yield node
+        if node.children:
+            stack.extend(reversed(node.children))
+
+
+def levels(roots: Iterable[Node]) -> list[list[Node]]:
+    """The nodes that have children: the roots, then those below them, and so on."""
+    found: list[list[Node]] = []
+    level = [node for node in roots if node.children]
+    while level:
+        found.append(level)
+        level = [child for node in level for child in node.children if child.children]
+    return found
+
+
+def call_tree(trace: Trace) -> list[Node]:
+    """The calls of a trace: a node for each span, except requests' lives, under the node that called it.
+
+    What a request's life is the parent of stands under the call that submitted the request. Siblings are in the order
+    of the trace, by their starts.
+    """
+    with gc_paused():
+        nodes, lives, several_threads = _nodes(trace)
+        roots = _link(nodes, lives)
+        _settle(roots, several_threads)
+    return roots
+
+
+def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
+    """A node for each call; the lives, each with its parent, by their ids; whether calls ran in several threads."""
+    key_of = _Keys()
+    nodes: list[Node] = []
+    lives: dict[str, str | None] = {}
+    for span in trace.spans:
+        if span.name == names.REQUEST_SPAN:
+            lives[span.span_id] = span.parent_span_id
+        else:
+            ns = span.end_ns - span.start_ns
+            recording = span.recording_ns if _RECORDING in span.attributes else 0
+            nodes.append(Node("call", key_of(span), 1, ns, ns - recording, (span,), recording_ns=recording))
+    return nodes, lives, key_of.several
+
+
+def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
+    """Give each node its children; the roots are left."""
+    by_id = {node.spans[0].span_id: node for node in nodes}
+    roots: list[Node] = []
+    for node in nodes:
+        parent = node.spans[0].parent_span_id
+        if lives and parent in lives:
+            parent = _outside(parent, lives)
+        above = by_id.get(parent) if parent is not None else None
+        if above is None:
+            roots.append(node)
+        elif above.children:
+            above.children.append(node)  # type: ignore[attr-defined]  # the list that its first child made
+        else:
+            above.children = [node]
+    return roots
+
+
+def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
+    """The nearest span around a request's life that is none itself, by their ids; found once, then known."""
+    path: list[str] = []
+    while id is not None and id in lives:
+        path.append(id)
+        above = lives[id]
+        lives[id] = None  # a circle ends here
+        id = above
+    for life in path:
+        lives[life] = id
+    return id
+
+
+def _settle(roots: Sequence[Node], several_threads: bool) -> None:
+    """Find the own time of each node, and count what is nested too deeply into the nodes above it."""
+    level = roots
+    for _ in range(DEEPEST):
+        parents = [node for node in level if node.children]
+        for node in parents:
+            node.own_ns -= _covered_ns(node, _in_its_thread(node) if several_threads else node.children)
+            if node.own_ns < 0:  # by a damaged recording it took longer than there was time
+                node.recording_ns += node.own_ns
+                node.own_ns = 0
+        level = [child for node in parents for child in node.children]
+    for node in level:
+        if node.children:  # drawn nowhere, so that all of the time is the node's own
+            node.hide(span for below in walk(node.children) for span in below.spans)
+            recording = sum(below.recording_ns for below in walk(node.children))
+            node.recording_ns = min(node.total_ns, node.recording_ns + recording)
+            node.own_ns = node.total_ns - node.recording_ns
+            node.children = ()
+
+
+def _in_its_thread(node: Node) -> Iterator[Node]:
+    """The calls that a call made in its own thread.
+
+    What another thread or process does goes on beside the call that started it, often long after; that call's own time
+    goes on, too, though it may be spent in waiting. So in every thread that runs one call at a time the own times sum
+    to the time that is spent in calls.
+    """
+    span = node.spans[0]
+    process, thread = span.process, span.attributes.get(names.THREAD_NAME)
+    for child in node.children:
+        one = child.spans[0]
+        if (one.process is process and one.attributes.get(names.THREAD_NAME) == thread) or one.thread == span.thread:
+            yield child
+
+
+def _covered_ns(node: Node, children: Iterable[Node]) -> int:
+    """The part of a call that these calls of its own cover; they overlap where there are coroutines."""
+    span = node.spans[0]
+    covered, reached, last = 0, span.start_ns, span.end_ns
+    for child in children:
+        one = child.spans[0]
+        start, end = one.start_ns, one.end_ns
+        if start < reached:
+            start = reached
+        if end > last:
+            end = last
+        if end > start:
+            covered += end - start
+            reached = end
+    return covered
+
+
+class _Keys:
+    """The key of each call: one object for all that are the same call."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Hashable, ...], CallKey] = {}
+        self._plain: dict[tuple[object, ...], CallKey] = {}
+        """The same for calls that no line of the user made and that ended well: nearly all."""
+        self._same: dict[tuple[object, ...], CallKey] = {}
+        """The same by the attributes themselves: what was read from disk has one object for all that are equal."""
+        self._threads: set[tuple[str, int, str]] = set()
+
+    @property
+    def several(self) -> bool:
+        """Whether the calls ran in several threads or processes."""
+        return len(self._threads) > 1
+
+    def __call__(self, span: Span) -> CallKey:
+        """The key of a call of the trace; none of these goes away meanwhile, so that ids stay what they are."""
+        if span.error is not None:
+            return self._key(span)
+        same = span.name, id(span.attributes), id(span.process)
+        try:
+            return self._same[same]
+        except KeyError:
+            return self._same.setdefault(same, self._of(span))
+
+    def _of(self, span: Span) -> CallKey:
+        told = span.attributes
+        if not _TELLING.isdisjoint(told):
+            return self._key(span)
+        get = told.get
+        try:
+            plain = span.name, get(_LIFELINE), get(_THREAD), id(span.process)
+            return self._plain[plain]
+        except KeyError:
+            return self._plain.setdefault(plain, self._key(span))
+        except TypeError:  # a damaged trace may have a list where a name should be
+            return self._key(span)
+
+    def _key(self, span: Span) -> CallKey:
+        get = span.attributes.get
+        host, pid, thread = span.thread
+        self._threads.add((host, pid, thread))
+        arguments = get(names.ARGUMENTS) if get(names.PHASE) == "startup" else None
+        key = CallKey(
+            lifeline=span.lifeline,
+            name=span.name,
+            failed=span.error is not None,
+            open=span.open,
+            caller=(_plain(get(names.CALLER_FILE)), _plain(get(names.CALLER_LINE))),
+            beside=(host, pid, thread.rstrip("0123456789_-")),
+            engine=tuple(map(str, arguments)) if isinstance(arguments, list) else (),
+        )
+        parts = (key.lifeline, key.name, key.failed, key.open, key.caller, key.beside, key.engine)
+        return self._made.setdefault(parts, key)
+
+
+def _plain(value: object) -> Hashable:
+    return value if isinstance(value, Hashable) else repr(value)

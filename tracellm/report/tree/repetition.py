@@ -1,0 +1,129 @@
+"""Repetition in a list of siblings, decided on the digests of their subtrees alone; `fold.py` acts on it.
+
+Two neighbours are alike when their digests are the same (`nodes.Shape`), or when they are the same call
+and one called directly all that the other did and more: allocating a slot takes a new block only sometimes, and it is
+still the same work. Runs of alike calls are found first, then sequences of them within a window, the shortest first;
+then sequences of those, for as long as there are any.
+
+The time is in proportion to the siblings, times how deep repetition nests among them: at most the logarithm of their
+number, since what nests is at least twice as long.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from tracellm.report.tree.nodes import Shape
+
+__all__ = ["LONGEST_SEQUENCE", "Part", "Several", "repetition"]
+
+LONGEST_SEQUENCE = 8
+"""So many calls a repeated sequence may have: the window in which repetition is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Parts of a list that become one node: merged into one another, or a round of a sequence, in which each stays."""
+
+    parts: tuple["Part", ...]
+    merged: bool
+
+
+Part = int | Several
+"""A sibling, by its place in the list, or several that become one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One sibling, or what some become: what it is compared by, and what it is made of."""
+
+    shape: Shape | None
+    """None for what has no digest yet: it is put together from several that are not the same."""
+    key: Hashable
+    made: frozenset[Hashable]
+    apart: bool
+    part: Part
+
+
+def repetition(siblings: Sequence[Shape]) -> list[Part] | None:
+    """The parts that siblings with these digests become, in their order; None where nothing repeats."""
+    items = _runs(siblings)
+    length = 2
+    while length <= min(LONGEST_SEQUENCE, len(items) // 2) and (length > 2 or _may_repeat(items)):
+        before = len(items)
+        items = _sequences(items, length)
+        length = length + 1 if len(items) == before else 2  # what was folded may be part of a shorter sequence
+    return None if len(items) == len(siblings) else [item.part for item in items]
+
+
+def _runs(siblings: Sequence[Shape]) -> list[_Item]:
+    """Calls that are alike and follow one another."""
+    items: list[_Item] = []
+    at = 0
+    while at < len(siblings):
+        first = siblings[at]
+        made, same, end = first.made, True, at + 1
+        while end < len(siblings) and not first.apart:
+            shape = siblings[end]
+            if shape is not siblings[end - 1]:
+                if shape.key != first.key or not _alike(made, shape.made):
+                    break
+                made |= shape.made
+                same = False
+            end += 1
+        part = at if end == at + 1 else Several(tuple(range(at, end)), merged=True)
+        items.append(_Item(first if same else None, first.key, made, first.apart, part))
+        at = end
+    return items
+
+
+def _sequences(items: Sequence[_Item], length: int) -> list[_Item]:
+    """The items with each sequence of `length` that comes several times running as one."""
+    found: list[_Item] = []
+    at = 0
+    while at < len(items):
+        rounds = _rounds(items, at, length)
+        if rounds == 1:
+            found.append(items[at])
+            at += 1
+        else:
+            end = at + rounds * length
+            round_parts = [
+                Several(tuple([one.part for one in items[i : i + length]]), merged=False)
+                for i in range(at, end, length)
+            ]
+            keys = tuple([one.key for one in items[at : at + length]])
+            part = Several(tuple(round_parts), merged=True)
+            found.append(_Item(None, ("repeat", keys), frozenset(keys), apart=False, part=part))
+            at = end
+    return found
+
+
+def _rounds(items: Sequence[_Item], at: int, length: int) -> int:
+    """The number of times running that the sequence of `length` items at `at` comes: 1 when it is not repeated."""
+    place = at + length
+    while place < len(items) and _same(items[at + (place - at) % length], items[place]):
+        place += 1
+    return max(1, (place - at) // length)
+
+
+def _same(one: _Item, other: _Item) -> bool:
+    if one.apart or other.apart:
+        return False
+    if one.shape is other.shape and one.shape is not None:
+        return True
+    return one.key == other.key and _alike(one.made, other.made)
+
+
+def _alike(some: frozenset[Hashable], others: frozenset[Hashable]) -> bool:
+    """Whether two nodes of one call made the same calls, or one of them all that the other did and more."""
+    return some == others or (bool(some) and bool(others) and (some <= others or others <= some))
+
+
+def _may_repeat(items: Sequence[_Item]) -> bool:
+    """Whether something comes twice within the window; in most lists nothing does."""
+    last: dict[Hashable, int] = {}
+    for place, item in enumerate(items):
+        if place - last.get(item.key, -LONGEST_SEQUENCE - 1) <= LONGEST_SEQUENCE:
+            return True
+        last[item.key] = place
+    return False

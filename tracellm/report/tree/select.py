@@ -1,0 +1,88 @@
+"""Selection of the calls that are shown at all: those down to a level, or those into and out of some classes.
+
+A hidden call's time and spans go to the call that made it, and the calls that it made stand in its place.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from difflib import get_close_matches
+from typing import TypeVar
+
+from tracellm.report.tree.nodes import CallTree, Node, walk
+from tracellm.trace.names import LEVELS, Level
+
+__all__ = ["down_to", "focus_on", "hide", "lifeline_names"]
+
+T = TypeVar("T", bound=CallTree)
+
+
+def down_to(tree: T, level: Level) -> T:
+    """Show the calls at `level` and at all coarser ones, and those that failed.
+
+    Raises:
+        ValueError: there is no such level.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"no level of detail {level!r}: choose one of {', '.join(LEVELS)}")
+    deepest = LEVELS.index(level)
+    return hide(tree, lambda node: LEVELS.index(node.level) <= deepest or node.failed)
+
+
+def focus_on(tree: T, lifelines: Collection[str]) -> T:
+    """Show the calls into and out of these lifelines, and the calls through which the program came to them.
+
+    Raises:
+        ValueError: the tree has no such lifeline.
+    """
+    known = lifeline_names(tree.roots)
+    for name in lifelines:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.5) or known
+            raise ValueError(f"no lifeline {name!r} in this run; there are {', '.join(near)}")
+    focused = set[int]().union(*[_focused(root, "", lifelines) for root in tree.roots])
+    return hide(tree, lambda node: id(node) in focused)
+
+
+def _focused(node: Node, caller: str, lifelines: Collection[str]) -> set[int]:
+    """The nodes to be shown of a subtree, by their ids; with any of them all that are around it."""
+    lifeline = node.span.lifeline if node.kind == "call" else caller
+    below = set[int]().union(*[_focused(child, lifeline, lifelines) for child in node.children])
+    return below | {id(node)} if below or lifeline in lifelines or caller in lifelines else below
+
+
+def hide(tree: T, shown: Callable[[Node], bool]) -> T:
+    """The tree without the calls that `shown` refuses. Roots are always shown: nothing else could take their time."""
+    for root in tree.roots:
+        _hide_below(root, shown)
+    return tree
+
+
+def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
+    if not node.children:
+        return
+    children: list[Node] = []
+    for child in node.children:
+        _hide_below(child, shown)
+        if child.kind == "call" and not shown(child):
+            node.take_in(child)
+            children += _in_its_place(child, node.count)
+        else:
+            children.append(child)
+    # What stood only around hidden calls is left out, too.
+    for child in children:
+        if child.kind != "call" and not child.children:
+            node.take_in(child)
+    node.replace_children([child for child in children if child.kind == "call" or child.children])
+
+
+def _in_its_place(hidden: Node, of: int) -> Sequence[Node]:
+    """The calls that a hidden one made. Several that were made several times still come in turn."""
+    if hidden.count <= of or len(hidden.children) < 2:
+        return hidden.children
+    key = ("repeat", tuple(child.key for child in hidden.children))
+    total_ns = sum(child.total_ns for child in hidden.children)
+    return [Node("repeat", key, hidden.count, total_ns, children=hidden.children)]
+
+
+def lifeline_names(roots: Iterable[Node]) -> list[str]:
+    """Every lifeline of the trees, in order of its first call."""
+    return list(dict.fromkeys(node.span.lifeline for node in walk(roots) if node.kind == "call"))

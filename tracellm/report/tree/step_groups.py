@@ -1,0 +1,204 @@
+"""Engine steps in which nothing changed become one node: "steps 3-17: decode, 2 requests".
+
+What repeats for each step is more than `EngineCore.step_fn`: the `LLMEngine.step` around it, and the questions before
+it (`has_unfinished_requests`). All that stands in the group, merged. Where the engine core has a process of its own,
+and no call of the client's is around its steps, the group is the step's turn: what was taken in before it, and what was
+sent and taken after it.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TypeVar
+
+from tracellm.report.tree.fold import Folder, merge
+from tracellm.report.tree.nodes import CallTree, Node, walk
+from tracellm.report.wording.changes import alike
+from tracellm.trace.model import Span, Trace
+from tracellm.trace.steps import STEP_SPAN, Step, steps
+
+__all__ = ["AROUND", "condense", "group_steps", "step_head", "steps_key"]
+
+T = TypeVar("T", bound=CallTree)
+
+AROUND = frozenset({"LLMEngine.step", "EngineCoreProc._process_engine_step"})
+"""The calls that make one engine step happen: on clients of this process, and in the engine core's own."""
+
+
+def group_steps(
+    trace: Trace,
+    units: Mapping[str, str] | None = None,
+    turns: Mapping[str, str] | None = None,
+    folder: Folder | None = None,
+) -> Callable[[Sequence[Node]], Sequence[Node]]:
+    """A change of siblings, for `Folder`: each run of alike steps becomes a `steps` node.
+
+    Args:
+        trace: whose steps.
+        units: the span that repeats with each step, and the step's span, both by their ids, where a story has them.
+        turns: the step whose turn a call belongs to, both as span ids, for steps that no call of `units` is around.
+        folder: what merges the steps of a group; the same that folds what is below them has their digests.
+    """
+    folder = folder or Folder()
+    known = {step.span.span_id: step for step in steps(trace)}
+    if units is None:
+        step_of = {_unit(trace, step.span).span_id: step for step in known.values()}
+    else:
+        step_of = {unit: known[id] for unit, id in units.items() if id in known}
+    turn_of = {id: known[step] for id, step in (turns or {}).items() if step in known}
+
+    def change(siblings: Sequence[Node]) -> Sequence[Node]:
+        if turn_of and any(node.spans and node.spans[0].span_id in turn_of for node in siblings):
+            siblings = _turns(siblings, turn_of, folder)
+        if any(node.spans and node.spans[0].span_id in step_of for node in siblings):
+            siblings = _units(siblings, step_of, folder)
+        return siblings
+
+    return change
+
+
+def step_head(group: Node) -> Node:
+    """The call of a group of steps that makes the step; it stands for all."""
+    for child in reversed(group.children):
+        if any(node.kind == "call" and node.span.name == STEP_SPAN for node in walk([child])):
+            return child
+    return group.children[-1]
+
+
+def _units(siblings: Sequence[Node], step_of: Mapping[str, Step], folder: Folder) -> list[Node]:
+    """The siblings with each run of alike steps, and of what repeats with them, as one node."""
+    found: list[Node] = []
+    waiting: list[Node] = []  # calls since the last step: do they belong to the next one?
+    groups: list[list[Node]] = []
+    usual = _between(siblings, step_of)
+    for node in siblings:
+        step = step_of.get(node.span.span_id) if node.kind == "call" else None
+        if step is None:
+            waiting.append(node)
+            continue
+        lead = _common_end(waiting, usual)
+        found += waiting[: len(waiting) - lead]
+        one = _one_step(step, [*waiting[len(waiting) - lead :], node])
+        if groups and lead == len(waiting) and _goes_on(groups[-1][-1], one):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+            found.append(one)  # its place; what it is merged with comes later
+        waiting = []
+    return [*_merged(found, groups, folder), *waiting]
+
+
+def _turns(siblings: Sequence[Node], turn_of: Mapping[str, Step], folder: Folder) -> list[Node]:
+    """The siblings with each run of alike turns as one node."""
+    found: list[Node] = []
+    groups: list[list[Node]] = []
+
+    def turn(node: Node) -> Step | None:
+        return turn_of.get(node.span.span_id) if node.kind == "call" else None
+
+    for step, members in groupby(siblings, turn):
+        nodes = list(members)
+        if step is None or not any(step.span is span for one in walk(nodes) for span in one.spans):
+            found += nodes
+            continue
+        one = _one_step(step, folder.fold(nodes))
+        if groups and found[-1] is groups[-1][0] and _goes_on(groups[-1][-1], one):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+            found.append(one)
+    return _merged(found, groups, folder)
+
+
+def _merged(found: Sequence[Node], groups: Sequence[Sequence[Node]], folder: Folder) -> list[Node]:
+    """The nodes that were found, with each group in the place of its first."""
+    merged = {id(group[0]): folder.merge(group) for group in groups}
+    return [merged.get(id(node), node) for node in found]
+
+
+def _unit(trace: Trace, span: Span) -> Span:
+    """The span that repeats with each step: the nearest caller in AROUND, or the step itself."""
+    above: Span | None = span
+    while above is not None:
+        if above.name in AROUND:
+            return above
+        above = trace.parent(above)
+    return span
+
+
+def _between(siblings: Sequence[Node], step_of: Mapping[str, Step]) -> list[Hashable]:
+    """The keys of the calls between the first step and the second; empty when there is one step only."""
+    places = [i for i, node in enumerate(siblings) if node.spans and node.span.span_id in step_of]
+    return [node.key for node in siblings[places[0] + 1 : places[1]]] if len(places) > 1 else []
+
+
+def _common_end(nodes: list[Node], keys: list[Hashable]) -> int:
+    """The number of the last `nodes` that have the last of `keys`, in order."""
+    length = 0
+    while length < min(len(nodes), len(keys)) and nodes[-1 - length].key == keys[-1 - length]:
+        length += 1
+    return length
+
+
+def _one_step(step: Step, children: Sequence[Node]) -> Node:
+    failed = any(node.failed for node in children)
+    total_ns = sum(node.total_ns for node in children)
+    return Node("steps", steps_key(step, failed), total_ns=total_ns, children=children, steps=[step])
+
+
+def steps_key(step: Step, failed: bool = False) -> Hashable:
+    """Equal for steps that may be folded with whole generations, whatever their requests are called."""
+    changed = tuple(map(bool, (step.new, step.resumed, step.preempted, step.finished, step.aborted)))
+    hit = any(one.prefix_hit_tokens for one in step.requests)
+    prefills = sum(one.phase == "prefill" for one in step.requests)
+    return "steps", step.kind, len(step.requests), prefills, len(step.sampled), changed, hit, failed
+
+
+def _goes_on(before: Node, node: Node) -> bool:
+    return before.key == node.key and alike(node.steps[0].span, before.steps[0].span)
+
+
+def condense(tree: T, most: int) -> T:
+    """Keep about `most` groups of steps in all: the first ones, and the last of each generation; the rest becomes one.
+
+    Each call that has steps below keeps one group at least.
+    """
+    top = Node("repeat", None, children=tree.roots)
+    parents = [node for node in walk([top]) if any(child.kind == "steps" for child in node.children)]
+    sizes = [sum(child.kind == "steps" for child in node.children) for node in parents]
+    for node, room in zip(parents, _rooms(sizes, most), strict=True):
+        if room < sum(child.kind == "steps" for child in node.children):
+            node.replace_children(_condensed(node.children, room))
+    return replace(tree, roots=list(top.children))
+
+
+def _rooms(sizes: Sequence[int], most: int) -> list[int]:
+    """The number of groups that each call may keep: the first enough to show a prefill, a decode step and the rest."""
+    rooms = [min(size, 1 if i else 4) for i, size in enumerate(sizes)]
+    left = most - sum(rooms)
+    while left > 0 and rooms != list(sizes):
+        for i, size in enumerate(sizes):
+            if rooms[i] < size and left > 0:
+                rooms[i] += 1
+                left -= 1
+    return rooms
+
+
+def _condensed(siblings: Sequence[Node], room: int) -> list[Node]:
+    groups = [node for node in siblings if node.kind == "steps"]
+    # The first decode step is kept wherever it is, and on either side of it one node stands for what is left out.
+    decode = next((i for i, node in enumerate(groups) if node.steps[0].kind == "decode"), 0)
+    last = len(groups) - 1
+    kept = {1: set[int](), 2: {0}, 3: {0, last}, 4: {0, decode}}.get(room, {*range(room - 4), decode, last})
+    apart = {id(groups[i]) for i in kept}
+    found: list[Node] = []
+    gap: list[Node] = []
+    for node in siblings:
+        if node.kind == "steps" and id(node) not in apart:
+            gap.append(node)
+            continue
+        if gap:
+            found.append(merge(gap))
+            gap = []
+        found.append(node)
+    return [*found, merge(gap)] if gap else found

@@ -1,0 +1,39 @@
+"""Problems of a run folder, in the reader's language."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracellm.report.texts import text
+from tracellm.report.wording.safe_text import visible
+from tracellm.trace.problems import Problem
+
+__all__ = ["problem_text", "recording_problems"]
+
+
+def problem_text(problem: str, lang: str) -> str:
+    """The sentence for a problem; one that has no code is given as it is."""
+    return text(lang, f"problem.{problem.code}", **problem.values) if isinstance(problem, Problem) else problem
+
+
+def recording_problems(manifest: Mapping[str, Any], lang: str) -> list[str]:
+    """Problems of the probes, from run.json: a process they could not follow, a call they could not read; and
+    what kept spans from a collector that they were to be sent to."""
+    probes = manifest.get("probes")
+    if not isinstance(probes, Mapping):
+        return []
+    met, export = probes.get("problems"), probes.get("export")
+    told = [visible(str(problem)) for problem in met] if isinstance(met, list) else []
+    return [*told, *_unsent(export, lang)] if isinstance(export, Mapping) else told
+
+
+def _unsent(export: Mapping[str, Any], lang: str) -> list[str]:
+    """One line, if anything went wrong with a collector."""
+    lost, errors = export.get("lost"), export.get("errors")
+    if not isinstance(errors, list) or not errors:
+        return []
+    reasons = text(lang, "collector.and").join(visible(str(error)) for error in errors)
+    if export.get("endpoint") is None:
+        return [text(lang, "collector.nowhere", reasons=reasons)]
+    key = "unknown" if not isinstance(lost, int) else "lost" if lost else "other"
+    endpoint = visible(str(export["endpoint"]))
+    return [text(lang, f"collector.{key}", lost=lost, endpoint=endpoint, reasons=reasons)]
