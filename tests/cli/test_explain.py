@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import SCRIPT, Command, Said
-from tests.faults.processes import wait_until
 from tracellm.cli import reports
 from tracellm.cli.errors import describe
-from tracellm.probes.selection import DEEP_CALLS
+from tracellm.probes.selection import DEPTH_LIMIT
 from tracellm.trace.run_folder import RunFolder
 
 FILES = ["calltree.txt", "report.html", "run.json", "sequence.mmd", "trace"]
@@ -71,7 +70,7 @@ def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, expl
     assert {"python", "torch", "transformers"} <= told["versions"].keys()
     assert told["host"]["cpus"] == os.cpu_count()
     recorded: dict[str, object] = {"detail": "kernel", "focus": [], "only": [], "skip": [], "ring": None}
-    recorded["deep_calls"] = DEEP_CALLS
+    recorded["depth_limit"] = DEPTH_LIMIT
     recorded |= {"engine": None, "models": {}}
     assert told["options"] == {"text": True, "lang": "en", **recorded}
     assert told["probes"]["installed"] > 50
@@ -340,7 +339,7 @@ def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path: Path, monkey
 
 KILLED_ONCE_WRITTEN = """
 import os, pathlib, signal
-while not any("EngineCore.step_fn" in file.read_text() for file in pathlib.Path("run/trace").glob("*.jsonl")):
+while not any(b"EngineCore.step_fn" in file.read_bytes() for file in pathlib.Path("run/trace").glob("*.records")):
     pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -353,8 +352,7 @@ def test_a_run_that_is_killed_can_still_be_reported(tmp_path: Path, command: Com
     assert run(tmp_path, "--quiet", "--out", "run", "script.py").status == -9
     folder = tmp_path / "run"
     assert manifest(folder)["status"] == "running"
-    # As long as the process that writes has not ended a line may be read before it is whole, which the status says.
-    wait_until(lambda: command("report", str(folder)).status == 0, "a report of whole lines")
+    assert command("report", str(folder)).status == 0
     assert "EngineCore" in (folder / "calltree.txt").read_text(encoding="utf-8")
 
 
@@ -373,7 +371,7 @@ def brief():
 @probe
 def long():
     brief()
-    while not any('"long"' in file.read_text() for file in pathlib.Path("run/trace").glob("*.jsonl")):
+    while not any(b".long" in file.read_bytes() for file in pathlib.Path("run/trace").glob("*.records")):
         pass
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -384,7 +382,7 @@ long()
     assert run(tmp_path, "--quiet", "--out", "run", "script.py").status == -9
     tree = command("show", str(tmp_path / "run"), "tree").out.splitlines()
     end = tree.index("")
-    assert " ".join(tree[end + 1 :]).startswith("Of each process the first 20,000 calls")
+    assert " ".join(tree[end + 1 :]).startswith("Each process records layers")
     assert [re.split(r"(?<=\S)  ", line)[0] for line in tree[1:end]] == [
         "script.py (not ended)",
         "└ long (not ended)",

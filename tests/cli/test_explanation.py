@@ -68,7 +68,7 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
         "only": ["Scheduler"],
         "skip": ["Msgpack*"],
         "ring": 2,
-        "deep_calls": None,
+        "depth_limit": None,
     }
     assert told["options"] == {"text": True, "lang": "en", **asked}
     assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (2, ["EngineCore.step_fn"])

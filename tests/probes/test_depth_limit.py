@@ -32,7 +32,6 @@ class Listener:
     """Takes the note that a recording goes less deep."""
 
     names: frozenset[str] = frozenset()
-    title = "the listener"
 
     def __init__(self) -> None:
         self.noted: list[tuple[int, int]] = []
@@ -87,7 +86,7 @@ def test_layers_are_left_out_between_two_steps(tmp_path: Path):
     assert (unlimited.stats["deep_steps"], listener.noted) == (None, [])
     [(steps, noted_size)] = limited_listener.noted
     assert steps >= deep
-    assert noted_size >= limit.depth_limit
+    assert noted_size >= size - 30_000
     assert recording.stats["installed"] == unlimited.stats["installed"]
     assert tokens == same
     attributes = [

@@ -1,4 +1,5 @@
-"""The recorder: what probed calls left behind is in the file when a step has ended, and nothing disturbs the program."""
+"""The recorder: what probed calls left behind is in the file when a step has ended, and nothing disturbs the
+program."""
 
 import os
 import signal
@@ -78,7 +79,8 @@ def test_a_step_is_in_the_file_when_it_has_ended(tmp_path: Path):
 
 @pytest.mark.usefixtures("no_rounds")
 def test_time_of_writing_is_on_the_caller_of_the_step(tmp_path: Path):
-    """The call that steps are called from has the time that writing their records took, so it is not taken for its own."""
+    """The call that steps are called from has the time that writing their records took, so it is not taken for its
+    own."""
     with Recording(tmp_path, catalog=()):
         run_steps(3, 100)
     trace = RunFolder.open(tmp_path).trace
@@ -237,7 +239,14 @@ def test_what_cannot_be_encoded_is_recorded_in_words(tmp_path: Path):
     endless.append(endless)
     values = [1 << 70, "\ud800", endless, object(), {1: {2: 1 << 99}}]
     call = wrap(
-        lambda value: None, Probe("call", "layer", span_name="call", capture=lambda a, k, r: list(a), attributes=str)
+        lambda value: None,
+        Probe(
+            "call",
+            "layer",
+            span_name="call",
+            capture=lambda a, k, r: list(a),
+            attributes=lambda facts: {names.RESULT: str(facts)},
+        ),
     )
     with Recording(tmp_path, catalog=()) as recording:
         for value in values:

@@ -56,17 +56,17 @@ def sites() -> list[Site]:
     capture, attributes = arguments_and_result(plain, "")
     any_capture, any_attributes = arguments_and_result(some, "")
     shared: dict[str, Any] = {"level": "layer", "capture": capture, "attributes": attributes}
-    entry: dict[str, Any] = {"level": "step", "attributes": len, "timed": True}
+    entry: dict[str, Any] = {"level": "step", "attributes": dict, "timed": True}
     private = {names.CODE_FILE: "a.py", names.CALLER_TEXT: "a 'line' of \u2028 a user's \U0001f600"}
     probes = [
         Probe("plain", span_name='a "name"', lifeline="here", constants=private, **shared),
         Probe("some", "kernel", span_name="some", capture=any_capture, attributes=any_attributes),
-        Probe("giver", span_name="giver", gives=len, target="giver", **entry),
+        Probe("giver", span_name="giver", gives=dict, target="giver", **entry),
         Probe("timed", span_name="timed", target="timed", **entry),
         Probe("take", defined="Taker.take", span_name="take", observe=observe, target="taker", **shared),
         Probe("own", span_name="own", users_attributes={"k": "text", "n": 2, names.RESULT: "x"}, **shared),
-        Probe("changes", span_name="changes", target="changes", level="step", attributes=len),
-        Probe("fails", span_name="fails", target="fails", level="step", attributes=len),
+        Probe("changes", span_name="changes", target="changes", level="step", attributes=dict),
+        Probe("fails", span_name="fails", target="fails", level="step", attributes=dict),
     ]
     method = Probe("method", receiver="self", **shared)
     return [*(Site(probe, None) for probe in probes), *(Site(method, owner) for owner in (int, Span))]

@@ -164,25 +164,25 @@ figures = st.fixed_dictionaries(
 
 
 DEEP = [
-    ({"deep_steps": 61}, 20_000, "up to step 61, after 20,000 calls"),
-    ({"deep_steps": 0}, 20_000, "Of each process the first 20,000 calls"),
-    ({"deep_steps": None}, 20_000, None),
+    ({"deep_steps": 61}, 16_000_000, "up to step 61, when the records took 16.0 MB"),
+    ({"deep_steps": 0}, 16_000_000, "until its records take 16.0 MB"),
+    ({"deep_steps": None}, 16_000_000, None),
     ({"deep_steps": None}, None, None),
 ]
 
 
-@pytest.mark.parametrize(("probes", "calls", "told"), DEEP)
-def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], calls: int | None, told: str | None):
+@pytest.mark.parametrize(("probes", "limit", "told"), DEEP)
+def test_how_far_a_long_run_is_recorded_deeply(probes: dict[str, Any], limit: int | None, told: str | None):
     """Who looks for a layer of a late step is told that it was not recorded any more, and how it would be."""
-    said = notes(manifest(probes, deep_calls=calls), "en")
+    said = notes(manifest(probes, depth_limit=limit), "en")
     assert len(said) == (told is not None)
     assert told is None or (told in said[0] and "--detail kernel" in said[0])
 
 
 def test_a_run_that_was_killed_may_have_been_long():
     """Of a run that could not say how it ended it is told that only so many of its calls tell of layers."""
-    [said] = notes({"options": {"deep_calls": 20_000}, "probes": {}}, "en")
-    assert "the first 20,000 calls" in said
+    [said] = notes({"options": {"depth_limit": 16_000_000}, "probes": {}}, "en")
+    assert "until its records take 16.0 MB" in said
 
 
 @given(anything, anything | figures, st.sampled_from(LANGUAGES))

@@ -9,15 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tracellm.probes.build import Builder
 
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.probes.catalog.vllm import CATALOG, schedule
-from tracellm.probes.clock import Clock, Ids
 from tracellm.probes.compiled import compile_patches
-from tracellm.probes.spec import Entry, Probe
+from tracellm.probes.record.record_file import Header
+from tracellm.probes.spans.builder import SpanBuilder
+from tracellm.probes.spans.span_site import SpanSite
+from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
 
@@ -79,14 +80,14 @@ def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
 
 def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
     """Its engine core's step is in the process that it was forked from, and never ends in this one."""
-    builder = Builder(Clock.counting(), Ids.counting(), root=1, text=True)
-    builder.continue_in_child(first_call=10)
-    sampled = Probe("_sample", "step", defined="R._sample", gives=lambda facts: {"tokens": facts}, gives_to=("E.step",))
-    around = Probe("execute_model", "step", defined="W.execute_model")
+    forked = Header({}, (0, 0), 1, [(1, 0), (10, 99)], "a" * 32, "b" * 16)
+    builder = SpanBuilder(forked, {})
+    sampled = SpanSite("_sample", {}, "R._sample", gives=lambda facts: {"tokens": facts}, gives_to=("E.step",))
+    builder.sites = {1: sampled, 2: SpanSite("execute_model", {}, "W.execute_model")}
     for call in range(10, 20, 2):
-        assert len(list(builder.build((sampled, call + 1, call, None, None, 1, 2, 2, [7], None)))) == 1
-        assert len(list(builder.build((around, call, 5, None, None, 1, 2, 2, None, None)))) == 1
-        assert len(list(builder.build((sampled, call + 1, 5, None, None, 1, 2, 2, [7], None)))) == 1
+        assert len(list(builder.build((1, call + 1, call, 0, 1, 2, [7], None)))) == 1
+        assert len(list(builder.build((2, call, 5, 0, 1, 2, None, None)))) == 1
+        assert len(list(builder.build((1, call + 1, 5, 0, 1, 2, [7], None)))) == 1
     assert builder.given == {}
 
 

@@ -176,7 +176,8 @@ def convert(folder: Path, lang: Language) -> None:
 
 
 class ConversionProgress:
-    """A bar on stderr that shows the share of a conversion that is done, from 0 to 1, where it takes more than a second.
+    """A bar on stderr that shows the share of a conversion that is done, from 0 to 1, where it takes more than a
+    second.
 
     Call it with the share, within a `with` block.
     """

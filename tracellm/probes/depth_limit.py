@@ -1,9 +1,9 @@
 """A long recording goes less deep: of requests and steps everything but how probable tokens were.
 
-Each step has hundreds of calls of layers and operations, and what they show is in the first steps. So where nobody asked
-for a depth (`Selection.depth_limit`), their probes are taken off when a process has recorded so many bytes, between two
-steps of an engine. One step may be recorded in part: where another engine is in one meanwhile, in another thread, or
-where a process has a worker and no engine.
+Each step has hundreds of calls of layers and operations, and what they show is in the first steps. So where nobody
+asked for a depth (`Selection.depth_limit`), their probes are taken off when a process has recorded so many bytes,
+between two steps of an engine. One step may be recorded in part: where another engine is in one meanwhile, in another
+thread, or where a process has a worker and no engine.
 """
 
 from collections.abc import Callable

@@ -29,7 +29,7 @@ __all__ = ["DEPTH_LIMIT", "ENGINE", "Function", "Selection", "file_of"]
 ENGINE = "tracellm.engine."
 """The beginning of a module's name that a pattern may leave out."""
 
-DEPTH_LIMIT = 16 << 20
+DEPTH_LIMIT = 16_000_000
 """Bytes of records after which a process records only requests and steps, where nobody asked for a depth: some 300,000
 calls, the trace of which takes 200 MB and opens in a few seconds."""
 
@@ -89,8 +89,8 @@ class Selection:
         only: Iterable[str] = (),
         skip: Iterable[str] = (),
     ) -> Self:
-        """The selection for a user's options: without `detail` everything, up to DEPTH_LIMIT bytes; where classes are in
-        focus, the steps beside them."""
+        """The selection for a user's options: without `detail` everything, up to DEPTH_LIMIT bytes; where classes are
+        in focus, the steps beside them."""
         focus, only = tuple(focus), tuple(only)
         depth_limit = None if detail or focus or only else DEPTH_LIMIT
         return cls(detail or ("step" if focus else LEVELS[-1]), focus, only, tuple(skip), depth_limit)

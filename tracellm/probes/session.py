@@ -4,9 +4,10 @@
         ...  # whatever is run here is recorded
     recording.stats  # what the probes cost
 
-It installs the catalog, starts the recorder, and opens the span that stands for the script; when it has ended it converts
-the record files. There is one recording at a time in a process. Processes that this one starts through multiprocessing
-record too, each into a file of its own (spawned.py); when the recording ends here, it ends in all of them (together.py).
+It installs the catalog, starts the recorder, and opens the span that stands for the script; when it has ended it
+converts the record files. There is one recording at a time in a process. Processes that this one starts through
+multiprocessing record too, each into a file of its own (spawned.py); when the recording ends here, it ends in all of
+them (together.py).
 """
 
 import atexit
@@ -323,7 +324,7 @@ class Recording:
         )
         if self._listener is not None:
             entries = {entry.target: entry for entry in self._entries}
-            listener = self._listener if hasattr(self._listener, "names") else _Any(self._listener)
+            listener: Any = self._listener if hasattr(self._listener, "names") else _Any(self._listener)
             self._feed = LiveFeed([listener], self._recorder, self._header, entries, self._now, self._tell)
         if self._joins is None and not self._is_fork:
             self._metrics = UsersMetrics(path, self._program_measures)
@@ -453,7 +454,6 @@ class _Any:
     """A listener that wants every span."""
 
     names: frozenset[str] | None = None
-    title = "the live log"
 
     def __init__(self, listener: Callable[[Span], None]) -> None:
         self._listener = listener

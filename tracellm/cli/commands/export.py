@@ -18,6 +18,7 @@ from tracellm.cli.stdout import as_much_as_wanted, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
 from tracellm.report.texts import Language, text
+from tracellm.report.wording.quantities import byte_size
 
 __all__ = ["export"]
 

@@ -12,9 +12,9 @@ __all__ = ["define_place", "define_site"]
 def define_site(site: Site) -> dict[str, Any]:
     """A site as plain data; what is missing is false, empty or none.
 
-    `facts` is the form that facts have: `arguments` and `any` with the parameters' `names`, `user`, or `entry` for those
-    that the catalog's entry for `target` reads. With `where` they are a pair with the user's line; `timed` ones stand
-    behind the nanoseconds that their capture took.
+    `facts` is the form that facts have: `arguments` and `any` with the parameters' `names`, `user`, or `entry` for
+    those that the catalog's entry for `target` reads. With `where` they are a pair with the user's line; `timed` ones
+    stand behind the nanoseconds that their capture took.
     """
     probe = site.probe
     definition = {

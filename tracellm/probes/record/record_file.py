@@ -8,12 +8,12 @@ Each such frame is an array whose first element is its kind:
 - `[HEADER, {...}]`: the process, its clock pair, the ids; first in each file (`Header`).
 - `[DEFINITIONS, [[number, site], ...], [[number, place], ...]]`: the meaning of numbers that later records use.
 - `[RECORDS, first, [record, ...]]`: records (context: state.py), the first of which has this number among all.
-- `[OPEN, [[call, site, parent call, place, start, facts], ...]]`: calls that last. Each is written once; a call that has
-  no record later never ended.
+- `[OPEN, [[call, site, parent call, place, start, facts], ...]]`: calls that last. Each is written once; a call that
+  has no record later never ended.
 - `[END, time]`: the recording ended.
 
-A process that is killed leaves at most a torn last frame, which a reader leaves out. With a ring (`--ring N`) the file is
-set aside when it holds N records, and replaces the one that was set aside before: the last N are always there.
+A process that is killed leaves at most a torn last frame, which a reader leaves out. With a ring (`--ring N`) the file
+is set aside when it holds N records, and replaces the one that was set aside before: the last N are always there.
 
 MessagePack by msgspec takes 0.18 us and 48 bytes a record here, `marshal` 0.24 us and 53 bytes, `pickle` 0.48 us
 (benchmarks/probe_cost.py); and unlike these it is safe to read from anybody.
@@ -129,8 +129,8 @@ def encode(kind: int, *content: Any) -> bytes:
 class RecordFile:
     """Appends frames to the file `path`, which only its owner may read.
 
-    Every frame is written at a known offset, so that one which was interrupted, or was written in part, is overwritten by
-    the next. A program that closes all open files, as daemons do, loses nothing: the file is opened again.
+    Every frame is written at a known offset, so that one which was interrupted, or was written in part, is overwritten
+    by the next. A program that closes all open files, as daemons do, loses nothing: the file is opened again.
 
     Raises:
         OSError: the file cannot be made; so does `append`.

@@ -1,7 +1,7 @@
 """The recorder of a process: the buffer that probed calls append to, and its way into the record file.
 
-Each probed call of each thread appends one tuple to one list, which no other thread can interrupt: nothing is locked and
-nothing is lost. Whoever ends an engine step encodes what is there and appends it to the file, some 0.3 us a call; a
+Each probed call of each thread appends one tuple to one list, which no other thread can interrupt: nothing is locked
+and nothing is lost. Whoever ends an engine step encodes what is there and appends it to the file, some 0.3 us a call; a
 thread does so five times a second where no step ends. That thread also writes which calls last, and sees to all that
 can wait (`each_round`).
 
@@ -38,8 +38,8 @@ _site_of, _place_of = itemgetter(0), itemgetter(3)
 class Recorder:
     """Owns the buffer, the file and the thread of one process.
 
-    With `ring`, only the last so many calls are kept, or up to twice as many. `each_round` is called five times a second
-    in the recorder's thread; `tell` is given a problem, for people.
+    With `ring`, only the last so many calls are kept, or up to twice as many. `each_round` is called five times a
+    second in the recorder's thread; `tell` is given a problem, for people.
 
     Attributes:
         buffer: where records go.

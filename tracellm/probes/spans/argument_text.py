@@ -1,7 +1,7 @@
 """JSON text of a call's arguments and result, from what the default capture kept of them.
 
-The text is that of the attributes that `brief.ArgumentAttributes` makes; of each parameter the texts of values that came
-before are kept.
+The text is that of the attributes that `brief.ArgumentAttributes` makes; of each parameter the texts of values that
+came before are kept.
 """
 
 from collections.abc import Sequence

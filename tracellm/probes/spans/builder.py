@@ -244,7 +244,8 @@ class SpanBuilder:
 
 
 class _DerivedIds:
-    """Ids for requests that were submitted before the recording began: made of the process's own, so always the same."""
+    """Ids for requests that were submitted before the recording began: made of the process's own, so always the
+    same."""
 
     def __init__(self, header: Header) -> None:
         self._process = f"{header.trace_id} {header.origins[-1]}"

@@ -1,8 +1,8 @@
 """Record files become the run's trace: OTLP JSON lines, once, when the run has ended or when somebody opens the folder.
 
-A file is read from its beginning to its end, a frame at a time, so memory stays small. The trace file appears when it is
-whole, and the record file goes after that: whatever interrupts a conversion, the next one begins anew. Files of several
-processes are converted side by side, by as many processes as there are cores, where there is much to convert.
+A file is read from its beginning to its end, a frame at a time, so memory stays small. The trace file appears when it
+is whole, and the record file goes after that: whatever interrupts a conversion, the next one begins anew. Files of
+several processes are converted side by side, by as many processes as there are cores, where there is much to convert.
 """
 
 import os
@@ -253,7 +253,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-# -- several processes --------------------------------------------------------------------------------------------------
+# -- several processes
+# --------------------------------------------------------------------------------------------------
 
 
 def _convert_side_by_side(files: Mapping[Path, Sequence[Path]], progress: Progress | None) -> Conversion:

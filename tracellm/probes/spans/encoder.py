@@ -1,8 +1,8 @@
 """Records become text at once: most calls have no span, only the text that their span would have.
 
-Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. They have arguments and a result in
-short, and these are the same again and again. So what all calls of a site share is made once (`_Template`), the text of
-facts that came before is kept by their bytes, and a call's text is put together of these, two ids and two times.
+Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. They have arguments and a result
+in short, and these are the same again and again. So what all calls of a site share is made once (`_Template`), the text
+of facts that came before is kept by their bytes, and a call's text is put together of these, two ids and two times.
 Everything else goes through builder.py, which makes a span.
 
 Both ways end in the same text; a test compares them.

@@ -1,7 +1,7 @@
 """Spans while the run goes on, for those in the recorded process who show them: the console, the program's metrics.
 
-Only the few kinds of spans that they want are made, five times a second, in the recorder's thread: of this process's from
-the batches that were just written, of other processes' from their record files. Where there are several processes,
+Only the few kinds of spans that they want are made, five times a second, in the recorder's thread: of this process's
+from the batches that were just written, of other processes' from their record files. Where there are several processes,
 spans wait until those that ended before them must have come, and are shown in the order in which they ended. A feed
 that falls behind skips ahead: it never slows the engine.
 """
@@ -34,11 +34,9 @@ class Listener(Protocol):
 
     Attributes:
         names: names of the spans that it wants besides those that have more than arguments and result; None: all.
-        title: what it is called when it has failed: `the live log`.
     """
 
     names: frozenset[str] | None
-    title: str
 
     def __call__(self, span: Span) -> None:
         """Take a span that has ended."""
@@ -136,4 +134,4 @@ class LiveFeed:
                 listener(span)
             except Exception as error:
                 self._listeners.remove(listener)
-                self._tell(f"{listener.title} stopped: {type(error).__name__}: {error}")
+                self._tell(f"the live log stopped: {type(error).__name__}: {error}")

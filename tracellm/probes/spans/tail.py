@@ -1,7 +1,8 @@
-"""Spans of a recording that goes on, as its processes append to their record files: for the console and for a collector.
+"""Spans of a recording that goes on, as its processes append to their record files: for the console and for a
+collector.
 
-The files are the queue between the run and whoever follows it: what is not read yet waits on disk, and the engine neither
-waits nor keeps anything in memory for it. A file that a ring set aside is held open until it is read.
+The files are the queue between the run and whoever follows it: what is not read yet waits on disk, and the engine
+neither waits nor keeps anything in memory for it. A file that a ring set aside is held open until it is read.
 """
 
 import os
@@ -65,8 +66,8 @@ class SpanFeed:
 def is_wanted(site: SpanSite, wanted: Collection[str] | None) -> bool:
     """Whether somebody who wants spans of these names needs the site's calls.
 
-    They do if it has such a name, if it has more than arguments and result, or if others are made of what it knows. None
-    stands for all.
+    They do if it has such a name, if it has more than arguments and result, or if others are made of what it knows.
+    None stands for all.
     """
     if wanted is None or site.name in wanted or site.gives is not None or site.observe is not None:
         return True

@@ -46,7 +46,7 @@ class Console:
     """Call it with each span that ends, then `finish` it. Writes to stderr unless given another stream."""
 
     names = frozenset(PHASES.values())
-    """The spans that it needs besides those with more than arguments and result (see probes/listeners.py)."""
+    """The spans that it needs besides those with more than arguments and result (see probes/spans/live_feed.py)."""
 
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
@@ -79,6 +79,13 @@ class Console:
         elif tells_of_startup(span):
             self._startup.append(span)
             self._say_what_is_read()
+
+    def depth_limited(self, steps: int, size: int) -> None:
+        """Print that from here on, after so many steps and bytes of records, only requests and steps are recorded."""
+        self._say_run()
+        self._terminal.line(
+            text(self._lang, "console.depth_limited", steps=steps, size=byte_size(size)), style="yellow"
+        )
 
     def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
         """Print what is left: the last steps, then how the run (its run.json) ended, and where the report is."""

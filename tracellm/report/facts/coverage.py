@@ -83,14 +83,15 @@ def notes(manifest: Manifest, lang: str) -> list[str]:
 
 def _depth(manifest: Manifest, lang: str) -> list[str]:
     """A note where a long run was not recorded as deep as it began."""
-    probes, calls = _mapping(manifest, "probes"), _mapping(manifest, "options").get("deep_calls")
+    probes, limit = _mapping(manifest, "probes"), _mapping(manifest, "options").get("depth_limit")
     steps = probes.get("deep_steps")
-    if not isinstance(calls, int):
+    if not isinstance(limit, int) or not 0 < limit < 1 << 60:
         return []
+    size = byte_size(limit)
     if isinstance(steps, int) and steps > 0:
-        return [text(lang, "recorded.deep_steps", steps=steps, calls=calls)]
+        return [text(lang, "recorded.deep_steps", steps=steps, size=size)]
     killed = "let_go" not in probes  # or it goes on
-    return [text(lang, "recorded.deep_calls", calls=calls)] if killed or isinstance(steps, int) else []
+    return [text(lang, "recorded.depth_limit", size=size)] if killed or isinstance(steps, int) else []
 
 
 def _missing(probes: Manifest, lang: str) -> list[str]:
@@ -110,13 +111,13 @@ def _missing(probes: Manifest, lang: str) -> list[str]:
 
 
 def let_go(manifest: Manifest) -> int:
-    """The number of spans that a ring did not keep."""
+    """The number of calls that a ring did not keep."""
     gone = _mapping(manifest, "probes").get("let_go")
     return gone if isinstance(gone, int) and gone > 0 else 0
 
 
 def unheard(manifest: Manifest, lang: str) -> list[str]:
-    """A note about spans that a ring let go before the live log read them from another process's file."""
+    """A note about calls that the live log skipped, as it fell behind."""
     missed = _mapping(manifest, "probes").get("unheard")
     return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
 

@@ -19,17 +19,15 @@ EN = {
     "recorded.untold": "Of {subject} nothing is recorded: that takes {functions}, which {options} leaves out.",
     "recorded.not": "not recorded",
     "recorded.kept": "of those kept",
-    "recorded.let_go": "Only the last {ring:span|spans} of each process were kept (--ring): {n:earlier one was|earlier "
-    "ones were} let go.",
-    "recorded.ring": "Only the last {ring:span|spans} of each process, or a few more, were kept (--ring): what was "
-    "before them was let go.",
-    "recorded.deep_calls": "Of each process the first {calls:,} calls or a few more are recorded with layers, "
-    "operations and the likeliest tokens, then steps without these, which slows a long run less. `--detail kernel` "
-    "records all.",
-    "recorded.deep_steps": "Layers, operations and the likeliest tokens are recorded up to step {steps:,}, after "
-    "{calls:,} calls; then steps without these, which slows a long run less. `--detail kernel` records all.",
-    "recorded.unheard": "{n:span of another process was|spans of other processes were} let go before this log could "
-    "read them: the log and its counts lack what they tell.",
+    "recorded.let_go": "Only the last {ring:call|calls} of each process, or some more, were kept (--ring): {n:earlier "
+    "one was|earlier ones were} let go.",
+    "recorded.ring": "Only the last {ring:call|calls} of each process, or some more, were kept (--ring): what was before "
+    "them was let go.",
+    "recorded.depth_limit": "Each process records layers, operations and the likeliest tokens until its records take "
+    "{size}, then only requests and steps, so that the trace stays small. `--detail kernel` records all.",
+    "recorded.deep_steps": "Layers, operations and the likeliest tokens are recorded up to step {steps:,}, when the "
+    "records took {size}; then only requests and steps, so that the trace stays small. `--detail kernel` records all.",
+    "recorded.unheard": "This log fell behind and skipped {n:call|calls}: its counts lack them, the trace has them.",
     "recorded.missing": "{n:,} of {probes:probe|probes} found no target in {engine}: {functions}. "
     "What they would have told is not here; `tracellm doctor` lists them.",
     "recorded.cost": "Recording: {parts}.",
@@ -63,13 +61,13 @@ ZH = {
     "recorded.untold": "没有记录{subject}：这需要 {functions}，而 {options} 把它排除了。",
     "recorded.not": "没有记录",
     "recorded.kept": "保留下来的",
-    "recorded.let_go": "每个进程只保留了最后 {ring:,} 个 span（--ring）：更早的 {n:,} 个已放弃。",
-    "recorded.ring": "每个进程只保留了最后 {ring:,} 个或略多的 span（--ring）：更早的已放弃。",
-    "recorded.deep_calls": "每个进程最初的 {calls:,} 个或略多的调用连同各层、各算子和最可能的 token 一起记录，"
-    "之后的步不再记录这些，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
-    "recorded.deep_steps": "各层、各算子和最可能的 token 记录到第 {steps:,} 步，即有 {calls:,} 个调用时为止；"
-    "之后的步不再记录这些，这样长时间的运行不会被拖慢太多。`--detail kernel` 记录全部。",
-    "recorded.unheard": "其他进程的 {n:,} 个 span 在这份日志读到之前就已放弃：日志和其中的计数都缺少它们。",
+    "recorded.let_go": "每个进程只保留了最后 {ring:,} 次或略多的调用（--ring）：更早的 {n:,} 次已丢弃。",
+    "recorded.ring": "每个进程只保留了最后 {ring:,} 次或略多的调用（--ring）：更早的已丢弃。",
+    "recorded.depth_limit": "每个进程在记录达到 {size} 之前会记录各层、各算子和最可能的 token，之后只记录请求和步，"
+    "以免 trace 过大。`--detail kernel` 记录全部。",
+    "recorded.deep_steps": "各层、各算子和最可能的 token 记录到第 {steps:,} 步，即记录达到 {size} 时为止；之后只记录请求和步，"
+    "以免 trace 过大。`--detail kernel` 记录全部。",
+    "recorded.unheard": "这份日志没有跟上，跳过了 {n:,} 次调用：其中的计数不含它们，trace 中有。",
     "recorded.missing": "{probes:,} 个探针中有 {n:,} 个在 {engine} 里没有找到对象：{functions}。"
     "它们本应说明的内容不在这里；`tracellm doctor` 会列出它们。",
     "recorded.cost": "记录的开销：{parts}。",
