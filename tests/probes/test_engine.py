@@ -49,7 +49,7 @@ def test_every_entry_finds_a_function():
 
 def wrapped() -> Iterator[str]:
     """The functions of the engine that are wrapped by a probe now."""
-    from tracellm.probes import wrap
+    from tracellm.probes.errors import is_probe_file
 
     for name in engine_modules():
         module = importlib.import_module(name)
@@ -58,7 +58,7 @@ def wrapped() -> Iterator[str]:
             for key, value in vars(owner).items():
                 function = getattr(value, "__func__", value)
                 code = getattr(function, "__code__", None)
-                if code is not None and Path(code.co_filename).parent == Path(wrap.__file__).parent:
+                if code is not None and is_probe_file(code.co_filename):
                     yield f"{owner.__name__}.{key}"
 
 

@@ -82,10 +82,11 @@ def without_probes(error: BaseException) -> None:
 
 
 def _without_probes(traceback: TracebackType | None) -> TracebackType | None:
-    steps = _steps(traceback)
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
+    following = None
+    for step in reversed(_steps(traceback)):
         step.tb_next = following
-    return steps[0] if steps else None
+        following = step
+    return following
 
 
 def _steps(traceback: TracebackType | None) -> list[TracebackType]:

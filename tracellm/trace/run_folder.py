@@ -9,6 +9,7 @@ import json
 import os
 import reprlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,8 @@ def lock_recording(traces: Path) -> int:
 
 def unlock_recording(traces: Path, descriptor: int) -> None:
     """End the lock of `lock_recording`, and remove its file."""
-    (traces / _LOCK).unlink(missing_ok=True)
+    with suppress(OSError):  # the program may have removed the folder
+        (traces / _LOCK).unlink()
     os.close(descriptor)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from tracellm.probes.ledger import Ledger
 from tracellm.probes.state import state
 
@@ -88,13 +90,12 @@ class _Texts(dict[int, str]):
 
 
 def _decoder(known: Known) -> Callable[[int], str]:
-    from tokenizers import Tokenizer, decoders
+    from tokenizers import Tokenizer
 
     content, decoder, added = known
-    tokenizer = Tokenizer.from_buffer(content)
     if decoder is not None:
-        tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.decoder.__setstate__(decoder)
+        content = msgspec.json.encode(msgspec.json.decode(content) | {"decoder": msgspec.json.decode(decoder)})
+    tokenizer = Tokenizer.from_buffer(content)
     tokenizer.add_tokens([token for token in added if tokenizer.token_to_id(token) is None])
 
     return lambda token_id: str(tokenizer.decode([token_id], skip_special_tokens=False))

@@ -130,8 +130,8 @@ class Recorder:
         with self._writing:
             begin = time.thread_time()
             left = len(self.buffer)
-            while left > 0 and self._flush(min(left, _MOST_AT_ONCE)):
-                left -= _MOST_AT_ONCE
+            while left > 0 and (count := self._flush(min(left, self._most_at_once()))):
+                left -= count
             self.seconds += time.thread_time() - begin
         return True
 
@@ -185,8 +185,15 @@ class Recorder:
             if self._file is not None:
                 self._file.close()
 
-    def _flush(self, count: int) -> bool:
-        """Write so many records from the front of the buffer; False if they cannot be written now."""
+    def _most_at_once(self) -> int:
+        """The most records of the next frame: a ring's segment takes so many and no more."""
+        if self._ring is None:
+            return _MOST_AT_ONCE
+        room = self._ring - (self.calls - self._segments[1])
+        return min(_MOST_AT_ONCE, room if room > 0 else self._ring)
+
+    def _flush(self, count: int) -> int:
+        """Write so many records from the front of the buffer; return their number, 0 if they cannot be written now."""
         records = self.buffer[:count]
         if state.append == self._append:  # the disk may not answer
             state.append = self._append_bounded
@@ -194,7 +201,7 @@ class Recorder:
             self._write(records)
         except OSError as error:
             self._cannot_write(error)
-            return False
+            return 0
         finally:
             if state.append == self._append_bounded:
                 state.append = self._append
@@ -204,7 +211,7 @@ class Recorder:
         self._steps_written = self.steps
         if self.keeps_batches:
             self.batches.append(records)
-        return True
+        return count
 
     def _write(self, records: list[Record]) -> None:
         file = self._file

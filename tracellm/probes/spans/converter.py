@@ -134,7 +134,8 @@ def convert_file(
                         progress(min(1.0, (read + file.position) / size))
                 read += _size(segment)
             stream.write(file.rest())
-        _publish(part, target)
+        if file.done.spans:
+            _publish(part, target)
         for segment in segments:
             segment.unlink()
     except OSError as error:
