@@ -36,7 +36,8 @@ def schedule_of(waiting: int) -> Any:
         num_scheduled_tokens={"r": 16},
         scheduled_new_reqs=[SimpleNamespace(req_id="r", num_computed_tokens=0, block_ids=[[1]])],
         scheduled_cached_reqs=none,
-        not_scheduled={"r": HeldReason.token_budget(16, 16, 40, 16), **dict.fromkeys(ids, LIMIT)},
+        not_scheduled={"r": HeldReason.token_budget(16, 16, 40, 16)},
+        waiting_reason=LIMIT,
         finished_req_ids=set(),
     )
     return catalog._give_schedule(catalog._capture_schedule((scheduler,), {}, output))["scheduled"]

@@ -31,21 +31,21 @@ _REQUEST_ID = attrgetter("request_id")
 
 
 def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    scheduler, pool, held = args[0], args[0].kv_cache_manager.block_pool, output.not_scheduled
-    num_waiting = len(scheduler.waiting)
+    scheduler, pool, behind = args[0], args[0].kv_cache_manager.block_pool, output.waiting_reason
     return {
         "tokens": output.num_scheduled_tokens.copy(),
         "new": new_requests(output),
         "cached": going_on(output, scheduler.requests),
         "resumed": list(output.scheduled_cached_reqs.resumed_req_ids),
-        "held": [  # last come those who wait, each of whom has a reason
+        "held": [
             (request_id, reason.code._value_, reason.numbers)
-            for request_id, reason in islice(held.items(), max(0, len(held) - num_waiting) + LISTED)
+            for request_id, reason in islice(output.not_scheduled.items(), len(scheduler.running) + LISTED)
         ],
+        "behind": behind and (behind.code._value_, behind.numbers),
         "released": sorted(output.finished_req_ids),
         "running": [*map(_REQUEST_ID, scheduler.running)],
         "waiting": [*map(_REQUEST_ID, islice(scheduler.waiting, LISTED))],
-        "num_waiting": num_waiting,
+        "num_waiting": len(scheduler.waiting),
         "budget": scheduler.max_num_scheduled_tokens,
         "block_size": scheduler.kv_cache_manager.coordinator.block_size,
         "free": pool.free_block_queue.num_free_blocks,
@@ -92,7 +92,17 @@ def _schedule(facts: Any) -> dict[str, Any]:
 
 
 def _give_schedule(facts: Any) -> dict[str, Any]:
-    return {"scheduled": {**facts, "cached": cached_rows(facts["cached"])}}
+    return {"scheduled": {**facts, "cached": cached_rows(facts["cached"]), "held": _held(facts)}}
+
+
+def _held(facts: Any) -> list[tuple[str, str, dict[str, int | str]]]:
+    """Who was held and why: those of whom the scheduler gives a reason, and those told by name that wait behind them."""
+    named = {*facts["running"], *facts["waiting"]}
+    held = [one for one in facts["held"] if one[0] in named or one[1] == "preempted"]
+    if facts["behind"] is None:
+        return held
+    told = {request_id for request_id, *_ in held}
+    return [*held, *((request_id, *facts["behind"]) for request_id in facts["waiting"] if request_id not in told)]
 
 
 # -- its conclusions --------------------------------------------------------------------------------------------------
