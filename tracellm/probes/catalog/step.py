@@ -18,7 +18,7 @@ from tracellm.probes.catalog.step_span import complete_step
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
-__all__ = ["ENTRIES", "LISTED", "cached_rows", "ended_of", "going_on", "new_requests"]
+__all__ = ["ENTRIES", "LISTED", "cached_rows", "ended_of", "going_on", "made_at", "new_requests"]
 
 LISTED = 100
 """How many of those who wait are told by name: in a queue of thousands the others wait for what the last of these does,
@@ -110,7 +110,7 @@ def _held(facts: Any) -> list[tuple[str, str, dict[str, int | str]]]:
 
 def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
     model_output = argument(args, kwargs, 2, "model_runner_output")
-    return ended_of(outputs), tuple(model_output.logits_shape)
+    return ended_of(outputs), made_at(outputs), tuple(model_output.logits_shape)
 
 
 def ended_of(outputs: Any) -> list[tuple[str, str]]:
@@ -123,14 +123,19 @@ def ended_of(outputs: Any) -> list[tuple[str, str]]:
     ]
 
 
+def made_at(outputs: Any) -> list[float]:
+    """Of the EngineCoreOutputs for each client, when they were made, by which the message of them is known."""
+    return [of_client.timestamp for of_client in outputs.values()]
+
+
 def _update(facts: Any) -> dict[str, Any]:
     ended, *_ = facts
     return {names.RESULT: f"{len(ended)} finished"}
 
 
 def _give_update(facts: Any) -> dict[str, Any]:
-    ended, logits_shape = facts
-    return {"ended": ended, "logits_shape": logits_shape}
+    ended, made, logits_shape = facts
+    return {"ended": ended, "outputs_made": made, "logits_shape": logits_shape}
 
 
 # -- the step ---------------------------------------------------------------------------------------------------------
