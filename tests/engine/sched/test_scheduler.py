@@ -1,7 +1,5 @@
 """What the scheduler does with requests, step by step."""
 
-import pytest
-
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, sample
 from tracellm.engine.messages import FinishReason
 from tracellm.engine.model_runner_output import ModelRunnerOutput

@@ -96,7 +96,7 @@ def _give_schedule(facts: Any) -> dict[str, Any]:
 
 
 def _held(facts: Any) -> list[tuple[str, str, dict[str, int | str]]]:
-    """Who was held and why: those of whom the scheduler gives a reason, and those told by name that wait behind them."""
+    """Who was held and why: those of whom the scheduler gives a reason, and those listed that wait behind them."""
     named = {*facts["running"], *facts["waiting"]}
     held = [one for one in facts["held"] if one[0] in named or one[1] == "preempted"]
     if facts["behind"] is None:
