@@ -78,3 +78,14 @@ def test_who_is_aborted_far_behind_is_told() -> None:
     step_of(schedule_of(5000), ledger)
     after = {**schedule_of(10), "released": ["unknown", "w4000"]}
     assert step_of(after, ledger).aborted == ("w4000",)
+
+
+def test_steps_of_outputs_that_are_never_sent_are_forgotten() -> None:
+    """In one process nothing is sent: of each step's outputs the ledger keeps a bounded number, the last ones."""
+    ledger = Ledger(Ids.counting())
+    for step in range(1, 6001):
+        ledger.steps = step
+        ledger.made_outputs([step + 0.5])
+    assert ledger.step_of("OUTPUTS 0 1.5") is None
+    assert ledger.step_of("OUTPUTS 0 6000.5") == 6000
+    assert len(ledger._made_by) < 5000
