@@ -139,6 +139,15 @@ def test_messages(run: Run):
     assert len(run.trace.messages) == len(ends["send"])
 
 
+def test_outputs_name_the_step_that_made_them(run: Run):
+    """The message with a step's outputs carries the step's number where it is sent; nothing else does."""
+    named = [span for span in run.trace.spans if names.MESSAGE_STEP in span.attributes]
+    assert named == [one.send for one in run.trace.messages if one.send.attributes[names.MESSAGE_TYPE] == "OUTPUTS"]
+    made = {step.index: step.span for step in steps(run.trace) if step.sampled}
+    assert [span.attributes[names.MESSAGE_STEP] for span in named] == sorted(made)
+    assert all(made[span.attributes[names.MESSAGE_STEP]].end_ns <= span.start_ns for span in named)
+
+
 def test_the_live_log_hears_both(run: Run):
     """Each span that ended is heard once, those of the other process among those of this one, children first."""
     assert sorted(span.span_id for span in run.heard) == sorted(span.span_id for span in run.trace.spans)

@@ -36,7 +36,8 @@ def schedule_of(waiting: int) -> Any:
         num_scheduled_tokens={"r": 16},
         scheduled_new_reqs=[SimpleNamespace(req_id="r", num_computed_tokens=0, block_ids=[[1]])],
         scheduled_cached_reqs=none,
-        not_scheduled={"r": HeldReason.token_budget(16, 16, 40, 16), **dict.fromkeys(ids, LIMIT)},
+        not_scheduled={"r": HeldReason.token_budget(16, 16, 40, 16)},
+        waiting_reason=LIMIT,
         finished_req_ids=set(),
     )
     return catalog._give_schedule(catalog._capture_schedule((scheduler,), {}, output))["scheduled"]
@@ -77,3 +78,14 @@ def test_who_is_aborted_far_behind_is_told() -> None:
     step_of(schedule_of(5000), ledger)
     after = {**schedule_of(10), "released": ["unknown", "w4000"]}
     assert step_of(after, ledger).aborted == ("w4000",)
+
+
+def test_steps_of_outputs_that_are_never_sent_are_forgotten() -> None:
+    """In one process nothing is sent: of each step's outputs the ledger keeps a bounded number, the last ones."""
+    ledger = Ledger(Ids.counting())
+    for step in range(1, 6001):
+        ledger.steps = step
+        ledger.made_outputs([step + 0.5])
+    assert ledger.step_of("OUTPUTS 0 1.5") is None
+    assert ledger.step_of("OUTPUTS 0 6000.5") == 6000
+    assert len(ledger._made_by) < 5000

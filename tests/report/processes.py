@@ -76,9 +76,9 @@ class Thread:
         """A thread, or a process, that the innermost open call starts."""
         return Thread(self.clock, process or self.process, name, self.stack[-1], self.trace_id)
 
-    def send(self, id: str, size: int = 300) -> None:
+    def send(self, id: str, size: int = 300, **more: Any) -> None:
         """Encode a message."""
-        self.leaf("MsgpackEncoder.encode", **_message("send", id, size))
+        self.leaf("MsgpackEncoder.encode", **_message("send", id, size), **more)
 
     def receive(self, id: str, size: int = 300) -> None:
         """Decode a message."""
@@ -168,7 +168,7 @@ class Engine:
 
     def send(self, id: str) -> None:
         """The output thread sends."""
-        self.output.send(id, 180)
+        self.output.send(id, 180, **{names.MESSAGE_STEP: int(id.split(".")[0].split()[-1])})
 
     def end(self) -> None:
         """SIGTERM."""
@@ -177,11 +177,15 @@ class Engine:
                 thread.end()
 
 
-def sync_run(prompts: int = 3, tokens: int = 6, *, ahead: bool = False, killed: bool = False) -> Trace:
+def sync_run(
+    prompts: int = 3, tokens: int = 6, *, ahead: bool = False, killed: bool = False, closing: bool | None = None
+) -> Trace:
     """`LLM.generate` over a SyncMPClient.
 
     With `ahead` the engine core is quick: it takes the first request before the others are sent, and begins each step
     before the client has looked at the outputs of the last. `killed` ends all in the middle of the second step.
+    `closing`: the engine core makes one more step, of which nothing is sent: after the last outputs were sent, or, if
+    True, before.
     """
     clock = Clock()
     main = Thread(clock, Process(10, "main"))
@@ -231,8 +235,12 @@ def sync_run(prompts: int = 3, tokens: int = 6, *, ahead: bool = False, killed: 
                             if killed and number == 2:
                                 return _killed(clock, engine)
                             message = engine.step(ids, new=number == 1, last=number == tokens)
+                        if closing and number == tokens:
+                            engine.step([])
                         engine.send(message)
                         outputs.receive(message, 180)
+                        if closing is False and number == tokens:
+                            engine.step([])
                     if ahead and number < tokens:
                         message = engine.step(ids, last=number + 1 == tokens)
                     main.leaf("OutputProcessor.process_outputs")

@@ -98,7 +98,10 @@ def test_what_a_version_lacks():
 def test_what_was_let_go():
     """How many spans, and by which option."""
     [told] = notes(manifest({"let_go": 1234}, ring=100), "en")
-    assert told == "Only the last 100 calls of each process, or some more, were kept (--ring): 1,234 earlier ones were let go."
+    assert (
+        told
+        == "Only the last 100 calls of each process, or some more, were kept (--ring): 1,234 earlier ones were let go."
+    )
     killed = {"options": {"ring": 100}, "probes": {"left_out": {}}}
     [told] = notes(killed, "en")
     assert told.startswith("Only the last 100 spans of each process, or a few more, were kept")

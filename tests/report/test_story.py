@@ -19,6 +19,7 @@ from tracellm.report.diagram.sequence import LIMIT, sequence
 from tracellm.report.diagram.story import DiagramTree, order_by_cause
 from tracellm.report.tree.nodes import Node, call_tree, walk
 from tracellm.trace import names
+from tracellm.trace.expect import check, read
 from tracellm.trace.model import Process, Trace
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -151,6 +152,26 @@ def test_a_quick_engine_core_makes_no_other_story():
     assert rounds[0] == rounds[1] == ["steps 2-7: decode, 1 request (6 times)"]
     in_loop = [arrows(diagram, loops(diagram.items)[0].items) for diagram in (slow, quick)]
     assert in_loop[0] == in_loop[1]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_outputs_are_those_of_the_step_that_they_name(ahead: bool, tmp_path: Path):
+    """A closing step, of which nothing is sent, changes no story by beginning before the last outputs are encoded."""
+    late, early = (sync_run(2, 5, ahead=ahead, closing=closing) for closing in (False, True))
+    stories = [to_mermaid(sequence(trace)) for trace in (late, early)]
+    assert stories[0] == stories[1]
+    (tmp_path / "sequence.mmd").write_text(stories[0])
+    for trace in (late, early):
+        assert not check(trace, read(str(tmp_path / "sequence.mmd"))).misses
+
+
+def test_recordings_of_older_versions_have_their_stories_too():
+    """Where no message names its step, each step that brought some is found by the order in which they were sent."""
+    for ahead in (False, True):
+        named, unnamed = sync_run(ahead=ahead), sync_run(ahead=ahead)
+        for span in unnamed.spans:
+            span.attributes.pop(names.MESSAGE_STEP, None)
+        assert to_mermaid(sequence(unnamed)) == to_mermaid(sequence(named))
 
 
 @pytest.mark.parametrize("trace", [sync_run(3, 17), sync_run(ahead=True), served(2, 9), sync_run(40, 6)])

@@ -7,15 +7,23 @@ model inside (plain_config.py, plain_tokenizer.py). vLLM has no counterpart: the
 
 import gc
 import importlib
+import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 __all__ = ["import_libraries"]
 
 _USED = {"torch": (), "transformers": ("AutoConfig", "GenerationConfig", "PreTrainedTokenizerFast")}
 """What is used of each; transformers imports what stands behind a name when the name is read."""
+
+_WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+"""The environment variables that set how long a thread of OpenMP waits on its processor before it sleeps."""
+_SPINS = 3000
+"""Looks at a barrier before a thread sleeps, some 100 microseconds. OpenMP's own 300000 are 10 milliseconds or more, in
+which it keeps the thread that it waits for from its processor, when something else has the others."""
 
 _importing = threading.Lock()
 
@@ -38,7 +46,8 @@ def _import(libraries: Sequence[str]) -> None:
     gc.disable()
     try:
         for library in libraries:
-            module = importlib.import_module(library)
+            with _short_waits():
+                module = importlib.import_module(library)
             for name in _USED[library]:
                 getattr(module, name)
     finally:
@@ -48,3 +57,20 @@ def _import(libraries: Sequence[str]) -> None:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def _short_waits() -> Iterator[None]:
+    """Let OpenMP's threads wait for each other as long as is good beside other programs, unless the user chose.
+
+    The library reads that once, when torch loads it: afterwards the environment is as before. A torch that the user has
+    imported first waits as it will.
+    """
+    if "torch" in sys.modules or any(name in os.environ for name in _WAITS):
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = str(_SPINS)
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]

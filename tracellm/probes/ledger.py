@@ -19,6 +19,9 @@ __all__ = ["Ledger"]
 _TELLING_STEPS = frozenset(("requests", "steps", "schedules", "endings"))
 """What it takes to link steps to the requests they serve, and to know when that is over."""
 
+_MOST_UNSENT = 4096
+"""Outputs whose step is remembered: many more than ever wait to be sent."""
+
 
 @dataclass(slots=True)
 class _Life:
@@ -82,6 +85,7 @@ class Ledger:
     _lives: dict[str, _Life] = field(default_factory=dict)
     _elsewhere: dict[str, Link] = field(default_factory=dict)
     _ended: list[Span] = field(default_factory=list)
+    _made_by: dict[str, int] = field(default_factory=dict)
 
     @property
     def _tells_lives(self) -> bool:
@@ -206,6 +210,16 @@ class Ledger:
             life.span.error = error
             life.engine_end = None
             self.ended(request_id, end_ns, None)
+
+    def made_outputs(self, moments: Iterable[float]) -> None:
+        """The step under way made outputs at these moments, which their messages carry."""
+        self._made_by |= dict.fromkeys(map(repr, moments), self.steps)
+        while len(self._made_by) > _MOST_UNSENT:  # in one process nothing is ever sent
+            del self._made_by[next(iter(self._made_by))]
+
+    def step_of(self, message_id: str) -> int | None:
+        """The step that made the outputs in this message."""
+        return self._made_by.get(message_id.rpartition(" ")[2])
 
     def take_ended(self) -> list[Span]:
         """The lives that ended since the last time this was asked."""

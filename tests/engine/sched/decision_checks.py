@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tests.engine.sched.harness import reasons
 from tracellm.engine.request import Request, RequestStatus
 from tracellm.engine.sched.output import SchedulerOutput
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
@@ -42,6 +43,8 @@ def check_decisions(scheduler: Scheduler, before: Before, output: SchedulerOutpu
     for request_id in before.num_tokens:
         _check_reason(scheduler, before, output, request_id)
     assert output.not_scheduled.keys() <= before.num_tokens.keys()
+    others = {request.request_id for request in scheduler.waiting} - output.not_scheduled.keys()
+    assert (output.waiting_reason is not None) == bool(others), "a reason of all others that wait, if there are any"
 
 
 def _computed(before: Before, output: SchedulerOutput, request_id: str) -> int:
@@ -102,7 +105,7 @@ def _check_order(scheduler: Scheduler, before: Before, output: SchedulerOutput) 
 
 def _check_reason(scheduler: Scheduler, before: Before, output: SchedulerOutput, request_id: str) -> None:
     """A request got all that it wanted, or is told why not, in numbers that agree with the step's."""
-    reason = output.not_scheduled.get(request_id)
+    reason = reasons(scheduler, output).get(request_id)
     given = output.num_scheduled_tokens.get(request_id, 0)
     wanted = before.num_tokens[request_id] - _computed(before, output, request_id)
     if reason is None:

@@ -19,6 +19,7 @@ from tracellm.engine.model_runner_output import ModelRunnerOutput
 from tracellm.engine.request import Request
 from tracellm.engine.sampling_params import SamplingParams
 from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.sched.reasons import HeldReason
 from tracellm.engine.sched.scheduler import Scheduler
 from tracellm.engine.structured_output.manager import StructuredOutputManager
 
@@ -142,3 +143,15 @@ def run_step(
     """Schedule, sample, update."""
     output = scheduler.schedule()
     return output, scheduler.update_from_output(output, sample(scheduler, output, token))
+
+
+def reasons(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, HeldReason]:
+    """Of every request that was held in the scheduler's last step, why."""
+    if output.waiting_reason is None:
+        return output.not_scheduled
+    return {request.request_id: output.waiting_reason for request in scheduler.waiting} | output.not_scheduled
+
+
+def told(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, str]:
+    """`code details` by request."""
+    return {name: f"{reason.code} {reason.details()}" for name, reason in reasons(scheduler, output).items()}

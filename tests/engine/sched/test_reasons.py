@@ -1,14 +1,10 @@
 """Why a request was held: every code, with the numbers of a small example."""
 
-from tests.engine.sched.harness import make_request, make_scheduler, run_step
+import pytest
+
+from tests.engine.sched.harness import make_request, make_scheduler, run_step, told
 from tracellm.engine.request import RequestStatus
-from tracellm.engine.sched.output import SchedulerOutput
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
-
-
-def told(output: SchedulerOutput) -> dict[str, str]:
-    """`code details` by request."""
-    return {request_id: f"{reason.code} {reason.details()}" for request_id, reason in output.not_scheduled.items()}
 
 
 def test_nothing_is_said_when_nobody_is_held():
@@ -16,7 +12,8 @@ def test_nothing_is_said_when_nobody_is_held():
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 20))
     scheduler.add_request(make_request("b", 20))
-    assert [run_step(scheduler)[0].not_scheduled for _ in range(3)] == [{}, {}, {}]
+    outputs = [run_step(scheduler)[0] for _ in range(3)]
+    assert [(output.not_scheduled, output.waiting_reason) for output in outputs] == [({}, None)] * 3
 
 
 def test_details_are_names_and_values():
@@ -32,7 +29,7 @@ def test_token_budget_cuts_a_prompt_short():
     scheduler = make_scheduler(max_num_batched_tokens=16)
     for request_id, prompt in (("a", 10), ("b", 69), ("c", 3), ("d", 3)):
         scheduler.add_request(make_request(request_id, prompt))
-    assert told(run_step(scheduler)[0]) == {
+    assert told(scheduler, run_step(scheduler)[0]) == {
         "b": "token_budget budget=16 left=6 wanted=69 given=6",
         "c": "token_budget budget=16 left=0 wanted=3 given=0",
         "d": "behind request=c cause=token_budget",
@@ -46,7 +43,7 @@ def test_token_budget_can_leave_a_running_request_without_any():
         scheduler.add_request(make_request(request_id, 1, max_tokens=9))
     run_step(scheduler)
     scheduler.max_num_scheduled_tokens = 1  # below what runs, as no configuration allows
-    assert told(run_step(scheduler)[0])["b"] == "token_budget budget=1 left=0 wanted=1 given=0"
+    assert told(scheduler, run_step(scheduler)[0])["b"] == "token_budget budget=1 left=0 wanted=1 given=0"
 
 
 def test_token_budget_skips_a_prompt_that_must_go_in_one():
@@ -54,14 +51,14 @@ def test_token_budget_skips_a_prompt_that_must_go_in_one():
     scheduler = make_scheduler(max_num_batched_tokens=64, enable_chunked_prefill=False)
     for request_id, prompt in (("a", 40), ("b", 40), ("c", 10)):
         scheduler.add_request(make_request(request_id, prompt))
-    assert told(run_step(scheduler)[0]) == {"b": "token_budget budget=64 left=24 wanted=40 given=0"}
+    assert told(scheduler, run_step(scheduler)[0]) == {"b": "token_budget budget=64 left=24 wanted=40 given=0"}
 
 
 def test_chunk_threshold_cuts_a_long_prompt():
     """A prompt over long_prefill_token_threshold gets the threshold in every step until the rest is smaller."""
     scheduler = make_scheduler(long_prefill_token_threshold=12)
     scheduler.add_request(make_request("a", 30))
-    assert [told(run_step(scheduler)[0]) for _ in range(3)] == [
+    assert [told(scheduler, run_step(scheduler)[0]) for _ in range(3)] == [
         {"a": "chunk_threshold threshold=12 wanted=30 given=12"},
         {"a": "chunk_threshold threshold=12 wanted=18 given=12"},
         {},
@@ -73,20 +70,44 @@ def test_of_threshold_and_budget_the_smaller_one_is_the_reason():
     scheduler = make_scheduler(long_prefill_token_threshold=12, max_num_batched_tokens=20)
     scheduler.add_request(make_request("a", 30))
     scheduler.add_request(make_request("b", 30))
-    assert told(run_step(scheduler)[0]) == {
+    assert told(scheduler, run_step(scheduler)[0]) == {
         "a": "chunk_threshold threshold=12 wanted=30 given=12",
         "b": "token_budget budget=20 left=8 wanted=30 given=8",
     }
 
 
 def test_max_num_seqs_holds_all_that_wait():
-    """When as many run as may, every waiting request hears of that limit, and one object serves all."""
+    """When as many run as may, every waiting request waits for that limit, and one reason serves all."""
     scheduler = make_scheduler(max_num_seqs=2)
     for request_id in "abcd":
         scheduler.add_request(make_request(request_id, 5))
     output, _ = run_step(scheduler)
-    assert told(output) == {"c": "max_num_seqs limit=2 running=2", "d": "max_num_seqs limit=2 running=2"}
-    assert output.not_scheduled["c"] is output.not_scheduled["d"]
+    assert told(scheduler, output) == {"c": "max_num_seqs limit=2 running=2", "d": "max_num_seqs limit=2 running=2"}
+    assert not output.not_scheduled
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize(
+    ("settings", "looked_at"),
+    [
+        ({"max_num_seqs": 1}, []),
+        ({"max_num_batched_tokens": 16}, ["w0"]),
+        ({"num_gpu_blocks": 3}, ["w0"]),
+    ],
+    ids=["places", "tokens", "blocks"],
+)
+def test_a_long_queue_costs_no_more_than_a_short_one(monkeypatch, settings, looked_at, policy):
+    """Whatever holds the first of thousands, the scheduler makes one reason for all, and never walks the queue."""
+    scheduler = make_scheduler(policy=policy, **settings)
+    scheduler.add_request(make_request("r", 16, max_tokens=9))
+    for number in range(3000):
+        scheduler.add_request(make_request(f"w{number}", 17, arrival_time=1.0 + number))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(scheduler.waiting), "__iter__", None)
+        output = scheduler.schedule()
+    assert list(output.not_scheduled) == looked_at
+    assert output.waiting_reason is not None
+    assert len(told(scheduler, output)) == 3000
 
 
 def test_no_free_blocks_holds_a_new_request_and_those_behind_it():
@@ -94,7 +115,7 @@ def test_no_free_blocks_holds_a_new_request_and_those_behind_it():
     scheduler = make_scheduler(num_gpu_blocks=6)
     for request_id, prompt in (("a", 40), ("b", 40), ("c", 1)):
         scheduler.add_request(make_request(request_id, prompt))
-    assert told(run_step(scheduler)[0]) == {
+    assert told(scheduler, run_step(scheduler)[0]) == {
         "b": "no_free_blocks needed=3 free=2",
         "c": "behind request=b cause=no_free_blocks",
     }
@@ -109,7 +130,7 @@ def test_no_free_blocks_counts_the_free_blocks_that_a_hit_would_take():
     scheduler.add_request(make_request("b", 30))
     run_step(scheduler)
     scheduler.add_request(make_request("c", prompt))
-    assert told(run_step(scheduler)[0]) == {"c": "no_free_blocks needed=3 free=2"}
+    assert told(scheduler, run_step(scheduler)[0]) == {"c": "no_free_blocks needed=3 free=2"}
 
 
 def test_preempted_names_the_request_that_needed_the_blocks():
@@ -118,7 +139,7 @@ def test_preempted_names_the_request_that_needed_the_blocks():
     for request_id, prompt in (("a", 32), ("b", 30), ("c", 1)):
         scheduler.add_request(make_request(request_id, prompt))
     run_step(scheduler)
-    assert told(run_step(scheduler)[0]) == {
+    assert told(scheduler, run_step(scheduler)[0]) == {
         "b": "preempted by=a needed=1 free=0",
         "c": "behind request=b cause=preempted",
     }
@@ -130,7 +151,7 @@ def test_the_last_in_line_preempts_itself():
     scheduler.add_request(make_request("a", 30))
     scheduler.add_request(make_request("b", 32))
     run_step(scheduler)
-    assert told(run_step(scheduler)[0]) == {"b": "preempted by=b needed=1 free=0"}
+    assert told(scheduler, run_step(scheduler)[0]) == {"b": "preempted by=b needed=1 free=0"}
 
 
 def test_running_requests_after_one_that_preempted_itself_are_behind_it():
@@ -142,7 +163,7 @@ def test_running_requests_after_one_that_preempted_itself_are_behind_it():
     run_step(scheduler)
     output, _ = run_step(scheduler)
     assert output.num_scheduled_tokens == {}
-    assert told(output) == {
+    assert told(scheduler, output) == {
         "low": "preempted by=low needed=1 free=0",
         "high": "behind request=low cause=preempted",
     }

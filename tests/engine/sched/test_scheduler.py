@@ -3,7 +3,7 @@
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, sample
 from tracellm.engine.messages import FinishReason
 from tracellm.engine.model_runner_output import ModelRunnerOutput
-from tracellm.engine.request import RequestStatus
+from tracellm.engine.request import Request, RequestStatus
 from tracellm.engine.sched.reasons import HeldCode
 
 
@@ -232,3 +232,30 @@ def test_workers_are_sent_all_tokens_of_a_request_that_paused_for_a_step():
     request = scheduler.requests["high"]
     assert output.scheduled_cached_reqs.all_token_ids == {"high": list(request.all_token_ids)[:-1]}
     assert request.num_preemptions == 0
+
+
+def test_shared_blocks_are_counted_when_read(monkeypatch):
+    """No step counts the blocks that all requests share, which no worker asks for; whoever looks gets the number."""
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 40))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(scheduler.kv_cache_manager), "get_num_common_prefix_blocks", None)
+        output = scheduler.schedule()
+    assert output.num_common_prefix_blocks == [3]
+    assert output.num_common_prefix_blocks is output.num_common_prefix_blocks
+
+
+def test_tokens_that_workers_have_are_copied_when_read(monkeypatch):
+    """No step copies a request's tokens, though it paused; whoever looks gets those of that step, even after it."""
+    scheduler = make_scheduler(num_gpu_blocks=5, policy="priority")
+    scheduler.add_request(make_request("low", 31, priority=5))
+    run_step(scheduler)
+    high = make_request("high", 30, priority=1)
+    scheduler.add_request(high)
+    run_step(scheduler)
+    run_step(scheduler)  # `low` gave up its own blocks, and `high` stood behind it
+    with monkeypatch.context() as patch:
+        patch.setattr(Request, "all_token_ids", None)
+        output = scheduler.schedule()
+    scheduler.update_from_output(output, sample(scheduler, output, lambda request: 7))
+    assert output.scheduled_cached_reqs.all_token_ids == {"high": high.all_token_ids[:-1]}

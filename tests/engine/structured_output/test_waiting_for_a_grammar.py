@@ -4,11 +4,10 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from tests.engine.sched.harness import make_request, make_scheduler, run_step
+from tests.engine.sched.harness import make_request, make_scheduler, run_step, told
 from tracellm.engine.messages import FinishReason
 from tracellm.engine.request import Request, RequestStatus
 from tracellm.engine.sampling_params import StructuredOutputsParams
-from tracellm.engine.sched.output import SchedulerOutput
 from tracellm.engine.sched.scheduler import Scheduler
 from tracellm.engine.structured_output.backend_types import StructuredOutputGrammar
 
@@ -48,11 +47,6 @@ def compile_now(request: Request) -> Grammar:
     return grammar
 
 
-def told(output: SchedulerOutput) -> dict[str, str]:
-    """`code details` by request."""
-    return {request_id: f"{reason.code} {reason.details()}" for request_id, reason in output.not_scheduled.items()}
-
-
 def make(requests: list[Request], **settings) -> Scheduler:
     """A scheduler with these requests waiting."""
     scheduler = make_scheduler(**settings)
@@ -80,13 +74,13 @@ def test_it_is_passed_over_and_told_why():
     scheduler = make(requests)
     output, _ = run_step(scheduler)
     assert list(output.num_scheduled_tokens) == ["b"]
-    assert told(output) == {"a": "grammar kind=regex"}
+    assert told(scheduler, output) == {"a": "grammar kind=regex"}
     assert waiting(scheduler) == ["a"]
     compile_now(requests[0])
     output, _ = run_step(scheduler)
     assert list(output.num_scheduled_tokens) == ["b", "a"]
     assert [new.req_id for new in output.scheduled_new_reqs] == ["a"]
-    assert told(output) == {}
+    assert told(scheduler, output) == {}
 
 
 def test_those_passed_over_come_back_in_reverse():
@@ -95,7 +89,7 @@ def test_those_passed_over_come_back_in_reverse():
     output, _ = run_step(scheduler)
     assert list(output.num_scheduled_tokens) == ["c"]
     assert waiting(scheduler) == ["b", "a", "d"]
-    assert told(output) == {
+    assert told(scheduler, output) == {
         "a": "grammar kind=regex",
         "b": "grammar kind=regex",
         "d": "max_num_seqs limit=1 running=1",
@@ -113,7 +107,7 @@ def test_by_priority_it_keeps_its_place():
 def test_the_budget_is_not_blamed_on_it():
     """When the budget ends behind it, the first that lacks budget is the one the others wait behind."""
     scheduler = make([constrained("a"), *(make_request(name, 8) for name in "bcd")], max_num_batched_tokens=8)
-    assert told(run_step(scheduler)[0]) == {
+    assert told(scheduler, run_step(scheduler)[0]) == {
         "a": "grammar kind=regex",
         "c": "token_budget budget=8 left=0 wanted=8 given=0",
         "d": "behind request=c cause=token_budget",
@@ -123,7 +117,7 @@ def test_the_budget_is_not_blamed_on_it():
 def test_when_it_is_not_reached_its_grammar_is_not_the_reason():
     """Behind a request that lacks blocks nobody is looked at."""
     scheduler = make([make_request("a", 16 * 2), make_request("b", 16 * 2), constrained("c")], num_gpu_blocks=4)
-    assert told(run_step(scheduler)[0]) == {
+    assert told(scheduler, run_step(scheduler)[0]) == {
         "b": "no_free_blocks needed=2 free=1",
         "c": "behind request=b cause=no_free_blocks",
     }

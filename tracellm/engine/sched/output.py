@@ -8,8 +8,9 @@ vLLM: vllm/v1/core/sched/output.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracellm.engine.request import Request
 from tracellm.engine.sampling_params import SamplingParams
@@ -19,6 +20,29 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["CachedRequestData", "GrammarOutput", "NewRequestData", "SchedulerOutput"]
+
+_T = TypeVar("_T")
+
+
+def _when_read(name: str) -> Callable[[type[_T]], type[_T]]:
+    """A decorator for a class with slots: its field may be given as a function, which the first look at it calls.
+
+    For what vLLM's workers need and ours do not: it costs nothing in the steps in which nobody looks. Such a look
+    comes before the step's `Scheduler.update_from_output`, after which there are other blocks.
+    """
+
+    def made(cls: type[_T]) -> type[_T]:
+        slot = cls.__dict__[name]
+
+        def look(self: _T) -> Any:
+            if callable(value := slot.__get__(self)):
+                slot.__set__(self, value := value())
+            return value
+
+        setattr(cls, name, property(look, slot.__set__))
+        return cls
+
+    return made
 
 
 @dataclass(slots=True)
@@ -48,6 +72,7 @@ class NewRequestData:
         )
 
 
+@_when_read("all_token_ids")
 @dataclass(slots=True)
 class CachedRequestData:
     """The scheduled requests that the model runner knows already; the lists run parallel to `req_ids`.
@@ -61,7 +86,8 @@ class CachedRequestData:
     new_token_ids: list[list[int]]
     """Always empty: the model runner keeps the tokens it sampled (vLLM sends them under pipeline parallelism)."""
     all_token_ids: dict[str, list[int]]
-    """For those that were not in the step before: all their tokens, prompt and generated."""
+    """For those that were not in the step before: all their tokens, prompt and generated. Made when
+    read: the model runner keeps the tokens."""
     new_block_ids: list[tuple[list[int], ...] | None]
     """Blocks to append to those known (one list a group); None when there are none."""
     num_computed_tokens: list[int]
@@ -75,12 +101,13 @@ class CachedRequestData:
         return len(self.req_ids)
 
 
+@_when_read("num_common_prefix_blocks")
 @dataclass(slots=True)
 class SchedulerOutput:
     """One step: who computes how many tokens, into which blocks; and who does not, and why.
 
     vLLM: vllm/v1/core/sched/output.py::SchedulerOutput. Left out: speculative tokens, encoder inputs,
-    connectors. Added: `not_scheduled`.
+    connectors. Added: `not_scheduled`, `waiting_reason`.
     """
 
     scheduled_new_reqs: list[NewRequestData]
@@ -89,11 +116,14 @@ class SchedulerOutput:
     """Tokens to compute of each scheduled request, running ones first; at least 1 each."""
     total_num_scheduled_tokens: int
     num_common_prefix_blocks: list[int]
-    """For each KV cache group, how many first blocks all requests that have blocks share."""
+    """For each KV cache group, how many first blocks all requests that have blocks share. Counted when read: it
+    is for cascade attention, which no kernel here has."""
     finished_req_ids: set[str]
     """Requests that ended since the last step: the workers forget them."""
     not_scheduled: dict[str, HeldReason]
-    """Every request that got nothing, or less than it wanted, and why."""
+    """Every request that was looked at and got nothing, or less than it wanted, and why."""
+    waiting_reason: HeldReason | None = None
+    """Why all others that wait got nothing: nobody looked at them. None where there are no others."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,9 @@ requests.py.
 vLLM: vllm/v1/core/sched/scheduler.py.
 """
 
+from collections.abc import Set
+from typing import cast
+
 from tracellm.engine.config import VllmConfig
 from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
 from tracellm.engine.kv_cache.kv_cache_manager import KVCacheBlocks
@@ -51,7 +54,7 @@ class Scheduler(SchedulerRequests):
         self.max_num_running_reqs = self.scheduler_config.max_num_seqs
         self.max_num_scheduled_tokens = self.scheduler_config.max_num_batched_tokens
         self.max_model_len = vllm_config.model_config.max_model_len
-        self.prev_step_scheduled_req_ids: set[str] = set()
+        self.prev_step_scheduled_req_ids: Set[str] = frozenset()
 
     # -- before the step ----------------------------------------------------------------------------------------------
 
@@ -61,12 +64,9 @@ class Scheduler(SchedulerRequests):
         self._schedule_running(step)
         if not step.preempted_reqs:
             self._schedule_waiting(step)
-        if self.waiting:
-            step.explain_waiting(self.waiting, self.max_num_running_reqs, len(self.running))
+        elif len(self.waiting) > len(step.preempted_reqs):
+            step.waiting_reason = HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
 
-        num_common_prefix_blocks = [0] * self.kv_cache_manager.num_kv_cache_groups
-        if self.running:
-            num_common_prefix_blocks = self.kv_cache_manager.get_num_common_prefix_blocks(self.running[0].request_id)
         scheduler_output = SchedulerOutput(
             scheduled_new_reqs=[
                 NewRequestData.from_request(request, step.new_blocks[request.request_id].get_block_ids())
@@ -75,9 +75,10 @@ class Scheduler(SchedulerRequests):
             scheduled_cached_reqs=self._make_cached_request_data(step.running_reqs, step.resumed_reqs, step.new_blocks),
             num_scheduled_tokens=step.num_scheduled_tokens,
             total_num_scheduled_tokens=sum(step.num_scheduled_tokens.values()),
-            num_common_prefix_blocks=num_common_prefix_blocks,
+            num_common_prefix_blocks=cast("list[int]", self._get_num_common_prefix_blocks),
             finished_req_ids=self.finished_req_ids,
             not_scheduled=step.not_scheduled,
+            waiting_reason=step.waiting_reason,
         )
         self._update_after_schedule(scheduler_output)
         return scheduler_output
@@ -184,7 +185,6 @@ class Scheduler(SchedulerRequests):
                 request, num_new_tokens, num_computed_tokens, computed_blocks
             )
             if new_blocks is None:
-                step.blocked_req = request
                 step.not_scheduled[request.request_id] = HeldReason.no_free_blocks(
                     needed=self.kv_cache_manager.get_num_blocks_to_allocate(request, num_new_tokens, computed_blocks),
                     free=self.kv_cache_manager.block_pool.get_num_free_blocks(),
@@ -203,33 +203,47 @@ class Scheduler(SchedulerRequests):
             request.num_computed_tokens = num_computed_tokens
             if request.num_cached_tokens < 0:
                 request.num_cached_tokens = num_computed_tokens
+        if self.waiting:
+            step.explain_waiting(self.waiting, self.max_num_running_reqs, len(self.running))
         if skipped:
             self.waiting.prepend_requests(skipped)
+
+    def _get_num_common_prefix_blocks(self) -> list[int]:
+        """See `SchedulerOutput.num_common_prefix_blocks`."""
+        if not self.running:
+            return [0] * self.kv_cache_manager.num_kv_cache_groups
+        return self.kv_cache_manager.get_num_common_prefix_blocks(self.running[0].request_id)
 
     def _make_cached_request_data(
         self, running_reqs: list[Request], resumed_reqs: list[Request], new_blocks: dict[str, KVCacheBlocks]
     ) -> CachedRequestData:
         """What the model runner does not know yet of the requests that it has seen before."""
         reqs = running_reqs + resumed_reqs
+        num_output_tokens = [request.num_output_tokens + request.num_output_placeholders for request in reqs]
+        prev_step_scheduled_req_ids = self.prev_step_scheduled_req_ids
+
+        def all_token_ids() -> dict[str, list[int]]:
+            return {
+                request.request_id: list(request.all_token_ids[: request.num_prompt_tokens + num_outputs])
+                for request, num_outputs in zip(reqs, num_output_tokens, strict=True)
+                if request.request_id not in prev_step_scheduled_req_ids
+            }
+
         return CachedRequestData(
             req_ids=[request.request_id for request in reqs],
             resumed_req_ids={request.request_id for request in resumed_reqs},
             new_token_ids=[],
-            all_token_ids={
-                request.request_id: list(request.all_token_ids)
-                for request in reqs
-                if request.request_id not in self.prev_step_scheduled_req_ids
-            },
+            all_token_ids=cast("dict[str, list[int]]", all_token_ids),
             new_block_ids=[new_blocks[request.request_id].get_block_ids(allow_none=True) for request in reqs],
             num_computed_tokens=[request.num_computed_tokens for request in reqs],
-            num_output_tokens=[request.num_output_tokens + request.num_output_placeholders for request in reqs],
+            num_output_tokens=num_output_tokens,
         )
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         """Count the scheduled tokens as computed, so that the next chunk could be scheduled at once."""
         for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
             self.requests[request_id].num_computed_tokens += num_tokens
-        self.prev_step_scheduled_req_ids = set(scheduler_output.num_scheduled_tokens)
+        self.prev_step_scheduled_req_ids = scheduler_output.num_scheduled_tokens.keys()
         self.finished_req_ids = set()  # a new set: the old one is in the output
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:

@@ -4,12 +4,12 @@ vLLM: none; there these are local variables of `Scheduler.schedule`.
 """
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracellm.engine.kv_cache.kv_cache_manager import KVCacheBlocks
 from tracellm.engine.request import Request
 from tracellm.engine.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.sched.request_queue import RequestQueue
 
 __all__ = ["Step"]
 
@@ -32,8 +32,8 @@ class Step:
     new_blocks: dict[str, KVCacheBlocks] = field(default_factory=dict)
     """All blocks of a new or resumed request; those added to a running one."""
     not_scheduled: dict[str, HeldReason] = field(default_factory=dict)
-    blocked_req: Request | None = None
-    """The waiting request that found too few free blocks."""
+    waiting_reason: HeldReason | None = None
+    """The one reason of all who wait and have none in `not_scheduled`."""
 
     def __post_init__(self) -> None:
         self.token_budget = self.max_num_scheduled_tokens
@@ -54,20 +54,19 @@ class Step:
         """When its turn came, all tokens were given away."""
         return HeldReason.token_budget(self.max_num_scheduled_tokens, left=0, wanted=wanted, given=0)
 
-    def explain_waiting(self, waiting: Iterable[Request], max_num_running_reqs: int, num_running: int) -> None:
-        """Say why those of `waiting` still wait that have not been told yet; `num_running` requests run."""
-        untold = [request for request in waiting if request.request_id not in self.not_scheduled]
-        if not untold:
-            return
-        if self.preempted_reqs:
-            reason = HeldReason.behind(self.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
-        elif self.token_budget == 0:
-            first = untold.pop(0)
+    def explain_waiting(self, waiting: RequestQueue, max_num_running_reqs: int, num_running: int) -> None:
+        """Give a reason to the first of `waiting`, at which the scheduling stopped, and one to all behind it.
+
+        `num_running` requests run now. The request that found too few free blocks has its reason already.
+        """
+        first = waiting.peek_request()
+        if self.token_budget == 0:
+            cause = HeldCode.TOKEN_BUDGET
             self.not_scheduled[first.request_id] = self.no_budget(first.num_tokens - first.num_computed_tokens)
-            reason = HeldReason.behind(first.request_id, HeldCode.TOKEN_BUDGET)
-        elif self.blocked_req is not None:
-            reason = HeldReason.behind(self.blocked_req.request_id, HeldCode.NO_FREE_BLOCKS)
+        elif num_running < max_num_running_reqs:
+            cause = HeldCode.NO_FREE_BLOCKS
         else:
-            reason = HeldReason.max_num_seqs(max_num_running_reqs, num_running)
-        for request in untold:
-            self.not_scheduled[request.request_id] = reason
+            self.waiting_reason = HeldReason.max_num_seqs(max_num_running_reqs, num_running)
+            return
+        if len(waiting) > 1:
+            self.waiting_reason = HeldReason.behind(first.request_id, cause)

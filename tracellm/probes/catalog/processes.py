@@ -7,8 +7,10 @@ sides can read off it, so that its two ends find each other.
 from typing import Any
 
 from tracellm.probes.catalog.helpers import argument, inherited, loops, plain
+from tracellm.probes.ledger import Ledger
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
+from tracellm.trace.model import Span
 
 __all__ = ["ENTRIES", "message_of"]
 
@@ -53,6 +55,12 @@ def _capture_sent(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) ->
 
 def _capture_received(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     return "receive", *message_of(result), *_bytes(argument(args, kwargs, 1, "bufs"))
+
+
+def _observe_sent(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+    """Outputs are those of the step that made them, whatever the engine core has begun since."""
+    if facts is not None and facts[1] == "OUTPUTS" and (step := ledger.step_of(facts[2])) is not None:
+        span.attributes[names.MESSAGE_STEP] = step
 
 
 def _message(facts: Any) -> dict[str, Any]:
@@ -101,7 +109,7 @@ ENTRIES = (
     *loops("request", "core_proc", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets"),
     *plain("request", "core_proc", "EngineCoreProc._send_engine_dead", "EngineCoreProc.shutdown"),
     # what is said
-    Entry(_CODEC + "Encoder.encode", "step", _capture_sent, _message),
-    Entry(_CODEC + "Encoder.encode_into", "step", _capture_sent, _message),
+    Entry(_CODEC + "Encoder.encode", "step", _capture_sent, _message, observe=_observe_sent),
+    Entry(_CODEC + "Encoder.encode_into", "step", _capture_sent, _message, observe=_observe_sent),
     Entry(_CODEC + "Decoder.decode", "step", _capture_received, _message),
 )

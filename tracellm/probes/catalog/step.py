@@ -18,7 +18,7 @@ from tracellm.probes.catalog.step_span import complete_step
 from tracellm.probes.spec import Entry
 from tracellm.trace import names
 
-__all__ = ["ENTRIES", "LISTED", "cached_rows", "ended_of", "going_on", "new_requests"]
+__all__ = ["ENTRIES", "LISTED", "cached_rows", "ended_of", "going_on", "made_at", "new_requests"]
 
 LISTED = 100
 """How many of those who wait are told by name: in a queue of thousands the others wait for what the last of these does,
@@ -31,21 +31,21 @@ _REQUEST_ID = attrgetter("request_id")
 
 
 def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    scheduler, pool, held = args[0], args[0].kv_cache_manager.block_pool, output.not_scheduled
-    num_waiting = len(scheduler.waiting)
+    scheduler, pool, behind = args[0], args[0].kv_cache_manager.block_pool, output.waiting_reason
     return {
         "tokens": output.num_scheduled_tokens.copy(),
         "new": new_requests(output),
         "cached": going_on(output, scheduler.requests),
         "resumed": list(output.scheduled_cached_reqs.resumed_req_ids),
-        "held": [  # last come those who wait, each of whom has a reason
+        "held": [
             (request_id, reason.code._value_, reason.numbers)
-            for request_id, reason in islice(held.items(), max(0, len(held) - num_waiting) + LISTED)
+            for request_id, reason in islice(output.not_scheduled.items(), len(scheduler.running) + LISTED)
         ],
+        "behind": behind and (behind.code._value_, behind.numbers),
         "released": sorted(output.finished_req_ids),
         "running": [*map(_REQUEST_ID, scheduler.running)],
         "waiting": [*map(_REQUEST_ID, islice(scheduler.waiting, LISTED))],
-        "num_waiting": num_waiting,
+        "num_waiting": len(scheduler.waiting),
         "budget": scheduler.max_num_scheduled_tokens,
         "block_size": scheduler.kv_cache_manager.coordinator.block_size,
         "free": pool.free_block_queue.num_free_blocks,
@@ -92,7 +92,17 @@ def _schedule(facts: Any) -> dict[str, Any]:
 
 
 def _give_schedule(facts: Any) -> dict[str, Any]:
-    return {"scheduled": {**facts, "cached": cached_rows(facts["cached"])}}
+    return {"scheduled": {**facts, "cached": cached_rows(facts["cached"]), "held": _held(facts)}}
+
+
+def _held(facts: Any) -> list[tuple[str, str, dict[str, int | str]]]:
+    """Who was held and why: those of whom the scheduler gives a reason, and those listed that wait behind them."""
+    named = {*facts["running"], *facts["waiting"]}
+    held = [one for one in facts["held"] if one[0] in named or one[1] == "preempted"]
+    if facts["behind"] is None:
+        return held
+    told = {request_id for request_id, *_ in held}
+    return [*held, *((request_id, *facts["behind"]) for request_id in facts["waiting"] if request_id not in told)]
 
 
 # -- its conclusions --------------------------------------------------------------------------------------------------
@@ -100,7 +110,7 @@ def _give_schedule(facts: Any) -> dict[str, Any]:
 
 def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
     model_output = argument(args, kwargs, 2, "model_runner_output")
-    return ended_of(outputs), tuple(model_output.logits_shape)
+    return ended_of(outputs), made_at(outputs), tuple(model_output.logits_shape)
 
 
 def ended_of(outputs: Any) -> list[tuple[str, str]]:
@@ -113,14 +123,19 @@ def ended_of(outputs: Any) -> list[tuple[str, str]]:
     ]
 
 
+def made_at(outputs: Any) -> list[float]:
+    """Of the EngineCoreOutputs for each client, when they were made, by which the message of them is known."""
+    return [of_client.timestamp for of_client in outputs.values()]
+
+
 def _update(facts: Any) -> dict[str, Any]:
     ended, *_ = facts
     return {names.RESULT: f"{len(ended)} finished"}
 
 
 def _give_update(facts: Any) -> dict[str, Any]:
-    ended, logits_shape = facts
-    return {"ended": ended, "logits_shape": logits_shape}
+    ended, made, logits_shape = facts
+    return {"ended": ended, "outputs_made": made, "logits_shape": logits_shape}
 
 
 # -- the step ---------------------------------------------------------------------------------------------------------

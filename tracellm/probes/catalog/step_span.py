@@ -33,6 +33,7 @@ def complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, An
         if "endings" not in ledger.untold:
             _tell_released(told, ledger)
         ledger.took_part(told[names.STEP_REQUESTS], span)
+    ledger.made_outputs(given.get("outputs_made", ()))
     if "ended" in given:
         told[names.STEP_FINISHED] = [request_id for request_id, _ in given["ended"]]
         told[names.STEP_FINISH_REASONS] = [reason for _, reason in given["ended"]]

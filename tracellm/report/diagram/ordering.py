@@ -6,7 +6,7 @@ a step, sending what came out) stands at the moment when the client took its out
 caused it, and each thread's calls keep their order.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -138,25 +138,8 @@ def _turns(
     """The moments of a process's turns: its main thread's parts and what its other threads sent."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
-    sent: dict[int, list[Span]] = {}
-    before = len(core)  # the place of the step whose outputs were sent next
-    last_step: list[int] = []  # of each place, that of the last step up to it; 0 where there is none
-    for place, part in enumerate(core):
-        last_step.append(place if part.span_id in steps or not last_step else last_step[-1])
-    for send in reversed(sends):
-        outputs = send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS"
-        owner = bisect_left(starts, send.start_ns) - 1
-        if outputs:
-            owner = min(owner, before - 1)  # each step's outputs are one message
-        if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
-            owner -= 1  # that step is still being made: what is sent now is of the one before
-        if outputs and owner > 0:
-            owner = last_step[owner]  # of anything else the last call before it may be the one that it answers
-        if owner >= 0:
-            sent.setdefault(owner, []).append(send)
-            before = owner if outputs else before
+    sent = _sent_after(core, starts, sends, steps)
     for place, send_list in sent.items():
-        send_list.reverse()
         step = steps.get(core[place].span_id)
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
@@ -185,6 +168,37 @@ def _turns(
             if is_loop:
                 after = None  # a turn begins with a look into the queue
     return found
+
+
+def _sent_after(
+    core: Sequence[Span], starts: Sequence[int], sends: Sequence[Span], steps: Mapping[str, Span]
+) -> dict[int, list[Span]]:
+    """Messages that the other threads sent, by the place of the part that caused them.
+
+    Outputs name the step that made them. Anything else is taken for the answer to the last call before it.
+    """
+    places = [place for place, part in enumerate(core) if part.span_id in steps]
+    by_index = {steps[core[place].span_id].attributes.get(names.STEP_INDEX): place for place in places}
+    unnamed = not any(names.MESSAGE_STEP in send.attributes for send in sends)  # a recording of an older version
+    before = len(core)  # the place of the step whose outputs were sent next
+    sent: dict[int, list[Span]] = {}
+    for send in reversed(sends):
+        owner = by_index.get(send.attributes.get(names.MESSAGE_STEP, -1))
+        if owner is None:
+            owner = bisect_left(starts, send.start_ns) - 1
+            outputs = unnamed and send.attributes.get(names.MESSAGE_TYPE) == "OUTPUTS"
+            if outputs:
+                owner = min(owner, before - 1)  # each step's outputs are one message
+            if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
+                owner -= 1  # that step is still being made: what is sent now is of the one before
+            if outputs and owner >= 0:
+                steps_until = bisect_right(places, owner)
+                owner = before = places[steps_until - 1] if steps_until else 0
+        if owner >= 0:
+            sent.setdefault(owner, []).append(send)
+    for of_place in sent.values():
+        of_place.reverse()
+    return sent
 
 
 def _taken_up(core: Sequence[Span], others: Sequence[Span], told: Mapping[str, Moment]) -> dict[str, Moment]:

@@ -30,6 +30,9 @@ MESSAGE_TYPE = _define("tracellm.message.type", "str", "ADD, ABORT, UTILITY to t
 MESSAGE_FRAMES = _define(
     "tracellm.message.frames", "int", "in how many frames it went: one, and one for each large array"
 )
+MESSAGE_STEP = _define(
+    "tracellm.message.step", "int", "of OUTPUTS, where they are sent: tracellm.step.index of the step that made them"
+)
 HTTP_METHOD = _define("http.request.method", "str", "of a request to the server: GET, POST", on=_HTTP)
 HTTP_PATH = _define("url.path", "str", "what was asked for: /v1/chat/completions", on=_HTTP)
 HTTP_STATUS = _define("http.response.status_code", "int", "what the server answered", on=_HTTP)

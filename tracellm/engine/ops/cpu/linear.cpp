@@ -155,7 +155,7 @@ void linear(const T* x, const W* packed, const T* bias, T* y, int64_t M, int64_t
     if (sizeof(T) == 2) kept.resize(std::max<size_t>(kept.size(), std::min(M, MB) * depth));
     float* wide = kept.data();
     int64_t share = std::max<int64_t>(1, std::min<int64_t>(8, panels(N) / (4 * threads)));
-    if (M * N * K < 500000) threads = 1;  // some 15 microseconds: less than waking a thread may take
+    if (M * N * K < 4000000) threads = 1;  // some 100 microseconds: waking a thread may take 50, and more on a busy machine
 #pragma omp parallel num_threads(threads)
     {
         alignas(64) float c[MB * NR];

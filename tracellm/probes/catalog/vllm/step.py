@@ -34,12 +34,12 @@ def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any)
     ]
     of_one_each = all(len(one) <= 1 for one in sampled)
     shape = (none, args[0].vllm_config.model_config.get_vocab_size()) if none and of_one_each else ()
-    return ours.ended_of(outputs), tokens, shape
+    return ours.ended_of(outputs), ours.made_at(outputs), tokens, shape
 
 
 def _give_update(facts: Any) -> dict[str, Any]:
-    ended, tokens, shape = facts
-    return {"ended": ended, "tokens": tokens, "shape": shape}
+    ended, made, tokens, shape = facts
+    return {"ended": ended, "outputs_made": made, "tokens": tokens, "shape": shape}
 
 
 def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, Any]) -> None:

@@ -1,0 +1,146 @@
+"""How much slower the engine is beside other programs that keep processors busy, and how OpenMP's waiting bears on it.
+
+    python benchmarks/busy_neighbour.py [--neighbours 0 1 2] [--repeats 7] [--ways default first ...] [--model FOLDER]
+
+Each way has a process of its own with the embedded model, which decodes eight requests, sixty-four tokens each, beside
+so many endless loops in processes of their own. The ways take turns, each round beginning with another, after a round
+that does not count. Told are medians and quartiles in milliseconds of a step, how many times as slow that is as
+without neighbours, and how many times as slow as `default` beside as many. What else runs on the machine counts as a
+neighbour, too: the last column has the share of the processors' time that others had, the loops included.
+"""
+
+# ruff: noqa: T201  (it prints a table)
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+
+from tracellm.cli.bench.figures import Spread, number
+
+from benchmarks.compared.busy import Busy
+from benchmarks.pages import machine, table
+
+__all__ = ["HEADS", "WAYS", "main", "measure", "neighbour_table"]
+
+Taken = dict[tuple[str, int], list[tuple[float, float]]]
+_ROOT = Path(__file__).parents[1]
+_OWN = ("OMP_", "GOMP_", "KMP_")
+_SPINS = "GOMP_SPINCOUNT"
+WAYS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "default": ("", {}),
+    "first": ("import torch\n", {}),
+    "openmp": ("", {_SPINS: "300000"}),
+    "passive": ("", {"OMP_WAIT_POLICY": "passive"}),
+    "one": ("", {"OMP_NUM_THREADS": "1"}),
+}
+"""What the script does first, and with which variables: ours as it is; a torch that the script has imported before;
+waiting as long as OpenMP does by itself; not at all; one thread."""
+HEADS = ("way", "neighbours", "ms a step (quartiles)", "times without", "times `default`", "others had")
+_SCRIPT = """
+import sys, time
+from tracellm import LLM, SamplingParams
+engine = LLM(sys.argv[1]).llm_engine if sys.argv[1] else LLM().llm_engine
+params = SamplingParams(temperature=0, max_tokens=int(sys.argv[2]), ignore_eos=True)
+print(flush=True)
+for round, _ in enumerate(sys.stdin):
+    for number in range(8):
+        engine.add_request(f"{round}.{number}", f"Tell me about the city number {number}", params)
+    before, used, steps = time.perf_counter(), time.process_time(), 0
+    while engine.has_unfinished_requests():
+        engine.step()
+        steps += 1
+    print((time.perf_counter() - before) / steps * 1e3, time.process_time() - used, flush=True)
+"""
+
+
+def measure(ways: Sequence[str], neighbours: Sequence[int], repeats: int, model: str = "", tokens: int = 64) -> Taken:
+    """Milliseconds of a step, and the share of the processors' time that others had, of each way and each round."""
+    taken: Taken = {(way, beside): [] for way in ways for beside in neighbours}
+    with ExitStack() as stack:
+        asked = {way: stack.enter_context(_engine(way, model, tokens)) for way in ways}
+        for number_of_round in range(1 + repeats):
+            first = number_of_round % len(ways)
+            for beside in neighbours:
+                with _loops(beside):
+                    for way in [*ways[first:], *ways[:first]]:
+                        busy = Busy()
+                        step, used = map(float, _ask(asked[way]).split())
+                        if number_of_round:
+                            taken[way, beside].append((step, busy.elsewhere(used)))
+    return taken
+
+
+@contextmanager
+def _engine(way: str, model: str, tokens: int) -> Iterator["subprocess.Popen[str]"]:
+    """A process that decodes the batch when it is asked to."""
+    begin, variables = WAYS[way]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
+    command = [sys.executable, "-c", begin + _SCRIPT, model, str(tokens)]
+    with subprocess.Popen(
+        command, cwd=_ROOT, env={**kept, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise SystemExit(f"the way {way} ended, with status {process.wait()}")
+        yield process
+        process.communicate()
+
+
+def _ask(process: "subprocess.Popen[str]") -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(file=process.stdin, flush=True)
+    return process.stdout.readline()
+
+
+@contextmanager
+def _loops(count: int) -> Iterator[None]:
+    """So many processes that never rest."""
+    looping = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in looping:
+            one.kill()
+            one.wait()
+
+
+def neighbour_table(taken: Taken) -> str:
+    """The table in Markdown."""
+    rows = []
+    medians = {key: statistics.median(step for step, _ in values) for key, values in taken.items()}
+    fewest = min(beside for _, beside in taken)
+    for (way, beside), values in taken.items():
+        default = medians.get(("default", beside))
+        ratio: dict[str, Any] = {
+            "without": medians[way, beside] / medians[way, fewest],
+            "default": medians[way, beside] / default if default else None,
+        }
+        told = [number(one) if one is not None else "" for one in ratio.values()]
+        others = statistics.median(share for _, share in values)
+        rows.append([f"`{way}`", str(beside), str(Spread.of([step for step, _ in values])), *told, f"{others:.0%}"])
+    return table(HEADS, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--neighbours", type=int, nargs="+", default=[0, 1, 2], metavar="N")
+    parser.add_argument("--repeats", type=int, default=7, metavar="N")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--model", default="", metavar="FOLDER", help="another model than the embedded one")
+    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="of each request")
+    given = parser.parse_args(arguments)
+    print(neighbour_table(measure(given.ways, given.neighbours, given.repeats, given.model, given.tokens)))
+    print(f"{machine(['torch'])}, {os.cpu_count()} processors")
+
+
+if __name__ == "__main__":
+    main()

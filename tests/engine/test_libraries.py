@@ -1,0 +1,49 @@
+"""How OpenMP's threads wait for each other, which is settled when torch is imported."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+_ENGINE = "from tracellm import LLM\nLLM()"
+_LIBRARIES = "from tracellm.engine.libraries import import_libraries\nimport_libraries('torch')"
+_TOLD = """
+import json, os
+print(json.dumps({name: os.environ.get(name) for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}))
+"""
+
+
+def waits(script: str, **environment: str) -> tuple[str, dict[str, str | None]]:
+    """After how many looks at a barrier a thread sleeps, and what the script finds in its environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", script + _TOLD],
+        env={**kept, "OMP_DISPLAY_ENV": "verbose", "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    spins = re.findall(r"GOMP_SPINCOUNT = '(.+)'", done.stderr)
+    if not spins:
+        pytest.skip("torch uses another OpenMP than GNU's here")
+    told: dict[str, str | None] = json.loads(done.stdout)
+    return spins[0], told
+
+
+def test_threads_wait_a_moment_and_then_sleep() -> None:
+    """An engine in a fresh process has OpenMP wait briefly, and leaves nothing of that in the environment."""
+    assert waits(_ENGINE) == ("3000", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": None})
+
+
+def test_the_user_chooses() -> None:
+    """Whoever has set how OpenMP waits gets that."""
+    assert waits(_LIBRARIES, OMP_WAIT_POLICY="passive") == ("0", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": "passive"})
+    assert waits(_LIBRARIES, GOMP_SPINCOUNT="7") == ("7", {"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": None})
+
+
+def test_a_torch_that_is_there_is_left_alone() -> None:
+    """Where the user has imported torch before, nothing changes, its environment least of all."""
+    assert waits("import torch\n" + _LIBRARIES) == ("300000", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": None})
