@@ -75,7 +75,7 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     why = "Of the engine's steps nothing is recorded: that takes EngineCore.step_fn, which --only Scheduler"
     chosen, kept = (
         "Recorded with --only Scheduler --skip 'Msgpack*': ",
-        "Only the last 2 spans of each process were kept",
+        "Only the last 2 calls of each process, or some more, were kept",
     )
     assert all(said in run.steps() for said in (why, chosen, kept))
     assert all(said in run.calltree() for said in (chosen, kept))
@@ -90,7 +90,7 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     [
         ({"only": "Schedular"}, "The nearest: Scheduler"),
         ({"skip": ["nothing*"]}, "names nothing"),
-        ({"ring": 0}, "--ring takes how many spans"),
+        ({"ring": 0}, "--ring takes how many calls"),
         ({"detail": "deep"}, "no level 'deep'"),
     ],
 )

@@ -122,7 +122,7 @@ def test_another_format_is_refused(tmp_path: Path):
     """A file of another version is named, and not guessed at."""
     path = tmp_path / "main.records"
     path.write_bytes(b"TRACELLM-RECORDS 9\n")
-    with pytest.raises(RecordFileError, match="main.records"):
+    with pytest.raises(RecordFileError, match="is no record file"):
         read(path)
 
 

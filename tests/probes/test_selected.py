@@ -218,7 +218,7 @@ def test_requests_of_another_process_are_not_kept_where_no_step_is_told():
 
 
 def test_children_record_what_their_parent_does(tmp_path: Path):
-    """A process of the run wraps what is chosen there, and nothing else; and keeps as many spans."""
+    """A process of the run wraps what is chosen there, and nothing else; and its ring is as large."""
     selection = Selection(only=("ParentRequest",))
     with Recording(tmp_path, catalog=(), selection=selection, ring=4, script="script.py") as recording:
         first = launches("Worker_0", chosen)
@@ -229,5 +229,6 @@ def test_children_record_what_their_parent_does(tmp_path: Path):
     kept = [
         span.name for span in RunFolder.open(tmp_path).trace.spans if span.process and span.process.pid == second.pid
     ]
-    assert sorted(kept) == ["multiplies"] * 3 + ["multiplies_often"]
+    assert sorted(kept) == ["multiplies"] * (len(kept) - 1) + ["multiplies_often"]
+    assert 4 <= len(kept) <= 8
     assert recording.stats["let_go"] == 6

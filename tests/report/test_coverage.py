@@ -104,9 +104,9 @@ def test_what_was_let_go():
     )
     killed = {"options": {"ring": 100}, "probes": {"left_out": {}}}
     [told] = notes(killed, "en")
-    assert told.startswith("Only the last 100 spans of each process, or a few more, were kept")
+    assert told.startswith("Only the last 100 calls of each process, or some more, were kept")
     [missed] = unheard(manifest({"unheard": 1}), "en")
-    assert missed.startswith("1 span of another process was")
+    assert missed.startswith("This log fell behind and skipped 1 call")
 
 
 def test_what_it_cost():

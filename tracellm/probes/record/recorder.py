@@ -73,7 +73,8 @@ class Recorder:
         self._tell = tell
         self._file: RecordFile | None = None
         self._segments = [0, 0]  # first record of the segment before, and of this one
-        self._steps_written = 0
+        self._steps_written = 0  # counted for a ring, whose segments begin with it
+        self._step_sites: set[int] = set()
         self._sites: set[int] = set()  # defined in this segment
         self._places: set[int] = set()
         self._open: set[int] = set()  # calls that were written as lasting
@@ -208,7 +209,8 @@ class Recorder:
         # Ctrl-C strikes between calls, so not between these two: a frame that is written twice has the same number.
         self.calls += count
         del self.buffer[:count]
-        self._steps_written = self.steps
+        if self._ring is not None:
+            self._steps_written += sum(record[0] in self._step_sites for record in records)
         if self.keeps_batches:
             self.batches.append(records)
         return count
@@ -241,6 +243,7 @@ class Recorder:
         self.bytes += file.size - before
         self._sites |= sites
         self._places |= places
+        self._step_sites.update(number for number in sites if number >= 0 and site_numbered(number).probe.is_step)
 
     def write_open(self, least_age: int = 1) -> None:
         """Write calls that last: those that were under way already at the last round, or all for a `least_age` of 0."""

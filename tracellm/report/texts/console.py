@@ -54,8 +54,8 @@ EN = {
     "console.end.requests": "{requests:request|requests}, {prompt:prompt token|prompt tokens}, "
     "{output:token|tokens} generated, ",
     "console.end.steps": "{steps:step|steps}, ",
-    "console.depth_limited": "{size} recorded: from step {steps:,} on only requests and steps are recorded, so that the "
-    "trace stays small (`--detail kernel` records all).",
+    "console.depth_limited": "{size} recorded: from step {steps:,} on only requests and steps are recorded, "
+    "so that the trace stays small (`--detail kernel` records all).",
     "console.crossed": "Messages between the processes: {what}.",
     "console.error": "{where}: {error}",
     "console.report": "Report: {path}",
@@ -107,7 +107,8 @@ ZH = {
     "console.end": "tracellm：运行{status}：{what}{time}。",
     "console.end.requests": "{requests:,} 个请求，提示词 {prompt:,} 个 token，生成 {output:,} 个 token，",
     "console.end.steps": "{steps:,} 步，",
-    "console.depth_limited": "已记录 {size}：从第 {steps:,} 步起只记录请求和步，以免 trace 过大（`--detail kernel` 记录全部）。",
+    "console.depth_limited": "已记录 {size}：从第 {steps:,} 步起只记录请求和步，以免 trace 过大"
+    "（`--detail kernel` 记录全部）。",
     "console.crossed": "进程之间的消息：{what}。",
     "console.error": "{where}：{error}",
     "console.report": "报告：{path}",

@@ -19,10 +19,10 @@ EN = {
     "recorded.untold": "Of {subject} nothing is recorded: that takes {functions}, which {options} leaves out.",
     "recorded.not": "not recorded",
     "recorded.kept": "of those kept",
-    "recorded.let_go": "Only the last {ring:call|calls} of each process, or some more, were kept (--ring): {n:earlier "
-    "one was|earlier ones were} let go.",
-    "recorded.ring": "Only the last {ring:call|calls} of each process, or some more, were kept (--ring): what was before "
-    "them was let go.",
+    "recorded.let_go": "Only the last {ring:call|calls} of each process, or some more, were kept (--ring): "
+    "{n:earlier one was|earlier ones were} let go.",
+    "recorded.ring": "Only the last {ring:call|calls} of each process, or some more, were kept (--ring): what was "
+    "before them was let go.",
     "recorded.depth_limit": "Each process records layers, operations and the likeliest tokens until its records take "
     "{size}, then only requests and steps, so that the trace stays small. `--detail kernel` records all.",
     "recorded.deep_steps": "Layers, operations and the likeliest tokens are recorded up to step {steps:,}, when the "
@@ -63,10 +63,10 @@ ZH = {
     "recorded.kept": "保留下来的",
     "recorded.let_go": "每个进程只保留了最后 {ring:,} 次或略多的调用（--ring）：更早的 {n:,} 次已丢弃。",
     "recorded.ring": "每个进程只保留了最后 {ring:,} 次或略多的调用（--ring）：更早的已丢弃。",
-    "recorded.depth_limit": "每个进程在记录达到 {size} 之前会记录各层、各算子和最可能的 token，之后只记录请求和步，"
-    "以免 trace 过大。`--detail kernel` 记录全部。",
-    "recorded.deep_steps": "各层、各算子和最可能的 token 记录到第 {steps:,} 步，即记录达到 {size} 时为止；之后只记录请求和步，"
-    "以免 trace 过大。`--detail kernel` 记录全部。",
+    "recorded.depth_limit": "每个进程在记录达到 {size} 之前会记录各层、各算子和最可能的 token，"
+    "之后只记录请求和步，以免 trace 过大。`--detail kernel` 记录全部。",
+    "recorded.deep_steps": "各层、各算子和最可能的 token 记录到第 {steps:,} 步，即记录达到 {size} 时为止；"
+    "之后只记录请求和步，以免 trace 过大。`--detail kernel` 记录全部。",
     "recorded.unheard": "这份日志没有跟上，跳过了 {n:,} 次调用：其中的计数不含它们，trace 中有。",
     "recorded.missing": "{probes:,} 个探针中有 {n:,} 个在 {engine} 里没有找到对象：{functions}。"
     "它们本应说明的内容不在这里；`tracellm doctor` 会列出它们。",
