@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
 
-from tracellm.cli.bench.figures import Spread, number
+from tracellm.bench.figures import Spread, number
 
 from benchmarks.compared.busy import Busy
 from benchmarks.pages import machine, table

@@ -146,16 +146,16 @@ def figures_of(speeds: list[float], bare: list[float], stats: Figures) -> Figure
     """
     slower = [(unit / speed - 1) * 100 for speed, unit in zip(speeds, bare, strict=True)]
     low, middle, high = statistics.quantiles(slower, n=4) if len(slower) > 1 else slower * 3
-    writer = stats.get("writer", {})
+    writer, conversion = stats.get("writer", {}), stats.get("conversion", {})
     return {
         "speed": statistics.median(speeds),
         "slower": middle,
         "low": low,
         "high": high,
         "calls": stats.get("calls", 0),
-        "us_within": writer["seconds_within"] / writer["spans"] * 1e6 if writer.get("spans") else None,
-        "us_per_span": writer.get("us_per_span"),
-        "worst_pause_ms": writer.get("worst_pause_ms"),
+        "us_per_call": writer.get("us_per_call"),
+        "longest_ms": writer.get("longest_ms"),
+        "us_per_span": conversion.get("us_per_span"),
     }
 
 
@@ -170,9 +170,10 @@ def overhead_table(figures: dict[str, dict[str, Figures]], lang: str, note: str)
             recorded = [
                 f"{row['slower']:.1f} % ({row['low']:.1f} – {row['high']:.1f})",
                 f"{row['calls']:,}",
-                f"{row['us_within']:.2f}" if row["us_within"] is not None else "",
-                f"{row['us_per_span']:.2f}" if row["us_per_span"] is not None else "",
-                f"{row['worst_pause_ms']:.1f}" if row["worst_pause_ms"] is not None else "",
+                *(
+                    "" if row[name] is None else f"{row[name]:.2f}"
+                    for name in ("us_per_call", "longest_ms", "us_per_span")
+                ),
             ]
             rows.append([name, f"{row['speed']:,.1f}", *([""] * len(recorded) if way == _BARE else recorded)])
     return f"{table([texts[column] for texts in OVERHEAD_HEADS], rows)}\n{note}"

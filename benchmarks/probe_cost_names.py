@@ -89,22 +89,19 @@ COST_HEADS: dict[str, Text] = {
 }
 
 LATER: Text = (
-    """Later, in a thread of the recorded process: **{us_within:.2f} µs a call** to hand its record on; in a process
-beside it, at the lowest priority: **{us_per_span:.2f} µs a span** to build, encode and write it. These are {spans:,}
-layer calls as fast as they go ({calls_seconds:.2f} s), {bytes:.0f} bytes a span on disk. The longest that the thread
-ran before it let others run: {worst_pause_ms:.1f} ms; calls that had to wait for it: {held_up_s:.2f} s in all.
-Dropped: 0. Of
-{burst:,} spans in a row the SDK's batch processor dropped {nowhere:,} with an exporter to nowhere, {file:,} with one
-to a file.
+    """Later, in the recorded process: **{us_per_call:.2f} µs a call** to encode its record and append it to the file,
+{record_bytes:.0f} bytes. When the run has ended: **{us_per_span:.2f} µs a span** to make it of the record and write it
+as JSON, {span_bytes:.0f} bytes. These are {spans:,} layer calls as fast as they go ({calls_seconds:.2f} s), in
+processor time. Lost: {lost:,}. Of {burst:,} spans in a row the SDK's batch processor dropped {nowhere:,} with an exporter to nowhere,
+{file:,} with one to a file.
 """,
-    """之后，在被记录进程的一个线程里：交出一次调用的记录 **{us_within:.2f} µs**；在旁边一个最低优先级的进程里：
-构建、编码、写入**每个 span {us_per_span:.2f} µs**。以最快速度调用 {spans:,} 次层（{calls_seconds:.2f} s），
-磁盘上每个 span {bytes:.0f} 字节。该线程最长连续运行 {worst_pause_ms:.1f} ms 才让出；
-调用等待它的时间共 {held_up_s:.2f} s。丢弃：0。连续 {burst:,} 个 span，SDK 的批处理器在导出到空处时丢弃
-{nowhere:,} 个，写入文件时丢弃 {file:,} 个。
+    """之后，在被记录的进程里：编码一次调用的记录并追加到文件，**{us_per_call:.2f} µs**，{record_bytes:.0f} 字节。
+运行结束后：由记录生成 span 并写成 JSON，**每个 span {us_per_span:.2f} µs**，{span_bytes:.0f} 字节。
+以上是以最快速度进行的 {spans:,} 次层调用（{calls_seconds:.2f} s），均为处理器时间。丢失：{lost:,}。
+连续 {burst:,} 个 span，SDK 的批处理器在导出到空处时丢弃 {nowhere:,} 个，写入文件时丢弃 {file:,} 个。
 """,
 )
-"""What a recording says of its writing, and how many spans the SDK dropped."""
+"""Costs of writing and converting, and how many spans the SDK dropped."""
 
 MADE_BY: Text = ("Made by `{command}` on {machine}.\n", "由 `{command}` 生成：{machine}。\n")
 
@@ -129,14 +126,14 @@ OVERHEAD_MODELS: dict[str, Text] = {
     ),
 }
 OVERHEAD_BARE: Text = ("not recorded", "不录制")
-OVERHEAD_DEFAULT: Text = ("`--explain`, after 20,000 calls", "`--explain`，20,000 个调用之后")
+OVERHEAD_DEFAULT: Text = ("`--explain`", "`--explain`")
 OVERHEAD_DETAIL: Text = ("`--explain --detail {detail}`", "`--explain --detail {detail}`")
 OVERHEAD_HEADS: list[Text] = [
     ("run", "运行"),
     ("tokens/s", "token/s"),
     ("slower by (quartiles)", "慢多少（四分位）"),
     ("calls recorded", "录制的调用"),
-    ("handing on, µs a call", "交出记录，每次调用 µs"),
-    ("writing beside it, µs a span", "在旁边写出，每个 span µs"),
-    ("longest turn of the thread, ms", "该线程最长一次运行，ms"),
+    ("writing, µs a call", "写记录，每次调用 µs"),
+    ("longest write, ms", "最长一次写入，ms"),
+    ("conversion, µs a span", "转换，每个 span µs"),
 ]

@@ -1,4 +1,4 @@
-"""What a trace of a thousand to a million spans costs, by the span: to write, to read back, to fold.
+"""What a trace of a thousand to a million spans costs, by the span: to convert from records, to read back, to fold.
 
     python -m benchmarks.trace_scale curve [--most 1000000] [--repeats 3] [--docs]
     python -m benchmarks.trace_scale make FOLDER [--spans 1000000] [--processes 1]
@@ -31,8 +31,8 @@ SIZES = [(1_000, 1), (10_000, 1), (100_000, 1), (1_000_000, 1), (1_000_000, 2)]
 """Spans and processes of each row."""
 
 COLUMNS = {
-    "en": "spans | processes | on disk | write | memory | read | index | call tree | fold | read to fold | memory",
-    "zh": "span | 进程 | 磁盘 | 写入 | 内存 | 读取 | 索引 | 调用树 | 折叠 | 从读取到折叠 | 内存",
+    "en": "spans | processes | on disk | convert | memory | read | index | call tree | fold | read to fold | memory",
+    "zh": "span | 进程 | 磁盘 | 转换 | 内存 | 读取 | 索引 | 调用树 | 折叠 | 从读取到折叠 | 内存",
 }
 _NOTES = {
     "en": "Made by `python -m benchmarks.trace_scale curve --docs` on {date}: {machine}, Python {python}; processor "
@@ -58,12 +58,14 @@ def peak_bytes() -> int:
 
 
 def measure_writing(folder: Path, spans: int) -> Measured:
-    """Write a recording as the recorder does."""
+    """Convert a record file, as a run that has ended does."""
     from benchmarks.big_traces.recorded import record_run
+    from tracellm.probes.spans.converter import convert_file
 
+    path = record_run(folder, spans)
     before = peak_bytes()
-    told = record_run(folder, spans)
-    return {"write": told["seconds"], "spans": told["spans"], "write_bytes": peak_bytes() - before}
+    done = convert_file(path, [path])
+    return {"write": done.seconds, "spans": done.spans, "write_bytes": peak_bytes() - before}
 
 
 def measure_reading(folder: Path) -> Measured:

@@ -1,111 +1,122 @@
-"""A big trace as the recorder writes it: its calls become records as probed calls leave them, and the real writer runs.
+"""A big trace as the recorder writes it: its calls become records as probed calls leave them, in a real record file.
 
-So what is measured is the writer's own work, in its own thread, with its pauses. Calls go through it as they do in a
-run; what a run would put together of several calls (steps, requests' lives, messages) is handed to it ready made.
+So what is measured afterwards is the real conversion. What a run would put together of several calls (steps, requests,
+messages) stands in the file ready made, as spans of the program's own do.
 """
 
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.build import Builder
-from tracellm.probes.desk import Assignment, Desk
-from tracellm.probes.listeners import Listeners
-from tracellm.probes.writer import Writer
-
 from benchmarks.big_traces import played
-from tracellm.probes.clock import Clock, Ids
-from tracellm.probes.spec import Probe
-from tracellm.probes.state import Made, Note, Record, Told, state
+from tracellm.probes.record.record_file import (
+    DEFINITIONS,
+    END,
+    HEADER,
+    OPEN,
+    RECORDS,
+    SUFFIX,
+    Header,
+    RecordFile,
+    encode,
+)
+from tracellm.probes.state import USER_SPAN
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import SCHEMA, TRACE_FOLDER, write_manifest
 
 __all__ = ["record_run"]
 
-_CONSTANT = (names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE)
-_PLAIN = {*_CONSTANT, names.LIFELINE, names.LEVEL, names.ARGUMENTS, names.RESULT}
-_MOST_WAITING = 30_000
+_CONSTANT = (names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.LIFELINE, names.LEVEL)
+_PLAIN = {*_CONSTANT, names.ARGUMENTS, names.RESULT}
+_IN_A_FRAME = 300  # records: those of a step
 
 
-def record_run(folder: Path, spans: int, **shape: Any) -> dict[str, float]:
-    """Write a run folder of one process; what is returned is what the writer says of itself.
-
-    `shape` is as in `played`.
-    """
+def record_run(folder: Path, spans: int, **shape: Any) -> Path:
+    """Write the record file of a run of one process, which is returned; `shape` is as in `played`."""
     write_manifest(folder, {"schema": SCHEMA, "script": "big.py", "status": "finished"})
     parts = played(spans, 1, **shape)
     process, ended = next(parts)
     root = int(ended[0].span_id, 16)
-    builder = Builder(Clock(time.perf_counter_ns, 0, 0), Ids(first_span=root, trace=lambda: ended[0].trace_id), 1, True)
-    problems: list[str] = []
-    nobody = Listeners([], problems.append)
-    file = folder / TRACE_FOLDER / f"main-{process.pid}.jsonl"
-    desk = Desk(Assignment(file, process, builder, nobody, None, problems.append))
-    writer = Writer(desk, nobody, problems)
-    records = _Records(root - 1)
-    writer.start()
-    try:
-        _append(writer, records, ended)
-        for _, more in parts:
-            _append(writer, records, more)
-    finally:
-        writer.stop(0)
-        state.open.clear()
-    if problems:
-        raise RuntimeError("; ".join(problems))
-    return desk.effort.told(desk.told(), writer.held_up_ns)
+    header = Header(
+        {**process.attributes, names.PROCESS_PID: process.pid, names.PROCESS_NAME: process.name},
+        (0, 0),
+        1,
+        [(1, root - 1)],
+        ended[0].trace_id,
+        ended[0].span_id,
+    )
+    file = RecordFile(folder / TRACE_FOLDER / f"main-{process.pid}{SUFFIX}")
+    file.append(encode(HEADER, header))
+    writer = _Writer(file, root - 1)
+    writer.add(ended)
+    for _, more in parts:
+        writer.add(more)
+    writer.flush()
+    file.append(encode(END, 0))
+    file.close()
+    return file.path
 
 
-def _append(writer: Writer, records: "_Records", ended: list[Span]) -> None:
-    for span in ended:
-        if span.open:
-            state.open[records.number(span.span_id)] = Made(lambda _, span=span: span)  # type: ignore[misc]
-        else:
-            state.open.pop(records.number(span.span_id), None)
-            writer.buffer.append(records.of(span))
-    while len(writer.buffer) > _MOST_WAITING:  # the engine would be slower than this
-        time.sleep(0.001)
+class _Writer:
+    """Appends spans as records; `offset` is what span ids have more than the numbers of calls."""
 
-
-class _Records:
-    """Makes records of spans; `offset` is what span ids have more than the numbers of calls."""
-
-    def __init__(self, offset: int) -> None:
+    def __init__(self, file: RecordFile, offset: int) -> None:
+        self._file = file
         self._offset = offset
-        self._probes: dict[str, Probe] = {}
+        self._sites: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._records: list[Any] = []
+        self._written = 0
 
-    def number(self, span_id: str | None) -> int:
-        """The number of the call with this id; 0 for none."""
+    def add(self, spans: Sequence[Span]) -> None:
+        """Append these, in the order in which they ended."""
+        for span in spans:
+            number = self._number(span.span_id)
+            if span.open:
+                self._file.append(encode(OPEN, [(number, USER_SPAN, 0, 0, 0, _data(span))]))
+            elif span.parent_span_id is None or not span.attributes.keys() <= _PLAIN:
+                self._records.append((USER_SPAN, number, 0, 0, span.start_ns, span.end_ns, _data(span), None))
+            else:
+                self._records.append(self._call(span, number))
+            if len(self._records) >= _IN_A_FRAME:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is left."""
+        self._file.append(encode(RECORDS, self._written, self._records))
+        self._written += len(self._records)
+        self._records.clear()
+
+    def _number(self, span_id: str | None) -> int:
         return int(span_id, 16) - self._offset if span_id else 0
 
-    def of(self, span: Span) -> Record | Note | Made | Told:
-        """The record that this span comes from."""
-        told = span.attributes
-        if span.parent_span_id is None or not told.keys() <= _PLAIN:
-            return Made(lambda _: span)
-        facts = tuple(told.get(names.ARGUMENTS, ())), told.get(names.RESULT)
-        call, parent = self.number(span.span_id), self.number(span.parent_span_id)
-        start, end = span.start_ns, span.end_ns
-        return self._probe(span), call, parent, None, None, start, end, end, facts, None
+    def _call(self, span: Span, number: int) -> Any:
+        arguments = [one.partition("=") for one in span.attributes.get(names.ARGUMENTS, ())]
+        result = span.attributes.get(names.RESULT)
+        facts = *(("word", value) for _, _, value in arguments), None if result is None else ("word", result)
+        site = self._site(span, tuple(name for name, _, _ in arguments))
+        return site, number, self._number(span.parent_span_id), 0, span.start_ns, span.end_ns, facts, None
 
-    def _probe(self, span: Span) -> Probe:
-        probe = self._probes.get(span.name)
-        if probe is None:
-            told = span.attributes
-            constants = {name: told[name] for name in _CONSTANT}
-            probe = self._probes[span.name] = Probe(
-                method=span.method,
-                level=span.level,
-                span_name=span.name,
-                lifeline=span.lifeline,
-                constants=constants,
-                attributes=_attributes,
-            )
-        return probe
+    def _site(self, span: Span, arguments: tuple[str, ...]) -> int:
+        key = span.name, arguments
+        if key not in self._sites:
+            self._sites[key] = len(self._sites)
+            attributes = {name: span.attributes[name] for name in _CONSTANT if name in span.attributes}
+            definition = {"name": span.name, "attributes": attributes, "facts": "arguments", "names": arguments}
+            self._file.append(encode(DEFINITIONS, [(self._sites[key], definition)], []))
+        return self._sites[key]
 
 
-def _attributes(facts: tuple[tuple[str, ...], str | None]) -> dict[str, Any]:
-    arguments, result = facts
-    told: dict[str, Any] = {names.ARGUMENTS: list(arguments)} if arguments else {}
-    return told if result is None else {**told, names.RESULT: result}
+def _data(span: Span) -> dict[str, Any]:
+    return {
+        "name": span.name,
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "parent_span_id": span.parent_span_id,
+        "start": span.start_ns,
+        "end": span.end_ns,
+        "attributes": span.attributes,
+        "events": [(one.name, one.time_ns, one.attributes) for one in span.events],
+        "links": [(one.trace_id, one.span_id, one.attributes) for one in span.links],
+        "error": span.error,
+    }

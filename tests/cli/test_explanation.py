@@ -59,7 +59,7 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     """A selection and a ring are in run.json, and every view says what they leave out and let go; one name is as good
     as a list."""
     with tracellm.explain(tmp_path / "run", lang="en", only="Scheduler", skip=["Msgpack*"], ring=2) as run:
-        for _ in range(3):
+        for _ in range(7):
             greet("you")
     told = json.loads((run.folder / "run.json").read_text())
     asked = {
@@ -71,7 +71,7 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
         "depth_limit": None,
     }
     assert told["options"] == {"text": True, "lang": "en", **asked}
-    assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (2, ["EngineCore.step_fn"])
+    assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (4, ["EngineCore.step_fn"])
     why = "Of the engine's steps nothing is recorded: that takes EngineCore.step_fn, which --only Scheduler"
     chosen, kept = (
         "Recorded with --only Scheduler --skip 'Msgpack*': ",
@@ -119,7 +119,8 @@ def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
     """Where a ring let go of spans, the page's figures say that they count the others."""
     for number, words in ((1, True), (9, False)):
         with tracellm.explain(tmp_path / str(number), lang="en", ring=number) as run:
-            greet("you")
+            for _ in range(3):
+                greet("you")
         assert ("of those kept" in (run.folder / "report.html").read_text()) is words
 
 

@@ -11,7 +11,8 @@ EN = {
     "cli.help.only": "Record only what matches: a Class.method, a Class, a function or a module, with * and ?. May be "
     "repeated.",
     "cli.help.skip": "Do not record what matches, as for --only. May be repeated.",
-    "cli.help.ring": "Keep only the last N calls of each process, or up to twice as many; the report says how many were let go.",
+    "cli.help.ring": "Keep only the last N calls of each process, or up to twice as many; "
+    "the report says how many were let go.",
     # refusals
     "cli.near": " The nearest: {names}.",
     "cli.error.ring": "--ring takes how many calls to keep, 1 or more, not {value!r}",
@@ -33,7 +34,7 @@ ZH = {
     "cli.help.skip": "不记录匹配的，写法同 --only。可以重复给出。",
     "cli.help.ring": "每个进程只保留最后 N 次调用（至多两倍）；报告会说明丢弃了多少次。",
     "cli.near": "最接近的是：{names}。",
-    "cli.error.ring": "--ring 接受要保留的 span 个数，至少为 1，而不是 {value!r}",
+    "cli.error.ring": "--ring 接受要保留的调用次数，至少为 1，而不是 {value!r}",
     "cli.error.focus_unknown": "--focus：引擎里没有类 {value!r}。{near}"
     "只有当它是你自己用 @tracellm.probe 标记的类时才会显示",
     "cli.error.pattern.unknown": "{option} {value!r} 没有对应任何可记录的 Class.method、Class、函数或模块。{near}"
