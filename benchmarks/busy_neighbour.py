@@ -22,10 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
 
-from tracellm.bench.figures import Spread, number
-
 from benchmarks.compared.busy import Busy
 from benchmarks.pages import machine, table
+from tracellm.bench.figures import Spread, number
 
 __all__ = ["HEADS", "WAYS", "main", "measure", "neighbour_table"]
 

@@ -114,6 +114,11 @@ class Selection:
         """Does it ask for more than a level?"""
         return bool(self.focus or self.only or self.skip)
 
+    @property
+    def is_deep(self) -> bool:
+        """Whether more than requests and steps is recorded, and with it how probable tokens were."""
+        return bool(self.focus) or not self._is_at_most("step")
+
     def reaches(self, level: Level) -> bool:
         """May anything be wrapped that sits at this level?"""
         return bool(self.focus) or self._is_deep_enough(level)
@@ -128,6 +133,9 @@ class Selection:
 
     def _is_deep_enough(self, level: Level) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.detail)
+
+    def _is_at_most(self, level: Level) -> bool:
+        return LEVELS.index(self.detail) <= LEVELS.index(level)
 
 
 _SAYS_NOTHING = ("utils", "helpers", "interface", "__init__")

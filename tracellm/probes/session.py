@@ -297,7 +297,7 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
-        state.settle, state.place_of, state.thinned = None, self._call_ids.place_of, False
+        state.settle, state.place_of, state.thinned = None, self._call_ids.place_of, not self._selection.is_deep
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (new_site(self._script_probe, None), 0, 0, self._started)

@@ -141,8 +141,8 @@ _RUNNER = "tracellm.engine.worker.gpu_model_runner:GPUModelRunner"
 ENTRIES = (
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.execute_model", "GPUModelRunner._update_states"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.sample_tokens", "apply_grammar_bitmask"),
-    Entry(_RUNNER + "._prepare_inputs", "step", _capture_inputs, _inputs),
-    Entry(_RUNNER + "._build_attention_metadata", "step", _capture_metadata, _tensors),
+    Entry(_RUNNER + "._prepare_inputs", "step", _capture_inputs, _inputs, in_short=True),
+    Entry(_RUNNER + "._build_attention_metadata", "step", _capture_metadata, _tensors, in_short=True),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner._model_forward"),
     Entry(
         _RUNNER + "._sample",

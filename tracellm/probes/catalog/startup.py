@@ -224,7 +224,7 @@ ENTRIES = (
     *plain("request", "executor.uniproc_executor", "UniProcExecutor.get_kv_cache_specs"),
     Entry(_EXECUTOR + ".determine_available_memory", "request", _capture_memory, _memory),
     *plain("request", "executor.uniproc_executor", "UniProcExecutor.initialize_from_config"),
-    Entry(_EXECUTOR + ".collective_rpc", "step", _capture_rpc, _rpc),
+    Entry(_EXECUTOR + ".collective_rpc", "step", _capture_rpc, _rpc, in_short=True),
     *plain("request", "kv_cache.kv_cache_utils", "get_kv_cache_config"),
     *plain("step", "worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),
     Entry(_WRAPPER + ".initialize_from_config", "step", lifeline="Worker"),

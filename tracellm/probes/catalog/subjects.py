@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tracellm.probes.spec import path_of
 
-__all__ = ["SUBJECTS", "lacking"]
+__all__ = ["SAMPLERS", "SUBJECTS", "lacking"]
 
 _CORE = "tracellm.engine.core:EngineCore"
 _CODEC = "tracellm.engine.serial_utils:Msgpack"
@@ -66,6 +66,9 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     ),
 }
 """Of each subject the targets of the catalog's entries that it takes, in the one engine and in the other."""
+
+SAMPLERS = ("tracellm.engine.sample.sampler:Sampler.sample", "vllm.v1.sample.sampler:Sampler.sample")
+"""Entries that know which tokens were left to draw from."""
 
 _ENGINES = {"tracellm": "tracellm.engine.", "vllm": "vllm."}
 

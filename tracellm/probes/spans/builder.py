@@ -114,6 +114,14 @@ class SpanBuilder:
         yield self._publish(span)
         yield from map(self._publish, self.tracker.take_ended())
 
+    def give_facts(self, number: int, parent: int, facts: Any) -> None:
+        """Give a call's facts to the one around it, without a span of the call itself."""
+        site = self.sites[number]
+        if facts is not None and site.timed:
+            facts = facts[1]
+        if facts is not None and site.gives is not None:
+            self._give(site, parent, facts)
+
     def note_open(self, calls: Iterable[Sequence[Any]]) -> None:
         """Note calls that last, of an OPEN frame."""
         for one in calls:

@@ -8,6 +8,7 @@ that falls behind skips ahead: it never slows the engine.
 
 import heapq
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -27,6 +28,9 @@ HOLD_NS = 500_000_000
 
 _MOST_BEHIND = 200_000
 """Records that may wait for the feed; beyond, it skips them."""
+
+_MOST_SECONDS = 0.01
+"""Processor time of a round, of which there are five a second: what is left waits for the next."""
 
 
 class Listener(Protocol):
@@ -73,6 +77,7 @@ class LiveFeed:
         self._holds = False
         self._held: list[tuple[int, int, Span]] = []
         self._count = itertools.count()
+        self._under_way: Iterator[Span] = iter(())
         recorder.batches.clear()
         recorder.keeps_batches = True
 
@@ -80,11 +85,15 @@ class LiveFeed:
         """Feed what is new; hold some of it back where there are other processes."""
         self._holds = self._holds or has_others
         self._skip()
+        enough = time.thread_time() + _MOST_SECONDS
         for span in self._own():
+            time.sleep(0)  # else the engine would wait for the interpreter's lock for 5 ms at a time
             if self._holds:
                 heapq.heappush(self._held, (span.end_ns, next(self._count), span))
             else:
                 self._show(span)
+            if time.thread_time() > enough:
+                break
         if self._holds:
             self._read_others()
             self._show_until(self._now() - HOLD_NS)
@@ -99,11 +108,15 @@ class LiveFeed:
         self._show_until(None)
 
     def _own(self) -> Iterator[Span]:
-        batches = self._recorder.batches
-        while batches:
-            records = batches.popleft()
+        """The spans of this process that were not fed yet; a caller may stop anywhere, and go on later."""
+        while True:
+            for span in self._under_way:  # which stays open when the caller stops
+                yield span
+            if not self._recorder.batches:
+                return
+            records = self._recorder.batches.popleft()
             self._define(records)
-            yield from self._feed.spans(records)
+            self._under_way = self._feed.spans(records)
 
     def _define(self, records: Sequence[Record]) -> None:
         sites = {record[0] for record in records} - self._builder.sites.keys()

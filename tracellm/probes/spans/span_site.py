@@ -20,6 +20,7 @@ class SpanSite:
         name: the span's.
         alike: attributes of all of them.
         defined: name of the function, with the class that defines it.
+        target: catalog entry that its probe is made of; "" for none.
         facts: form of the facts: arguments, any, user, entry, or "".
         attributes: makes attributes of facts.
         user_attributes: a user's, for every span.
@@ -30,6 +31,7 @@ class SpanSite:
     name: str
     alike: dict[str, Any]
     defined: str = ""
+    target: str = ""
     facts: str = ""
     names: tuple[str, ...] = ()
     timed: bool = False
@@ -49,6 +51,7 @@ class SpanSite:
             definition["name"],
             definition["attributes"],
             definition.get("defined", ""),
+            definition.get("target", ""),
             facts := definition.get("facts", ""),
             tuple(definition.get("names", ())),
             bool(definition.get("timed")),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tracellm.probes.catalog.subjects import SAMPLERS, SUBJECTS
 from tracellm.probes.record.record_file import (
     DEFINITIONS,
     END,
@@ -34,44 +35,56 @@ MeterProvider: since it came, each request has been measured there."""
 
 _MANY = 4096
 
+_SAMPLES = frozenset((*SUBJECTS["samples"], *SAMPLERS))
+_STEPS_WITH_SAMPLES = 16
+"""Steps of a process that have their sampled tokens, where only some names are wanted; to describe them takes as long as
+all else."""
+
 
 class SpanFeed:
-    """Makes spans of one process's records as they come; with `wanted`, only those that `is_wanted` describes."""
+    """Makes spans of one process's records as they come; with `wanted`, only those that somebody wants of such names.
+
+    That are spans of these names, those with more than arguments and result, and those that others are made of.
+    """
 
     def __init__(self, builder: SpanBuilder, wanted: Collection[str] | None = None) -> None:
         self.builder = builder
         self.process = _process(builder.header.process)
         self._wanted = wanted
-        self._chosen: dict[int, bool] = {}
+        self._uses: dict[int, str] = {}  # what becomes of a site's calls: a span, facts for others, or nothing
 
     def spans(self, records: Iterable[Any], facts_of: Callable[[Any], Any] | None = None) -> Iterator[Span]:
         """The spans of these records, whose facts `facts_of` decodes; a record that makes none is left out."""
-        builder, chosen = self.builder, self._chosen
+        builder, uses = self.builder, self._uses
         for record in records:
             number = record[0]
-            is_chosen = chosen.get(number)
-            if is_chosen is None:
-                is_chosen = chosen[number] = number < 0 or is_wanted(builder.sites[number], self._wanted)
-            if not is_chosen and record[7] is None:
+            use = uses.get(number)
+            if use is None:
+                use = uses[number] = "span" if number < 0 else _use(builder.sites[number], self._wanted)
+            if not use and record[7] is None:
                 continue
             *begin, facts, error = record
             try:
-                for span in builder.build((*begin, facts if facts_of is None else facts_of(facts), error)):
+                if facts_of is not None:
+                    facts = facts_of(facts)
+                if use == "samples" and builder.tracker.steps >= _STEPS_WITH_SAMPLES:
+                    continue
+                if use != "span" and error is None:
+                    builder.give_facts(number, begin[2], facts)
+                    continue
+                for span in builder.build((*begin, facts, error)):
                     span.process = self.process
                     yield span
             except Exception:  # the conversion notes it
                 continue
 
 
-def is_wanted(site: SpanSite, wanted: Collection[str] | None) -> bool:
-    """Whether somebody who wants spans of these names needs the site's calls.
-
-    They do if it has such a name, if it has more than arguments and result, or if others are made of what it knows.
-    None stands for all.
-    """
-    if wanted is None or site.name in wanted or site.gives is not None or site.observe is not None:
-        return True
-    return site.timed and not site.in_short
+def _use(site: SpanSite, wanted: Collection[str] | None) -> str:
+    if wanted is None or site.name in wanted or (site.observe is not None and site.target not in _SAMPLES):
+        return "span"
+    if site.gives is not None:
+        return "samples" if site.target in _SAMPLES else "facts"
+    return "span" if site.timed and not site.in_short else ""
 
 
 class RecordTail:
