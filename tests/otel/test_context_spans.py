@@ -20,7 +20,8 @@ from tests.otel.users import Program, ask_for_tracers, current, leaf, make_progr
 from tests.probes import tracing
 from tracellm import probe
 from tracellm.probes.clock import Clock
-from tracellm.probes.otel.user_spans import Started, span_data, span_from
+from tracellm.probes.otel.user_spans import Started, span_data
+from tracellm.probes.spans.user_span import span_from
 from tracellm.probes.session import Recording
 from tracellm.probes.state import state
 from tracellm.trace import model, names

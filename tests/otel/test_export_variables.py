@@ -11,9 +11,8 @@ import pytest
 
 from tests.otel.collecting import Collecting
 from tests.otel.sending import spans, write
-from tracellm.probes.otel import sender
-from tracellm.probes.otel.collector import Collector
-from tracellm.probes.otel.settings import settings
+from tracellm.probes.export import sender
+from tracellm.probes.export.settings import settings
 
 BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
 
@@ -106,12 +105,12 @@ def test_a_missing_library_is_told(
 def test_a_variable_that_the_exporter_does_not_like_is_told(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """What the exporter refuses by an exception is told as it says it, and everything is counted."""
+    """An exception of the exporter when it is made is the reason, and everything is counted."""
 
-    def _refuse(self: Any, protocol: str) -> None:
+    def _refuse(protocol: str) -> None:
         raise ValueError("invalid value 'zip' for OTEL_EXPORTER_OTLP_COMPRESSION")
 
-    monkeypatch.setattr(Collector, "__init__", _refuse)
+    monkeypatch.setattr(sender, "_span_exporter", _refuse)
     write(tmp_path, spans(5))
     assert said_by_the_sender(tmp_path, monkeypatch, capsys) == {
         "sent": 0,
@@ -123,11 +122,11 @@ def test_a_variable_that_the_exporter_does_not_like_is_told(
 def said_by_the_sender(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
-    """What the process that sends says at its end, of a recording that has ended."""
+    """The answer of the helper process for a recording that has ended."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     monkeypatch.setattr(os, "_exit", lambda status: None)
     monkeypatch.setattr(os, "nice", lambda increment: 0)
-    told = [{"traces": str(folder), "earlier": [], "ring": None}, {"end": 0}]
+    told = [{"traces": str(folder), "earlier": []}, {"end": True}]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(json.dumps, told))))
     sender.main()
     said: dict[str, Any] = json.loads(capsys.readouterr().out)

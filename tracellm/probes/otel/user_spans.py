@@ -32,7 +32,7 @@ from tracellm.probes.spec import Mistake
 from tracellm.probes.state import USER_SPAN, call_and_place, next_call, state
 from tracellm.trace import names
 
-__all__ = ["Started", "UserSpans", "span_data", "span_from"]
+__all__ = ["Started", "UserSpans", "span_data"]
 
 Function = Callable[..., Any]
 
