@@ -152,7 +152,7 @@ def test_whoever_does_not_want_to_wait_need_not(tmp_path: Path, collector: Colle
 
 
 def test_a_ring_is_sent_as_it_turns(tmp_path: Path, collector: Collecting):
-    """With a ring, files are set aside and removed; each span is sent once, or counted, and all that are kept are sent."""
+    """With a ring, each span is sent once, or counted as lost, and all that are kept are sent."""
     with Recording(tmp_path, script="script.py", ring=100) as recording:
         for n in range(1000):
             _work(n + 4)

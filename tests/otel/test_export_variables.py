@@ -126,7 +126,7 @@ def said_by_the_sender(
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     monkeypatch.setattr(os, "_exit", lambda status: None)
     monkeypatch.setattr(os, "nice", lambda increment: 0)
-    told = [{"traces": str(folder), "earlier": []}, {"end": True}]
+    told = [{"traces": str(folder), "earlier": [], "measured": "/nowhere"}, {"end": True}]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(json.dumps, told))))
     sender.main()
     said: dict[str, Any] = json.loads(capsys.readouterr().out)

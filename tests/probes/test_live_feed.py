@@ -106,7 +106,7 @@ def test_a_tail_reads_what_is_added(tmp_path: Path):
 
 
 def test_a_tail_follows_a_ring(tmp_path: Path):
-    """A segment that is set aside is read to its end, then the one that replaced it; what was gone before is counted."""
+    """A segment that is set aside is read to its end, then those after it; what was gone before is counted."""
     file = other_process(tmp_path)
     tail = RecordTail(tmp_path)
     file.append(encode(RECORDS, 0, [record(0, 1, 5)]))
@@ -122,6 +122,16 @@ def test_a_tail_follows_a_ring(tmp_path: Path):
     file = other_process(tmp_path)
     file.append(encode(RECORDS, 9, [record(0, 10, 8)]), encode(END, 20))
     assert [int(span.span_id, 16) for span in tail.new(100)] == [11]
+    assert tail.num_missed == 6
+    file.append(encode(RECORDS, 10, [record(0, 11, 9)]))
+    file.set_aside()
+    file = other_process(tmp_path)
+    file.append(encode(RECORDS, 11, [record(0, 12, 10)]))
+    file.set_aside()
+    file = other_process(tmp_path)
+    file.append(encode(RECORDS, 12, [record(0, 13, 11)]))
+    assert [int(span.span_id, 16) for span in tail.new(2)] == [12, 13]
+    assert [int(span.span_id, 16) for span in tail.new(2)] == [14]
     assert tail.num_missed == 6
     assert tail.never_ended() == []
     file.close()

@@ -5,8 +5,8 @@ There is one for the whole run, at the lowest priority. It reads the files that 
 would otherwise take them from the engine. While the collector is slow or down, spans wait on disk. The process ends
 soon after the recording, or after the process that started it was killed.
 
-sender_process.py starts it, and writes a line of JSON to its stdin for each of: the files to read; that the program
-measures requests itself, and since when; the end of the recording. The answer on stdout is how many spans were sent.
+sender_process.py starts it, and writes two lines to its stdin: which files to read, and, later, that the recording has
+ended. The answer on stdout is how many spans were sent.
 """
 
 import json
@@ -64,7 +64,9 @@ class ExporterLog(logging.Handler):
 
 
 class Sender:
-    """Sends what is new in `tail` until `end`.
+    """Sends what is new in `tail` until `end`, and measures requests with `metrics`.
+
+    The file `measured` is there if the program measures those of its own process, and has the time since when.
 
     Raises:
         ImportError: the exporter is not installed.
@@ -73,18 +75,17 @@ class Sender:
     Attributes:
         log: the exporters' messages.
         sent: spans that the collector took.
-        measured: a process whose requests the program measures itself, and the time since when.
     """
 
-    def __init__(self, tail: RecordTail, wanted: Settings, metrics: Any = None) -> None:
+    def __init__(self, tail: RecordTail, wanted: Settings, metrics: Any = None, measured: Path | None = None) -> None:
         from tracellm.probes.export.convert import Converter
 
         self.log = ExporterLog()
         self.sent = 0
-        self.measured: tuple[int, int] | None = None
         self._tail = tail
         self._wanted = wanted
         self._metrics = metrics
+        self._measured = measured
         self._exporter = _span_exporter(wanted.traces_protocol) if wanted.traces is not None else None
         self._convert = Converter(wanted.texts)
         self._counting = threading.Lock()  # what is read, sent or lost changes as one
@@ -158,7 +159,7 @@ class Sender:
             self._hold(spans)
         if self._metrics is not None:
             for span in spans:
-                if not self._program_measures(span):
+                if span.name == names.REQUEST_SPAN and not self._program_measures(span):
                     self._metrics.measure(span)
         return bool(spans)
 
@@ -167,10 +168,12 @@ class Sender:
             self._held += filter(_is_to_send, spans)
 
     def _program_measures(self, span: Span) -> bool:
-        if self.measured is None or span.process is None:
+        if self._measured is None or span.process is None or span.process.pid != os.getppid():
             return False
-        pid, since_ns = self.measured
-        return span.process.pid == pid and span.end_ns >= since_ns
+        try:
+            return span.end_ns >= int(self._measured.read_bytes())
+        except (OSError, ValueError):
+            return False
 
     def _is_due(self, now: bool) -> bool:
         return bool(self._held) and (now or time.monotonic() - self._last_sent >= self._wanted.delay_s)
@@ -292,7 +295,7 @@ def main() -> None:
     assert wanted is not None
     tail = RecordTail(Path(files["traces"]), files["earlier"])
     try:
-        sent, lost, errors = _send_all(tail, wanted)
+        sent, lost, errors = _send_all(tail, wanted, Path(files["measured"]))
     except Exception as error:  # before anything was sent: what the variables ask for cannot be
         _wait_for_end(sys.stdin)
         sent, lost, errors = 0, count_rest(tail) + tail.num_missed, [_cannot_begin(error, wanted)]
@@ -308,12 +311,12 @@ def _cannot_begin(error: Exception, wanted: Settings) -> str:
     return f"{error.name or error} is not installed: pip install 'tracellm[{extra}]'"
 
 
-def _send_all(tail: RecordTail, wanted: Settings) -> tuple[int, int, list[str]]:
+def _send_all(tail: RecordTail, wanted: Settings, measured: Path) -> tuple[int, int, list[str]]:
     metrics, provider = (None, None) if wanted.metrics is None else _own_metrics(wanted.metrics_protocol)
-    sender = Sender(tail, wanted, metrics)
+    sender = Sender(tail, wanted, metrics, measured)
     thread = threading.Thread(target=sender.run, name="tracellm-sender", daemon=True)
     thread.start()
-    _wait_for_end(sys.stdin, sender)
+    _wait_for_end(sys.stdin)
     deadline = time.monotonic() + wanted.patience_s
     sender.end()
     while thread.is_alive() and time.monotonic() < deadline and not sender.is_hopeless():
@@ -343,18 +346,12 @@ def _own_metrics(protocol: str) -> tuple[Any, Any]:
     return RequestMetrics(provider), provider
 
 
-def _wait_for_end(messages: TextIO, sender: Sender | None = None) -> None:
+def _wait_for_end(messages: TextIO) -> None:
     """Wait until the recording has ended, or whoever records was killed."""
     over = threading.Event()
 
     def _listen() -> None:
-        for line in messages:
-            message = json.loads(line)
-            if sender is not None and "measured" in message:
-                pid, since_ns = message["measured"]
-                sender.measured = pid, since_ns
-            if "end" in message:
-                break
+        messages.readline()  # empty where nobody is there any more
         over.set()
 
     threading.Thread(target=_listen, daemon=True).start()

@@ -37,14 +37,17 @@ def start_sender(traces: Path, earlier: Collection[str], environment: Mapping[st
     wanted = settings(environment)
     if wanted is None:
         return None
-    return SenderProcess({"traces": str(traces.absolute()), "earlier": sorted(earlier)}, environment, wanted)
+    return SenderProcess(traces.absolute(), earlier, environment, wanted)
 
 
 class SenderProcess:
-    """The helper process, from its start to its end; `files` describes what it is to read."""
+    """The helper process, from its start to its end."""
 
-    def __init__(self, files: Mapping[str, Any], environment: Mapping[str, str], wanted: Settings) -> None:
+    def __init__(
+        self, traces: Path, earlier: Collection[str], environment: Mapping[str, str], wanted: Settings
+    ) -> None:
         self._wanted = wanted
+        self._measured = traces / f".measured-{os.getpid()}"
         self._problem: str | None = None
         self._process: subprocess.Popen[str] | None = None
         apart: dict[str, Any] = (  # Ctrl-C is meant for the run, which then ends this
@@ -67,12 +70,15 @@ class SenderProcess:
             self._problem = f"the process that sends spans cannot be started: {error.strerror}"
         own = str(Path(__file__).parents[3])  # where this package is; the script's own folder comes last
         self._write([own, [one for one in reversed(sys.path) if os.path.isabs(one)]])
-        self._write(files)
+        self._write({"traces": str(traces), "earlier": sorted(earlier), "measured": str(self._measured)})
 
     def program_measures(self) -> int:
         """Leave requests of this process that end from now on to the program's own metrics; return the time."""
         now = time.time_ns()
-        self._write({"measured": [os.getpid(), now]})
+        with suppress(OSError):
+            part = self._measured.with_suffix(".part")
+            part.write_text(str(now), encoding="ascii")
+            part.replace(self._measured)
         return now
 
     def end(self) -> dict[str, Any]:
@@ -91,6 +97,8 @@ class SenderProcess:
                 self._problem = "it was interrupted while it sent the last spans"
                 with self._process as ended:
                     ended.kill()
+        with suppress(OSError):
+            self._measured.unlink(missing_ok=True)
         return {
             "endpoint": self._wanted.traces or self._wanted.metrics,
             "sent": answer.get("sent"),
