@@ -2,10 +2,17 @@
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
 
 from tests.otel.collecting import Collecting
 from tests.otel.sending import send, sender, spans, write
@@ -96,6 +103,35 @@ def test_a_collector_that_is_down_costs_a_line(tmp_path: Path, monkeypatch: pyte
         "errors": ["Connection refused"],
     }
     assert len(RunFolder.open(tmp_path).trace.spans) == 601
+
+
+class Service(TraceServiceServicer):
+    """A collector that speaks gRPC, and keeps the names of spans."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:
+        self.names += [span.name for one in request.resource_spans for scope in one.scope_spans for span in scope.spans]
+        return ExportTraceServiceResponse()
+
+
+def test_spans_are_sent_by_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the other protocol the same spans arrive; where nobody listens, the reason is the exporter's."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    service = Service()
+    add_TraceServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    server.start()
+    assert send(write(tmp_path, spans(3))) == (3, 0, [])
+    server.stop(None).wait()
+    assert service.names == ["0", "1", "2"]
+    sent, lost, [error] = send(write(tmp_path, spans(3)))
+    assert (sent, lost) == (0, 3)
+    assert "UNAVAILABLE" in error
 
 
 def test_a_collector_that_hangs_holds_nothing_up(

@@ -30,7 +30,6 @@ __all__ = ["Sender", "main"]
 _LOOK_SECONDS = 0.2
 _AGAIN_SECONDS = 5.0  # until a collector that takes nothing is tried again, besides the exporter's own attempts
 _NOBODY_SECONDS = 2.0  # likewise, after the end of the recording, where the connection is refused
-_MANY = 4096
 _TOO_LATE = "the time for them after the end of the run was too short (OTEL_BSP_EXPORT_TIMEOUT)"
 _MISSED = "--ring let go of them before they could be sent"
 _LOGGER = "opentelemetry.exporter.otlp"
@@ -86,6 +85,7 @@ class Sender:
         self._wanted = wanted
         self._metrics = metrics
         self._measured = measured
+        self._program = os.getppid()
         self._exporter = _span_exporter(wanted.traces_protocol) if wanted.traces is not None else None
         self._convert = Converter(wanted.texts)
         self._counting = threading.Lock()  # what is read, sent or lost changes as one
@@ -125,7 +125,7 @@ class Sender:
         if self._exporter is None:
             return 0, 0, [self.log.spans] if self.log.spans else []
         with self._counting:
-            left = 0 if self._is_done else len(self._held) + len(self._aside) + count_rest(self._tail)
+            left = 0 if self._is_done else len(self._held) + len(self._aside) + self._tail.count_rest(_is_to_send)
             missed = self._tail.num_missed
             reasons = [
                 *self._reasons,
@@ -168,7 +168,7 @@ class Sender:
             self._held += filter(_is_to_send, spans)
 
     def _program_measures(self, span: Span) -> bool:
-        if self._measured is None or span.process is None or span.process.pid != os.getppid():
+        if self._measured is None or span.process is None or span.process.pid != self._program:
             return False
         try:
             return span.end_ns >= int(self._measured.read_bytes())
@@ -228,14 +228,6 @@ class Sender:
                     self._reasons.append(self.log.spans)
 
 
-def count_rest(tail: RecordTail) -> int:
-    """How many spans to send are left in files that are not read any more, of calls that never ended, too."""
-    count = 0
-    while spans := tail.new(_MANY):
-        count += sum(map(_is_to_send, spans))
-    return count + sum(map(_is_to_send, tail.never_ended()))
-
-
 def _is_to_send(span: Span) -> bool:
     """Not if the program itself sends this span."""
     return names.SENT not in span.attributes
@@ -266,7 +258,8 @@ def _problem(record: logging.LogRecord) -> str:
     for value in record.args if isinstance(record.args, tuple) else ():
         if isinstance(value, BaseException):
             return _cause(value)
-    return record.getMessage().partition(", retrying")[0].rstrip(".")
+    before, _, after = record.getMessage().partition(", retrying in ")
+    return (before + after.partition("s")[2]).rstrip(".")
 
 
 def _cause(error: BaseException) -> str:
@@ -298,7 +291,7 @@ def main() -> None:
         sent, lost, errors = _send_all(tail, wanted, Path(files["measured"]))
     except Exception as error:  # before anything was sent: what the variables ask for cannot be
         _wait_for_end(sys.stdin)
-        sent, lost, errors = 0, count_rest(tail) + tail.num_missed, [_cannot_begin(error, wanted)]
+        sent, lost, errors = 0, tail.count_rest(_is_to_send) + tail.num_missed, [_cannot_begin(error, wanted)]
     with suppress(OSError):  # whoever started this may have been killed
         print(json.dumps({"sent": sent, "lost": lost, "errors": [*errors, *wanted.problems]}), flush=True)  # noqa: T201
     os._exit(0)  # an export may still be waiting for its answer

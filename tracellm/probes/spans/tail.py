@@ -29,15 +29,27 @@ from tracellm.trace.model import Process, Span
 
 __all__ = ["RecordTail", "SpanFeed"]
 
+_MANY = 4096
+
 
 class SpanFeed:
-    """Makes spans of one process's records as they come; with `wanted`, only those that `is_wanted` describes."""
+    """Makes spans of one process's records as they come; with `wanted`, only those that `is_wanted` describes.
+
+    Attributes:
+        num_left_out: spans that were not made as nobody wants them.
+    """
 
     def __init__(self, builder: SpanBuilder, wanted: Collection[str] | None = None) -> None:
+        self.num_left_out = 0
         self.builder = builder
         self.process = _process(builder.header.process)
         self._wanted = wanted
         self._chosen: dict[int, bool] = {}
+
+    def want(self, wanted: Collection[str]) -> None:
+        """Make only those spans from now on."""
+        self._wanted = wanted
+        self._chosen.clear()
 
     def spans(self, records: Iterable[Any], facts_of: Callable[[Any], Any] | None = None) -> Iterator[Span]:
         """The spans of these records, whose facts `facts_of` decodes; a record that makes none is left out."""
@@ -48,6 +60,8 @@ class SpanFeed:
             if is_chosen is None:
                 is_chosen = chosen[number] = number < 0 or is_wanted(builder.sites[number], self._wanted)
             if not is_chosen and record[7] is None:
+                builder.open.pop(record[1], None)
+                self.num_left_out += 1
                 continue
             *begin, facts, error = record
             try:
@@ -106,6 +120,17 @@ class RecordTail:
         """Calls and requests that were under way at the end, once each; nothing more is read."""
         return [span for tail in self._files.values() for span in tail.close()]
 
+    def count_rest(self, is_counted: Callable[[Span], bool]) -> int:
+        """How many spans for which this is true are left, with those of calls that never ended; most are not made."""
+        self._wanted = frozenset()
+        for tail in self._files.values():
+            tail.want(self._wanted)
+        count = 0
+        while spans := self.new(_MANY):
+            count += sum(map(is_counted, spans))
+        left_out = sum(tail.num_left_out for tail in self._files.values())
+        return count + left_out + sum(map(is_counted, self.never_ended()))
+
     @property
     def num_missed(self) -> int:
         """How many records a ring let go before they were read."""
@@ -129,6 +154,17 @@ class _Tail:
         self._frame: Iterator[Span] = iter(())  # what is left of the last one
         self._next = 0
         self._ended: int | None = None
+
+    @property
+    def num_left_out(self) -> int:
+        """How many spans were not made."""
+        return self._feed.num_left_out if self._feed is not None else 0
+
+    def want(self, wanted: Collection[str]) -> None:
+        """Make only those spans from now on."""
+        self._wanted = wanted
+        if self._feed is not None:
+            self._feed.want(wanted)
 
     def take(self, limit: int) -> list[Span]:
         """The spans of records that were not read before, at most `limit` of them."""
