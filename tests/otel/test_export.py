@@ -55,7 +55,7 @@ def test_a_recording_arrives(tmp_path: Path, collector: Collecting):
 
 
 def test_nothing_is_sent_unasked(tmp_path: Path):
-    """Without the variables no process is started, and nothing is told."""
+    """Without the variables no process is started, and run.json has nothing about it."""
     with Recording(tmp_path) as recording:
         _work(1)
     assert "export" not in recording.stats
@@ -75,7 +75,7 @@ def test_spans_arrive_while_the_run_goes_on(
 
 
 def test_a_killed_run_is_sent(tmp_path: Path, collector: Collecting):
-    """What a run wrote before it was killed arrives: of calls that were under way too, marked as such."""
+    """Everything that a run wrote before it was killed arrives, with calls that were under way, marked as such."""
     code = """
 import os, signal, sys, time
 from pathlib import Path
@@ -128,7 +128,7 @@ def test_ctrl_c_and_forks_leave_it_alone(tmp_path: Path, collector: Collecting):
 
 
 def test_whoever_does_not_want_to_wait_need_not(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Ctrl-C while the last spans are sent ends the sending, which is told; no process and no pipe is left behind."""
+    """Ctrl-C while the last spans are sent ends the sending, which is a problem in run.json; no process and no pipe is left behind."""
     made: list[subprocess.Popen[str]] = []
 
     def _interrupted(process: subprocess.Popen[str], *args: object, **options: object) -> None:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
@@ -87,7 +87,7 @@ def test_spans_that_are_not_wanted_are_counted(tmp_path: Path, collector: Collec
 
 
 def test_a_collector_that_is_down_costs_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where nobody listens the run goes on and ends; all its spans are counted as lost, with one reason."""
+    """If nobody listens the run goes on and ends; all its spans are counted as lost, with one reason."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://user:secret@127.0.0.1:{port}/")
@@ -166,7 +166,7 @@ def test_memory_is_bounded(tmp_path: Path, collector: Collecting, monkeypatch: p
 
 
 def test_a_fault_of_ours_is_told(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Where sending itself fails, the reason is given as it is, and every span is counted."""
+    """If sending itself fails, the reason is given as it is, and every span is counted."""
 
     def _fail(self: Converter, span: Any) -> Any:
         raise TypeError("no such span")

@@ -1,4 +1,4 @@
-"""What of a recording is sent, and as what: resources, texts, the program's own spans, calls that never ended."""
+"""Contents of what is sent: resources, texts, the program's own spans, calls that never ended."""
 
 import subprocess
 import sys
@@ -32,14 +32,14 @@ def test_what_is_asked_for_is_honoured(tmp_path: Path, collector: Collecting, mo
 def test_texts_leave_only_when_asked_for(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ):
-    """Prompts and generated texts are sent only where the variable for them says so; links, events, errors always."""
+    """Prompts and generated texts are sent only where the variable for them is true; links, events, errors always."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", str(wanted))
-    told = {"tracellm.request.prompt": "secret", "tracellm.step.requests": ["0", "1"], "gen_ai.request.top_k": 0}
+    attributes = {"tracellm.request.prompt": "secret", "tracellm.step.requests": ["0", "1"], "gen_ai.request.top_k": 0}
     event = Event("exception", 5, {"exception.message": "no"})
     link = Link("f" * 32, "e" * 16, {"tracellm.request.id": "0"})
-    send(write(tmp_path, spans(1, attributes=told, events=[event], links=[link], error="ValueError: no")))
+    send(write(tmp_path, spans(1, attributes=attributes, events=[event], links=[link], error="ValueError: no")))
     [span] = collector.spans
-    shown = {name: value for name, value in told.items() if wanted or name != "tracellm.request.prompt"}
+    shown = {name: value for name, value in attributes.items() if wanted or name != "tracellm.request.prompt"}
     assert values(span.attributes) == shown
     assert (span.events[0].name, span.events[0].time_unix_nano) == ("exception", 5)
     assert values(span.events[0].attributes) == {"exception.message": "no"}

@@ -31,23 +31,23 @@ ABOUT = {
 
 @pytest.fixture
 def reader() -> InMemoryMetricReader:
-    """Where measurements of a test's own provider are read."""
+    """A reader of a test's own provider."""
     return InMemoryMetricReader()
 
 
-def life(seconds: float, error: str | None = None, **told: Any) -> Span:
+def life(seconds: float, error: str | None = None, **more: Any) -> Span:
     """A request's life that took so long."""
     attributes = {
         names.GEN_AI_OPERATION: "chat",
         names.GEN_AI_MODEL: "tiny",
         **({names.GEN_AI_FINISH_REASONS: ["length"]} if error is None else {}),
-        **{getattr(names, name): value for name, value in told.items()},
+        **{getattr(names, name): value for name, value in more.items()},
     }
     return Span(names.REQUEST_SPAN, "a" * 32, "b" * 16, None, 0, round(seconds * SECOND), attributes, error=error)
 
 
 def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float, int]]]:
-    """Of every metric: attributes, sum and count of each of its points."""
+    """By metric: attributes, sum and count of each of its points."""
     data = reader.get_metrics_data()
     if data is None:
         return {}
@@ -65,8 +65,8 @@ def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any
 
 def test_a_life_is_measured(reader: InMemoryMetricReader):
     """Duration, time to first token, time per token after it and the tokens are those of the life."""
-    told: dict[str, Any] = {"GEN_AI_FIRST_CHUNK": 0.5, "GEN_AI_OUTPUT_TOKENS": 11, "GEN_AI_INPUT_TOKENS": 7}
-    RequestMetrics(MeterProvider([reader])).measure(life(1.5, **told))
+    more: dict[str, Any] = {"GEN_AI_FIRST_CHUNK": 0.5, "GEN_AI_OUTPUT_TOKENS": 11, "GEN_AI_INPUT_TOKENS": 7}
+    RequestMetrics(MeterProvider([reader])).measure(life(1.5, **more))
     assert measured(reader) == {
         "gen_ai.server.request.duration": [(ABOUT, 1.5, 1)],
         "gen_ai.server.time_to_first_token": [(ABOUT, 0.5, 1)],
@@ -96,7 +96,7 @@ def test_what_is_not_known_is_not_measured(reader: InMemoryMetricReader, span: S
     assert server == found
 
 
-def test_a_failed_life_says_of_what(reader: InMemoryMetricReader):
+def test_a_failed_life_has_its_error(reader: InMemoryMetricReader):
     """A request that failed is counted with the class of its error, which is no text of anybody's."""
     RequestMetrics(MeterProvider([reader])).measure(life(1, error="EngineDeadError: secret: words"))
     [(attributes, _, _)] = measured(reader)["gen_ai.server.request.duration"]
@@ -120,7 +120,7 @@ def test_names_and_units_are_the_standards(reader: InMemoryMetricReader):
 def test_a_recording_measures_into_the_programs_provider(
     tmp_path: Path, reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
 ):
-    """Where a program has a MeterProvider, each request of a recorded run is measured there, by its recorded life."""
+    """If a program has a MeterProvider, each request of a recorded run is measured there, by its recorded life."""
     from tracellm import LLM, SamplingParams
 
     provider = MeterProvider([reader])
@@ -135,7 +135,9 @@ def test_a_recording_measures_into_the_programs_provider(
     assert found["gen_ai.server.request.duration"][0][1:] == (round(sum(s.duration_ns for s in lives) / 1e9, 9), 2)
     assert found["gen_ai.server.time_to_first_token"][0][1:] == (pytest.approx(sum(firsts)), 2)
     assert found["gen_ai.server.time_per_output_token"][0][1:] == (pytest.approx(sum(per_token)), 2)
-    assert {(told["gen_ai.token.type"], total) for told, total, _ in found["gen_ai.client.token.usage"]} == {
+    assert {
+        (attributes["gen_ai.token.type"], total) for attributes, total, _ in found["gen_ai.client.token.usage"]
+    } == {
         ("input", sum(span.attributes[names.GEN_AI_INPUT_TOKENS] for span in lives)),
         ("output", 8),
     }
@@ -202,7 +204,7 @@ def test_a_life_is_measured_once(tmp_path: Path, collector: Collecting, own: boo
 def test_a_collector_without_metrics_costs_a_line(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
-    """A collector that takes spans but no metrics gets the spans; one line says what it answered, and what to do."""
+    """A collector that takes spans but no metrics gets the spans; one line has the answer, and what to do."""
     collector.takes_metrics = False
     done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout == (

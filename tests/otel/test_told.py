@@ -1,4 +1,4 @@
-"""What a run says of a collector that did not take its spans: one line, in the reader's language."""
+"""A collector that did not take spans is one line of a run's report, in the reader's language."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
 
 
 def export(**told: Any) -> dict[str, Any]:
-    """A manifest that says this of the export."""
+    """A manifest with this about the export."""
     return {"probes": {"export": {"endpoint": "http://there", "sent": 5, "lost": 0, "errors": [], **told}}}
 
 

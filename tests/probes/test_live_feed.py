@@ -51,7 +51,7 @@ def other_process(traces: Path, name: str = "EngineCore_0-2") -> RecordFile:
     probes = [
         Probe("wanted", "layer", span_name="wanted"),
         Probe("plain", "layer", span_name="plain"),
-        Probe("custom", "step", span_name="custom", timed=True, attributes=len),
+        Probe("custom", "step", span_name="custom", timed=True, attributes=vars),
     ]
     sites = [(number, define_site(Site(one, None))) for number, one in enumerate(probes)]
     file.append(encode(HEADER, HEAD), encode(DEFINITIONS, sites, []))
@@ -80,7 +80,7 @@ def test_what_has_no_more_than_arguments_is_left_out(tmp_path: Path, in_short: b
     """A call with attributes of its own is fed, unless they are arguments and result; all are in the trace."""
     listener = Listener("something else")
     entry = Entry("m:told", "step", capture=lambda *_: 1, attributes=lambda facts: {names.RESULT: str(facts)})
-    told = Probe("told", "step", span_name="told", in_short=in_short, capture=lambda *_: 1, attributes=len, timed=True)
+    told = Probe("told", "step", span_name="told", in_short=in_short, capture=lambda *_: 1, attributes=vars, timed=True)
     told.target = entry.target
     call = wrap(lambda: None, told)
     with Recording(tmp_path, catalog=[entry], listener=listener):
@@ -95,7 +95,7 @@ def test_a_tail_reads_what_is_added(tmp_path: Path):
     file = other_process(tmp_path)
     tail = RecordTail(tmp_path, wanted=["wanted"])
     assert tail.new(100) == []
-    failed = ("ValueError", "no", [])
+    failed: Any = ("ValueError", "no", [])
     file.append(encode(RECORDS, 0, [record(0, 1, 5), record(1, 2, 6), record(2, 3, 7), record(1, 4, 8, failed)]))
     assert [span.name for span in tail.new(100)] == ["wanted", "custom", "plain"]
     assert tail.new(100) == []

@@ -323,7 +323,7 @@ class Recording:
         )
         if self._listener is not None:
             entries = {entry.target: entry for entry in self._entries}
-            listener = self._listener if hasattr(self._listener, "names") else _Any(self._listener)
+            listener: Any = self._listener if hasattr(self._listener, "names") else _Any(self._listener)
             self._feed = LiveFeed([listener], self._recorder, self._header, entries, self._now, self._tell)
         if self._joins is None and not self._is_fork:
             self._metrics = ProgramMetrics(path, self._program_measures)

@@ -40,7 +40,7 @@ def resource(process: Process | None) -> Resource:
 
 
 class _Resource(Resource):
-    """Of each process there is one, so it is known by itself: else it would be made JSON for each span."""
+    """A resource that is compared by identity, as each process has one: else it would be made JSON for each span."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -57,7 +57,7 @@ class Converter:
         self._resources: dict[tuple[int, str], Resource] = {}
 
     def __call__(self, span: Span) -> ReadableSpan:
-        """The SDK's span that says the same."""
+        """The SDK's span of the same content."""
         kind = span.attributes.get(names.SPAN_KIND)
         return ReadableSpan(
             name=span.name,
@@ -87,7 +87,7 @@ class Converter:
 
 
 def _scope(span: Span) -> InstrumentationScope:
-    """Who made the span: an instrumentation, where the program's own, or tracellm."""
+    """The scope that made the span: an instrumentation, if it is the program's own, or tracellm."""
     if (name := span.attributes.get(names.SCOPE)) is None:
         return _SCOPE
     return InstrumentationScope(name, span.attributes.get(names.SCOPE_VERSION))

@@ -263,7 +263,7 @@ def _problem(record: logging.LogRecord) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """What the system has to say about the error, else the error's own text."""
+    """The system's message where it caused the error, else the error's own."""
     for one in _causes(error):
         if isinstance(one, OSError) and one.strerror:
             return one.strerror

@@ -121,7 +121,7 @@ class RecordTail:
         return [span for tail in self._files.values() for span in tail.close()]
 
     def count_rest(self, is_counted: Callable[[Span], bool]) -> int:
-        """How many spans for which this is true are left, with those of calls that never ended; most are not made."""
+        """The number of spans left for which this is true, with those of calls that never ended; most are not made."""
         self._wanted = frozenset()
         for tail in self._files.values():
             tail.want(self._wanted)
@@ -133,7 +133,7 @@ class RecordTail:
 
     @property
     def num_missed(self) -> int:
-        """How many records a ring let go before they were read."""
+        """The number of records that a ring let go before they were read."""
         return sum(tail.num_missed for tail in self._files.values())
 
 
@@ -157,7 +157,7 @@ class _Tail:
 
     @property
     def num_left_out(self) -> int:
-        """How many spans were not made."""
+        """The number of spans that were not made."""
         return self._feed.num_left_out if self._feed is not None else 0
 
     def want(self, wanted: Collection[str]) -> None:
