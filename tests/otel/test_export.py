@@ -128,7 +128,7 @@ def test_ctrl_c_and_forks_leave_it_alone(tmp_path: Path, collector: Collecting):
 
 
 def test_whoever_does_not_want_to_wait_need_not(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Ctrl-C while the last spans are sent ends the sending, which is a problem in run.json; no process and no pipe is left behind."""
+    """Ctrl-C while the last spans are sent ends that, with a reason; no process and no pipe is left behind."""
     made: list[subprocess.Popen[str]] = []
 
     def _interrupted(process: subprocess.Popen[str], *args: object, **options: object) -> None:

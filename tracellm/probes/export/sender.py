@@ -146,8 +146,7 @@ class Sender:
                 self._ended.wait(min(_LOOK_SECONDS, self._wanted.delay_s))
         with self._counting:
             self._hold(self._tail.never_ended())
-            self._held += self._aside
-            self._aside = []
+        self._take_back()
         while self._held:
             self._send(True)
         self._is_done = True
@@ -176,7 +175,8 @@ class Sender:
             return False
 
     def _is_due(self, now: bool) -> bool:
-        return bool(self._held) and (now or time.monotonic() - self._last_sent >= self._wanted.delay_s)
+        wait_s = self._wanted.delay_s if self._held else _AGAIN_SECONDS
+        return bool(self._held or self._aside) and (now or time.monotonic() - self._last_sent >= wait_s)
 
     def _send(self, is_last: bool) -> None:
         """Send a batch; after the end of the recording each has a last chance.
@@ -184,6 +184,8 @@ class Sender:
         One that fails before that is set aside, and the next is tried. If that is taken, the first is tried again, and
         lost if it fails again; else both wait until the collector takes something.
         """
+        if not self._held:
+            self._take_back()
         batch = self._held[: self._wanted.batch]
         if self._is_taken(batch):
             self._count(self._held, len(batch), True)
@@ -191,12 +193,17 @@ class Sender:
                 self._count(self._aside, len(self._aside), self._is_taken(self._aside))
         elif is_last:
             self._count(self._held, len(batch), False)
-        elif self._aside or len(batch) == len(self._held):
+        elif self._aside:
             self._ended.wait(_AGAIN_SECONDS)
         else:
             with self._counting:
                 self._aside = batch
                 del self._held[: len(batch)]
+
+    def _take_back(self) -> None:
+        with self._counting:
+            self._held += self._aside
+            self._aside = []
 
     def _is_taken(self, batch: list[Span]) -> bool:
         from opentelemetry.sdk.trace.export import SpanExportResult
