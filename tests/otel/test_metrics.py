@@ -158,7 +158,6 @@ def test_a_provider_is_waited_for(tmp_path: Path, reader: InMemoryMetricReader, 
     provider = MeterProvider([reader])
     monkeypatch.setattr(api, "get_meter_provider", lambda: provider)
     metrics.look()
-    metrics.look()
     metrics.end()
     assert measured(reader)["gen_ai.server.request.duration"] == [(ABOUT, 4, 2)]
     assert found == ["found"]

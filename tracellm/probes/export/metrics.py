@@ -114,8 +114,8 @@ class ProgramMetrics:
 
     def end(self) -> None:
         """Measure the last ones."""
+        self.look()
         if self._tail is not None:
-            self._measure()
             self._measure(self._tail.never_ended())
 
     def _measure(self, spans: Sequence[Span] | None = None) -> None:
