@@ -92,8 +92,8 @@ LATER: Text = (
     """Later, in the recorded process: **{us_per_call:.2f} µs a call** to encode its record and append it to the file,
 {record_bytes:.0f} bytes. When the run has ended: **{us_per_span:.2f} µs a span** to make it of the record and write it
 as JSON, {span_bytes:.0f} bytes. These are {spans:,} layer calls as fast as they go ({calls_seconds:.2f} s), in
-processor time. Lost: {lost:,}. Of {burst:,} spans in a row the SDK's batch processor dropped {nowhere:,} with an exporter to nowhere,
-{file:,} with one to a file.
+processor time. Lost: {lost:,}. Of {burst:,} spans in a row the SDK's batch processor dropped {nowhere:,} with an
+exporter to nowhere, {file:,} with one to a file.
 """,
     """之后，在被记录的进程里：编码一次调用的记录并追加到文件，**{us_per_call:.2f} µs**，{record_bytes:.0f} 字节。
 运行结束后：由记录生成 span 并写成 JSON，**每个 span {us_per_span:.2f} µs**，{span_bytes:.0f} 字节。

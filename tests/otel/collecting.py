@@ -1,4 +1,4 @@
-"""A small OpenTelemetry collector for tests: takes OTLP over HTTP, and is slow, busy or unwilling when told to be."""
+"""A small OpenTelemetry collector for tests: takes OTLP over HTTP, and is slow, busy or unwilling when asked to be."""
 
 import gzip
 import threading
@@ -21,11 +21,10 @@ __all__ = ["Collecting", "collecting", "values"]
 
 @dataclass
 class Collecting:
-    """What has come, and how to answer.
+    """Everything that has come, and how to answer.
 
     Attributes:
         answers: status codes of the next requests for spans; 200 when there are no more.
-        rejects: spans of each request that are said to be rejected.
         takes_metrics: whether there is anything at their path.
         gate: while it is not set, requests for spans wait before they are answered.
         headers: those of the requests, in order.
@@ -33,7 +32,6 @@ class Collecting:
 
     port: int = 0
     answers: list[int] = field(default_factory=list)
-    rejects: int = 0
     takes_metrics: bool = True
     gate: threading.Event = field(default_factory=threading.Event)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -43,7 +41,7 @@ class Collecting:
 
     @property
     def endpoint(self) -> str:
-        """What OTEL_EXPORTER_OTLP_ENDPOINT is to be."""
+        """The value for OTEL_EXPORTER_OTLP_ENDPOINT."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -57,7 +55,7 @@ class Collecting:
             self.came.wait_for(lambda: any(span.name == name for span in self.spans), timeout=60)
 
     def take(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """What to answer to a request."""
+        """The answer to a request."""
         if path == "/v1/metrics" and not self.takes_metrics:
             return 404, b""
         if path == "/v1/metrics":
@@ -71,11 +69,7 @@ class Collecting:
             with self.came:
                 self.resources += ExportTraceServiceRequest.FromString(body).resource_spans
                 self.came.notify_all()
-        told = ExportTraceServiceResponse()
-        if self.rejects:
-            told.partial_success.rejected_spans = self.rejects
-            told.partial_success.error_message = "not these"
-        return status, told.SerializeToString()
+        return status, ExportTraceServiceResponse().SerializeToString()
 
 
 @contextmanager
@@ -125,5 +119,5 @@ def values(attributes: Iterator[KeyValue]) -> dict[str, object]:
 
 def _value(value: object) -> object:
     kind = value.WhichOneof("value")  # type: ignore[attr-defined]
-    told = getattr(value, kind)
-    return [_value(one) for one in told.values] if kind == "array_value" else told
+    content = getattr(value, kind)
+    return [_value(one) for one in content.values] if kind == "array_value" else content

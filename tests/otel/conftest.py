@@ -1,13 +1,11 @@
-"""A collector to send to; and no test leaves behind a span that another would find to be current, or an open file."""
+"""A collector to send to; and no test leaves behind a span that another would find to be current."""
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.otel.collecting import Collecting, collecting
-from tracellm.probes.spans.tail import RecordTail
 
 
 @pytest.fixture(autouse=True)
@@ -24,19 +22,3 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecting]:
     with collecting() as state:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", state.endpoint)
         yield state
-
-
-@pytest.fixture(autouse=True)
-def closed_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test has read is closed at its end."""
-    made: list[RecordTail] = []
-    begin = RecordTail.__init__
-
-    def _noted(self: RecordTail, *args: Any, **options: Any) -> None:
-        begin(self, *args, **options)
-        made.append(self)
-
-    monkeypatch.setattr(RecordTail, "__init__", _noted)
-    yield
-    for files in made:
-        files.never_ended()

@@ -1,19 +1,22 @@
 """Recordings to send, made of a few spans, and the sending of one that has ended."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.otel.follow import Files
+from tracellm.probes.export.sender import Sender
+from tracellm.probes.export.settings import settings
+from tracellm.probes.record.record_file import END, HEADER, OPEN, RECORDS, Header, RecordFile, encode
+from tracellm.probes.spans.tail import RecordTail
+from tracellm.probes.state import USER_SPAN
+from tracellm.trace import names
+from tracellm.trace.model import Span
 
-from tracellm.probes.otel.sender import Sender
-from tracellm.probes.otel.settings import settings
-from tracellm.trace import otlp
-from tracellm.trace.model import Process, Span
-
-__all__ = ["TRACE", "send", "spans", "write"]
+__all__ = ["TRACE", "send", "sender", "spans", "write"]
 
 TRACE = "0123456789abcdef" * 2
+MAIN = {names.PROCESS_PID: 1, names.PROCESS_NAME: "main"}
 
 
 def spans(count: int, **options: Any) -> list[Span]:
@@ -21,19 +24,51 @@ def spans(count: int, **options: Any) -> list[Span]:
     return [Span(str(n), TRACE, f"{n + 1:016x}", None, n, n + 1, **options) for n in range(count)]
 
 
-def write(folder: Path, *lines: list[Span], process: Process | None = None) -> Files:
-    """A recording with these lines."""
-    with (folder / "main-1.jsonl").open("ab") as file:
-        for line in lines:
-            file.write(otlp.encode(process or Process(1, "main"), line))
-    return Files(folder)
+def write(
+    traces: Path, *frames: list[Span], under_way: Sequence[Span] = (), process: dict[str, Any] | None = None
+) -> Path:
+    """Write a recording with these spans, each of them the program's own, into the folder `traces`."""
+    file = RecordFile(traces / "main-1.records")
+    file.append(encode(HEADER, Header({**MAIN, **(process or {})}, (0, 0), 1, [(1, 1)], TRACE, "b" * 16)))
+    file.append(encode(OPEN, [(int(span.span_id, 16), USER_SPAN, 0, 0, 0, _data(span)) for span in under_way]))
+    first = 0
+    for frame in frames:
+        records = [
+            (USER_SPAN, int(span.span_id, 16), 0, 0, span.start_ns, span.end_ns, _data(span), None) for span in frame
+        ]
+        file.append(encode(RECORDS, first, records))
+        first += len(frame)
+    file.append(encode(END, 10))
+    file.close()
+    return traces
 
 
-def send(files: Files) -> tuple[int, int, list[str]]:
-    """Send a recording that has ended, with what the environment says; its account."""
+def sender(traces: Path) -> Sender:
+    """A sender of what is recorded in the folder `traces`, as the environment asks for."""
     wanted = settings(os.environ)
     assert wanted is not None
-    one = Sender(files, wanted)
-    one.wait_from_now()
+    return Sender(RecordTail(traces, entries={}), wanted)
+
+
+def send(traces: Path) -> tuple[int, int, list[str]]:
+    """Send a recording that has ended; its account."""
+    one = sender(traces)
+    one.end()
     one.run()
     return one.account()
+
+
+def _data(span: Span) -> dict[str, Any]:
+    """The span as a program's own is recorded."""
+    return {
+        "name": span.name,
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "parent_span_id": span.parent_span_id,
+        "start": span.start_ns,
+        "end": span.end_ns,
+        "attributes": span.attributes,
+        "events": [(one.name, one.time_ns, one.attributes) for one in span.events],
+        "links": [(one.trace_id, one.span_id, one.attributes) for one in span.links],
+        "error": span.error,
+    }

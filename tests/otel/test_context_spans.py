@@ -22,8 +22,9 @@ from tracellm import probe
 from tracellm.probes.clock import Clock
 from tracellm.probes.otel.user_spans import Started, span_data
 from tracellm.probes.session import Recording
+from tracellm.probes.spans.converter import convert_folder
 from tracellm.probes.spans.user_span import span_from
-from tracellm.probes.state import state
+from tracellm.probes.state import USER_UPDATE, state
 from tracellm.trace import model, names
 from tracellm.trace.run_folder import RunFolder, write_manifest
 
@@ -219,12 +220,13 @@ def test_what_is_set_on_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest
         span.add_event("packed", {"boxes": (1, 2), "what": other})
         span.record_exception(ValueError("secret"))
         span.add_link(OTHER, {"why": "secret", "times": 2})
-    attributes, _, event, exception, link = json.loads(json.dumps(kept))
-    assert attributes[1] == {"items": 3}
-    assert (event[2][:2], exception[2][:2]) == (
+    assert {record[0] for record in kept} == {USER_UPDATE}
+    attributes, _, event, exception, link = json.loads(json.dumps([record[6] for record in kept]))
+    assert attributes[0] == {"items": 3}
+    assert (event[1][:2], exception[1][:2]) == (
         ["packed", {"boxes": [1, 2]}], ["exception", {names.EXCEPTION_TYPE: "ValueError"}]
     )  # fmt: skip
-    assert link[3] == [0xABC, 0xDEF, {"times": 2}]
+    assert link[2] == [f"{0xABC:032x}", f"{0xDEF:016x}", {"times": 2}]
     assert "secret" not in json.dumps(kept)
 
 
@@ -430,11 +432,14 @@ from tracellm.probes.session import Recording
 @probe
 def leaf(): ...
 
+def content():
+    return b"".join(file.read_bytes() for file in folder.rglob("*.records"))
+
 folder = Path(sys.argv[1])
 with Recording(folder, catalog=()):
     with TracerProvider().get_tracer("shop").start_as_current_span("order"):
         leaf()
-        while not all(name in text() for name in ('"order"', '"leaf"')):
+        while not all(name in content() for name in (b"order", b"leaf")):
             threading.Event().wait(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -442,10 +447,9 @@ with Recording(folder, catalog=()):
 
 def test_a_span_of_a_killed_program(tmp_path: Path):
     """Of a program that is killed within a span there is that span, open, and below it what was called in it."""
-    text = "text = lambda: ''.join(file.read_text() for file in folder.rglob('*.jsonl'))"
-    code = KILLED.replace("with Recording", f"{text}\nwith Recording", 1)
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
+    convert_folder(tmp_path)
     write_manifest(tmp_path, {"schema": 1})
     recorded = RunFolder.open(tmp_path).trace
     assert tree(recorded)[1:] == ["  order", "    leaf"]

@@ -1,23 +1,29 @@
 """Collectors with moods: busy, back again, unwilling, down, silent. Each span is sent once, or counted as lost."""
 
-import logging
-import os
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]
 import pytest
-from tracellm.probes.otel.follow import PIECE
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
 
 from tests.otel.collecting import Collecting
-from tests.otel.sending import send, spans, write
+from tests.otel.sending import send, sender, spans, write
 from tracellm.probes import probe
-from tracellm.probes.otel.collector import Answers, listen_to_logs
-from tracellm.probes.otel.convert import Converter
-from tracellm.probes.otel.sender import Sender
-from tracellm.probes.otel.settings import settings
+from tracellm.probes.export import sender as sender_module
+from tracellm.probes.export.convert import Converter
 from tracellm.probes.session import Recording
+from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
+
+BAD_REQUEST = "Failed to export spans batch code: 400, reason: Bad Request"
 
 
 @probe
@@ -33,37 +39,60 @@ def test_a_busy_collector_is_asked_again(tmp_path: Path, collector: Collecting):
     assert len(collector.headers) == 4
 
 
+class Going(threading.Thread):
+    """A sender of a recording that goes on; `end` ends it, and returns its account."""
+
+    def __init__(self, traces: Path) -> None:
+        self.sender = sender(traces)
+        super().__init__(target=self.sender.run)
+        self.start()
+
+    def end(self) -> tuple[int, int, list[str]]:
+        self.sender.end()
+        self.join()
+        return self.sender.account()
+
+
 def test_a_collector_that_comes_back_gets_everything(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
-    """While a run goes on, spans wait for a collector longer than an exporter tries: the first are not given up."""
+    """While a run goes on, spans wait for a collector longer than an exporter tries: none is given up."""
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+    monkeypatch.setattr(sender_module, "_AGAIN_SECONDS", 0.01)
     collector.answers = [503] * 20  # an exporter tries six times
-    assert send(write(tmp_path, spans(5))) == (5, 0, [])
-    assert [span.name for span in collector.spans] == ["0", "1", "2", "3", "4"]
+    going = Going(write(tmp_path, spans(5)))
+    for n in range(5):
+        collector.wait_for(str(n))
+    assert going.end() == (5, 0, [])
+
+
+def test_one_batch_that_is_not_wanted_does_not_hold_up_others(
+    tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
+):
+    """While a run goes on, a batch that fails twice, before and after another one is taken, is lost."""
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+    collector.answers = [400, 200, 400]
+    going = Going(write(tmp_path, spans(6)))
+    collector.wait_for("5")
+    assert going.end() == (4, 2, [BAD_REQUEST])
+    assert sorted(span.name for span in collector.spans) == ["2", "3", "4", "5"]
 
 
 def test_spans_that_are_not_wanted_are_counted(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """A batch that a collector refuses is lost, which is told with its reason, once; the next batches are sent."""
+    """After the end of a run a batch that a collector refuses is lost, and counted; the next batches are sent."""
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
     collector.answers = [400, 200, 400]
-    assert send(write(tmp_path, spans(7))) == (3, 4, ["it answered 400 Bad Request"])
+    assert send(write(tmp_path, spans(7))) == (3, 4, [BAD_REQUEST])
     assert [span.name for span in collector.spans] == ["2", "3", "6"]
 
 
-def test_spans_that_are_thrown_away_are_counted(tmp_path: Path, collector: Collecting):
-    """A collector that takes a request and rejects some of its spans says so, and so do we."""
-    collector.rejects = 2
-    assert send(write(tmp_path, spans(5))) == (3, 2, ["it took a request and rejected some of it: not these"])
-
-
 def test_a_collector_that_is_down_costs_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where nobody listens the run goes on and ends; all its spans are counted as lost, with one reason."""
+    """If nobody listens the run goes on and ends; all its spans are counted as lost, with one reason."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://user:secret@127.0.0.1:{port}/")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
     with Recording(tmp_path, script="script.py") as recording:
         for n in range(600):
             _work(n + 4)
@@ -76,6 +105,35 @@ def test_a_collector_that_is_down_costs_a_line(tmp_path: Path, monkeypatch: pyte
     assert len(RunFolder.open(tmp_path).trace.spans) == 601
 
 
+class Service(TraceServiceServicer):
+    """A collector that speaks gRPC, and keeps the names of spans."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:
+        self.names += [span.name for one in request.resource_spans for scope in one.scope_spans for span in scope.spans]
+        return ExportTraceServiceResponse()
+
+
+def test_spans_are_sent_by_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the other protocol the same spans arrive; where nobody listens, the reason is the exporter's."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    service = Service()
+    add_TraceServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    server.start()
+    assert send(write(tmp_path, spans(3))) == (3, 0, [])
+    server.stop(None).wait()
+    assert service.names == ["0", "1", "2"]
+    sent, lost, [error] = send(write(tmp_path, spans(3)))
+    assert (sent, lost) == (0, 3)
+    assert "UNAVAILABLE" in error
+
+
 def test_a_collector_that_hangs_holds_nothing_up(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
@@ -85,68 +143,30 @@ def test_a_collector_that_hangs_holds_nothing_up(
     with Recording(tmp_path, script="script.py") as recording:
         for _ in range(5000):
             _work(1)
-    told = recording.stats["export"]
-    assert (told["sent"], told["lost"]) == (0, 5001)
-    assert len(told["errors"]) == 1
+    export = recording.stats["export"]
+    assert (export["sent"], export["lost"]) == (0, 5001)
+    assert len(export["errors"]) == 1
 
 
 def test_memory_is_bounded(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """What a slow collector has not taken waits on disk: no more is read than the queue may hold."""
+    """Spans that a slow collector has not taken wait on disk: no more are made than the queue may hold."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
-    files = write(tmp_path, *([spans(64)] * 200))
-    wanted = settings(os.environ)
-    assert wanted is not None
-    assert wanted.batch == 100
-    one = Sender(files, wanted)
+    one = sender(write(tmp_path, *([spans(64)] * 200)))
     held = []
 
-    def _take() -> None:
+    def _take(batch: list[Span]) -> bool:
         held.append(len(one._held))
-        one._held.clear()
+        return True
 
-    monkeypatch.setattr(one, "_send", _take)
-    one.wait_from_now()
+    monkeypatch.setattr(one, "_is_taken", _take)
+    one.end()
     one.run()
-    assert sum(held) == 200 * 64
-    assert max(held) < 100 + 64 + PIECE / ((tmp_path / "main-1.jsonl").stat().st_size / (200 * 64))
-
-
-def test_what_has_gone_well_since_is_not_told():
-    """A collector that was busy once and has taken everything since is no reason for anything."""
-    answers = Answers()
-    answers.status(503, b"")
-    assert answers.reason == "it answered 503 Service Unavailable"
-    answers.status(200, b"")
-    assert answers.reason == ""
-
-
-def test_spans_and_metrics_are_told_apart_by_grpc(monkeypatch: pytest.MonkeyPatch):
-    """The gRPC exporters have one log: that metrics are not wanted is no reason to give up spans, nor the reverse."""
-    log = logging.getLogger("opentelemetry.exporter.otlp.proto.grpc")
-    monkeypatch.setattr(log, "handlers", [])
-    traces, metrics = Answers(), Answers()
-    listen_to_logs("traces", traces)
-    listen_to_logs("metrics", metrics)
-    log.error("Failed to export %s to %s, error code: %s", "metrics", "here:4317", "StatusCode.UNIMPLEMENTED")
-    assert (traces.tried, metrics.tried, metrics.again) == (0, 1, False)
-    transient = "Transient error %s encountered while exporting %s to %s, retrying in 1s."
-    log.warning(transient, "StatusCode.UNAVAILABLE", "traces", "here:4317")
-    assert (traces.tried, traces.again, metrics.tried) == (1, True, 1)
-
-
-def test_each_attempt_by_grpc_is_heard(monkeypatch: pytest.MonkeyPatch):
-    """The exporter's log keeps back what it says twice running; a second failure is one to try again after, too."""
-    monkeypatch.setattr(logging.getLogger("opentelemetry.exporter.otlp.proto.grpc"), "handlers", [])
-    log = logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter")
-    monkeypatch.setattr(log, "filters", [lambda record: False])
-    answers = Answers()
-    listen_to_logs("traces", answers)
-    log.error("Failed to export %s to %s, error code: %s", "traces", "here:4317", "StatusCode.UNAVAILABLE")
-    assert (answers.tried, answers.again) == (1, True)
+    assert one.account() == (200 * 64, 0, [])
+    assert max(held) == 100
 
 
 def test_a_fault_of_ours_is_told(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
-    """Where sending itself fails, the reason is told as it is, and every span is counted."""
+    """If sending itself fails, the reason is given as it is, and every span is counted."""
 
     def _fail(self: Converter, span: Any) -> Any:
         raise TypeError("no such span")

@@ -1,4 +1,4 @@
-"""What of a recording is sent, and as what: resources, texts, the program's own spans, calls that never ended."""
+"""Contents of what is sent: resources, texts, the program's own spans, calls that never ended."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from tests.otel.collecting import Collecting, values
 from tests.otel.sending import TRACE, send, spans, write
-from tracellm.trace.model import Event, Link, Process, Span
+from tracellm.trace.model import Event, Link, Span
 
 
 def test_what_is_asked_for_is_honoured(tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch):
@@ -17,12 +17,13 @@ def test_what_is_asked_for_is_honoured(tmp_path: Path, collector: Collecting, mo
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test,service.name=other")
-    send(write(tmp_path, spans(1), process=Process(7, "main", {"service.name": "tracellm", "process.pid": 7})))
+    send(write(tmp_path, spans(1), process={"service.name": "tracellm", "process.pid": 7}))
     assert collector.headers[0]["authorization"] == "Bearer key"
     assert collector.headers[0]["content-encoding"] == "gzip"
     assert values(collector.resources[0].resource.attributes) == {
         "service.name": "mine",
         "process.pid": 7,
+        "tracellm.process.name": "main",
         "deployment.environment": "test",
     }
 
@@ -31,14 +32,14 @@ def test_what_is_asked_for_is_honoured(tmp_path: Path, collector: Collecting, mo
 def test_texts_leave_only_when_asked_for(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ):
-    """Prompts and generated texts are sent only where the variable for them says so; links, events, errors always."""
+    """Prompts and generated texts are sent only where the variable for them is true; links, events, errors always."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", str(wanted))
-    told = {"tracellm.request.prompt": "secret", "tracellm.step.requests": ["0", "1"], "gen_ai.request.top_k": 0}
+    attributes = {"tracellm.request.prompt": "secret", "tracellm.step.requests": ["0", "1"], "gen_ai.request.top_k": 0}
     event = Event("exception", 5, {"exception.message": "no"})
     link = Link("f" * 32, "e" * 16, {"tracellm.request.id": "0"})
-    send(write(tmp_path, spans(1, attributes=told, events=[event], links=[link], error="ValueError: no")))
+    send(write(tmp_path, spans(1, attributes=attributes, events=[event], links=[link], error="ValueError: no")))
     [span] = collector.spans
-    shown = {name: value for name, value in told.items() if wanted or name != "tracellm.request.prompt"}
+    shown = {name: value for name, value in attributes.items() if wanted or name != "tracellm.request.prompt"}
     assert values(span.attributes) == shown
     assert (span.events[0].name, span.events[0].time_unix_nano) == ("exception", 5)
     assert values(span.events[0].attributes) == {"exception.message": "no"}
@@ -50,12 +51,12 @@ def test_texts_leave_only_when_asked_for(
 def test_spans_of_the_programs_own(tmp_path: Path, collector: Collecting):
     """A span that the program opened is sent as what it was; one that the program sends itself is not sent again."""
     own = {"otel.scope.name": "my.library", "otel.scope.version": "2", "span.kind": "client", "mine": 1}
-    lines = [
+    ended = [
         Span("own", TRACE, "1" * 16, None, 1, 2, own),
         Span("sent", TRACE, "2" * 16, None, 1, 2, {"tracellm.sent": True}),
-        Span("going on", TRACE, "3" * 16, None, 1, 2, {"tracellm.sent": True, "tracellm.open": True}),
     ]
-    assert send(write(tmp_path, lines)) == (1, 0, [])
+    going_on = Span("going on", TRACE, "3" * 16, None, 1, 2, {"tracellm.sent": True})
+    assert send(write(tmp_path, ended, under_way=[going_on])) == (1, 0, [])
     [span] = collector.spans
     [scope] = collector.resources[0].scope_spans
     assert (span.name, span.kind, values(span.attributes)) == ("own", span.SPAN_KIND_CLIENT, {"mine": 1})
@@ -92,9 +93,8 @@ def test_a_span_of_the_programs_own_arrives_once(tmp_path: Path, collector: Coll
 
 
 def test_calls_under_way_are_sent_once(tmp_path: Path, collector: Collecting):
-    """A call that was told of when it began is sent when it has ended; one that never does, at the end."""
-    begun = spans(2, attributes={"tracellm.open": True})
-    send(write(tmp_path, begun, spans(1)))
+    """A call that was written while it lasted is sent when it has ended; one that never does, at the end."""
+    send(write(tmp_path, spans(1), under_way=spans(2)))
     assert [(span.name, "tracellm.open" in values(span.attributes)) for span in collector.spans] == [
         ("0", False),
         ("1", True),

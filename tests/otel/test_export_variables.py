@@ -11,15 +11,14 @@ import pytest
 
 from tests.otel.collecting import Collecting
 from tests.otel.sending import spans, write
-from tracellm.probes.otel import sender
-from tracellm.probes.otel.collector import Collector
-from tracellm.probes.otel.settings import settings
+from tracellm.probes.export import sender
+from tracellm.probes.export.settings import settings
 
 BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
 
 
 @pytest.mark.parametrize(
-    ("told", "traces", "metrics"),
+    ("variables", "traces", "metrics"),
     [
         (BASE, "http://somewhere:4318/base/v1/traces", "http://somewhere:4318/base/v1/metrics"),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a/b"}, "http://a/b", None),
@@ -35,15 +34,15 @@ BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "me:key@host:4317"}, "host:4317", None),
     ],
 )
-def test_where_spans_and_metrics_go(told: dict[str, str], traces: str | None, metrics: str | None):
+def test_where_spans_and_metrics_go(variables: dict[str, str], traces: str | None, metrics: str | None):
     """The addresses are those that the specification gives; what may be secret in them is not shown."""
-    wanted = settings(told)
+    wanted = settings(variables)
     assert wanted is not None
     assert (wanted.traces, wanted.metrics, wanted.problems) == (traces, metrics, ())
 
 
 @pytest.mark.parametrize(
-    "told",
+    "variables",
     [
         {},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": " "},
@@ -51,13 +50,13 @@ def test_where_spans_and_metrics_go(told: dict[str, str], traces: str | None, me
         {**BASE, "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"},
     ],
 )
-def test_nothing_is_sent_where_that_is_said(told: dict[str, str]):
+def test_nothing_is_sent_unless_asked_for(variables: dict[str, str]):
     """Without an address, or switched off, nothing is sent."""
-    assert settings(told) is None
+    assert settings(variables) is None
 
 
-def test_variables_that_cannot_be_are_told():
-    """A protocol that is not known, or a number that is none, is told; the usual number is used."""
+def test_variables_that_cannot_be_used_are_problems():
+    """A protocol that is not known, or a number that is none, is a problem; the usual number is used."""
     wanted = settings({**BASE, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json", "OTEL_BSP_MAX_QUEUE_SIZE": "many"})
     assert wanted is not None
     assert (wanted.traces, wanted.queue) == (None, 2048)
@@ -67,8 +66,8 @@ def test_variables_that_cannot_be_are_told():
     )
 
 
-def test_an_address_that_is_none_is_told():
-    """What cannot be an address costs a line, not the run."""
+def test_an_address_that_is_none_is_a_problem():
+    """An address that cannot be one costs a line, not the run."""
     wanted = settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"})
     assert wanted is not None
     assert (wanted.traces, wanted.metrics) == (None, None)
@@ -83,7 +82,7 @@ def test_at_least_one_span_is_sent_at_a_time():
 
 
 @pytest.mark.parametrize(("protocol", "extra"), [("http/protobuf", "otel"), ("grpc", "otel-grpc")])
-def test_a_missing_library_is_told(
+def test_a_missing_library_is_a_problem(
     tmp_path: Path,
     collector: Collecting,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,44 +90,44 @@ def test_a_missing_library_is_told(
     protocol: str,
     extra: str,
 ):
-    """Without the exporter nothing is sent, everything is counted, and one line says what to install."""
+    """Without the exporter nothing is sent, everything is counted, and one line names what to install."""
     name = f"opentelemetry.exporter.otlp.proto.{protocol.partition('/')[0]}.trace_exporter"
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
     write(tmp_path, spans(5))
-    assert said_by_the_sender(tmp_path, monkeypatch, capsys) == {
+    assert answer_of_the_sender(tmp_path, monkeypatch, capsys) == {
         "sent": 0,
         "lost": 5,
         "errors": [f"{name} is not installed: pip install 'tracellm[{extra}]'"],
     }
 
 
-def test_a_variable_that_the_exporter_does_not_like_is_told(
+def test_a_variable_that_the_exporter_refuses_is_a_problem(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """What the exporter refuses by an exception is told as it says it, and everything is counted."""
+    """An exception of the exporter when it is made is the reason, and everything is counted."""
 
-    def _refuse(self: Any, protocol: str) -> None:
+    def _refuse(protocol: str) -> None:
         raise ValueError("invalid value 'zip' for OTEL_EXPORTER_OTLP_COMPRESSION")
 
-    monkeypatch.setattr(Collector, "__init__", _refuse)
+    monkeypatch.setattr(sender, "_span_exporter", _refuse)
     write(tmp_path, spans(5))
-    assert said_by_the_sender(tmp_path, monkeypatch, capsys) == {
+    assert answer_of_the_sender(tmp_path, monkeypatch, capsys) == {
         "sent": 0,
         "lost": 5,
         "errors": ["ValueError: invalid value 'zip' for OTEL_EXPORTER_OTLP_COMPRESSION"],
     }
 
 
-def said_by_the_sender(
+def answer_of_the_sender(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
-    """What the process that sends says at its end, of a recording that has ended."""
+    """The answer of the helper process for a recording that has ended."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     monkeypatch.setattr(os, "_exit", lambda status: None)
     monkeypatch.setattr(os, "nice", lambda increment: 0)
-    told = [{"traces": str(folder), "earlier": [], "ring": None}, {"end": 0}]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(json.dumps, told))))
+    messages = [{"traces": str(folder), "earlier": [], "measured": "/nowhere"}, {"end": True}]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(json.dumps, messages))))
     sender.main()
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return said
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer

@@ -13,7 +13,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
 from tests.otel.collecting import Collecting, values
-from tracellm.probes.otel.metrics import HISTOGRAMS, Lives, UsersMetrics, users_provider
+from tests.otel.sending import write
+from tracellm.probes.export.metrics import HISTOGRAMS, ProgramMetrics, RequestMetrics, program_provider
 from tracellm.probes.session import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -30,23 +31,23 @@ ABOUT = {
 
 @pytest.fixture
 def reader() -> InMemoryMetricReader:
-    """Where measurements of a test's own provider are read."""
+    """A reader of a test's own provider."""
     return InMemoryMetricReader()
 
 
-def life(seconds: float, error: str | None = None, **told: Any) -> Span:
+def life(seconds: float, error: str | None = None, **more: Any) -> Span:
     """A request's life that took so long."""
     attributes = {
         names.GEN_AI_OPERATION: "chat",
         names.GEN_AI_MODEL: "tiny",
         **({names.GEN_AI_FINISH_REASONS: ["length"]} if error is None else {}),
-        **{getattr(names, name): value for name, value in told.items()},
+        **{getattr(names, name): value for name, value in more.items()},
     }
     return Span(names.REQUEST_SPAN, "a" * 32, "b" * 16, None, 0, round(seconds * SECOND), attributes, error=error)
 
 
 def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float, int]]]:
-    """Of every metric: attributes, sum and count of each of its points."""
+    """By metric: attributes, sum and count of each of its points."""
     data = reader.get_metrics_data()
     if data is None:
         return {}
@@ -64,8 +65,8 @@ def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any
 
 def test_a_life_is_measured(reader: InMemoryMetricReader):
     """Duration, time to first token, time per token after it and the tokens are those of the life."""
-    told: dict[str, Any] = {"GEN_AI_FIRST_CHUNK": 0.5, "GEN_AI_OUTPUT_TOKENS": 11, "GEN_AI_INPUT_TOKENS": 7}
-    Lives(MeterProvider([reader])).measure(life(1.5, **told))
+    more: dict[str, Any] = {"GEN_AI_FIRST_CHUNK": 0.5, "GEN_AI_OUTPUT_TOKENS": 11, "GEN_AI_INPUT_TOKENS": 7}
+    RequestMetrics(MeterProvider([reader])).measure(life(1.5, **more))
     assert measured(reader) == {
         "gen_ai.server.request.duration": [(ABOUT, 1.5, 1)],
         "gen_ai.server.time_to_first_token": [(ABOUT, 0.5, 1)],
@@ -90,14 +91,14 @@ def test_a_life_is_measured(reader: InMemoryMetricReader):
 )
 def test_what_is_not_known_is_not_measured(reader: InMemoryMetricReader, span: Span, found: set[str]):
     """A life without a first token has no time to it, one with a single token none per token; a call has no metric."""
-    Lives(MeterProvider([reader])).measure(span)
+    RequestMetrics(MeterProvider([reader])).measure(span)
     server = {name.removeprefix("gen_ai.server.") for name in measured(reader) if name.startswith("gen_ai.server.")}
     assert server == found
 
 
-def test_a_failed_life_says_of_what(reader: InMemoryMetricReader):
+def test_a_failed_life_has_its_error(reader: InMemoryMetricReader):
     """A request that failed is counted with the class of its error, which is no text of anybody's."""
-    Lives(MeterProvider([reader])).measure(life(1, error="EngineDeadError: secret: words"))
+    RequestMetrics(MeterProvider([reader])).measure(life(1, error="EngineDeadError: secret: words"))
     [(attributes, _, _)] = measured(reader)["gen_ai.server.request.duration"]
     assert attributes == {**ABOUT, "error.type": "EngineDeadError"}
 
@@ -106,7 +107,7 @@ def test_names_and_units_are_the_standards(reader: InMemoryMetricReader):
     """Every metric is one that the semantic conventions name, with their unit; its buckets are ours by their advice."""
     standard = {value for name, value in vars(gen_ai_metrics).items() if name.startswith("GEN_AI_")}
     assert HISTOGRAMS.keys() <= standard
-    Lives(MeterProvider([reader])).measure(life(1, GEN_AI_FIRST_CHUNK=0.5, GEN_AI_OUTPUT_TOKENS=9))
+    RequestMetrics(MeterProvider([reader])).measure(life(1, GEN_AI_FIRST_CHUNK=0.5, GEN_AI_OUTPUT_TOKENS=9))
     data = reader.get_metrics_data()
     assert data is not None
     for metric in data.resource_metrics[0].scope_metrics[0].metrics:
@@ -119,7 +120,7 @@ def test_names_and_units_are_the_standards(reader: InMemoryMetricReader):
 def test_a_recording_measures_into_the_programs_provider(
     tmp_path: Path, reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
 ):
-    """Where a program has a MeterProvider, each request of a recorded run is measured there, by its recorded life."""
+    """If a program has a MeterProvider, each request of a recorded run is measured there, by its recorded life."""
     from tracellm import LLM, SamplingParams
 
     provider = MeterProvider([reader])
@@ -134,53 +135,52 @@ def test_a_recording_measures_into_the_programs_provider(
     assert found["gen_ai.server.request.duration"][0][1:] == (round(sum(s.duration_ns for s in lives) / 1e9, 9), 2)
     assert found["gen_ai.server.time_to_first_token"][0][1:] == (pytest.approx(sum(firsts)), 2)
     assert found["gen_ai.server.time_per_output_token"][0][1:] == (pytest.approx(sum(per_token)), 2)
-    assert {(told["gen_ai.token.type"], total) for told, total, _ in found["gen_ai.client.token.usage"]} == {
+    assert {
+        (attributes["gen_ai.token.type"], total) for attributes, total, _ in found["gen_ai.client.token.usage"]
+    } == {
         ("input", sum(span.attributes[names.GEN_AI_INPUT_TOKENS] for span in lives)),
         ("output", 8),
     }
 
 
-def test_a_listener_waits_for_a_provider(reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch):
-    """Lives that end before the program has a provider are not measured in it; that it has one is told once."""
-    told = []
+def test_a_provider_is_waited_for(tmp_path: Path, reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch):
+    """Requests that end before the program has a provider are not measured in it; it is found once."""
+    write(tmp_path, [life(1)], [life(2)], [life(1)], [life(2)])
+    found = []
 
-    def found() -> int:
-        told.append("found")
+    def since() -> int:
+        found.append("found")
         return life(2).end_ns
 
-    listener = UsersMetrics(found)
-    listener.look()
-    listener(life(1))
+    metrics = ProgramMetrics(tmp_path / "main-1.records", since)
+    metrics.look()
+    assert found == []
     provider = MeterProvider([reader])
     monkeypatch.setattr(api, "get_meter_provider", lambda: provider)
-    for _ in range(2):
-        listener.look()
-        listener(life(1))
-        listener(life(2))
+    metrics.look()
+    metrics.end()
     assert measured(reader)["gen_ai.server.request.duration"] == [(ABOUT, 4, 2)]
-    assert told == ["found"]
+    assert found == ["found"]
 
 
 PROGRAM = """
 import sys
-from pathlib import Path
-from tracellm.probes.otel.metrics import UsersMetrics
 from tracellm.probes.session import Recording
-from tracellm.probes.state import Note, state
+from tracellm.probes.state import USER_SPAN, state
 if "own" in sys.argv:
     from opentelemetry import metrics
     from opentelemetry.sdk.metrics import MeterProvider
     metrics.set_meter_provider(MeterProvider())
-def live(ledger, _):
-    ledger.submitted("0", "a" * 32, "b" * 16, None, state.clock())
-    ledger.generated("0", "text", 3, ledger.wall(state.clock()))
-    ledger.ended("0", ledger.wall(state.clock()), "length")
-with Recording(sys.argv[1], apart=False) as recording:
-    state.append(Note(live, None))
-    from tracellm.probes import probe
-    probe(lambda: None)()
+with Recording(sys.argv[1]) as recording:
+    recording._metrics.look()
+    now = state.clock()
+    life = {
+        "name": "REQUEST", "trace_id": "a" * 32, "span_id": "b" * 16, "parent_span_id": None, "start": now, "end": now,
+        "attributes": {"gen_ai.response.finish_reasons": ["length"]}, "events": [], "links": [], "error": None,
+    }
+    state.append((USER_SPAN, 1, 0, 0, now, now, life, None))
 print(recording.stats["export"]["errors"])
-"""
+""".replace("REQUEST", names.REQUEST_SPAN)
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -203,11 +203,11 @@ def test_a_life_is_measured_once(tmp_path: Path, collector: Collecting, own: boo
 def test_a_collector_without_metrics_costs_a_line(
     tmp_path: Path, collector: Collecting, monkeypatch: pytest.MonkeyPatch
 ):
-    """A collector that takes spans but no metrics gets the spans; one line says what it answered, and what to do."""
+    """A collector that takes spans but no metrics gets the spans; one line has the answer, and what to do."""
     collector.takes_metrics = False
     done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout == (
-        f"['metrics for {collector.endpoint}/v1/metrics: it answered 404 Not Found "
+        f"['metrics for {collector.endpoint}/v1/metrics: Failed to export metrics batch code: 404, reason: Not Found "
         "(OTEL_METRICS_EXPORTER=none sends none)']\n"
     )
     assert any(span.name == names.REQUEST_SPAN for span in collector.spans)
@@ -216,4 +216,4 @@ def test_a_collector_without_metrics_costs_a_line(
 def test_a_module_that_is_just_being_imported_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """While another thread imports OpenTelemetry there is no provider yet, and that is no error."""
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", ModuleType("opentelemetry.metrics"))
-    assert users_provider() is None
+    assert program_provider() is None

@@ -1,4 +1,4 @@
-"""What a run says of a collector that did not take its spans: one line, in the reader's language."""
+"""A collector that did not take spans is one line of a run's report, in the reader's language."""
 
 import os
 import re
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tracellm.probes.otel import settings
-from tracellm.probes.otel.metrics import HISTOGRAMS
+from tracellm.probes.export import settings
+from tracellm.probes.export.metrics import HISTOGRAMS
 from tracellm.report.facts.coverage import cost
 from tracellm.report.wording.problems import recording_problems
 
@@ -24,7 +24,7 @@ def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
         port = unused.getsockname()[1]
     (tmp_path / "script.py").write_text("import tracellm\ntracellm.probe(print)('hello')\n")
     command = [sys.executable, "-m", "tracellm", "run", "--explain", "--quiet", "--out", "run", "script.py"]
-    wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **wanted}, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "hello\n")
     told = f"2 spans did not reach http://127.0.0.1:{port}/v1/traces: Connection refused. The run folder has them"
@@ -33,7 +33,7 @@ def test_a_run_says_in_one_line_that_its_collector_is_down(tmp_path: Path):
 
 
 def export(**told: Any) -> dict[str, Any]:
-    """A manifest that says this of the export."""
+    """A manifest with this about the export."""
     return {"probes": {"export": {"endpoint": "http://there", "sent": 5, "lost": 0, "errors": [], **told}}}
 
 

@@ -115,13 +115,22 @@ def test_a_tail_follows_a_ring(tmp_path: Path):
     file = other_process(tmp_path)
     file.append(encode(RECORDS, 2, [record(0, 3, 7)]))
     assert [int(span.span_id, 16) for span in tail.new(100)] == [3, 4]
-    assert tail.never_met(0) == 0
+    assert tail.num_missed == 0
     file.set_aside()
     other_process(tmp_path).set_aside()
     file = other_process(tmp_path)
     file.append(encode(RECORDS, 9, [record(0, 10, 8)]), encode(END, 20))
     assert [int(span.span_id, 16) for span in tail.new(100)] == [11]
-    assert tail.never_met(0) == 6
+    assert tail.num_missed == 6
+    file.append(encode(RECORDS, 10, [record(0, 11, 9)]))
+    file.set_aside()
+    file = other_process(tmp_path)
+    file.append(encode(RECORDS, 11, [record(0, 12, 10)]))
+    file.set_aside()
+    file = other_process(tmp_path)
+    file.append(encode(RECORDS, 12, [record(0, 13, 11)]))
+    assert [int(span.span_id, 16) for span in tail.new(2)] == [12, 13]
+    assert [int(span.span_id, 16) for span in tail.new(2)] == [14]
     assert tail.never_ended() == []
     file.close()
 

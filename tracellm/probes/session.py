@@ -29,9 +29,9 @@ from tracellm.probes.compiled import compile_patches
 from tracellm.probes.decorator import own_problems
 from tracellm.probes.depth_limit import DepthLimit
 from tracellm.probes.errors import Remembered, is_an_end, remember, without_probes
+from tracellm.probes.export.metrics import ProgramMetrics
+from tracellm.probes.export.sender_process import SenderProcess, start_sender
 from tracellm.probes.install import Installation
-from tracellm.probes.otel.export import Export, begin_export
-from tracellm.probes.otel.metrics import UsersMetrics
 from tracellm.probes.otel.opentelemetry import OpenTelemetry, parent_from_outside
 from tracellm.probes.overhead import spent, together, writer_cost
 from tracellm.probes.patches import Patches
@@ -126,8 +126,8 @@ class Recording:
         self._parent_pid: int | None = None if joins is None else joins["pid"]
         self._status: Status | None = None
         self._others: Together | None = None
-        self._export: Export | None = None
-        self._metrics: UsersMetrics | None = None
+        self._sender: SenderProcess | None = None
+        self._metrics: ProgramMetrics | None = None
         self._feed: LiveFeed | None = None
         self._not_recorded: list[str] = []
         self._lock: int | None = None
@@ -217,7 +217,7 @@ class Recording:
             self._status.end(self._stats)
             return
         stats = [one["stats"] for one in others if "stats" in one]
-        sent = self._export.end(self._recorder.calls) if self._export is not None else None
+        sent = self._sender.end() if self._sender is not None else None
         conversion = self._converted() if is_written else None
         self._stats = together(self._cost(), stats, conversion, self._seconds)
         if problems and self._selection.depth_limit is not None:  # a killed process left no word of how deep it was
@@ -288,7 +288,7 @@ class Recording:
             self._lock = lock_recording(self._traces)
         self._recorder.start()
         if self._joins is None:
-            self._export = begin_export(self._traces, self._earlier_files, self._ring, os.environ)
+            self._sender = start_sender(self._traces, self._earlier_files, os.environ)
         atexit.register(self.stop)
         if self._joins is not None:
             self._end_with_multiprocessing()
@@ -327,7 +327,7 @@ class Recording:
             listener: Any = self._listener if hasattr(self._listener, "names") else _Any(self._listener)
             self._feed = LiveFeed([listener], self._recorder, self._header, entries, self._now, self._tell)
         if self._joins is None and not self._is_fork:
-            self._metrics = UsersMetrics(path, self._program_measures)
+            self._metrics = ProgramMetrics(path, self._program_measures)
 
     def _now(self) -> int:
         return self._clock.wall(self._clock.now())
@@ -355,7 +355,7 @@ class Recording:
             show(steps, self._recorder.bytes)
 
     def _program_measures(self) -> int:
-        return self._export.users_metrics() if self._export is not None else 0
+        return self._sender.program_measures() if self._sender is not None else 0
 
     def _has_others(self) -> bool:
         return (self._others is not None and self._others.any()) or len(record_files(self._traces)) > 1
@@ -423,9 +423,9 @@ class Recording:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-        if self._export is not None:
-            self._export.forget()
-            self._export = None
+        if self._sender is not None:
+            self._sender.forget()
+            self._sender = None
         if self._status is not None:
             self._status.leave()
         first = next_call()

@@ -1,5 +1,4 @@
-"""Spans of a recording that goes on, as its processes append to their record files: for the console and for a
-collector.
+"""Spans of a recording that goes on, as its processes append to their record files: for the console, for a collector.
 
 The files are the queue between the run and whoever follows it: what is not read yet waits on disk, and the engine
 neither waits nor keeps anything in memory for it. A file that a ring set aside is held open until it is read.
@@ -7,6 +6,7 @@ neither waits nor keeps anything in memory for it. A file that a ring set aside 
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tracellm.probes.record.record_file import (
     RecordReader,
     facts_of,
     record_files,
+    set_aside,
 )
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.span_site import SpanSite
@@ -27,31 +28,31 @@ from tracellm.probes.spec import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
 
-__all__ = ["MEASURED", "RecordTail", "SpanFeed", "is_to_send"]
-
-MEASURED = ".measured-"
-"""A file of this name and a process id lies beside the record files where the program in that process has a
-MeterProvider: since it came, each request has been measured there."""
+__all__ = ["RecordTail", "SpanFeed"]
 
 _MANY = 4096
-
-_SAMPLES = frozenset((*SUBJECTS["samples"], *SAMPLERS))
-_STEPS_WITH_SAMPLES = 16
-"""Steps of a process that have their sampled tokens, where only some names are wanted; to describe them takes as long as
-all else."""
 
 
 class SpanFeed:
     """Makes spans of one process's records as they come; with `wanted`, only those that somebody wants of such names.
 
     That are spans of these names, those with more than arguments and result, and those that others are made of.
+
+    Attributes:
+        num_left_out: spans that were not made as nobody wants them.
     """
 
     def __init__(self, builder: SpanBuilder, wanted: Collection[str] | None = None) -> None:
+        self.num_left_out = 0
         self.builder = builder
         self.process = _process(builder.header.process)
         self._wanted = wanted
-        self._uses: dict[int, str] = {}  # what becomes of a site's calls: a span, facts for others, or nothing
+        self._uses: dict[int, str] = {}
+
+    def want(self, wanted: Collection[str]) -> None:
+        """Make only those spans from now on."""
+        self._wanted = wanted
+        self._uses.clear()
 
     def spans(self, records: Iterable[Any], facts_of: Callable[[Any], Any] | None = None) -> Iterator[Span]:
         """The spans of these records, whose facts `facts_of` decodes; a record that makes none is left out."""
@@ -60,16 +61,16 @@ class SpanFeed:
             number = record[0]
             use = uses.get(number)
             if use is None:
-                use = uses[number] = "span" if number < 0 else _use(builder.sites[number], self._wanted)
-            if not use and record[7] is None:
-                continue
+                use = uses[number] = _SPAN if number < 0 else _use(builder.sites[number], self._wanted)
+            if use is not _SPAN and record[7] is None:
+                builder.open.pop(record[1], None)
+                self.num_left_out += 1
+                if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
+                    continue
             *begin, facts, error = record
             try:
-                if facts_of is not None:
-                    facts = facts_of(facts)
-                if use == "samples" and builder.tracker.steps >= _STEPS_WITH_SAMPLES:
-                    continue
-                if use != "span" and error is None:
+                facts = facts if facts_of is None else facts_of(facts)
+                if use is not _SPAN and error is None:
                     builder.give_facts(number, begin[2], facts)
                     continue
                 for span in builder.build((*begin, facts, error)):
@@ -79,21 +80,28 @@ class SpanFeed:
                 continue
 
 
+_SPAN, _FACTS, _SAMPLES, _NONE = "span", "facts", "samples", ""
+"""Uses of a site's calls: each becomes a span; gives facts to the call around it; so do sampled tokens; none."""
+
+_SAMPLERS = frozenset((*SUBJECTS["samples"], *SAMPLERS))
+_STEPS_WITH_SAMPLES = 16
+"""Steps of a process that have their sampled tokens where only some spans are wanted; to describe them takes as long as
+all else."""
+
+
 def _use(site: SpanSite, wanted: Collection[str] | None) -> str:
-    if wanted is None or site.name in wanted or (site.observe is not None and site.target not in _SAMPLES):
-        return "span"
+    samples = site.target in _SAMPLERS
+    if wanted is None or site.name in wanted or (site.observe is not None and not samples):
+        return _SPAN
     if site.gives is not None:
-        return "samples" if site.target in _SAMPLES else "facts"
-    return "span" if site.timed and not site.in_short else ""
+        return _SAMPLES if samples else _FACTS
+    return _SPAN if site.timed and not site.in_short else _NONE
 
 
 class RecordTail:
     """Follows the record files in the folder `traces`, those to come too, without the files `earlier`, or `only` one.
 
     With `wanted`, spans of other names are left out that have no more than arguments and result.
-
-    Attributes:
-        let_go: spans to send that were in a segment which a ring removed before it was read.
     """
 
     def __init__(
@@ -104,7 +112,6 @@ class RecordTail:
         wanted: Collection[str] | None = None,
         only: str | None = None,
     ) -> None:
-        self.let_go = 0
         self._only = only
         self._traces = traces
         self._earlier = frozenset(earlier)
@@ -113,78 +120,73 @@ class RecordTail:
         self._files: dict[Path, _Tail] = {}
 
     def new(self, limit: int) -> list[Span]:
-        """Spans that have ended and were not returned before: `limit` or a few more of them, or all that there are."""
-        spans: list[Span] = []
+        """Spans that have ended and were not returned before, at most `limit` of them."""
         for path in record_files(self._traces):
             if self._only not in (None, path.name):
                 continue
             if path.name not in self._earlier and path not in self._files:
                 self._files[path] = _Tail(path, self._entries, self._wanted)
-        for tail in self._files.values():
-            for batch in tail.batches():
-                spans += batch
-                if len(spans) >= limit:
-                    break
+        spans: list[Span] = []
+        for left, tail in zip(range(len(self._files), 0, -1), self._files.values(), strict=True):
+            spans += tail.take(-(-(limit - len(spans)) // left))  # a share for each
         return spans
 
     def never_ended(self) -> list[Span]:
-        """Calls and requests that were under way at the end, once each."""
+        """Calls and requests that were under way at the end, once each; nothing more is read."""
         return [span for tail in self._files.values() for span in tail.close()]
 
-    def count_rest(self) -> int:
-        """How many spans are left to send in the files, which are not read any more; those that never ended, too."""
+    def count_rest(self, is_counted: Callable[[Span], bool]) -> int:
+        """The number of spans left for which this is true, with those of calls that never ended; most are not made."""
+        self._wanted = frozenset()
+        for tail in self._files.values():
+            tail.want(self._wanted)
         count = 0
         while spans := self.new(_MANY):
-            count += sum(map(is_to_send, spans))
-        return count + sum(map(is_to_send, self.never_ended()))
+            count += sum(map(is_counted, spans))
+        left_out = sum(tail.num_left_out for tail in self._files.values())
+        return count + left_out + sum(map(is_counted, self.never_ended()))
 
-    def never_met(self, written: int) -> int:
-        """How many calls a ring let go before they were read."""
-        return sum(tail.missed for tail in self._files.values())
-
-    def program_measures(self, span: Span) -> bool:
-        """Is this span one of a process where the program's own MeterProvider was given it?"""
-        if span.name != names.REQUEST_SPAN or span.process is None:
-            return False
-        try:
-            since = int((self._traces / f"{MEASURED}{span.process.pid}").read_bytes())
-        except (OSError, ValueError):
-            return False
-        return span.end_ns >= since
+    @property
+    def num_missed(self) -> int:
+        """The number of records that a ring let go before they were read."""
+        return sum(tail.num_missed for tail in self._files.values())
 
 
 class _Tail:
     """One process's file, segment after segment.
 
     Attributes:
-        missed: records that were in segments which were gone before they were opened.
+        num_missed: records in segments that were gone before they were opened.
     """
 
     def __init__(self, path: Path, entries: Mapping[str, Entry], wanted: Collection[str] | None) -> None:
-        self.missed = 0
+        self.num_missed = 0
         self._path = path
         self._entries = entries
         self._wanted = wanted
         self._reader: RecordReader | None = None
         self._feed: SpanFeed | None = None
+        self._frame: Iterator[Span] = iter(())  # what is left of the last one
         self._next = 0
         self._ended: int | None = None
 
-    def batches(self) -> Iterator[list[Span]]:
-        """The spans of each frame that was not read before."""
-        while self._reader is not None or self._open():
-            reader = self._reader
-            assert reader is not None
-            is_last = self._is_current(reader)  # asked before: what is set aside later is still read to its end
-            try:
-                for frame in reader.frames():
-                    yield self._take(reader, *frame)
-            except RecordFileError:
-                return
-            if is_last:
-                return
-            reader.close()
-            self._reader = None
+    @property
+    def num_left_out(self) -> int:
+        """The number of spans that were not made."""
+        return self._feed.num_left_out if self._feed is not None else 0
+
+    def want(self, wanted: Collection[str]) -> None:
+        """Make only those spans from now on."""
+        self._wanted = wanted
+        if self._feed is not None:
+            self._feed.want(wanted)
+
+    def take(self, limit: int) -> list[Span]:
+        """The spans of records that were not read before, at most `limit` of them."""
+        spans = list(islice(self._frame, limit))
+        while len(spans) < limit and self._advance():
+            spans += islice(self._frame, limit - len(spans))
+        return spans
 
     def close(self) -> list[Span]:
         """The spans of calls and requests that never ended; nothing more is read."""
@@ -199,22 +201,46 @@ class _Tail:
             span.process = feed.process
         return spans
 
-    def _open(self) -> bool:
-        try:
-            self._reader = RecordReader(self._path)
-        except OSError:
-            return False
-        return True
+    def _advance(self) -> bool:
+        """Go on to the next frame; False if there is none yet."""
+        while True:
+            self._reader = self._reader or self._open(None)
+            if self._reader is None:
+                return False
+            is_last = self._is_current(self._reader)  # asked before: what is set aside later is still read to its end
+            try:
+                frame = next(self._reader.frames(), None)
+            except RecordFileError:
+                return False
+            if frame is not None:
+                self._frame = self._take(self._reader, *frame)
+                return True
+            if is_last:
+                return False
+            self._reader = self._open(self._reader)
+
+    def _open(self, before: RecordReader | None) -> RecordReader | None:
+        """The segment after `before`, which is read to its end: the one that the ring has set aside, or the current."""
+        for path in (set_aside(self._path), self._path):
+            try:
+                reader = RecordReader(path)
+            except OSError:
+                continue
+            if before is None or _inode(reader) != _inode(before):  # an open file's is not given to another
+                if before is not None:
+                    before.close()
+                return reader
+            reader.close()
+        return before
 
     def _is_current(self, reader: RecordReader) -> bool:
         try:
             status = self._path.stat()
         except OSError:
             return True  # converted, or about to be made anew
-        own = os.fstat(reader.fileno())
-        return (status.st_dev, status.st_ino) == (own.st_dev, own.st_ino)
+        return (status.st_dev, status.st_ino) == _inode(reader)
 
-    def _take(self, reader: RecordReader, kind: int, content: Any) -> list[Span]:
+    def _take(self, reader: RecordReader, kind: int, content: Any) -> Iterator[Span]:
         if self._feed is None:
             assert reader.header is not None
             self._feed = SpanFeed(SpanBuilder(reader.header, self._entries), self._wanted)
@@ -226,16 +252,16 @@ class _Tail:
         elif kind == END:
             self._ended = content[0]
         elif kind == RECORDS:
-            self.missed += max(0, content.first - self._next)
+            self.num_missed += max(0, content.first - self._next)
             records = content.records[max(0, self._next - content.first) :]
             self._next = content.first + len(content.records)
-            return list(self._feed.spans(records, facts_of))
-        return []
+            return self._feed.spans(records, facts_of)
+        return iter(())
 
 
-def is_to_send(span: Span) -> bool:
-    """Not if the program itself sends this span."""
-    return names.SENT not in span.attributes
+def _inode(reader: RecordReader) -> tuple[int, int]:
+    status = os.fstat(reader.fileno())
+    return status.st_dev, status.st_ino
 
 
 def _process(attributes: dict[str, Any]) -> Process:

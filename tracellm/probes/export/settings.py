@@ -1,8 +1,7 @@
-"""What OpenTelemetry's standard variables say about sending a recording on: whether, where to, how much at a time.
+"""OpenTelemetry's standard variables for sending a recording on: whether, where to, how much at a time.
 
-Read once, when a recording starts. The exporters of the official library read those that concern the connection by
-themselves (headers, compression, timeout, certificates); here is what has to be known before that library is imported,
-and what it leaves to whoever fills it. https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+They are read once, when a recording starts. The official exporters read those that concern the connection by themselves
+(headers, compression, timeout, certificates). https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ _PORTS = {"http/protobuf": 4318, GRPC: 4317}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to send, and where to.
+    """Settings of the export: what to send, and where to.
 
     Attributes:
         traces: the address that spans go to, as it may be shown; None when no spans are to be sent.
@@ -31,7 +30,7 @@ class Settings:
         patience_s: seconds after the end of the recording in which what is left is sent.
         timeout_s: seconds after which a collector that accepts nothing is given up, once the recording has ended.
         texts: whether prompts and generated texts are sent.
-        problems: variables that say what cannot be, a line each.
+        problems: variables whose values cannot be used, a line each.
     """
 
     traces: str | None
@@ -48,39 +47,43 @@ class Settings:
 
 
 def settings(environment: Mapping[str, str]) -> Settings | None:
-    """What the variables say; None when nothing is to be sent anywhere."""
-    told = {name: value.strip() for name, value in environment.items() if value.strip()}  # empty is the same as unset
-    if told.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    """The settings that the variables ask for; None when nothing is to be sent anywhere."""
+    variables = {
+        name: value.strip() for name, value in environment.items() if value.strip()
+    }  # empty is the same as unset
+    if variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     problems: list[str] = []
-    traces, traces_protocol = _destination(told, "TRACES", "v1/traces", problems)
-    metrics, metrics_protocol = _destination(told, "METRICS", "v1/metrics", problems)
+    traces, traces_protocol = _destination(variables, "TRACES", "v1/traces", problems)
+    metrics, metrics_protocol = _destination(variables, "METRICS", "v1/metrics", problems)
     if traces is None and metrics is None and not problems:
         return None
-    queue = _count(told, "OTEL_BSP_MAX_QUEUE_SIZE", 2048, problems)
+    queue = _count(variables, "OTEL_BSP_MAX_QUEUE_SIZE", 2048, problems)
     return Settings(
         traces=traces,
         traces_protocol=traces_protocol,
         metrics=metrics,
         metrics_protocol=metrics_protocol,
-        batch=min(queue, _count(told, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, problems)),
+        batch=min(queue, _count(variables, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, problems)),
         queue=queue,
-        delay_s=_number(told, "OTEL_BSP_SCHEDULE_DELAY", 1000, problems) / 1000,
-        patience_s=_number(told, "OTEL_BSP_EXPORT_TIMEOUT", 30_000, problems) / 1000,
-        timeout_s=_number(told, _first(told, "TIMEOUT"), 10, problems),  # Python's exporters take it as seconds
-        texts=told.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").lower()
+        delay_s=_number(variables, "OTEL_BSP_SCHEDULE_DELAY", 1000, problems) / 1000,
+        patience_s=_number(variables, "OTEL_BSP_EXPORT_TIMEOUT", 30_000, problems) / 1000,
+        timeout_s=_number(
+            variables, _first(variables, "TIMEOUT"), 10, problems
+        ),  # Python's exporters take it as seconds
+        texts=variables.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").lower()
         in ("true", "span_only", "span_and_event"),
         problems=tuple(problems),
     )
 
 
-def _destination(told: Mapping[str, str], signal: str, path: str, problems: list[str]) -> tuple[str | None, str]:
-    """Where spans or metrics go, and by which protocol."""
-    variable = _first(told, "PROTOCOL", signal)
-    protocol = told.get(variable, _PROTOCOLS[0])
-    exporters = [name.strip() for name in told.get(f"OTEL_{signal}_EXPORTER", "").split(",") if name.strip()]
-    own = told.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-    base = told.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+def _destination(variables: Mapping[str, str], signal: str, path: str, problems: list[str]) -> tuple[str | None, str]:
+    """The address that spans or metrics go to, and the protocol."""
+    variable = _first(variables, "PROTOCOL", signal)
+    protocol = variables.get(variable, _PROTOCOLS[0])
+    exporters = [name.strip() for name in variables.get(f"OTEL_{signal}_EXPORTER", "").split(",") if name.strip()]
+    own = variables.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    base = variables.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if (exporters and "otlp" not in exporters) or not (exporters or own or base):
         return None, protocol
     if protocol not in _PROTOCOLS:
@@ -97,15 +100,15 @@ def _destination(told: Mapping[str, str], signal: str, path: str, problems: list
         return None, protocol
 
 
-def _first(told: Mapping[str, str], name: str, signal: str = "TRACES") -> str:
+def _first(variables: Mapping[str, str], name: str, signal: str = "TRACES") -> str:
     """The variable for one signal where it is set, else the one for all."""
     own = f"OTEL_EXPORTER_OTLP_{signal}_{name}"
-    return own if own in told else f"OTEL_EXPORTER_OTLP_{name}"
+    return own if own in variables else f"OTEL_EXPORTER_OTLP_{name}"
 
 
-def _number(told: Mapping[str, str], variable: str, usual: float, problems: list[str]) -> float:
+def _number(variables: Mapping[str, str], variable: str, usual: float, problems: list[str]) -> float:
     """A variable that is to be a number above 0."""
-    text = told.get(variable)
+    text = variables.get(variable)
     if text is None:
         return usual
     try:
@@ -118,9 +121,9 @@ def _number(told: Mapping[str, str], variable: str, usual: float, problems: list
     return number
 
 
-def _count(told: Mapping[str, str], variable: str, usual: int, problems: list[str]) -> int:
+def _count(variables: Mapping[str, str], variable: str, usual: int, problems: list[str]) -> int:
     """A variable that is to be a whole number above 0."""
-    return max(1, round(_number(told, variable, usual, problems)))
+    return max(1, round(_number(variables, variable, usual, problems)))
 
 
 def _shown(address: str) -> str:

@@ -1,7 +1,7 @@
-"""Sending a recording to a collector, as the recorded process sees it: whoever does so is started, and ended.
+"""The helper process that sends a recording to a collector, as the recorded process sees it: its start and its end.
 
-Nothing is imported for it here, and nothing that a probed call or the writer does depends on it: a collector that is
-slow, down, or wrong costs what is told at the end in one line.
+Nothing is imported for it here, and no probed call waits for it: a collector that is slow, down, or wrong costs one
+line at the end of the run.
 """
 
 import json
@@ -14,42 +14,40 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.otel.settings import Settings, settings
-from tracellm.probes.spans.tail import MEASURED
+from tracellm.probes.export.settings import Settings, settings
 
-__all__ = ["Export", "begin_export"]
+__all__ = ["SenderProcess", "start_sender"]
 
 _CODE = """
 import json, sys
 own, others = json.loads(sys.stdin.readline())
 sys.path[:0] = [own]
 sys.path += [one for one in others if one not in sys.path]
-from tracellm.probes.otel.sender import main
+from tracellm.probes.export.sender import main
 main()
 """
-_GRACE_SECONDS = 15.0  # for it to start, where a run was short, and to say what it has done
+_GRACE_SECONDS = 15.0  # to start, where a run was short, and to count what is left
 
 
-def begin_export(
-    traces: Path, earlier: Collection[str], ring: int | None, environment: Mapping[str, str]
-) -> "Export | None":
+def start_sender(traces: Path, earlier: Collection[str], environment: Mapping[str, str]) -> "SenderProcess | None":
     """Begin to send what is recorded in the folder `traces`, if the standard variables ask for that.
 
-    `earlier` are the names of files there that are of another recording; `ring` is how many spans of each process are
-    kept, where not all are.
+    `earlier` are the names of files there that are of another recording.
     """
     wanted = settings(environment)
     if wanted is None:
         return None
-    return Export({"traces": str(traces.absolute()), "earlier": sorted(earlier), "ring": ring}, environment, wanted)
+    return SenderProcess(traces.absolute(), earlier, environment, wanted)
 
 
-class Export:
-    """The process that sends spans, from its start to its end; `files` is what it is to read."""
+class SenderProcess:
+    """The helper process, from its start to its end."""
 
-    def __init__(self, files: dict[str, Any], environment: Mapping[str, str], wanted: Settings) -> None:
+    def __init__(
+        self, traces: Path, earlier: Collection[str], environment: Mapping[str, str], wanted: Settings
+    ) -> None:
         self._wanted = wanted
-        self._measured = Path(files["traces"], f"{MEASURED}{os.getpid()}")
+        self._measured = traces / f".measured-{os.getpid()}"
         self._problem: str | None = None
         self._process: subprocess.Popen[str] | None = None
         apart: dict[str, Any] = (  # Ctrl-C is meant for the run, which then ends this
@@ -71,71 +69,68 @@ class Export:
         except OSError as error:
             self._problem = f"the process that sends spans cannot be started: {error.strerror}"
         own = str(Path(__file__).parents[3])  # where this package is; the script's own folder comes last
-        self._tell([own, [one for one in reversed(sys.path) if os.path.isabs(one)]])
-        self._tell(files)
+        self._write([own, [one for one in reversed(sys.path) if os.path.isabs(one)]])
+        self._write({"traces": str(traces), "earlier": sorted(earlier), "measured": str(self._measured)})
 
-    def users_metrics(self) -> int:
-        """From now on the program itself measures the lives of this process; returns since when."""
+    def program_measures(self) -> int:
+        """Leave requests of this process that end from now on to the program's own metrics; return the time."""
         now = time.time_ns()
         with suppress(OSError):
-            half = self._measured.with_suffix(".part")
-            half.write_text(str(now), encoding="ascii")
-            half.replace(self._measured)
+            part = self._measured.with_suffix(".part")
+            part.write_text(str(now), encoding="ascii")
+            part.replace(self._measured)
         return now
 
-    def end(self, spans: int) -> dict[str, Any]:
-        """Everything is written, so many spans: have the rest sent, wait for that, but not forever.
+    def end(self) -> dict[str, Any]:
+        """Have the rest sent, as everything is written now; wait for that, but not forever.
 
         Returns:
-            What run.json says of it: `endpoint`, the spans `sent` and `lost`, or null where that is not known, and
-            `errors`, why.
+            `probes.export` of run.json: `endpoint`, the spans `sent` and `lost`, or null where that is not known, and
+            `errors`, the reasons.
         """
-        self._tell({"end": spans})
+        self._write({"end": True})
         answer: dict[str, Any] = {}
         if self._process is not None:
             try:
-                answer = self._answer(self._wanted.patience_s + _GRACE_SECONDS)
+                answer = self._answer(self._process, self._wanted.patience_s + _GRACE_SECONDS)
             except KeyboardInterrupt:  # whoever does not want to wait need not
                 self._problem = "it was interrupted while it sent the last spans"
                 with self._process as ended:
                     ended.kill()
         with suppress(OSError):
             self._measured.unlink(missing_ok=True)
-        errors = [*answer.get("errors", ()), *([self._problem] if self._problem is not None else ())]
         return {
             "endpoint": self._wanted.traces or self._wanted.metrics,
             "sent": answer.get("sent"),
             "lost": answer.get("lost"),
-            "errors": errors,
+            "errors": [*answer.get("errors", ()), *([self._problem] if self._problem is not None else ())],
         }
 
     def forget(self) -> None:
-        """This process is a fork of the one that started it, which is the one to end it."""
+        """Leave the helper process alone: this is a fork of the process that started it, which is to end it."""
         if self._process is not None:
             self._process.returncode = 0  # it is no child of this one
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
                     pipe.close()
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
-        assert self._process is not None
+    def _answer(self, process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
         try:
-            text, _ = self._process.communicate(timeout=seconds)
+            text, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            text, _ = self._process.communicate()
+            process.kill()
+            text, _ = process.communicate()
         except (OSError, ValueError):
             text = ""
         try:
             answer = json.loads(text)
         except ValueError:
-            status = self._process.returncode
-            self._problem = f"the process that sends spans ended before it had said how many (exit status {status})"
+            self._problem = f"the process that sends spans ended without its count (exit status {process.returncode})"
             return {}
         return answer if isinstance(answer, dict) else {}
 
-    def _tell(self, message: Any) -> None:
+    def _write(self, message: Any) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError, ValueError):  # it has ended; that is told at the end
+            with suppress(OSError, ValueError):  # it has ended; its missing answer shows that
                 self._process.stdin.write(json.dumps(message) + "\n")
                 self._process.stdin.flush()

@@ -22,15 +22,15 @@ __all__ = ["Converter", "resource"]
 _SCOPE = InstrumentationScope("tracellm", __version__)
 _KINDS = {kind.name.lower() for kind in SpanKind}
 _ELSEWHERE = {names.SCOPE, names.SCOPE_VERSION, names.SPAN_KIND}
-"""What a span has another place for than its attributes."""
+"""Attributes that a span has another place for."""
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _TEXTS = names.PRIVATE - {names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE}
-"""What is left out: an error's own text is sent, as by every SDK."""
+"""Left out: an error's own text is sent, as by every SDK."""
 
 
 def resource(process: Process | None) -> Resource:
-    """What describes the process, or where it is None this machine.
+    """The resource that describes the process, or where it is None this machine.
 
     OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
     """
@@ -40,7 +40,7 @@ def resource(process: Process | None) -> Resource:
 
 
 class _Resource(Resource):
-    """Of each process there is one, so it is known by itself: else it would be made JSON for each span."""
+    """A resource that is compared by identity, as each process has one: else it would be made JSON for each span."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -57,7 +57,7 @@ class Converter:
         self._resources: dict[tuple[int, str], Resource] = {}
 
     def __call__(self, span: Span) -> ReadableSpan:
-        """The SDK's span that says the same."""
+        """The SDK's span of the same content."""
         kind = span.attributes.get(names.SPAN_KIND)
         return ReadableSpan(
             name=span.name,
@@ -65,9 +65,9 @@ class Converter:
             kind=SpanKind[kind.upper()] if kind in _KINDS else SpanKind.INTERNAL,
             parent=_context(span.trace_id, span.parent_span_id) if span.parent_span_id else None,
             resource=self._resource(span.process),
-            attributes=self._told(span.attributes),
-            events=[Event(one.name, self._told(one.attributes), one.time_ns) for one in span.events],
-            links=[Link(_context(one.trace_id, one.span_id), self._told(one.attributes)) for one in span.links],
+            attributes=self._public(span.attributes),
+            events=[Event(one.name, self._public(one.attributes), one.time_ns) for one in span.events],
+            links=[Link(_context(one.trace_id, one.span_id), self._public(one.attributes)) for one in span.links],
             status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
             start_time=span.start_ns,
             end_time=span.end_ns,
@@ -80,14 +80,14 @@ class Converter:
             self._resources[key] = _Resource(resource(process).attributes)
         return self._resources[key]
 
-    def _told(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _public(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._left_out.isdisjoint(attributes):
             return attributes
         return {name: value for name, value in attributes.items() if name not in self._left_out}
 
 
 def _scope(span: Span) -> InstrumentationScope:
-    """Who made the span: an instrumentation, where the program's own, or tracellm."""
+    """The scope that made the span: an instrumentation, if it is the program's own, or tracellm."""
     if (name := span.attributes.get(names.SCOPE)) is None:
         return _SCOPE
     return InstrumentationScope(name, span.attributes.get(names.SCOPE_VERSION))

@@ -21,7 +21,7 @@ from tracellm.trace.model import Span
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider
 
-__all__ = ["HISTOGRAMS", "Lives", "UsersMetrics"]
+__all__ = ["HISTOGRAMS", "ProgramMetrics", "RequestMetrics"]
 
 PROVIDER = "tracellm"
 """`gen_ai.provider.name`: whose engine it was."""
@@ -51,43 +51,43 @@ HISTOGRAMS: dict[str, tuple[str, str, tuple[float, ...]]] = {
 """Name: unit, what it tells, bucket boundaries."""
 
 
-class Lives:
+class RequestMetrics:
     """Measures lives of requests with instruments of `provider`."""
 
     def __init__(self, provider: "MeterProvider") -> None:
         meter = provider.get_meter("tracellm", __version__)
         self._histograms: dict[str, Histogram] = {
-            name: meter.create_histogram(name, unit, says, explicit_bucket_boundaries_advisory=boundaries)
-            for name, (unit, says, boundaries) in HISTOGRAMS.items()
+            name: meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=boundaries)
+            for name, (unit, description, boundaries) in HISTOGRAMS.items()
         }
 
     def measure(self, span: Span) -> None:
         """A span has ended; one that is a request's life is measured, unless the recording ended before the request."""
-        told = span.attributes
-        if span.name != names.REQUEST_SPAN or (names.GEN_AI_FINISH_REASONS not in told and span.error is None):
+        attributes = span.attributes
+        if span.name != names.REQUEST_SPAN or (names.GEN_AI_FINISH_REASONS not in attributes and span.error is None):
             return
-        about = {names.GEN_AI_OPERATION: told.get(names.GEN_AI_OPERATION, "text_completion")}
+        about = {names.GEN_AI_OPERATION: attributes.get(names.GEN_AI_OPERATION, "text_completion")}
         about["gen_ai.provider.name"] = PROVIDER
-        if (model := told.get(names.GEN_AI_MODEL)) is not None:
+        if (model := attributes.get(names.GEN_AI_MODEL)) is not None:
             about[names.GEN_AI_MODEL] = about["gen_ai.response.model"] = model
         seconds = span.duration_ns / 1e9
         failed = {} if span.error is None else {names.ERROR_TYPE: span.error.partition(":")[0]}
         self._record("gen_ai.server.request.duration", seconds, {**about, **failed})
-        first = told.get(names.GEN_AI_FIRST_CHUNK)
-        num_tokens = told.get(names.GEN_AI_OUTPUT_TOKENS, 0)
+        first = attributes.get(names.GEN_AI_FIRST_CHUNK)
+        num_tokens = attributes.get(names.GEN_AI_OUTPUT_TOKENS, 0)
         if first is not None:
             self._record("gen_ai.server.time_to_first_token", first, about)
             if num_tokens > 1:
                 self._record("gen_ai.server.time_per_output_token", (seconds - first) / (num_tokens - 1), about)
         for name, kind in ((names.GEN_AI_INPUT_TOKENS, "input"), (names.GEN_AI_OUTPUT_TOKENS, "output")):
-            if name in told:
-                self._record("gen_ai.client.token.usage", told[name], {**about, "gen_ai.token.type": kind})
+            if name in attributes:
+                self._record("gen_ai.client.token.usage", attributes[name], {**about, "gen_ai.token.type": kind})
 
     def _record(self, name: str, value: float, attributes: dict[str, Any]) -> None:
         self._histograms[name].record(value, attributes)
 
 
-class UsersMetrics:
+class ProgramMetrics:
     """Measures requests of this process where the program has a MeterProvider, from the record file `own`.
 
     `found` is called when it has one; it returns the time, in nanoseconds since 1970, before whose end requests are
@@ -97,36 +97,36 @@ class UsersMetrics:
     def __init__(self, own: Path, found: Callable[[], int]) -> None:
         self._own = own
         self._found = found
-        self._lives: Lives | None = None
+        self._metrics: RequestMetrics | None = None
         self._tail: RecordTail | None = None
         self._since = 0
 
     def look(self) -> None:
         """Measure requests that have ended, if the program has a provider by now."""
-        if self._lives is None:
-            provider = users_provider()
+        if self._metrics is None:
+            provider = program_provider()
             if provider is None:
                 return
-            self._lives = Lives(provider)
+            self._metrics = RequestMetrics(provider)
             self._tail = RecordTail(self._own.parent, only=self._own.name, wanted=frozenset())
             self._since = self._found()
         self._measure()
 
     def end(self) -> None:
         """Measure the last ones."""
+        self.look()
         if self._tail is not None:
-            self._measure()
             self._measure(self._tail.never_ended())
 
     def _measure(self, spans: Sequence[Span] | None = None) -> None:
-        assert self._lives is not None
+        assert self._metrics is not None
         assert self._tail is not None
         for span in self._tail.new(sys.maxsize) if spans is None else spans:
             if span.name == names.REQUEST_SPAN and not span.open and span.end_ns >= self._since:
-                self._lives.measure(span)
+                self._metrics.measure(span)
 
 
-def users_provider() -> "MeterProvider | None":
+def program_provider() -> "MeterProvider | None":
     """The MeterProvider that the program has set; None when it has set none. Imports nothing."""
     api: Any = sys.modules.get("opentelemetry.metrics")
     if api is None or not hasattr(api, "get_meter_provider"):  # or another thread is just importing it
