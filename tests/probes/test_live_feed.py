@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.faults.processes import HANG_GUARD, wait_until
-from tracellm import probe
+from tracellm import LLM, SamplingParams, probe
 from tracellm.probes.record import recorder as recorder_module
 from tracellm.probes.record.definitions import define_site
 from tracellm.probes.record.record_file import DEFINITIONS, END, HEADER, RECORDS, Header, RecordFile, encode
@@ -19,6 +19,7 @@ from tracellm.probes.wrap import wrap
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
+from tracellm.trace.steps import STEP_SPAN
 
 
 @probe
@@ -181,3 +182,16 @@ def test_a_tail_of_a_file_that_is_only_being_made(tmp_path: Path):
     assert tail.new(10) == []
     os.remove(tmp_path / "main-1.records")
     assert tail.never_ended() == []
+
+
+def test_steps_have_what_calls_deep_in_them_give(tmp_path: Path):
+    """A step that is fed has its sampled tokens, though the calls between it and the sampler are not fed."""
+    listener = Listener(STEP_SPAN)
+    with Recording(tmp_path, listener=listener):
+        llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
+        llm.generate(["Hello"], SamplingParams(max_tokens=3, ignore_eos=True), use_tqdm=False)
+    fed = [span for span in listener.heard if span.name == STEP_SPAN]
+    whole = RunFolder.open(tmp_path).trace.named(STEP_SPAN)
+    assert [span.attributes for span in fed] == [
+        {name: value for name, value in span.attributes.items() if name != names.RECORDING_DURATION} for span in whole
+    ]

@@ -65,6 +65,8 @@ class SpanFeed:
             if use is not _SPAN and record[7] is None:
                 builder.open.pop(record[1], None)
                 self.num_left_out += 1
+                if (given := builder.given.pop(record[1], None)) is not None:
+                    builder.pass_on(builder.sites[number], record[2], given)
                 if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
                     continue
             *begin, facts, error = record
