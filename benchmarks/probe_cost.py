@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run
 from benchmarks.pages import COST_PAGES, machine, table, write_pages
 from benchmarks.probe_cost_candidates import Candidate, Layer, candidates, exporting
 from benchmarks.probe_cost_names import COST_HEADS, GROUPS, LANGUAGES, LATER, MADE_BY, NAMES, TUPLE
-from tracellm.probes.brief import arguments_and_result
-from tracellm.probes.session import Recording
-from tracellm.probes.spec import Probe, code_constants
-from tracellm.probes.wrap import wrap
+from tracellm.probes.recording import Recording
+from tracellm.probes.wrapping.probe import Probe, code_constants
+from tracellm.probes.wrapping.summary import arguments_and_result
+from tracellm.probes.wrapping.wrapper import wrap
 
 __all__ = ["cost_tables", "main", "measured"]
 

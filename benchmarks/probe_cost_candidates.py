@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.probe_cost_names import BARE, PROBE, TUPLE, Group
-from tracellm.probes.brief import arguments_and_result
+from tracellm.probes.context.call_context import state
 from tracellm.probes.decorator import probe as own_probe
-from tracellm.probes.spec import Probe
-from tracellm.probes.state import state
-from tracellm.probes.wrap import wrap
+from tracellm.probes.wrapping.probe import Probe
+from tracellm.probes.wrapping.summary import arguments_and_result
+from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace.names import Level
 
 __all__ = ["Candidate", "candidates", "exporting"]

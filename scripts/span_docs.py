@@ -11,9 +11,9 @@ from typing import Any
 import tracellm.engine
 from tracellm.probes import catalog
 from tracellm.probes.catalog import CATALOG
-from tracellm.probes.install import Installation
-from tracellm.probes.selection import Selection
-from tracellm.probes.spec import Entry, Probe
+from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.selection import Selection
+from tracellm.probes.wrapping.probe import Entry, Probe
 from tracellm.trace import names
 
 __all__ = ["blocks", "known_spans"]

@@ -15,10 +15,16 @@ ROOT = Path(__file__).parents[1]
 FLOORS = ["engine", "trace", "probes", "report", "cli"]
 """From the ground up."""
 
-ROOMS = [
-    "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "console", "html", "diff", "export",
-]  # fmt: skip
-"""The rooms of report/, from the ground up."""
+ROOMS = {
+    "probes": [
+        "context", "wrapping", "record", "catalog", "spans", "install", "propagation", "otel", "export", "decorator",
+        "depth_limit", "overhead", "recording", "join",
+    ],
+    "report": [
+        "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "console", "html", "diff", "export",
+    ],
+}  # fmt: skip
+"""The rooms of a floor, from the ground up."""
 
 BESIDE = {"as_vllm": {"engine"}, "bench": {"engine", "trace", "probes", "report"}}
 """What stands beside the floors, with those that it may use; only the command uses it. `as_vllm` lets `import vllm`
@@ -69,16 +75,17 @@ def test_imports_never_run_upward(floor: str) -> None:
     assert found == []
 
 
-def test_rooms_of_the_reports_use_only_rooms_below_them() -> None:
-    """Within report/, a room imports itself and those below it, so that there are no circles between rooms."""
-    report = ROOT / "tracellm" / "report"
-    assert {path.stem for path in report.iterdir() if path.name not in ("__init__.py", "__pycache__")} == set(ROOMS)
+@pytest.mark.parametrize("floor", ROOMS)
+def test_rooms_use_only_rooms_below_them(floor: str) -> None:
+    """Within a floor, a room imports itself and those below it, so that there are no circles between rooms."""
+    home, rooms = ROOT / "tracellm" / floor, ROOMS[floor]
+    assert {path.stem for path in home.iterdir() if path.name not in ("__init__.py", "__pycache__")} == set(rooms)
     found = []
-    for file in files_of("report"):
-        room = file.relative_to(report).parts[0].removesuffix(".py")
-        allowed = ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else []
+    for file in files_of(floor):
+        room = file.relative_to(home).parts[0].removesuffix(".py")
+        allowed = rooms[: rooms.index(room) + 1] if room in rooms else rooms
         for name, line in imports(file):
-            if name.startswith("tracellm.report.") and name.split(".")[2] not in allowed:
+            if name.startswith(f"tracellm.{floor}.") and name.split(".")[2] not in allowed:
                 found.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
     assert found == []
 
@@ -123,7 +130,7 @@ def test_what_is_heavy_is_not_imported_early(module: str) -> None:
 def test_the_engine_is_not_touched_unless_asked() -> None:
     """Importing the recorder wraps nothing: the engine's functions are the ones in its source."""
     code = """
-import tracellm.probes.session, tracellm.probes.catalog
+import tracellm.probes.recording, tracellm.probes.catalog
 from tracellm.engine.core import EngineCore
 print(EngineCore.step_fn.__code__.co_filename.endswith("engine/core.py"), hasattr(EngineCore.step_fn, "__wrapped__"))
 """

@@ -65,6 +65,6 @@ def __dir__() -> list[str]:
 
 
 if "TRACELLM_RECORDING" in _environ:  # set while a process that is being recorded starts another
-    from tracellm.probes.vllm_plugin import join_recording as _join
+    from tracellm.probes.join import join_recording as _join
 
     _join()

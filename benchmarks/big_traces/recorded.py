@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.big_traces import played
+from tracellm.probes.context.call_context import USER_SPAN
 from tracellm.probes.record.record_file import (
     DEFINITIONS,
     END,
@@ -20,7 +21,6 @@ from tracellm.probes.record.record_file import (
     RecordFile,
     encode,
 )
-from tracellm.probes.state import USER_SPAN
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import SCHEMA, TRACE_FOLDER, write_manifest

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import SCRIPT, Command, Said
 from tracellm.cli import reports
 from tracellm.cli.errors import describe
-from tracellm.probes.selection import DEPTH_LIMIT
+from tracellm.probes.install.selection import DEPTH_LIMIT
 from tracellm.trace.run_folder import RunFolder
 
 FILES = ["calltree.txt", "report.html", "run.json", "sequence.mmd", "trace"]

@@ -142,7 +142,7 @@ def test_the_console_script_is_the_same_command(tmp_path: Path) -> None:
 def test_nothing_is_written_or_installed_without_explain(tmp_path: Path) -> None:
     """A run without --explain leaves no file behind, and its process has neither a recorder nor torch in it."""
     (tmp_path / "script.py").write_text(
-        "import sys\nprint([name for name in sys.modules if name in ('torch', 'tracellm.probes.session')])"
+        "import sys\nprint([name for name in sys.modules if name in ('torch', 'tracellm.probes.recording')])"
     )
     status, output, _ = seen([*TRACELLM, "script.py"], tmp_path)
     assert (status, output) == (0, "[]\n")

@@ -12,7 +12,7 @@ from scripts.vllm_runs import RUNS, VERSIONS, printed, unpack
 from scripts.vllm_tables import changes_table, clients_table, home_of, path_table, way_table
 from tests.real_vllm import InOneProcess
 from tracellm.probes.catalog.vllm import CATALOG
-from tracellm.probes.spec import path_of
+from tracellm.probes.wrapping.probe import path_of
 from tracellm.report.texts import Language
 from tracellm.trace import names
 from tracellm.trace.expect import check, read

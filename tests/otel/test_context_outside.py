@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
 from tests.otel.users import Program, ask_for_tracers, current, leaf, make_program, one, program, record, tracer, tree
 from tests.probes.test_traces import ask, of_http, serve
 from tracellm import probe
-from tracellm.probes.clock import Ids
-from tracellm.probes.session import Recording
+from tracellm.probes.context.clock import Ids
+from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder, write_manifest
@@ -265,7 +265,7 @@ def test_a_fork_within_a_span(tracer: trace.Tracer, tmp_path: Path):
 
 def end_child() -> None:
     """End a forked process as its recording wants it: written, but without what pytest does at an exit."""
-    from tracellm.probes import session
+    from tracellm.probes import recording as session
 
     assert session._active is not None
     session._active.stop()

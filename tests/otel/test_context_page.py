@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 RECORDS = """
 import runpy
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 with Recording({folder!r}, catalog=()):
     runpy.run_path({script!r}, run_name="__main__")
 """
@@ -37,7 +37,7 @@ def test_the_example_is_recorded_as_the_page_shows(page: str, tmp_path: Path):
 
 def test_another_context_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where OpenTelemetry is told to keep its context elsewhere, the recording says that it does not see it."""
-    from tracellm.probes.session import Recording
+    from tracellm.probes.recording import Recording
 
     monkeypatch.setenv("OTEL_PYTHON_CONTEXT", "elsewhere")
     with Recording(tmp_path, catalog=()) as recording:

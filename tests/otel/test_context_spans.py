@@ -19,12 +19,12 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from tests.otel.users import Program, ask_for_tracers, current, leaf, make_program, one, program, record, tracer, tree
 from tests.probes import tracing
 from tracellm import probe
-from tracellm.probes.clock import Clock
+from tracellm.probes.context.call_context import USER_UPDATE, state
+from tracellm.probes.context.clock import Clock
 from tracellm.probes.otel.user_spans import Started, span_data
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.probes.spans.converter import convert_folder
 from tracellm.probes.spans.user_span import span_from
-from tracellm.probes.state import USER_UPDATE, state
 from tracellm.trace import model, names
 from tracellm.trace.run_folder import RunFolder, write_manifest
 
@@ -340,7 +340,7 @@ import sys
 from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 
 provider = TracerProvider()
 tracer = provider.get_tracer("shop")
@@ -427,7 +427,7 @@ import os, signal, sys, threading
 from pathlib import Path
 from opentelemetry.sdk.trace import TracerProvider
 from tracellm import probe
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 
 @probe
 def leaf(): ...
@@ -460,7 +460,7 @@ def test_nothing_is_imported_for_who_does_not_use_it(tmp_path: Path):
     """A recording of a program without OpenTelemetry does not import it."""
     code = f"""
 import sys
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 with Recording({str(tmp_path)!r}, catalog=()):
     pass
 print([name for name in sys.modules if name.startswith("opentelemetry")])

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.processes import HANG_GUARD, completed
 from tests.otel.collecting import Collecting, values
 from tracellm.probes import probe
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.trace.run_folder import RunFolder
 
 
@@ -80,7 +80,7 @@ def test_a_killed_run_is_sent(tmp_path: Path, collector: Collecting):
 import os, signal, sys, time
 from pathlib import Path
 from tracellm.probes import probe
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 @probe
 def work(): pass
 @probe
@@ -102,7 +102,7 @@ last()
 INTERRUPTED = """
 import os, signal, sys
 from tracellm.probes import probe
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 with Recording(sys.argv[1], script="script.py") as recording:
     probe(lambda: None)()
     if (child := os.fork()) == 0:

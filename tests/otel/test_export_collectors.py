@@ -19,7 +19,7 @@ from tests.otel.sending import send, sender, spans, write
 from tracellm.probes import probe
 from tracellm.probes.export import sender as sender_module
 from tracellm.probes.export.convert import Converter
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
 

@@ -69,7 +69,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from tracellm.probes import probe
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 trace.set_tracer_provider(provider := TracerProvider())
 if "sends" in sys.argv:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -15,7 +15,7 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from tests.otel.collecting import Collecting, values
 from tests.otel.sending import write
 from tracellm.probes.export.metrics import HISTOGRAMS, ProgramMetrics, RequestMetrics, program_provider
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -165,8 +165,8 @@ def test_a_provider_is_waited_for(tmp_path: Path, reader: InMemoryMetricReader, 
 
 PROGRAM = """
 import sys
-from tracellm.probes.session import Recording
-from tracellm.probes.state import USER_SPAN, state
+from tracellm.probes.recording import Recording
+from tracellm.probes.context.call_context import USER_SPAN, state
 if "own" in sys.argv:
     from opentelemetry import metrics
     from opentelemetry.sdk.metrics import MeterProvider

@@ -7,9 +7,9 @@ import pytest
 from opentelemetry import trace
 
 from tracellm import probe
-from tracellm.probes.otel import notes
-from tracellm.probes.otel.notes import Notes
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
+from tracellm.probes.spans import pending_updates as notes
+from tracellm.probes.spans.pending_updates import PendingUpdates
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -48,7 +48,7 @@ def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytest.MonkeyPatch):
     """The oldest goes first, of whichever call it is, and of a call that has ended nothing is kept."""
     monkeypatch.setattr(notes, "_MOST", 3)
-    kept = Notes()
+    kept = PendingUpdates()
     for call in (1, 2, 3):
         kept.keep(call, ({"n": call}, None, None))
     span = Span("call", "0" * 32, "0" * 16, None, 0, 1)

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
 
 from tests.probes import tracing
 from tracellm import probe
-from tracellm.probes.clock import Clock
+from tracellm.probes.context.clock import Clock
 from tracellm.trace.model import Span, Trace
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import family_checkpoint, qwen2_checkpoint
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.trace.model import Trace
 from tracellm.trace.run_folder import RunFolder
 

@@ -40,7 +40,7 @@ def loads() -> None:
 
 def joins_again() -> None:
     """Does what vLLM's plugins do in each of its processes, and then works."""
-    from tracellm.probes.vllm_plugin import join_recording
+    from tracellm.probes.join import join_recording
 
     join_recording()
     multiplies(1)
@@ -48,7 +48,7 @@ def joins_again() -> None:
 
 def looks_for_a_model() -> None:
     """Ends with 1 if no model's name would be replaced."""
-    from tracellm.probes.vllm_models import replace_models
+    from tracellm.probes.install.model_overrides import replace_models
 
     sys.exit(not replace_models.cache_info().currsize)
 

@@ -13,7 +13,7 @@ import pytest
 from tracellm import probe
 from tracellm.probes.catalog.vllm import CATALOG as VLLM
 from tracellm.probes.record.record_file import record_files
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.probes.spans import converter
 from tracellm.probes.spans.converter import convert_folder, has_records
 from tracellm.trace.run_folder import RunFolder
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_named(tmp_path: Path):
 KILLED = """
 import os, signal, sys
 from tracellm import LLM, SamplingParams
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 
 Recording(sys.argv[1]).start()
 llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)

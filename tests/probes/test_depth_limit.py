@@ -13,12 +13,12 @@ from tests.faults.processes import wait_until
 from tracellm import LLM, SamplingParams
 from tracellm.engine.layers.layernorm import GemmaRMSNorm, RMSNorm
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
+from tracellm.probes.context.call_context import DEPTH_LIMITED, state
 from tracellm.probes.depth_limit import DepthLimit
-from tracellm.probes.install import Installation
-from tracellm.probes.selection import DEPTH_LIMIT, Selection
-from tracellm.probes.session import Recording
-from tracellm.probes.spec import Entry
-from tracellm.probes.state import DEPTH_LIMITED, state
+from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.selection import DEPTH_LIMIT, Selection
+from tracellm.probes.recording import Recording
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder
@@ -143,7 +143,7 @@ def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
     installation.start()
     try:
         with monkeypatch.context() as context:
-            context.setattr("tracellm.probes.install.setattr", interrupted, raising=False)
+            context.setattr("tracellm.probes.install.installation.setattr", interrupted, raising=False)
             with pytest.raises(KeyboardInterrupt):
                 limit.step_ended(0)
         assert records == []

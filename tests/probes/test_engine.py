@@ -15,9 +15,9 @@ from tests.engine.parity.cases import scheduler_cases
 from tests.probes.conftest import PROMPTS, Run
 from tracellm import LLM, SamplingParams
 from tracellm.probes.catalog import CATALOG
-from tracellm.probes.install import Installation
-from tracellm.probes.selection import Selection
-from tracellm.probes.session import Recording
+from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.selection import Selection
+from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import steps
@@ -49,7 +49,7 @@ def test_every_entry_finds_a_function():
 
 def wrapped() -> Iterator[str]:
     """The functions of the engine that are wrapped by a probe now."""
-    from tracellm.probes.errors import is_probe_file
+    from tracellm.probes.context.exceptions import is_probe_file
 
     for name in engine_modules():
         module = importlib.import_module(name)

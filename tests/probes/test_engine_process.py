@@ -9,8 +9,8 @@ import pytest
 from tests.engine.clients.in_thread import engines_in_threads
 from tests.engine.core_requests import core_request
 from tracellm import LLM, SamplingParams
-from tracellm.probes.selection import Selection
-from tracellm.probes.session import Recording
+from tracellm.probes.install.selection import Selection
+from tracellm.probes.recording import Recording
 from tracellm.report.facts.requests import requests
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace

@@ -11,11 +11,11 @@ from tests.probes.tracing import record
 from tracellm import LLM, SamplingParams, probe
 from tracellm.engine.sampling_params import StructuredOutputsParams
 from tracellm.probes.catalog import CATALOG
+from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
-from tracellm.probes.clock import Ids
-from tracellm.probes.ledger import Ledger
+from tracellm.probes.context.clock import Ids
 from tracellm.probes.record.recorder import Recorder
-from tracellm.probes.spec import site_numbered
+from tracellm.probes.wrapping.probe import site_numbered
 from tracellm.trace import names
 from tracellm.trace.steps import steps
 
@@ -99,11 +99,11 @@ def test_every_token_has_the_text_that_its_tokenizer_makes():
     tokenizer = PreTrainedTokenizerFast.from_pretrained(Path(tracellm.__file__).with_name("tiny"))
     tokenizer.add_tokens(["<added>"])
     tokenizer.backend_tokenizer.decoder = Fuse()
-    ledger = Ledger(Ids.counting())
-    learn_tokenizer(ledger, tokenizer_facts(tokenizer))
-    assert ledger.decode is not None
-    told = [ledger.decode(token) for token in range(len(tokenizer))]
+    tracker = RequestTracker(Ids.counting())
+    learn_tokenizer(tracker, tokenizer_facts(tokenizer))
+    assert tracker.decode is not None
+    told = [tracker.decode(token) for token in range(len(tokenizer))]
     assert told == [tokenizer.decode([token]) for token in range(len(tokenizer))]
     assert told[-1] == "<added>"
-    learn_tokenizer(ledger, tokenizer_facts(None))
-    assert ledger.decode is None
+    learn_tokenizer(tracker, tokenizer_facts(None))
+    assert tracker.decode is None

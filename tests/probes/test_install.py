@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
-from tracellm.probes.import_hook import ImportHook
-from tracellm.probes.patches import Patches
-from tracellm.probes.selection import Selection, file_of
-from tracellm.probes.session import Recording
-from tracellm.probes.spec import Entry, Mistake
+from tracellm.probes.install.import_hook import ImportHook
+from tracellm.probes.install.patcher import Patcher
+from tracellm.probes.install.selection import Selection, file_of
+from tracellm.probes.recording import Recording
+from tracellm.probes.wrapping.probe import Entry, Mistake
 from tracellm.trace.run_folder import RunFolder
 
 SOURCE = """
@@ -234,7 +234,7 @@ def test_a_library_function_that_cannot_be_replaced(module: Any):
     def fails(old: Any) -> Any:
         raise AttributeError("not in this version")
 
-    patches = Patches(
+    patches = Patcher(
         {"thing.parts:Other.overridden": fails, "thing.parts:helper": lambda old: lambda x: -old(x)}, problems
     )
     patches.start()
@@ -361,7 +361,7 @@ def test_facts_reach_the_enclosing_call(module: Any, tmp_path: Path):
         entry(
             "helper", capture=lambda args, kwargs, result: args[0], gives=lambda x: {"x": x}, gives_to="Base.inherited"
         ),
-        entry("Base.inherited", observe=lambda ledger, span, facts, given: seen.append(given)),
+        entry("Base.inherited", observe=lambda tracker, span, facts, given: seen.append(given)),
         entry("Other.overridden"),
     ]
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.probes.conftest import PROMPTS
 from tracellm import LLM, SamplingParams
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.report.facts.requests import requests
 from tracellm.trace.run_folder import RunFolder
 

@@ -14,7 +14,7 @@ from tracellm.trace.run_folder import RunFolder
 PROGRAM = """
 import os, sys, time
 from tracellm import probe
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 
 @probe(attributes=lambda args, kwargs, result: {"number": args[0]})
 def inner(number): pass

@@ -11,11 +11,11 @@ from tracellm import LLM, SamplingParams, probe
 from tracellm.probes.record import recorder as recorder_module
 from tracellm.probes.record.definitions import define_site
 from tracellm.probes.record.record_file import DEFINITIONS, END, HEADER, RECORDS, Header, RecordFile, encode
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.probes.spans import live_feed
 from tracellm.probes.spans.tail import RecordTail
-from tracellm.probes.spec import Entry, Probe, Site
-from tracellm.probes.wrap import wrap
+from tracellm.probes.wrapping.probe import Entry, Probe, Site
+from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder

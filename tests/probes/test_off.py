@@ -14,13 +14,13 @@ import pytest
 
 import tracellm.engine
 from tracellm.probes.catalog import CATALOG
-from tracellm.probes.install import Installation
-from tracellm.probes.selection import Selection
-from tracellm.probes.session import Recording
-from tracellm.probes.spec import Entry
+from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.selection import Selection
+from tracellm.probes.recording import Recording
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.names import LEVELS, Level
 
-Place = tuple[Any, str]
+ThreadContext = tuple[Any, str]
 """A module or a class, and what one of its names is."""
 
 LIBRARIES = [
@@ -33,7 +33,7 @@ LIBRARIES = [
 
 
 @pytest.fixture(scope="module")
-def originals() -> dict[Place, Any]:
+def originals() -> dict[ThreadContext, Any]:
     """Whatever the engine's modules and classes hold, and those of libraries."""
     owners: list[Any] = [*LIBRARIES, importlib.import_module("fastapi.applications").FastAPI]
     for found in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine."):
@@ -42,12 +42,12 @@ def originals() -> dict[Place, Any]:
     return {(owner, name): value for owner in owners for name, value in vars(owner).items()}
 
 
-def changed(originals: dict[Place, Any]) -> set[Place]:
+def changed(originals: dict[ThreadContext, Any]) -> set[ThreadContext]:
     """The places that hold another object now."""
     return {(owner, name) for (owner, name), value in originals.items() if vars(owner).get(name) is not value}
 
 
-def places_of(entries: Iterable[Entry], originals: dict[Place, Any]) -> set[Place]:
+def places_of(entries: Iterable[Entry], originals: dict[ThreadContext, Any]) -> set[ThreadContext]:
     """What a recording of these entries would wrap."""
     installation = Installation(entries, Selection(), [])
     installation.start()
@@ -57,7 +57,7 @@ def places_of(entries: Iterable[Entry], originals: dict[Place, Any]) -> set[Plac
 
 
 @pytest.mark.parametrize("detail", LEVELS)
-def test_what_is_not_recorded_is_the_original(tmp_path: Path, originals: dict[Place, Any], detail: Level):
+def test_what_is_not_recorded_is_the_original(tmp_path: Path, originals: dict[ThreadContext, Any], detail: Level):
     """During a recording all that lies deeper is the object of its source, and after it everything, entry by entry."""
     assert changed(originals) == set()
     shallow = [entry for entry in CATALOG if LEVELS.index(entry.level) <= LEVELS.index(detail)]
@@ -71,7 +71,7 @@ def test_what_is_not_recorded_is_the_original(tmp_path: Path, originals: dict[Pl
     assert changed(originals) == set()
 
 
-def test_every_entry_is_put_back(originals: dict[Place, Any]):
+def test_every_entry_is_put_back(originals: dict[ThreadContext, Any]):
     """Each entry of the catalog alone wraps something of the engine, and leaves nothing of itself behind."""
     for entry in CATALOG:
         assert places_of([entry], originals), entry.target

@@ -27,11 +27,12 @@ from tests.probes.spawned_work import (
 from tests.probes.tracing import outline
 from tests.probes.unknowing_work import works
 from tracellm import probe
-from tracellm.probes import together
-from tracellm.probes.selection import Selection
-from tracellm.probes.session import Recording
-from tracellm.probes.spawned import VARIABLE, invited
-from tracellm.probes.together import Status, Together
+from tracellm.probes.install.selection import Selection
+from tracellm.probes.join import invited
+from tracellm.probes.propagation import process_group as together
+from tracellm.probes.propagation.child_processes import VARIABLE
+from tracellm.probes.propagation.process_group import ProcessGroup, Status
+from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -232,7 +233,7 @@ def test_who_is_invited():
 def test_a_users_subprocess_is_left_alone(tmp_path: Path):
     """A program that a recorded process runs, and that records itself, does both as if nothing were recorded."""
     program = (
-        "import sys, os\nfrom tracellm.probes.session import Recording\n"
+        "import sys, os\nfrom tracellm.probes.recording import Recording\n"
         "from tests.probes.spawned_work import multiplies\n"
         f"with Recording(sys.argv[1], catalog=()): multiplies(1)\nassert {VARIABLE!r} not in os.environ"
     )
@@ -251,7 +252,7 @@ def test_how_long_the_end_of_others_is_waited_for(
     on a busy machine, is waited for."""
     clock = itertools.count()
     monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
-    others = Together(tmp_path)
+    others = ProcessGroup(tmp_path)
     status = Status(tmp_path, "Worker_0")
     if heard:
         status.is_ending()
@@ -264,7 +265,7 @@ def test_how_long_the_end_of_others_is_waited_for(
 
 def test_nobody_waits_for_what_is_gone(tmp_path: Path):
     """Status files that dead processes left are no reason to wait, and are removed."""
-    together = Together(tmp_path)
+    together = ProcessGroup(tmp_path)
     (tmp_path / "Worker_0-1.process").write_text('{"pid": 1, "name": "Worker_0", "stats": {"calls": 3}}')
     (tmp_path / "Worker_1-2.process").write_text('{"pid": 2, "name":')
     assert together.any()

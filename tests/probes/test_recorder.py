@@ -13,12 +13,12 @@ import pytest
 
 from tests.faults.processes import HANG_GUARD, wait_until
 from tracellm import probe
+from tracellm.probes.context.call_context import state
 from tracellm.probes.record import recorder as recorder_module
 from tracellm.probes.record.record_file import RECORDS, RecordFile, RecordReader
-from tracellm.probes.session import Recording
-from tracellm.probes.spec import Probe
-from tracellm.probes.state import state
-from tracellm.probes.wrap import wrap
+from tracellm.probes.recording import Recording
+from tracellm.probes.wrapping.probe import Probe
+from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 
@@ -265,7 +265,7 @@ def test_a_recording_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, mon
         raise RuntimeError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tracellm.probes.patches.Patches.start", fail)
+        patch.setattr("tracellm.probes.install.patcher.Patcher.start", fail)
         with pytest.raises(RuntimeError, match="no"):
             Recording(tmp_path).start()
     assert state.append is None

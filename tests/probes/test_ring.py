@@ -7,7 +7,7 @@ import pytest
 
 from tracellm import LLM, SamplingParams, probe
 from tracellm.probes.record import recorder as recorder_module
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.run_folder import RunFolder
 from tracellm.trace.steps import STEP_SPAN

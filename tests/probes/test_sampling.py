@@ -10,9 +10,9 @@ import pytest
 from tracellm import LLM, SamplingParams
 from tracellm.engine.outputs import RequestOutput
 from tracellm.engine.sampling_params import StructuredOutputsParams
-from tracellm.probes.catalog.asked import asked_of, changed_parameters, processors_of
-from tracellm.probes.catalog.sampling import likeliest, token_ids
-from tracellm.probes.session import Recording
+from tracellm.probes.catalog.engine.sampling import likeliest, token_ids
+from tracellm.probes.catalog.sampling_options import asked_of, changed_parameters, processors_of
+from tracellm.probes.recording import Recording
 from tracellm.report.facts.requests import request_times, requests
 from tracellm.trace import names
 from tracellm.trace.model import Trace

@@ -13,11 +13,11 @@ from tests.probes.spawned_work import chosen, multiplies_often
 from tests.probes.test_processes import launches
 from tests.probes.tracing import outline, record
 from tracellm import LLM, SamplingParams
-from tracellm.probes.clock import Ids
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.selection import Selection
-from tracellm.probes.session import Recording
-from tracellm.probes.spec import Entry
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.context.clock import Ids
+from tracellm.probes.install.selection import Selection
+from tracellm.probes.recording import Recording
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder
@@ -186,31 +186,31 @@ def test_steps_whose_endings_are_not_recorded(qwen2_checkpoint: Path, tmp_path: 
 
 def test_a_ledger_without_requests():
     """Where requests cannot be told whole nothing of them is kept, however many there are."""
-    ledger = Ledger(Ids.counting(), untold={"requests"})
+    tracker = RequestTracker(Ids.counting(), untold={"requests"})
     step = Span("EngineCore.step_fn", "1" * 32, "2" * 16, None, 0, 1)
     for number in range(3):
         request = str(number)
-        ledger.submitted(request, "3" * 32, "4" * 16, None, 0)
-        ledger.request(request, 0, step)
-        ledger.adopt(request, 0, f"{request}-0")
-        ledger.computed_here(request, "3" * 32, "4" * 16)
-        ledger.took_part([request], step)
-        ledger.generated(request, "text", 1, 2)
-        assert not ledger.is_open(request)
-        assert ledger.request_of(request, 0) == request
-        ledger.ended(request, 3, "stop")
-    ledger.close(4)
-    assert (ledger.take_ended(), list(ledger.unfinished()), step.links) == ([], [], [])
+        tracker.submitted(request, "3" * 32, "4" * 16, None, 0)
+        tracker.request(request, 0, step)
+        tracker.adopt(request, 0, f"{request}-0")
+        tracker.computed_here(request, "3" * 32, "4" * 16)
+        tracker.took_part([request], step)
+        tracker.generated(request, "text", 1, 2)
+        assert not tracker.is_open(request)
+        assert tracker.request_of(request, 0) == request
+        tracker.ended(request, 3, "stop")
+    tracker.close(4)
+    assert (tracker.take_ended(), list(tracker.unfinished()), step.links) == ([], [], [])
 
 
 def test_requests_of_another_process_are_not_kept_where_no_step_is_told():
     """A process that computes requests, and records no steps, does not collect them."""
     step = Span("EngineCore.step_fn", "1" * 32, "2" * 16, None, 0, 1)
     for untold, links in (((), 1), (("steps",), 0), (("endings",), 0)):
-        ledger = Ledger(Ids.counting(), untold=untold)
-        ledger.computed_here("a", "3" * 32, "4" * 16)
+        tracker = RequestTracker(Ids.counting(), untold=untold)
+        tracker.computed_here("a", "3" * 32, "4" * 16)
         before = len(step.links)
-        ledger.took_part(["a"], step)
+        tracker.took_part(["a"], step)
         assert [link.span_id for link in step.links[before:]].count("4" * 16) == links
 
 

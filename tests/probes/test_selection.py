@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import tracellm.engine
 from tracellm.probes.catalog import CATALOG, EVERY_ENGINE
-from tracellm.probes.catalog.subjects import SUBJECTS, lacking
-from tracellm.probes.choices import choices, chosen_targets, unmatched_patterns
-from tracellm.probes.install import Installation
-from tracellm.probes.selection import DEPTH_LIMIT, Function, Selection, file_of
-from tracellm.probes.spec import Entry
+from tracellm.probes.catalog.report_needs import SUBJECTS, lacking
+from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.pattern_check import choices, chosen_targets, unmatched_patterns
+from tracellm.probes.install.selection import DEPTH_LIMIT, Function, Selection, file_of
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.names import LEVELS
 
 STEP = Function("tracellm.engine.core", ("EngineCore",), "step_fn", ("EngineCoreProc",))

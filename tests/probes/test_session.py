@@ -16,9 +16,9 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tracellm import probe
-from tracellm.probes.session import Recording
+from tracellm.probes.context.call_context import state
+from tracellm.probes.recording import Recording
 from tracellm.probes.spans.converter import convert_folder
-from tracellm.probes.state import state
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
@@ -168,8 +168,8 @@ def test_the_script_failed(tmp_path: Path):
 PROGRAM = """
 import os, sys, threading, time, signal, multiprocessing
 from tracellm import probe
-from tracellm.probes.session import Recording
-from tracellm.probes.state import state
+from tracellm.probes.recording import Recording
+from tracellm.probes.context.call_context import state
 
 @probe
 def work(x=0): return x

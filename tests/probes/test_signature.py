@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.probes.tracing import record
 from tracellm import probe
-from tracellm.probes.brief import arguments_and_result
-from tracellm.probes.signature import signature_of
-from tracellm.probes.spec import Probe
-from tracellm.probes.state import state
-from tracellm.probes.wrap import wrap
+from tracellm.probes.context.call_context import state
+from tracellm.probes.wrapping.probe import Probe
+from tracellm.probes.wrapping.signature import signature_of
+from tracellm.probes.wrapping.summary import arguments_and_result
+from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace import names
 
 PARTS = [

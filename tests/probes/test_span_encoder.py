@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracellm.probes.brief import arguments_and_result
-from tracellm.probes.catalog.step_span import told_candidates
-from tracellm.probes.errors import remember
+from tracellm.probes.catalog.engine.step_span import told_candidates
+from tracellm.probes.context.call_context import RECORDING, SUBMITTED, ThreadContext, TraceScope
+from tracellm.probes.context.exceptions import remember
 from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import Header
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.encoder import SpanEncoder
-from tracellm.probes.spec import Entry, Probe, Site
-from tracellm.probes.state import RECORDING, SUBMITTED, Begun, Place
+from tracellm.probes.wrapping.probe import Entry, Probe, Site
+from tracellm.probes.wrapping.summary import arguments_and_result
 from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.otlp.encoding import span_text
@@ -74,12 +74,12 @@ def sites() -> list[Site]:
 
 SITES = sites()
 PLACES = [
-    Place(1, None),
-    Place(2, 'a "thread"'),
-    Place(3, "other", Begun("a" * 32, "b" * 16, ROOT)),
-    Place(3, None, Begun("c" * 32, None, ROOT)),
-    Place(3, None, Begun("c" * 32, "d" * 16, ROOT, outside=True)),
-    Place(4, None, Begun("d" * 32, None, ROOT - 1)),
+    ThreadContext(1, None),
+    ThreadContext(2, 'a "thread"'),
+    ThreadContext(3, "other", TraceScope("a" * 32, "b" * 16, ROOT)),
+    ThreadContext(3, None, TraceScope("c" * 32, None, ROOT)),
+    ThreadContext(3, None, TraceScope("c" * 32, "d" * 16, ROOT, outside=True)),
+    ThreadContext(4, None, TraceScope("d" * 32, None, ROOT - 1)),
 ]
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tracellm import probe
-from tracellm.probes.catalog.server import ENTRIES
-from tracellm.probes.traceparent import parse, write
+from tracellm.probes.catalog.engine.server import ENTRIES
+from tracellm.probes.context.traceparent import parse, write
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from tests.report.traces import Calls
 from tracellm.engine.sched.reasons import HeldReason
-from tracellm.probes.catalog import step as catalog
-from tracellm.probes.catalog.step_span import complete_step
-from tracellm.probes.clock import Ids
-from tracellm.probes.ledger import Ledger
+from tracellm.probes.catalog.engine import step as catalog
+from tracellm.probes.catalog.engine.step_span import complete_step
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.context.clock import Ids
 from tracellm.report.wording.changes import changes
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -43,10 +43,10 @@ def schedule_of(waiting: int) -> Any:
     return catalog._give_schedule(catalog._capture_schedule((scheduler,), {}, output))["scheduled"]
 
 
-def step_of(facts: Any, ledger: Ledger | None = None) -> Step:
+def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
     """The step whose span is told these facts."""
     span = Span(catalog.STEP, "0" * 32, "0" * 16, None, 0, 1)
-    complete_step(ledger or Ledger(Ids.counting()), span, True, {"scheduled": facts})
+    complete_step(tracker or RequestTracker(Ids.counting()), span, True, {"scheduled": facts})
     calls = Calls()
     calls.leaf(catalog.STEP, **span.attributes)
     [step] = steps(calls.trace())
@@ -73,19 +73,19 @@ def test_of_a_long_queue_the_beginning_is_told() -> None:
 
 def test_who_is_aborted_far_behind_is_told() -> None:
     """A request that no step told by name, since many were before it, and that is given up there, was aborted."""
-    ledger = Ledger(Ids.counting())
-    ledger.arrived("w4000")
-    step_of(schedule_of(5000), ledger)
+    tracker = RequestTracker(Ids.counting())
+    tracker.arrived("w4000")
+    step_of(schedule_of(5000), tracker)
     after = {**schedule_of(10), "released": ["unknown", "w4000"]}
-    assert step_of(after, ledger).aborted == ("w4000",)
+    assert step_of(after, tracker).aborted == ("w4000",)
 
 
 def test_steps_of_outputs_that_are_never_sent_are_forgotten() -> None:
-    """In one process nothing is sent: of each step's outputs the ledger keeps a bounded number, the last ones."""
-    ledger = Ledger(Ids.counting())
+    """In one process nothing is sent: of each step's outputs the tracker keeps a bounded number, the last ones."""
+    tracker = RequestTracker(Ids.counting())
     for step in range(1, 6001):
-        ledger.steps = step
-        ledger.made_outputs([step + 0.5])
-    assert ledger.step_of("OUTPUTS 0 1.5") is None
-    assert ledger.step_of("OUTPUTS 0 6000.5") == 6000
-    assert len(ledger._made_by) < 5000
+        tracker.steps = step
+        tracker.made_outputs([step + 0.5])
+    assert tracker.step_of("OUTPUTS 0 1.5") is None
+    assert tracker.step_of("OUTPUTS 0 6000.5") == 6000
+    assert len(tracker._made_by) < 5000

@@ -14,7 +14,8 @@ import pytest
 
 from tests.probes.tracing import outline, record, times
 from tracellm import probe
-from tracellm.probes import catalog, errors
+from tracellm.probes import catalog
+from tracellm.probes.context import exceptions as errors
 from tracellm.trace import names
 
 
@@ -138,7 +139,7 @@ def test_exceptions_are_recorded_and_pass(tmp_path: Path):
     stack = str(event.attributes[names.EXCEPTION_STACKTRACE])
     assert stack.startswith("Traceback (most recent call last):\n")
     assert stack.endswith("    raise original\nValueError: no such thing")
-    assert "tracellm/probes/wrap.py" not in stack
+    assert "tracellm/probes/wrapping/wrapper.py" not in stack
 
 
 def test_tracebacks_lose_the_frames_of_probes(tmp_path: Path):
@@ -151,12 +152,12 @@ def test_tracebacks_lose_the_frames_of_probes(tmp_path: Path):
         except KeyError as error:
             raise RuntimeError("outer") from error
 
-    from tracellm.probes.session import Recording
+    from tracellm.probes.recording import Recording
 
     with pytest.raises(RuntimeError) as caught, Recording(tmp_path, catalog=()):
         outer()
     text = "".join(traceback.format_exception(caught.value))
-    assert "tracellm/probes/wrap.py" not in text
+    assert "tracellm/probes/wrapping/wrapper.py" not in text
     assert "fails(1)" in text
     assert 'raise KeyError("broken")' in text
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.clock import Clock, Ids
-from tracellm.probes.session import Recording
-from tracellm.probes.spec import Entry
+from tracellm.probes.context.clock import Clock, Ids
+from tracellm.probes.recording import Recording
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.run_folder import RunFolder, write_manifest

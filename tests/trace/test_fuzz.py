@@ -12,7 +12,7 @@ import pytest
 import tracellm
 from benchmarks.big_traces import played
 from tests.trace.damage import damaged, damaged_file
-from tracellm.probes.session import Recording
+from tracellm.probes.recording import Recording
 from tracellm.report.calltree import calltree
 from tracellm.report.diagram.sequence import sequence_diagram
 from tracellm.report.steps_table import steps_table

@@ -14,14 +14,14 @@ import pytest
 
 import tracellm
 from tests.probes.tracing import record
-from tracellm.probes.catalog.step_span import complete_step
+from tracellm.probes.catalog.engine.step_span import complete_step
+from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm import CATALOG
 from tracellm.probes.catalog.vllm.sampling import acts_on_logits
 from tracellm.probes.catalog.vllm.schedule import _in_order, give_schedule
 from tracellm.probes.catalog.vllm.workers import tell_workers
-from tracellm.probes.clock import Ids
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.session import Recording
+from tracellm.probes.context.clock import Ids
+from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 
@@ -270,7 +270,7 @@ MODULES = {
 def test_a_step_that_computed_is_not_called_empty(executed: bool | None, kind: str | None):
     """When the probe of `schedule` has stopped, what a step that ran its model scheduled is unknown, not nothing."""
     span = Span("EngineCore.step_fn", "", "", None, 0, 0)
-    complete_step(Ledger(Ids.counting()), span, executed, {"ended": []})
+    complete_step(RequestTracker(Ids.counting()), span, executed, {"ended": []})
     assert span.attributes.get(names.STEP_KIND) == kind
 
 

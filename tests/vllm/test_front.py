@@ -14,10 +14,10 @@ from tests.probes.tracing import outline, record
 from tests.report.two_runs import Recorder
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
-from tracellm.probes import state
 from tracellm.probes.catalog.vllm import CATALOG, loading, startup
-from tracellm.probes.catalog.vllm.lives import HEADER
-from tracellm.probes.errors import is_an_end
+from tracellm.probes.catalog.vllm.request_context import HEADER
+from tracellm.probes.context import call_context as state
+from tracellm.probes.context.exceptions import is_an_end
 from tracellm.report.console.boxes import client_rows
 from tracellm.report.facts.startup import client_choice
 from tracellm.trace import names
@@ -191,7 +191,7 @@ def test_a_loop_is_told_where_it_was_begun_whatever_was_under_way_in_an_earlier_
     """A request's trace that an earlier recording left behind has no say in where a loop of this one stands."""
     spot = state.spot_here()
     before = spot[state.PLACE]
-    state.here.set(state.spot_in(state.later_place(before, state.Begun("1" * 32, "2" * 16, recording=-1))))
+    state.here.set(state.spot_in(state.later_place(before, state.TraceScope("1" * 32, "2" * 16, recording=-1))))
     try:
         test_loops_without_a_name_are_recorded(vllm, tmp_path)
     finally:

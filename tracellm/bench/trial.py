@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracellm.engine.config import ModelConfig, VllmConfig
     from tracellm.engine.outputs import RequestOutput
     from tracellm.engine.sampling_params import SamplingParams
-    from tracellm.probes.session import Recording
+    from tracellm.probes.recording import Recording
 
 __all__ = ["Depth", "Trial", "recorded"]
 
@@ -101,8 +101,8 @@ def recorded(depth: Depth | None) -> Iterator["Recording | None"]:
     if depth is None:
         yield None
         return
-    from tracellm.probes.selection import Selection
-    from tracellm.probes.session import Recording
+    from tracellm.probes.install.selection import Selection
+    from tracellm.probes.recording import Recording
     from tracellm.report.console import Console
 
     selection = Selection.of(None if depth == "default" else depth)

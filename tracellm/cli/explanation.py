@@ -19,9 +19,9 @@ from tracellm.cli.errors import describe, print_error
 from tracellm.cli.folders import ConversionProgress, new_run_folder
 from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
 from tracellm.cli.reports import calltree_text, print_problems, sequence_text, steps_text, write_reports
-from tracellm.probes.found import vllm_version
-from tracellm.probes.selection import Selection
-from tracellm.probes.session import Recording
+from tracellm.probes.catalog.coverage import vllm_version
+from tracellm.probes.install.selection import Selection
+from tracellm.probes.recording import Recording
 from tracellm.report.console import Console
 from tracellm.report.texts import Language
 from tracellm.report.wording.problems import problem_text

@@ -27,7 +27,7 @@ from tracellm.report.texts import LANGUAGES, Language, text, texts
 from tracellm.trace.names import LEVELS, Level
 
 if TYPE_CHECKING:
-    from tracellm.probes.selection import Selection
+    from tracellm.probes.install.selection import Selection
 
 __all__ = [
     "Command",
@@ -228,12 +228,12 @@ def selection_of(
     Raises:
         CommandError: a pattern of `only` or `skip` names nothing, or nothing that the other options leave.
     """
-    from tracellm.probes.selection import Selection
+    from tracellm.probes.install.selection import Selection
 
     chosen = Selection.of(detail, focus, only, skip)
     if chosen.has_patterns:
         from tracellm.probes.catalog import EVERY_ENGINE
-        from tracellm.probes.choices import unmatched_patterns
+        from tracellm.probes.install.pattern_check import unmatched_patterns
 
         for wrong in unmatched_patterns(chosen, EVERY_ENGINE):
             names = ", ".join(wrong.names)

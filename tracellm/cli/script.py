@@ -138,7 +138,7 @@ def run_script(
         else:
             _run_file(script.target)
     except BaseException as error:
-        from tracellm.probes.errors import without_probes
+        from tracellm.probes.context.exceptions import without_probes
 
         without_probes(error)
         traceback = error.__traceback__

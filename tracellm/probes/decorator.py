@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from tracellm.probes.brief import UserAttributes, arguments_and_result, receiver_of
-from tracellm.probes.caller import CALLER, caller
-from tracellm.probes.spec import Mistake, Probe, code_constants
-from tracellm.probes.wrap import wrap
+from tracellm.probes.wrapping.call_site import CALLER, caller
+from tracellm.probes.wrapping.probe import Mistake, Probe, code_constants
+from tracellm.probes.wrapping.summary import UserAttributes, arguments_and_result, receiver_of
+from tracellm.probes.wrapping.wrapper import wrap
 
 __all__ = ["own_problems", "probe"]
 

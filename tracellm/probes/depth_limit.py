@@ -8,10 +8,10 @@ thread, or where a process has a worker and no engine.
 
 from collections.abc import Callable
 
-from tracellm.probes.install import Installation
+from tracellm.probes.context.call_context import DEPTH_LIMITED, state
+from tracellm.probes.install.installation import Installation
 from tracellm.probes.record.recorder import Recorder
-from tracellm.probes.spec import site_numbered
-from tracellm.probes.state import DEPTH_LIMITED, state
+from tracellm.probes.wrapping.probe import site_numbered
 
 __all__ = ["DepthLimit"]
 

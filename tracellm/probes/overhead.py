@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tracellm.probes.brief import arguments_and_result
+from tracellm.probes.context.call_context import state
 from tracellm.probes.record.recorder import Recorder
 from tracellm.probes.spans.converter import Conversion
-from tracellm.probes.spec import Probe
-from tracellm.probes.state import state
-from tracellm.probes.wrap import wrap
+from tracellm.probes.wrapping.probe import Probe
+from tracellm.probes.wrapping.summary import arguments_and_result
+from tracellm.probes.wrapping.wrapper import wrap
 
 __all__ = ["spent", "together", "writer_cost"]
 

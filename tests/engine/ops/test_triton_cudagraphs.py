@@ -17,7 +17,7 @@ from tracellm.engine.config import OpsChoice
 from tracellm.engine.sched.output import SchedulerOutput
 from tracellm.engine.worker import gpu_model_runner
 from tracellm.engine.worker.cudagraphs import CudaGraphs
-from tracellm.probes.catalog.runner import ENTRIES
+from tracellm.probes.catalog.engine.runner import ENTRIES
 from tracellm.trace import names
 
 pytest.importorskip("triton")

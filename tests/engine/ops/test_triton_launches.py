@@ -11,7 +11,7 @@ from tests.engine.ops.attention_batch import Batch
 from tests.probes.tracing import record
 from tracellm.engine.ops.triton import TritonOps, attention_plan
 from tracellm.engine.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
-from tracellm.probes.catalog import launches
+from tracellm.probes.catalog.engine import triton_launches as launches
 from tracellm.trace import names
 from tracellm.trace.model import Span
 

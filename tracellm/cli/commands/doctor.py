@@ -17,7 +17,7 @@ import click
 from tracellm import __version__
 from tracellm.cli.options import Command, language_option, option
 from tracellm.cli.stdout import print_out
-from tracellm.probes.found import vllm_version
+from tracellm.probes.catalog.coverage import vllm_version
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.safe_text import visible
 
@@ -124,8 +124,8 @@ def _probes(say: Any) -> Finding:
 
 
 def _examined() -> dict[str, Any] | str:
-    """The output of probes/examine.py in a process of its own; or the reason why there is none."""
-    command = [sys.executable, "-m", "tracellm.probes.examine"]
+    """The output of probes/install/catalog_check.py in a process of its own; or the reason why there is none."""
+    command = [sys.executable, "-m", "tracellm.probes.install.catalog_check"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_EXAMINATION_SECONDS)
     except subprocess.TimeoutExpired:

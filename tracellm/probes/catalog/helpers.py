@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.model import Span
 from tracellm.trace.names import Level
 
@@ -60,8 +60,8 @@ def capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     return engine.model_config.served_model_name, tokenizer_facts(engine.tokenizer)
 
 
-def learn_engine(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def learn_engine(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
     """From now on this engine's model and tokenizer are meant."""
     if facts is not None:
-        ledger.model, tokenizer = facts
-        learn_tokenizer(ledger, tokenizer)
+        tracker.model, tokenizer = facts
+        learn_tokenizer(tracker, tokenizer)

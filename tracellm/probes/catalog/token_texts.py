@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.state import state
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.context.call_context import state
 
 __all__ = ["learn_tokenizer", "learn_tokenizer_in", "tokenizer_facts"]
 
@@ -53,23 +53,23 @@ def tokenizer_facts(tokenizer: Any) -> tuple[int, Known | None] | None:
     return number, known
 
 
-def learn_tokenizer(ledger: Ledger, facts: tuple[int, Known | None] | None) -> None:
+def learn_tokenizer(tracker: RequestTracker, facts: tuple[int, Known | None] | None) -> None:
     """From now on token ids mean what they do to this tokenizer."""
-    if facts is None or not ledger.text:
-        ledger.decode = None
+    if facts is None or not tracker.text:
+        tracker.decode = None
         return
     number, known = facts
-    if known is not None and number not in ledger.tokenizers:
-        ledger.tokenizers[number] = _Texts(lambda: _decoder(known)).__getitem__
-    ledger.decode = ledger.tokenizers.get(number)
+    if known is not None and number not in tracker.tokenizers:
+        tracker.tokenizers[number] = _Texts(lambda: _decoder(known)).__getitem__
+    tracker.decode = tracker.tokenizers.get(number)
 
 
-def learn_tokenizer_in(ledger: Ledger, folder: str) -> None:
+def learn_tokenizer_in(tracker: RequestTracker, folder: str) -> None:
     """Where only token ids are known, texts are made with the tokenizer in this folder, read when the first is needed;
     with none if it is not there."""
     file = Path(folder) / "tokenizer.json"
-    if ledger.text and ledger.decode is None and file.is_file():
-        ledger.decode = _Texts(lambda: _decoder((file.read_bytes(), None, []))).__getitem__
+    if tracker.text and tracker.decode is None and file.is_file():
+        tracker.decode = _Texts(lambda: _decoder((file.read_bytes(), None, []))).__getitem__
 
 
 class _Texts(dict[int, str]):

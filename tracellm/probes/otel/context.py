@@ -1,7 +1,7 @@
 """OpenTelemetry's current span while something is recorded: whichever is innermost, a probed call or a user's span.
 
 Both sides keep what is current in context variables: OpenTelemetry a `Context` for each `attach`, the probes a spot
-(state.py). Here the two are tied together, without any cost to the probed calls:
+(call_context.py). Here the two are tied together, without any cost to the probed calls:
 
 - `get_current` adds the innermost probed call, as a span, to the context that a user attached, unless the user attached
   it within that call. Calls and attached contexts are numbered from one counter; the greater number is the inner one.
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context.context import Context
 
-from tracellm.probes.state import (
+from tracellm.probes.context.call_context import (
     CALL,
     PLACE,
     THREAD,
-    Begun,
-    Place,
-    Spot,
+    CallContext,
+    ThreadContext,
+    TraceScope,
     get_ident,
     here,
     next_call,
@@ -33,7 +33,7 @@ from tracellm.probes.state import (
 )
 
 if TYPE_CHECKING:
-    from tracellm.probes.otel.current import CallSpans
+    from tracellm.probes.otel.call_span import CallSpans
 
 __all__ = ["Contexts", "was_attached_in"]
 
@@ -64,7 +64,7 @@ class AttachedContext(Context):
     below: "AttachedContext | None" = None
     within: "AttachedContext | None" = None
     call = 0
-    begun: Begun | None = None
+    begun: TraceScope | None = None
 
 
 def _of_this_recording(context: Context | None) -> AttachedContext | None:
@@ -72,7 +72,7 @@ def _of_this_recording(context: Context | None) -> AttachedContext | None:
     return context if isinstance(context, AttachedContext) and context.recording == state.first else None
 
 
-def _is_innermost(context: Context, spot: Spot) -> bool:
+def _is_innermost(context: Context, spot: CallContext) -> bool:
     """Was this context attached within the call that is under way, or is it the call that is within the context?"""
     if context.__class__ is not AttachedContext or context.recording != state.first:
         return False
@@ -86,7 +86,7 @@ def _holds(top: AttachedContext | None, attached: AttachedContext) -> bool:
     return top is attached
 
 
-def was_attached_in(context: Context, place: Place) -> bool:
+def was_attached_in(context: Context, place: ThreadContext) -> bool:
     """Was this context attached since the place came to be?"""
     attached = _of_this_recording(context)
     return attached is not None and attached.number >= place.since
@@ -167,7 +167,7 @@ class Contexts:
         if fitting is not spot:
             here.set(fitting)
 
-    def _with_call(self, spans: "CallSpans", raw: Context, spot: Spot) -> Context:
+    def _with_call(self, spans: "CallSpans", raw: Context, spot: CallContext) -> Context:
         known, place, call, context = self._last
         if known is raw and place is spot[PLACE] and call == spot[CALL]:
             return context
@@ -176,7 +176,7 @@ class Contexts:
         self._last = (raw, place, call, context)
         return context
 
-    def _attached(self, spans: "CallSpans", context: Context, before: Context, spot: Spot) -> AttachedContext:
+    def _attached(self, spans: "CallSpans", context: Context, before: Context, spot: CallContext) -> AttachedContext:
         attached = AttachedContext(context)
         attached.number, attached.recording = next_call(), state.first
         below = _of_this_recording(before)
@@ -188,7 +188,7 @@ class Contexts:
             attached.within = attached
         return attached
 
-    def _current(self, spans: "CallSpans", before: Context, spot: Spot) -> tuple[int, Begun | None] | None:
+    def _current(self, spans: "CallSpans", before: Context, spot: CallContext) -> tuple[int, TraceScope | None] | None:
         """The call and the trace that what is called now belongs to; None if a span that is not recorded is current."""
         return spans.leads_to(before, spot) if _is_innermost(before, spot) else (spot[CALL], spot[PLACE].whose)
 
@@ -197,16 +197,16 @@ def _nothing(runtime: Any) -> Context:
     return Context()
 
 
-def _is_of_this_recording(spot: Spot) -> bool:
+def _is_of_this_recording(spot: CallContext) -> bool:
     """Did `attach` move on to this spot, in this recording?"""
     return len(spot) > ATTACHED and spot[ATTACHED].recording == state.first
 
 
-def _spot_within(attached: AttachedContext, back: Spot) -> Spot:
+def _spot_within(attached: AttachedContext, back: CallContext) -> CallContext:
     """A spot for what is called while this is attached, in the thread of the spot `back`, to return to."""
     if attached.depth % _DEEPEST == 0:
         while _is_of_this_recording(back):
             back = back[BACK]
-    place: Place = back[PLACE]
-    inner = Place(place.thread, place.thread_name, attached.begun, attached.number)
+    place: ThreadContext = back[PLACE]
+    inner = ThreadContext(place.thread, place.thread_name, attached.begun, attached.number)
     return [attached.call, attached.call, place.thread, inner, attached, back]

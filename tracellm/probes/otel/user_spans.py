@@ -24,12 +24,12 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tracellm.probes.caller import Where, caller, caller_attributes
-from tracellm.probes.errors import remember
-from tracellm.probes.otel.current import STARTED, PlaceOf, is_recorded
-from tracellm.probes.otel.told import attributes_of, event_attributes, link_data
-from tracellm.probes.spec import Mistake
-from tracellm.probes.state import USER_SPAN, call_and_place, next_call, state
+from tracellm.probes.context.call_context import USER_SPAN, call_and_place, next_call, state
+from tracellm.probes.context.exceptions import remember
+from tracellm.probes.context.user_attributes import attributes_of, event_attributes, link_data
+from tracellm.probes.otel.call_span import STARTED, PlaceOf, is_recorded
+from tracellm.probes.wrapping.call_site import Where, caller, caller_attributes
+from tracellm.probes.wrapping.probe import Mistake
 from tracellm.trace import names
 
 __all__ = ["Started", "UserSpans", "span_data"]

@@ -1,7 +1,7 @@
 """Trace and span ids of calls, made of their numbers: so an id costs a call nothing."""
 
+from tracellm.probes.context.call_context import ThreadContext
 from tracellm.probes.record.record_file import Header
-from tracellm.probes.state import Place
 
 __all__ = ["CallIds"]
 
@@ -28,7 +28,7 @@ class CallIds:
             return self.header.trace_id, self.span_id(call)
         return trace_id, self.span_id(call) if call >= self.header.root else parent
 
-    def place_of(self, call: int, place: Place | None) -> tuple[str, str | None]:
+    def place_of(self, call: int, place: ThreadContext | None) -> tuple[str, str | None]:
         """The same of what is called in a place."""
         begun = None if place is None else place.begun
         if begun is None or begun.recording != self.header.root:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tracellm.probes.brief import ArgumentAttributes, UserAttributes, VarArgsAttributes
-from tracellm.probes.spec import Attributes, Site
-from tracellm.probes.state import Place
+from tracellm.probes.context.call_context import ThreadContext
+from tracellm.probes.wrapping.probe import Attributes, Site
+from tracellm.probes.wrapping.summary import ArgumentAttributes, UserAttributes, VarArgsAttributes
 
 __all__ = ["define_place", "define_site"]
 
@@ -46,7 +46,7 @@ def _form(attributes: Attributes | None) -> dict[str, Any]:
     return {"facts": "entry"}
 
 
-def define_place(place: Place | None) -> dict[str, Any]:
+def define_place(place: ThreadContext | None) -> dict[str, Any]:
     """A place as plain data: the thread's name, None for the main thread, and the trace that its calls belong to."""
     if place is None:
         return {}

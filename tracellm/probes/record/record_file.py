@@ -7,7 +7,7 @@ Each such frame is an array whose first element is its kind:
 
 - `[HEADER, {...}]`: the process, its clock pair, the ids; first in each file (`Header`).
 - `[DEFINITIONS, [[number, site], ...], [[number, place], ...]]`: the meaning of numbers that later records use.
-- `[RECORDS, first, [record, ...]]`: records (context: state.py), the first of which has this number among all.
+- `[RECORDS, first, [record, ...]]`: records (context: call_context.py), the first of which has this number among all.
 - `[OPEN, [[call, site, parent call, place, start, facts], ...]]`: calls that last. Each is written once; a call that
   has no record later never ended.
 - `[END, time]`: the recording ended.
@@ -105,7 +105,8 @@ class RecordFileError(Exception):
 
 def _plain(value: Any) -> Any:
     """What is written of an object that MessagePack does not have; never fails."""
-    for kind in (str, int, float, bytes, tuple, list, dict):
+    kinds: tuple[Any, ...] = (str, int, float, bytes, tuple, list, dict)
+    for kind in kinds:
         if isinstance(value, kind):
             return kind(value)
     with suppress(Exception):
@@ -139,6 +140,7 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
+        self._descriptor = -1
         path.parent.mkdir(parents=True, exist_ok=True)
         self._open(os.O_CREAT | os.O_TRUNC)
         self._write(_MAGIC)

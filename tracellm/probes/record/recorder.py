@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
+from tracellm.probes.context.call_context import RECORDING, USER_SPAN, Record, place_numbered, state
 from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import DEFINITIONS, END, HEADER, OPEN, RECORDS, Header, RecordFile, encode
-from tracellm.probes.spec import site_numbered
-from tracellm.probes.state import RECORDING, USER_SPAN, Record, place_numbered, state
+from tracellm.probes.wrapping.probe import site_numbered
 
 __all__ = ["FLUSH_SECONDS", "Recorder"]
 
@@ -300,7 +300,7 @@ class Recorder:
 def _encodable(record: Record) -> Record:
     """The record as it is if it can be encoded, else with its facts in words."""
     *begin, facts, error = record
-    return (*begin, _facts_in_words(facts), _facts_in_words(error))  # type: ignore[return-value]
+    return (*begin, _facts_in_words(facts), _facts_in_words(error))
 
 
 def _facts_in_words(value: Any, depth: int = 20) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
-from tracellm.probes.brief import is_given, write
+from tracellm.probes.wrapping.summary import is_given, write
 from tracellm.trace import names
 from tracellm.trace.otlp.encoding import attributes_text, value_text
 

@@ -11,15 +11,15 @@ from hashlib import blake2b
 from itertools import count
 from typing import Any
 
-from tracellm.probes.errors import Remembered, stack_trace
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.otel.notes import Notes
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.context.call_context import DEPTH_LIMITED, RECORDING, SUBMITTED, USER_SPAN, USER_UPDATE, Record
+from tracellm.probes.context.exceptions import ErrorSummary, stack_trace
 from tracellm.probes.record.call_ids import CallIds
 from tracellm.probes.record.record_file import Header
+from tracellm.probes.spans.pending_updates import PendingUpdates
 from tracellm.probes.spans.span_site import SpanPlace, SpanSite
 from tracellm.probes.spans.user_span import span_from
-from tracellm.probes.spec import Entry, Mistake
-from tracellm.probes.state import DEPTH_LIMITED, RECORDING, SUBMITTED, USER_SPAN, USER_UPDATE, Record
+from tracellm.probes.wrapping.probe import Entry, Mistake
 from tracellm.trace import names
 from tracellm.trace.model import Event, Span
 
@@ -58,12 +58,12 @@ class SpanBuilder:
         self.given: dict[int, list[Given]] = {}
         self.recording_ns: dict[int, int] = {}
         self.open: dict[int, Sequence[Any]] = {}
-        self.updates = Notes()
+        self.updates = PendingUpdates()
         self.problems: list[Mistake] = []
         self.calls = self.capture_ns = 0
         self.first, self.offset = header.origins[-1]
         self.shift_ns = header.clock[0] - header.clock[1]
-        self.tracker = Ledger(_DerivedIds(header), header.text)
+        self.tracker = RequestTracker(_DerivedIds(header), header.text)
         self.tracker.untold = frozenset(header.untold)
         self.tracker.steps = header.steps
         self.ids = CallIds(header)
@@ -233,7 +233,7 @@ class SpanBuilder:
         if parent >= self.first:
             self.given.setdefault(parent, []).append((site.gives_to, given))
 
-    def _fail(self, span: Span, error: Remembered) -> None:
+    def _fail(self, span: Span, error: ErrorSummary) -> None:
         text = self.header.text
         kind, message, _ = error
         span.attributes[names.ERROR_TYPE] = kind

@@ -30,7 +30,7 @@ from tracellm.probes.record.record_file import (
 )
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.encoder import SpanEncoder
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Process
 from tracellm.trace.otlp.encoding import line, opening

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from tracellm.probes.context.call_context import Record, place_numbered
 from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import Header
 from tracellm.probes.record.recorder import Recorder
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.tail import RecordTail, SpanFeed
-from tracellm.probes.spec import Entry, site_numbered
-from tracellm.probes.state import Record, place_numbered
+from tracellm.probes.wrapping.probe import Entry, site_numbered
 from tracellm.trace.model import Span
 
 __all__ = ["HOLD_NS", "Listener", "LiveFeed"]
@@ -110,7 +110,7 @@ class LiveFeed:
     def _own(self) -> Iterator[Span]:
         """The spans of this process that were not fed yet; a caller may stop anywhere, and go on later."""
         while True:
-            for span in self._under_way:  # which stays open when the caller stops
+            for span in self._under_way:  # noqa: UP028  (`yield from` would close it when the caller stops)
                 yield span
             if not self._recorder.batches:
                 return

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tracellm.probes.brief import ArgumentAttributes, UserAttributes, VarArgsAttributes
-from tracellm.probes.errors import remember
-from tracellm.probes.spec import Attributes, Entry, Gives, Mistake, Observe
+from tracellm.probes.context.exceptions import remember
+from tracellm.probes.wrapping.probe import Attributes, Entry, Gives, Mistake, Observe
+from tracellm.probes.wrapping.summary import ArgumentAttributes, UserAttributes, VarArgsAttributes
 from tracellm.trace import names
 
 __all__ = ["SpanPlace", "SpanSite"]

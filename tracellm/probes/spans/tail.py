@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.catalog.subjects import SAMPLERS, SUBJECTS
+from tracellm.probes.catalog.report_needs import SAMPLERS, SUBJECTS
 from tracellm.probes.record.record_file import (
     DEFINITIONS,
     END,
@@ -24,7 +24,7 @@ from tracellm.probes.record.record_file import (
 )
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.span_site import SpanSite
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
 

@@ -1,6 +1,7 @@
 """The Triton kernels of a run: how often each was launched, how long that took, how long it ran, what it had to do.
 
-The two times are kept apart: a launch returns as soon as it is queued for the GPU (probes/catalog/launches.py).
+The two times are kept apart: a launch returns as soon as it is queued for the GPU
+(probes/catalog/engine/triton_launches.py).
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.vllm.entries import at, plain
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 
 __all__ = ["ENTRIES"]

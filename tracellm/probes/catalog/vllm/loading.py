@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from tracellm.probes.catalog.helpers import argument
+from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm.entries import at, plain
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -74,7 +74,7 @@ def _read(facts: Any) -> dict[str, Any]:
     }
 
 
-def _note_read(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def _note_read(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
     files = given.get("files")
     if facts is None or files is None:
         return

@@ -1,7 +1,7 @@
 """A vLLM's models and their layers: one entry covers every model family that is there now or comes later.
 
 Shapes tell all: the arguments and the result. Where vLLM compiles a model, as it does on a GPU unless it is told not to
-(`enforce_eager=True`), what lies inside belongs to the compiler: see probes/compiled.py.
+(`enforce_eager=True`), what lies inside belongs to the compiler: see probes/catalog/vllm/torch_compile.py.
 
 vLLM: vllm/model_executor/models/, vllm/model_executor/layers/.
 """

@@ -5,11 +5,11 @@ vLLM: vllm/v1/engine/output_processor.py, detokenizer.py.
 
 from typing import Any
 
-from tracellm.probes.catalog import outputs as ours
+from tracellm.probes.catalog.engine import outputs as ours
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.vllm.entries import at, like, plain
-from tracellm.probes.errors import remember
-from tracellm.probes.spec import Entry
+from tracellm.probes.context.exceptions import remember
+from tracellm.probes.wrapping.probe import Entry
 
 __all__ = ["ENTRIES", "outputs_of"]
 

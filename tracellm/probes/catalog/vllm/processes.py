@@ -9,9 +9,9 @@ vLLM: vllm/v1/engine/core_client.py, core.py::EngineCoreProc, utils.py, vllm/v1/
 import sys
 from typing import Any
 
-from tracellm.probes.catalog import processes as ours
+from tracellm.probes.catalog.engine import processes as ours
 from tracellm.probes.catalog.vllm.entries import at, like, plain
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 
 __all__ = ["ENTRIES"]

@@ -13,18 +13,18 @@ preprocess.py or vllm/renderers/.
 from functools import partial
 from typing import Any
 
-from tracellm.probes.brief import brief
-from tracellm.probes.catalog import request as ours
-from tracellm.probes.catalog.asked import changed_parameters
+from tracellm.probes.catalog.engine import request as ours
+from tracellm.probes.catalog.engine.request import begin_life, submission
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.lives import ADDED, ARRIVES
-from tracellm.probes.catalog.request import begin_life, submission
+from tracellm.probes.catalog.request_context import ADDED, ARRIVES
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.catalog.sampling_options import changed_parameters
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
 from tracellm.probes.catalog.vllm.entries import at, like, plain, users_line
-from tracellm.probes.catalog.vllm.lives import callers_name, give_place, own_stops, place_given
 from tracellm.probes.catalog.vllm.outputs import outputs_of
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.spec import Entry
+from tracellm.probes.catalog.vllm.request_context import callers_name, give_place, own_stops, place_given
+from tracellm.probes.wrapping.probe import Entry
+from tracellm.probes.wrapping.summary import brief
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -71,22 +71,22 @@ def _submitted(facts: Any) -> dict[str, Any]:
     return {names.REQUEST_ID: told["request_id"], names.ARGUMENTS: [f"request_id={told['request_id']}", tokens]}
 
 
-def _begin_request(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def _begin_request(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
     if facts is None:
         return
     told, parameters, known_as, tokenizer, place = facts
     if span.error is not None:
-        ledger.refused(told["request_id"], "" if place is None else place[1])
+        tracker.refused(told["request_id"], "" if place is None else place[1])
         return
-    learn_tokenizer(ledger, tokenizer)
-    if not ledger.is_open(told["request_id"]):  # ended before its submission had
+    learn_tokenizer(tracker, tokenizer)
+    if not tracker.is_open(told["request_id"]):  # ended before its submission had
         return
-    begin_life(ledger, span, told, parameters)
+    begin_life(tracker, span, told, parameters)
     if known_as != told["request_id"]:
-        life = ledger.request(told["request_id"], span.start_ns)
+        life = tracker.request(told["request_id"], span.start_ns)
         life.attributes[names.GEN_AI_RESPONSE_ID] = known_as
         if told["parent"] is None:
-            ledger.adopt(known_as, 0, told["request_id"])
+            tracker.adopt(known_as, 0, told["request_id"])
 
 
 # -- it arrives in the engine core ------------------------------------------------------------------------------------

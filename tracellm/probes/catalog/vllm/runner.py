@@ -11,15 +11,15 @@ vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/worker/gpu/model_runner.py.
 from collections.abc import Iterator
 from typing import Any
 
-from tracellm.probes.brief import brief, brief_tensor, write
-from tracellm.probes.catalog import runner as ours
+from tracellm.probes.catalog.engine import runner as ours
+from tracellm.probes.catalog.engine.sampling import chances
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.sampling import chances
+from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm.entries import heirs, like
 from tracellm.probes.catalog.vllm.sampling import acts_on_logits, tell_constrained
 from tracellm.probes.catalog.vllm.step import STEPS
-from tracellm.probes.ledger import Ledger
-from tracellm.probes.state import state
+from tracellm.probes.context.call_context import state
+from tracellm.probes.wrapping.summary import brief, brief_tensor, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -139,9 +139,9 @@ def _give_sample(facts: Any) -> dict[str, Any]:
     return {"logits_shape": shape, "sampled": facts} if "tokens" in facts else {"logits_shape": shape}
 
 
-def _complete_sample(ledger: Ledger, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def _complete_sample(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
     if facts is not None and "tokens" in facts:
-        span.attributes.update(ours.sampled_attributes(facts, ledger.decode))
+        span.attributes.update(ours.sampled_attributes(facts, tracker.decode))
 
 
 _RUNNER = "v1.worker.gpu_model_runner"

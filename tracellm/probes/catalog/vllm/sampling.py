@@ -11,11 +11,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tracellm.probes.brief import brief, write, written
-from tracellm.probes.catalog import sampling as ours
+from tracellm.probes.catalog.engine import sampling as ours
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.vllm.entries import like, plain
 from tracellm.probes.catalog.vllm.step import STEPS
+from tracellm.probes.wrapping.summary import brief, write, written
 from tracellm.trace import names
 
 __all__ = ["ENTRIES", "acts_on_logits", "tell_constrained"]

@@ -1,6 +1,6 @@
 """What a vLLM's scheduler decided, read off its own objects after each `Scheduler.schedule`.
 
-Why requests were held follows from that later (held.py).
+Why requests were held follows from that later (scheduling_reasons.py).
 
 vLLM: vllm/v1/core/sched/scheduler.py::Scheduler, vllm/v1/core/kv_cache_manager.py::KVCacheManager.
 """
@@ -14,9 +14,9 @@ from operator import attrgetter, itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tracellm.probes.catalog.engine.step import LISTED, cached_rows, going_on, new_requests
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.step import LISTED, cached_rows, going_on, new_requests
-from tracellm.probes.catalog.vllm.held import Refusal, held_requests
+from tracellm.probes.catalog.vllm.scheduling_reasons import Refusal, held_requests
 from tracellm.trace import names
 
 __all__ = ["allocation", "capture_allocation", "capture_schedule", "give_schedule"]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from tracellm.probes.catalog.vllm.entries import at, plain
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.names import Level
 
 __all__ = ["ENTRIES"]

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.catalog import startup as ours
+from tracellm.probes.catalog.engine import startup as ours
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.token_texts import tokenizer_facts
 from tracellm.probes.catalog.vllm import loading
 from tracellm.probes.catalog.vllm.entries import at, heirs, like, plain, told_as, users_line
-from tracellm.probes.catalog.vllm.lives import know_engine
+from tracellm.probes.catalog.vllm.request_context import know_engine
 from tracellm.probes.catalog.vllm.workers import tell_workers
-from tracellm.probes.spec import Entry
+from tracellm.probes.wrapping.probe import Entry
 
 __all__ = ["ENTRIES"]
 

@@ -9,11 +9,11 @@ vLLM: vllm/v1/engine/core.py, vllm/v1/core/.
 
 from typing import Any
 
-from tracellm.probes.catalog import step as ours
+from tracellm.probes.catalog.engine import step as ours
 from tracellm.probes.catalog.helpers import argument
+from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm.entries import heirs, like, plain
 from tracellm.probes.catalog.vllm.schedule import allocation, capture_allocation, capture_schedule, give_schedule
-from tracellm.probes.ledger import Ledger
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
@@ -42,16 +42,16 @@ def _give_update(facts: Any) -> dict[str, Any]:
     return {"ended": ended, "outputs_made": made, "tokens": tokens, "shape": shape}
 
 
-def _complete_step(ledger: Ledger, span: Span, executed: Any, given: dict[str, Any]) -> None:
+def _complete_step(tracker: RequestTracker, span: Span, executed: Any, given: dict[str, Any]) -> None:
     """As for our engine; of tokens whose sampling was not recorded in this process only which they are."""
     given.setdefault("logits_shape", given.get("shape", ()))
-    _STEP.observe(ledger, span, executed, given)  # type: ignore[misc]
+    _STEP.observe(tracker, span, executed, given)  # type: ignore[misc]
     if "sampled" not in given and "tokens" in given:
         got = [(request_id, token) for request_id, *tokens in given["tokens"] for token in tokens]
         span.attributes[names.STEP_SAMPLED] = [request_id for request_id, _ in got]
         span.attributes[names.STEP_SAMPLED_IDS] = [token for _, token in got]
-        if ledger.decode is not None:
-            span.attributes[names.STEP_SAMPLED_TEXTS] = [ledger.decode(token) for _, token in got]
+        if tracker.decode is not None:
+            span.attributes[names.STEP_SAMPLED_TEXTS] = [tracker.decode(token) for _, token in got]
 
 
 _CORE, _SCHEDULER = "v1.engine.core", "v1.core.sched.scheduler"

@@ -10,7 +10,7 @@ vLLM: vllm/v1/executor/multiproc_executor.py.
 from typing import Any
 
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.state import CALL, PLACE, Begun, call_and_place, later_place, spot_here, state
+from tracellm.probes.context.call_context import CALL, PLACE, TraceScope, call_and_place, later_place, spot_here, state
 
 __all__ = ["Asked", "tell_workers"]
 
@@ -32,7 +32,7 @@ def _read(method: str, trace_id: str, parent: str) -> str:
     """In the worker: what this thread does until it reads the next one is called from there."""
     if state.append is not None:
         spot = spot_here()
-        spot[CALL], spot[PLACE] = 0, later_place(spot[PLACE], Begun(trace_id, parent, state.first))
+        spot[CALL], spot[PLACE] = 0, later_place(spot[PLACE], TraceScope(trace_id, parent, state.first))
     return method
 
 

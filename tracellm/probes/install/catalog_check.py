@@ -1,0 +1,47 @@
+"""Which probes would find a target in the vLLM that is installed: asked of its modules, in a process that imports them,
+without starting an engine. `tracellm doctor` runs this as `python -m tracellm.probes.install.catalog_check`.
+"""
+
+import importlib
+import json
+import sys
+from typing import Any
+
+from tracellm.probes.catalog.coverage import vllm_version
+from tracellm.probes.catalog.vllm import CATALOG, PACKAGE
+from tracellm.probes.catalog.vllm.versions import is_known_to_lack
+from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.selection import Selection
+
+__all__ = ["examine"]
+
+
+def examine() -> dict[str, Any]:
+    """`version`, `probes`: how many there are for it, `missing`: targets that are not there, and `unreadable`: modules
+    that cannot be imported here, each with the reason, so that nothing is known of them."""
+    unreadable = {}
+    for name in dict.fromkeys(target.partition(":")[0] for entry in CATALOG for target in entry.targets):
+        if "*" not in name:
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                if error.name is None or not name.startswith(error.name):  # it is there, and asks for another library
+                    unreadable[name] = str(error)
+            except Exception as error:  # whatever it does where it does not belong, on a machine without a GPU say
+                unreadable[name] = f"{type(error).__name__}: {error}"
+    installation = Installation(CATALOG, Selection(), [])
+    installation.findings.saw(PACKAGE)
+    installation.start()
+    installation.stop()
+    missing = installation.findings.missing
+    version = vllm_version()
+    # As a report counts them.
+    targets = [entry.target for entry in CATALOG if entry.target.partition(".")[0] == PACKAGE]
+    probes = sum(not is_known_to_lack(version, target) for target in targets)
+    return {"version": version, "probes": probes, "missing": missing, "unreadable": unreadable}
+
+
+if __name__ == "__main__":
+    found = examine()
+    sys.stdout.flush()
+    print(json.dumps(found))  # noqa: T201  # the last line; vLLM logs to stdout, too
