@@ -244,7 +244,7 @@ def test_a_users_subprocess_is_left_alone(tmp_path: Path):
     assert outline(RunFolder.open(tmp_path / "b").trace) == "python\n  multiplies"
 
 
-@pytest.mark.parametrize(("heard", "seconds"), [(False, 10), (True, 120)])
+@pytest.mark.parametrize(("heard", "seconds"), [(False, 10), (True, 30)])
 def test_how_long_the_end_of_others_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool, seconds: int
 ):

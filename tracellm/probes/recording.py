@@ -45,7 +45,7 @@ from tracellm.probes.propagation.child_processes import (
     name_of_fork,
     process_patches,
 )
-from tracellm.probes.propagation.process_group import ProcessGroup, Status, file_stem, recorded_processes, settle
+from tracellm.probes.propagation.process_group import ProcessGroup, Status, file_stem, flush_all, recorded_processes
 from tracellm.probes.propagation.resource import this_process
 from tracellm.probes.propagation.threads import THREAD_PATCHES
 from tracellm.probes.record.call_ids import CallIds
@@ -122,7 +122,7 @@ class Recording:
         self._patches = Patcher(
             {
                 **THREAD_PATCHES,
-                **process_patches(self._invitation, self._ran, partial(settle, self._traces)),
+                **process_patches(self._invitation, self._ran, partial(flush_all, self._traces)),
                 **compile_patches(self._installation.leave_compiled),
                 **self._otel.patches,
             },
@@ -484,5 +484,4 @@ def _leave_out(recording: Recording, error: OSError) -> None:
     _active = state.append = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -50,11 +50,6 @@ class SenderProcess:
         self._measured = traces / f".measured-{os.getpid()}"
         self._problem: str | None = None
         self._process: subprocess.Popen[str] | None = None
-        apart: dict[str, Any] = (  # Ctrl-C is meant for the run, which then ends this
-            {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-            if sys.platform == "win32"
-            else {"start_new_session": True}
-        )
         try:
             self._process = subprocess.Popen(
                 # Isolated: what is set up to watch the user's program must not watch this one.
@@ -64,7 +59,7 @@ class SenderProcess:
                 stderr=subprocess.DEVNULL,
                 text=True,
                 env={**environment},
-                **apart,
+                start_new_session=True,  # Ctrl-C is meant for the run, which then ends this
             )
         except OSError as error:
             self._problem = f"the process that sends spans cannot be started: {error.strerror}"

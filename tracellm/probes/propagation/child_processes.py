@@ -58,11 +58,11 @@ _starts: str | None = None  # the name of the process that is being started
 
 
 def process_patches(
-    invite: Callable[[], RecordingHandle | None], ran: Callable[[], None], settle: Callable[[], None]
+    invite: Callable[[], RecordingHandle | None], ran: Callable[[], None], flush: Callable[[], None]
 ) -> dict[str, Callable[[Function], Function]]:
     """While a process is being started, the variable says which call does it. A process that has done what it was
     started for, as have its threads, calls `ran`: Python still tidies up then, and who is impatient may kill it. Before
-    a process is terminated, `settle` is called."""
+    a process is terminated, `flush` is called."""
 
     def _start(start: Function) -> Function:
         def outer(self: Any) -> Any:
@@ -100,7 +100,7 @@ def process_patches(
     def _terminate(terminate: Function) -> Function:
         def outer(self: Any) -> Any:
             with suppress(OSError):  # the folder may be gone
-                settle()
+                flush()
             return terminate(self)
 
         return outer

@@ -1,17 +1,17 @@
-"""How the processes of a recording end it together.
+"""The common end of a recording's processes.
 
-In the folder `trace/` each such process keeps a status file, locked for as long as it records, and locked by nobody
-once it has ended or was killed, and all that it recorded is written. The main process lays down a file that says that
-the recording is over, and waits, but not forever, until no status file is locked.
+In the folder `trace/` each process keeps a status file, locked for as long as it records. The main process makes a file
+that marks the end of the recording, and waits, within bounds, until no status file is locked: then every process has
+written its last records, or was killed.
 
-Processes that are about to be terminated may be killed at once, and vLLM's are: before, they are asked by another file
-to hand over what they have.
+A process that is about to be terminated may be killed at once, as vLLM's are. So before that another file asks all of
+them to flush.
 """
 
+import fcntl
 import json
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -19,24 +19,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ProcessGroup", "Status", "file_stem", "recorded_processes", "settle"]
+__all__ = ["ProcessGroup", "Status", "file_stem", "flush_all", "recorded_processes"]
 
 LONGEST_WAIT_SECONDS = 10.0
-"""How long the main process waits for others to hear of the end."""
+"""The longest wait of the main process for others to notice the end."""
 
-LONGEST_END_SECONDS = 120.0
-"""How long it waits for those who have heard of it to write what they have, which may be much, on a busy machine."""
+LONGEST_END_SECONDS = 30.0
+"""Its longest wait for those that have noticed it, and write their last records."""
 
-_LONGEST_SETTLING_SECONDS = 5.0
-"""How long a process that terminates others waits until they have handed over theirs; they do so within 0.2 s."""
+_LONGEST_FLUSH_SECONDS = 5.0
+"""The longest wait of a process that terminates others until they have flushed; they do so within 0.2 s."""
 
-_SETTLED_SECONDS = 30.0
-"""For how long a process counts as one that has handed over what it had; one that then still lives was not meant."""
+_FLUSHED_SECONDS = 30.0
+"""The time for which a process counts as flushed; one that then still lives was not terminated."""
 
 _LONGEST_NAME = 60  # characters, of up to four bytes each; a file's name may have 255 bytes
 _STATUS = ".process"
 _OVER = ".over"
-_SETTLE = ".settle"
+_FLUSH = ".flush"
 
 
 class Status:
@@ -48,13 +48,13 @@ class Status:
     def __init__(self, traces: Path, process: str, is_idle: bool = False) -> None:
         self.is_idle = is_idle
         self._over = traces / _OVER
-        self._settle = traces / _SETTLE
-        self._settled = (0, 0.0)  # what was last asked for, and when
+        self._flush = traces / _FLUSH
+        self._flushed = (0, 0.0)  # what was last asked for, and when
         self._ending = False
         self._length = 0
         self._told = {"pid": os.getpid(), "name": process}
         self._file = traces / f"{file_stem(process, os.getpid())}{_STATUS}"
-        self.descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _lock(self.descriptor)
         self._write({})
 
@@ -63,13 +63,13 @@ class Status:
 
         If all are asked to hand over what they have, `so_far` does so, and gives the stats until now.
         """
-        asked, now = _number_in(self._settle), time.monotonic()
-        if asked > self._settled[0] and not self._ending:
-            self._write({"stats": so_far(), "settled": asked})
-            self._settled = asked, now
-        elif self._settled[1] and now > self._settled[1] + _SETTLED_SECONDS:
+        asked, now = _number_in(self._flush), time.monotonic()
+        if asked > self._flushed[0] and not self._ending:
+            self._write({"stats": so_far(), "flushed": asked})
+            self._flushed = asked, now
+        elif self._flushed[1] and now > self._flushed[1] + _FLUSHED_SECONDS:
             self._write({})
-            self._settled = asked, 0.0
+            self._flushed = asked, 0.0
         if not self._ending and self._over.exists():
             self._ending = True
             with suppress(RuntimeError):  # this process is ending already, and so will stop by itself
@@ -159,12 +159,12 @@ class ProcessGroup:
 
     def clean(self) -> None:
         """Remove what is of no use afterwards."""
-        for file in (self._over, self._traces / _SETTLE, *self._traces.glob(f"*{_STATUS}")):
+        for file in (self._over, self._traces / _FLUSH, *self._traces.glob(f"*{_STATUS}")):
             with suppress(OSError):
                 file.unlink()
 
 
-def settle(traces: Path) -> None:
+def flush_all(traces: Path) -> None:
     """Have all other processes of the recording in the folder `traces` hand over what they have recorded, and wait for
     that.
 
@@ -175,11 +175,11 @@ def settle(traces: Path) -> None:
     if not others:
         return
     number = time.time_ns()
-    (traces / _SETTLE).write_text(str(number))
-    deadline = time.monotonic() + _LONGEST_SETTLING_SECONDS
+    (traces / _FLUSH).write_text(str(number))
+    deadline = time.monotonic() + _LONGEST_FLUSH_SECONDS
     while others and time.monotonic() < deadline:
         time.sleep(0.01)
-        others = [file for file in others if _read(file).get("settled", 0) < number and _locked(file)]
+        others = [file for file in others if _read(file).get("flushed", 0) < number and _locked(file)]
 
 
 def file_stem(process: str, pid: int) -> str:
@@ -218,17 +218,13 @@ def _locked(file: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _lock(descriptor) or (sys.platform == "win32" and "stats" not in _read(file))
+        return not _lock(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _lock(descriptor: int) -> bool:
     """Lock the file; False when another process holds the lock. Closing it, or dying, unlocks it."""
-    if sys.platform == "win32":
-        return True  # has no such locks: there the wait ends with what is in the file, or with its limit
-    import fcntl
-
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
