@@ -183,16 +183,19 @@ def flush_all(traces: Path) -> None:
 
 
 def file_stem(process: str, pid: int) -> str:
-    """What a process's files are called: multiprocessing lets it have any name, and a file not."""
+    """The name of a process's files, without an ending: a process may have any name, and a file not."""
     allowed = re.sub(r"[/\\\0]", "_", process)
     return f"{allowed[:_LONGEST_NAME]}-{pid}"
 
 
 def recorded_processes(own: Path, earlier: Collection[str]) -> list[dict[str, Any]]:
-    """`pid` and `name` of every process with a trace file: first that with the file `own`, which may not be there yet;
-    without the files `earlier`, which others have left."""
-    others = [file for file in own.parent.glob("*.jsonl") if file.name not in earlier and file.name != own.name]
-    parts = [file.stem.rpartition("-") for file in (own, *sorted(others))]
+    """`pid` and `name` of every process with a trace or record file, first that with the file `own`.
+
+    That file may not be there yet; files `earlier` are of other recordings.
+    """
+    files = [file for file in own.parent.iterdir() if file.suffix in (".jsonl", ".records")]
+    stems = {file.stem.removesuffix(".before") for file in files if file.name not in earlier} - {own.stem}
+    parts = [stem.rpartition("-") for stem in (own.stem, *sorted(stems))]
     return [{"pid": int(pid), "name": name} for name, _, pid in parts if pid.isdigit()]
 
 
