@@ -25,7 +25,7 @@ Known = tuple[bytes, bytes | None, list[str]]
 """A tokenizer: its tokenizer.json, its decoder as JSON (None: it has none), and the tokens that were added to it, in
 the order of their ids."""
 
-_told: WeakKeyDictionary[Any, tuple[int, tuple[int, int]]] = WeakKeyDictionary()
+_told: WeakKeyDictionary[Any, tuple[int, tuple[int, ...]]] = WeakKeyDictionary()
 """Each tokenizer's number, and the recording and process in which the rest of it was told last."""
 _numbers = count(1)
 
@@ -38,7 +38,7 @@ def tokenizer_facts(tokenizer: Any) -> tuple[int, Known | None] | None:
     behind = getattr(tokenizer, "backend_tokenizer", None)
     if behind is None:
         return None
-    moment = state.first, os.getpid()  # a fork's own recording begins anew
+    moment = state.first, os.getpid(), state.segment  # a fork's own recording begins anew
     number, told_at = _told.get(tokenizer) or (next(_numbers), None)
     if told_at == moment:
         return number, None

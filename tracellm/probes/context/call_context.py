@@ -94,7 +94,7 @@ def _ignore(parent: int) -> None:
 class _State:
     """Read by every probed call, changed when a recording starts and stops."""
 
-    __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "settle", "step_ended", "thinned")
+    __slots__ = ("append", "clock", "first", "ids", "open", "place_of", "segment", "settle", "step_ended", "thinned")
 
     def __init__(self) -> None:
         self.append: Callable[[Record], None] | None = None  # None: nothing is being recorded
@@ -107,6 +107,7 @@ class _State:
         )
         self.step_ended: Callable[[int], None] = _ignore  # called with the step's parent (recorder.py)
         self.thinned = False  # only requests and steps are recorded from here on (depth_limit.py)
+        self.segment = 0  # of a ring: what is recorded once is recorded again in each (recorder.py)
         self.settle: Callable[[], None] | None = None  # once a user has attached a span (otel/context.py)
 
 

@@ -272,6 +272,7 @@ class Recorder:
             self.let_go = self._segments[1]
         self._segments = [self._segments[1], self.calls]
         self._header.steps = self._steps_written
+        state.segment += 1
         self._file = file = self._new_file()
         self._sites.clear()
         self._places.clear()
