@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import tracellm.engine
-from tracellm.probes import catalog
+from tracellm.probes.catalog import engine
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.install.installation import Installation
 from tracellm.probes.install.selection import Selection
@@ -64,7 +64,7 @@ def _spans() -> str:
     found = _found()
     parts = []
     for region in _REGIONS:
-        module = getattr(catalog, region)
+        module = getattr(engine, region)
         title = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ").split(":")[0].strip().rstrip(".")
         parts.append(f"### {title}\n\n| span | level | attributes of its own |\n|---|---|---|\n")
         rows: dict[tuple[str, str], list[str]] = {}

@@ -35,7 +35,7 @@ REFUSED = {
         ["run", "--explain", "--only", "Qwen2MLP", "--detail", "step", "script.py"],
         "--only 'Qwen2MLP' records nothing: --detail and --skip leave out all",
     ),
-    "a ring of none": (["run", "--explain", "--ring", "0", "script.py"], "--ring takes how many spans .* not '0'"),
+    "a ring of none": (["run", "--explain", "--ring", "0", "script.py"], "--ring takes how many calls .* not '0'"),
     "a ring of words": (["run", "--explain", "--ring", "few", "script.py"], "--ring takes how many .* not 'few'"),
     "convert without explain": (["run", "--convert", "later", "script.py"], "--convert .* needs --explain"),
     "no report to open": (

@@ -20,6 +20,7 @@ from tests.faults.processes import ENGINE, HANG_GUARD, Program, Server, is_runni
 from tracellm import LLM, SamplingParams
 from tracellm.engine.exceptions import EngineDeadError
 from tracellm.engine.mp_client import SyncMPClient
+from tracellm.probes.spans.converter import convert_folder
 from tracellm.trace.run_folder import RunFolder
 
 LONG = SamplingParams(max_tokens=900, ignore_eos=True)
@@ -74,7 +75,7 @@ def killed(tmp_path_factory):
                 )
             readers = [connection.events() for connection in streams]
             await asyncio.gather(*(anext(reader) for reader in readers))
-            wait_until(lambda: engine_steps(folder), "the first steps in the recording")
+            wait_until(lambda: has_steps(folder), "the first steps in the recording")
             os.kill(server.engine(), signal.SIGKILL)
 
             async def rest(reader) -> list[str]:
@@ -134,8 +135,15 @@ def test_a_front_that_is_killed(tmp_path_factory):
     assert "[process EngineCore" in show(folder)
 
 
+def has_steps(folder: Path) -> bool:
+    """Whether the engine process has written a step, while the run goes on."""
+    files = (folder / "trace").glob("EngineCore_0-*.records")
+    return any(b"EngineCore.step_fn" in file.read_bytes() for file in files)
+
+
 def engine_steps(folder: Path):
     """The steps that the run folder has of the engine process."""
+    convert_folder(folder)
     trace = RunFolder.open(folder).trace
     return [
         span for span in trace.spans if span.name.endswith("step_fn") or span.name.endswith("._process_engine_step")

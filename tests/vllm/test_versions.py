@@ -23,7 +23,7 @@ def test_probes_for_other_versions_do_not_count(monkeypatch: pytest.MonkeyPatch)
     found.found(CATALOG[0])
     counts = {}
     for version in ("0.11.1", "0.32.0"):
-        for module in ("found", "examine"):
+        for module in ("catalog.coverage", "install.catalog_check"):
             monkeypatch.setattr(f"tracellm.probes.{module}.vllm_version", lambda version=version: version)
         assert found.engine is not None
         counts[version] = found.engine["probes"]

@@ -1,6 +1,6 @@
 """Spans to OTLP JSON: what a recording writes while it goes on, in the writer's thread.
 
-`encode` makes a line of spans. Whoever writes many that differ in little more than ids and times (probes/scribe.py)
+`encode` makes a line of spans. Whoever writes many that differ in little more than ids and times (probes/spans/encoder.py)
 takes the line's pieces instead: `opening`, `form` and `line`.
 """
 
