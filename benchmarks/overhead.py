@@ -84,7 +84,7 @@ class Run:
 
 RUNS = {
     "tiny": Run("tracellm_engine", 96, LEVELS, 64 << 20),
-    "qwen2": Run("tracellm_engine", 12, LEVELS[-1:], 512 << 20, HALF_BILLION),
+    "qwen2": Run("tracellm_engine", 12, LEVELS, 512 << 20, HALF_BILLION),
     "vllm": Run("vllm_engine", 64, LEVELS, 64 << 20),
 }
 _NAMES = {_BARE: OVERHEAD_BARE, _DEFAULT: OVERHEAD_DEFAULT}

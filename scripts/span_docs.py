@@ -20,7 +20,7 @@ __all__ = ["blocks", "known_spans"]
 
 _REGIONS = (
     "startup", "client", "processes", "server", "request", "outputs", "step", "runner", "sampling", "model", "kernels",
-    "launches",
+    "triton_launches",
 )  # fmt: skip
 """The catalog's files, in the order of a request's life."""
 
