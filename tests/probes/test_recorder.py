@@ -258,6 +258,24 @@ def test_what_cannot_be_encoded_is_recorded_in_words(tmp_path: Path):
     assert recording.stats["problems"] == []
 
 
+@pytest.mark.usefixtures("no_rounds")
+def test_a_fault_of_the_recorder_does_not_disturb_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where a batch cannot be encoded at all, it is lost and counted, and the steps before and after are recorded."""
+
+    def fail(*args: Any) -> None:
+        raise ZeroDivisionError("no")
+
+    with Recording(tmp_path, catalog=()) as recording:
+        recorded_step(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(recorder_module, "encode", fail)
+            recorded_step(2)
+        recorded_step(3)
+    assert len(numbers(tmp_path)) == 4
+    assert recording.stats["writer"]["lost"] >= 3
+    assert "calls are not recorded: ZeroDivisionError: no" in recording.stats["problems"][0]
+
+
 def test_a_recording_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """When a part of the start fails, everything before is undone, and the next recording begins."""
 

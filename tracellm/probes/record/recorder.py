@@ -203,6 +203,11 @@ class Recorder:
         except OSError as error:
             self._cannot_write(error)
             return 0
+        except Exception as error:  # a fault of this program must not disturb the engine, nor come again
+            self._tell(f"{count:,} calls are not recorded: {type(error).__name__}: {error}")
+            self.lost += count
+            del self.buffer[:count]
+            return count
         finally:
             if state.append == self._append_bounded:
                 state.append = self._append
