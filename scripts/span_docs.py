@@ -9,8 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import tracellm.engine
-from tracellm.probes.catalog import engine
-from tracellm.probes.catalog import CATALOG
+from tracellm.probes.catalog import CATALOG, engine
 from tracellm.probes.install.installation import Installation
 from tracellm.probes.install.selection import Selection
 from tracellm.probes.wrapping.probe import Entry, Probe

@@ -1,7 +1,7 @@
-"""Spans to OTLP JSON: what a recording writes while it goes on, in the writer's thread.
+"""Spans to OTLP JSON lines, the form of a trace on disk.
 
-`encode` makes a line of spans. Whoever writes many that differ in little more than ids and times (probes/spans/encoder.py)
-takes the line's pieces instead: `opening`, `form` and `line`.
+`encode` makes a line of spans. The conversion of records, whose spans differ in little more than ids and times, takes
+the line's pieces instead: `opening`, `form` and `line` (probes/spans/encoder.py).
 """
 
 import math
