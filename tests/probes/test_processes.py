@@ -31,7 +31,7 @@ from tracellm.probes.install.selection import Selection
 from tracellm.probes.join import invited
 from tracellm.probes.propagation import process_group as together
 from tracellm.probes.propagation.child_processes import VARIABLE
-from tracellm.probes.propagation.process_group import ProcessGroup, Status
+from tracellm.probes.propagation.process_group import ProcessGroup, Status, recorded_processes
 from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -273,3 +273,12 @@ def test_nobody_waits_for_what_is_gone(tmp_path: Path):
     assert [status.get("stats") for status in told] == [{"calls": 3}, None]
     assert problems == ["Worker_1-2 (pid ?) was killed: what it did in its last moment is not recorded"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_are_listed_by_their_files(tmp_path: Path):
+    """Whether their records are converted or not, in one segment or two, without those of earlier recordings."""
+    for name in ("main-1.records", "Worker-2.before.records", "Worker-2.records", "child-3.jsonl", "old-4.jsonl"):
+        (tmp_path / name).touch()
+    found = recorded_processes(tmp_path / "main-1.jsonl", ["old-4.jsonl"])
+    assert [(one["name"], one["pid"]) for one in found] == [("main", 1), ("Worker", 2), ("child", 3)]
+    assert recorded_processes(tmp_path / "gone" / "main-1.jsonl", []) == [{"pid": 1, "name": "main"}]

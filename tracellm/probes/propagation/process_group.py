@@ -193,7 +193,7 @@ def recorded_processes(own: Path, earlier: Collection[str]) -> list[dict[str, An
 
     That file may not be there yet; files `earlier` are of other recordings.
     """
-    files = [file for file in own.parent.iterdir() if file.suffix in (".jsonl", ".records")]
+    files = [file for ending in ("jsonl", "records") for file in own.parent.glob(f"*.{ending}")]
     stems = {file.stem.removesuffix(".before") for file in files if file.name not in earlier} - {own.stem}
     parts = [stem.rpartition("-") for stem in (own.stem, *sorted(stems))]
     return [{"pid": int(pid), "name": name} for name, _, pid in parts if pid.isdigit()]
