@@ -100,6 +100,15 @@ def test_a_file_that_is_damaged_anywhere(tmp_path_factory: pytest.TempPathFactor
     read(path)
 
 
+def test_a_frame_without_content(tmp_path: Path):
+    """A frame of no bytes, or of one, is damage: what came before it is read."""
+    for size in (0, 1):
+        file = written(tmp_path / "main.records", 1)
+        file._write(size.to_bytes(4, "little") + b"\x93"[:size])
+        file.close()
+        assert calls(read(file.path)) == [0, 1, 2]
+
+
 def test_a_file_that_grows(tmp_path: Path):
     """A reader returns what came since it was asked last; half of a frame waits."""
     file = written(tmp_path / "main.records", 1)

@@ -262,7 +262,7 @@ class RecordReader:
         while not self.damaged and (content := self._next()) is not None:
             try:
                 frame = self._decode(content)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
+            except (msgspec.MsgspecError, ValueError, IndexError, RecursionError):
                 self.damaged = True
                 return
             if frame is not None:
