@@ -117,6 +117,7 @@ def test_an_interrupt_while_a_step_is_written(tmp_path: Path, monkeypatch: pytes
         recorded_step(5)
     assert numbers(tmp_path) == [f"number={number}" for number in range(5)] * 3
     assert len(RunFolder.open(tmp_path).trace.named("step")) == 3
+    assert recording.stats["spans"] == 15 + 3 + 1
 
 
 def test_an_interrupt_in_a_capture(tmp_path: Path):
