@@ -1,4 +1,4 @@
-"""How much slower the engine is beside other programs that keep processors busy, and how OpenMP's waiting bears on it.
+"""Slowdown of the engine beside other programs that keep processors busy, by the way in which OpenMP waits.
 
     python benchmarks/busy_neighbour.py [--neighbours 0 1 2] [--repeats 7] [--ways default first ...] [--model FOLDER]
 

@@ -1,4 +1,4 @@
-"""What a trace of a thousand to a million spans costs, by the span: to convert from records, to read back, to fold.
+"""Costs of a trace of a thousand to a million spans, by the span: to convert from records, to read back, to fold.
 
     python -m benchmarks.trace_scale curve [--most 1000000] [--repeats 3] [--docs]
     python -m benchmarks.trace_scale make FOLDER [--spans 1000000] [--processes 1]

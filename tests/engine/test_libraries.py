@@ -1,4 +1,4 @@
-"""How OpenMP's threads wait for each other, which is settled when torch is imported."""
+"""The wait of OpenMP's threads for each other, which is settled when torch is imported."""
 
 import json
 import os
@@ -39,11 +39,11 @@ def test_threads_wait_a_moment_and_then_sleep() -> None:
 
 
 def test_the_user_chooses() -> None:
-    """Whoever has set how OpenMP waits gets that."""
+    """A user's own setting of how OpenMP waits stays."""
     assert waits(_LIBRARIES, OMP_WAIT_POLICY="passive") == ("0", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": "passive"})
     assert waits(_LIBRARIES, GOMP_SPINCOUNT="7") == ("7", {"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": None})
 
 
 def test_a_torch_that_is_there_is_left_alone() -> None:
-    """Where the user has imported torch before, nothing changes, its environment least of all."""
+    """Nothing changes where the user has imported torch before, its environment least of all."""
     assert waits("import torch\n" + _LIBRARIES) == ("300000", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": None})

@@ -112,7 +112,7 @@ def test_large_files_are_converted_side_by_side(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
 def test_a_torn_file(tmp_path: Path, share: float):
-    """Of a file that ends in the midst of a frame, every call before is in the trace, and what called it, too."""
+    """A file that ends in the midst of a frame gives every call before, and what called it, to the trace."""
     with Recording(tmp_path, convert=False) as recording:
         for number in range(100):
             work(number)
@@ -129,7 +129,7 @@ def test_a_torn_file(tmp_path: Path, share: float):
 
 
 def test_a_damaged_file_is_named(tmp_path: Path):
-    """What comes after damage is missing, which is said with the file's name; what came before is converted."""
+    """Damage ends a conversion with a problem that names the file; what came before it is converted."""
     later(tmp_path)
     [path] = record_files(tmp_path / "trace")
     content = bytearray(path.read_bytes())
@@ -181,7 +181,7 @@ def test_the_catalog_names_what_the_converter_needs():
 
 
 def test_without_permission_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where the trace cannot be written, a problem says so, and the records stay."""
+    """A trace that cannot be written is a problem, and the records stay."""
     later(tmp_path)
 
     def refuse(path: str, flags: int) -> int:

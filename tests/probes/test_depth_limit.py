@@ -57,7 +57,7 @@ def recorded(folder: Path, selection: Selection) -> tuple[Trace, Recording, list
 
 
 def calls_of_layers(trace: Trace) -> list[int]:
-    """How many calls of layers each step has in it, in their order."""
+    """The number of calls of layers in each step, in their order."""
     parents = {span.span_id: span.parent_span_id for span in trace.spans}
 
     def step_of(span_id: str | None) -> str | None:
@@ -97,7 +97,7 @@ def test_layers_are_left_out_between_two_steps(tmp_path: Path):
 
 
 def test_a_process_without_steps_is_limited_too(tmp_path: Path):
-    """Where no step ends, as in a server's first process, the recorder's thread sees to it."""
+    """The recorder's thread sees to it where no step ends, as in a server's first process."""
     with Recording(tmp_path, selection=replace(Selection(), depth_limit=1)) as recording:
         RMSNorm(8, 1e-6)(torch.ones(1, 8))
         wait_until(lambda: recording._depth_limit._most_bytes is None, "what has been recorded to be enough")

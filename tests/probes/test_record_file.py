@@ -155,7 +155,7 @@ def test_what_could_be_written_in_part_is_overwritten(tmp_path: Path, monkeypatc
 
 
 def test_a_program_that_closes_all_files(tmp_path: Path):
-    """What the program opens under the same number is left alone, and the file is opened again."""
+    """A file that the program opens under the same number is left alone, and ours is opened again."""
     file = written(tmp_path / "main.records", 1)
     number = file._descriptor
     os.close(number)

@@ -40,7 +40,7 @@ recorded_step = wrap(step, Probe("step", "step", span_name="step", is_step=True)
 
 @probe
 def run_steps(count: int, calls: int = 1) -> None:
-    """What steps are called from."""
+    """The caller of steps."""
     for _ in range(count):
         recorded_step(calls)
 
@@ -52,7 +52,7 @@ def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recorded_calls(folder: Path) -> int:
-    """How many records are in the files now."""
+    """The number of records in the files now."""
     count = 0
     for path in (folder / "trace").glob("*.records"):
         reader = RecordReader(path)
@@ -69,7 +69,7 @@ def numbers(folder: Path) -> list[str]:
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_step_is_in_the_file_when_it_has_ended(tmp_path: Path):
-    """Whoever ends a step has written all its records."""
+    """The end of a step writes all its records."""
     with Recording(tmp_path, catalog=()) as recording:
         recorded_step(300)
         assert recorded_calls(tmp_path) == 301
@@ -140,7 +140,7 @@ def test_an_interrupt_in_a_capture(tmp_path: Path):
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_disk_that_was_full_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What could not be written waits, is written later, and nothing is lost; the problem is noted."""
+    """Records that could not be written wait, are written later, and none is lost; the problem is noted."""
 
     def full(*args: Any) -> int:
         raise OSError(28, "No space left on device")
@@ -261,7 +261,7 @@ def test_what_cannot_be_encoded_is_recorded_in_words(tmp_path: Path):
 
 @pytest.mark.usefixtures("no_rounds")
 def test_a_fault_of_the_recorder_does_not_disturb_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where a batch cannot be encoded at all, it is lost and counted, and the steps before and after are recorded."""
+    """A batch that cannot be encoded at all is lost and counted, and the steps before and after are recorded."""
 
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("no")

@@ -1,4 +1,4 @@
-"""Of a ring the last calls are there at any moment, so many at least."""
+"""A ring has the last calls at any moment, so many at least."""
 
 import threading
 from pathlib import Path

@@ -184,7 +184,7 @@ def test_recording_time_is_on_the_span_that_it_was_spent_in():
 
 
 def test_memory_of_an_encoder_is_bounded():
-    """Of facts that never come again only so many are kept."""
+    """Only so many facts are kept, where none comes again."""
     encoder = SpanEncoder(made(), fail)
     for call in range(ROOT + 1, ROOT + 25_000):
         for number, facts in ((0, (call, -call, call)), (1, ((call,), (), call))):

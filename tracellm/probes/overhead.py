@@ -16,7 +16,7 @@ __all__ = ["spent", "together", "writer_cost"]
 
 
 def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
-    """What a probe adds to a call here and now: a probed function of two numbers against the bare one."""
+    """Seconds that a probe adds to a call here and now: a probed function of two numbers against the bare one."""
 
     def bare(first: int, second: int) -> int:
         return first
@@ -40,7 +40,7 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
 
 
 def spent(calls: int, at_rest: bool = True) -> dict[str, Any]:
-    """What so many calls cost, without their captures. Only `at_rest`, while nothing is recorded, a call's cost can be
+    """Costs of so many calls, without their captures. Only `at_rest`, while nothing is recorded, a call's cost can be
     measured: that of a call here and now times their number.
     """
     per_call = _seconds_per_call() if at_rest else 0.0
@@ -83,7 +83,7 @@ def together(
 
 
 def writer_cost(recorder: Recorder) -> dict[str, Any]:
-    """What a recorder did, and what it took."""
+    """Work of a recorder, and its costs."""
     calls, seconds = recorder.calls, recorder.seconds
     return {
         "calls": calls,
@@ -96,7 +96,7 @@ def writer_cost(recorder: Recorder) -> dict[str, Any]:
 
 
 def _writers(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What the recorders of two processes did together."""
+    """Work of the recorders of two processes together."""
     both = {name: one[name] + other[name] for name in ("calls", "bytes", "seconds", "lost")}
     both["seconds"] = round(both["seconds"], 6)
     both["us_per_call"] = round(both["seconds"] / both["calls"] * 1e6, 3) if both["calls"] else 0.0

@@ -236,7 +236,7 @@ class Recording:
 
     @property
     def left_out(self) -> dict[str, list[str]]:
-        """What cannot be told of this run, as run.json says under `probes`; known before it starts."""
+        """Subjects that are not recorded whole, as in run.json under `probes`; known before the start."""
         return self._installation.left_out
 
     @property
@@ -367,7 +367,7 @@ class Recording:
         return (self._others is not None and self._others.any()) or len(record_files(self._traces)) > 1
 
     def _invitation(self) -> RecordingHandle | None:
-        """What a process that is being started is told; None when nothing is being recorded."""
+        """Handle for a process that is being started; None when nothing is being recorded."""
         if _active is not self:
             return None
         call, place = call_and_place()

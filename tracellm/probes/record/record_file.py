@@ -61,7 +61,7 @@ RawRecord = tuple[int, int, int, int, int, int, Raw, Any]
 
 
 class Header(msgspec.Struct, omit_defaults=True):
-    """What a reader must know of the process.
+    """Facts about the process that a reader needs.
 
     Attributes:
         process: the OTLP resource's attributes.
@@ -104,7 +104,7 @@ class RecordFileError(Exception):
 
 
 def _plain(value: Any) -> Any:
-    """What is written of an object that MessagePack does not have; never fails."""
+    """Stand-in for an object that MessagePack does not have; never fails."""
     kinds: tuple[Any, ...] = (str, int, float, bytes, tuple, list, dict)
     for kind in kinds:
         if isinstance(value, kind):
@@ -283,7 +283,7 @@ class RecordReader:
 
     @property
     def position(self) -> int:
-        """How many bytes have been read."""
+        """Number of bytes that have been read."""
         return self._stream.tell()
 
     def _next(self) -> bytes | None:

@@ -153,7 +153,7 @@ class SpanBuilder:
         return site.alike if thread_name is None else {**site.alike, names.THREAD_NAME: thread_name}
 
     def public(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those of the attributes that are to be recorded."""
+        """The attributes that are to be recorded."""
         if self.header.text:
             return attributes
         return {name: value for name, value in attributes.items() if name not in names.PRIVATE}

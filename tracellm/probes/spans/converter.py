@@ -48,7 +48,7 @@ _CODE = "import sys; from tracellm.probes.spans.converter import main; main(sys.
 
 @dataclass(slots=True)
 class Conversion:
-    """What came of record files.
+    """Outcome of the conversion of record files.
 
     Attributes:
         calls, spans: how many calls were in them, and spans were written.
@@ -186,7 +186,7 @@ class _File:
             reader.close()
 
     def rest(self) -> bytes:
-        """What is left when all segments are read."""
+        """The last lines, when all segments are read."""
         if self._builder is None:
             return b""
         self._texts += self._encoder.encode_spans(self._builder.close(self._ended))

@@ -14,7 +14,7 @@ __all__ = ["SpanPlace", "SpanSite"]
 
 @dataclass(slots=True)
 class SpanSite:
-    """What the spans of one site have in common (record/definitions.py), and how each gets what is its own.
+    """Common part of a site's spans (record/definitions.py), and the functions for what is each span's own.
 
     Attributes:
         name: the span's.
