@@ -16,7 +16,7 @@ A process that is killed leaves at most a torn last frame, which a reader leaves
 is set aside when it holds N records, and replaces the one that was set aside before: the last N are always there.
 
 MessagePack by msgspec takes 0.18 us and 48 bytes a record here, `marshal` 0.24 us and 53 bytes, `pickle` 0.48 us
-(benchmarks/probe_cost.py); and unlike these it is safe to read from anybody.
+(batches of 70 to 4,096 records of layers, 2.8 GHz Xeon); and unlike these it is safe to read from anybody.
 """
 
 import os
