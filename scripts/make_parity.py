@@ -68,7 +68,7 @@ def run_here(group: str, case: dict[str, Any]) -> Tally:
         return sum((_one_step(expected, ours) for _, expected, ours in replay(case, run_step)), Tally())
     import tracellm
     from tests.engine.parity.drive import Library, run_case
-    from tracellm.engine import sampling_params
+    from tracellm.engine.sample import sampling_params
 
     ours = json.loads(json.dumps(run_case(Library.of(tracellm, sampling_params), case)))
     return compare_batches(case, ours)[0]

@@ -106,7 +106,7 @@ def _run_one(engines: Any, name: str, case: Json) -> tuple[Tally, str]:
     from tests.engine.clients import in_thread
     from tests.engine.parity import freely
     from tests.engine.parity.drive import Library, make_llm, run_batch
-    from tracellm.engine import sampling_params
+    from tracellm.engine.sample import sampling_params
 
     library = Library.of(tracellm, sampling_params)
     library = library._replace(LLM=partial(tracellm.LLM, multiprocess_mode=True))

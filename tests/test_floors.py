@@ -108,7 +108,7 @@ def test_the_engine_runs_without_the_other_floors(tmp_path: Path) -> None:
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from tracellm.engine.entrypoints.llm import LLM
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 import tracellm
 assert tracellm.__file__.startswith({str(tmp_path)!r})
 llm = LLM(num_gpu_blocks_override=16, max_model_len=64)
@@ -131,8 +131,8 @@ def test_the_engine_is_not_touched_unless_asked() -> None:
     """Importing the recorder wraps nothing: the engine's functions are the ones in its source."""
     code = """
 import tracellm.probes.recording, tracellm.probes.catalog
-from tracellm.engine.core import EngineCore
-print(EngineCore.step_fn.__code__.co_filename.endswith("engine/core.py"), hasattr(EngineCore.step_fn, "__wrapped__"))
+from tracellm.engine.core.core import EngineCore
+print(EngineCore.step_fn.__code__.co_filename.endswith("core/core.py"), hasattr(EngineCore.step_fn, "__wrapped__"))
 """
     assert run(code) == "True False"
 

@@ -24,7 +24,7 @@ NEEDLESS = {
     "sympy",
     "torch._dynamo",
     "torch._inductor",
-    "tracellm.engine.ops.triton",
+    "tracellm.engine.model_executor.ops.triton",
     "tracellm.probes",
     "transformers",
     "triton",
@@ -87,7 +87,7 @@ def test_an_engine_core_in_a_process_of_its_own_imports_as_little(watched: str) 
     done = run("-c", code, VLLM_ENABLE_V1_MULTIPROCESSING="1", PYTHONPROFILEIMPORTTIME="1", PYTHONPATH=watched)
     assert done.stdout == "2 []\n"
     names = imported(done.stderr)
-    assert {"torch._C", "tracellm.engine.mp_client", "tracellm.engine.core_proc"} <= names
+    assert {"torch._C", "tracellm.engine.ipc.mp_client", "tracellm.engine.core.core_proc"} <= names
     assert NEEDLESS & names == set()
     assert re.findall(r"collector at work: (\w+)", done.stderr) == ["False", "False"]
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracellm.cli.explanation import explain
-    from tracellm.engine.async_llm import AsyncLLM
     from tracellm.engine.entrypoints.llm import LLM
-    from tracellm.engine.outputs import CompletionOutput, RequestOutput
-    from tracellm.engine.sampling_params import SamplingParams, StructuredOutputsParams
+    from tracellm.engine.frontend.async_llm import AsyncLLM
+    from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
+    from tracellm.engine.sample.sampling_params import SamplingParams, StructuredOutputsParams
     from tracellm.probes import probe
 
 __version__ = "0.1.0"
@@ -40,11 +40,11 @@ __all__ = [
 
 _HOMES = {
     "LLM": "tracellm.engine.entrypoints.llm",
-    "AsyncLLM": "tracellm.engine.async_llm",
-    "SamplingParams": "tracellm.engine.sampling_params",
-    "StructuredOutputsParams": "tracellm.engine.sampling_params",
-    "RequestOutput": "tracellm.engine.outputs",
-    "CompletionOutput": "tracellm.engine.outputs",
+    "AsyncLLM": "tracellm.engine.frontend.async_llm",
+    "SamplingParams": "tracellm.engine.sample.sampling_params",
+    "StructuredOutputsParams": "tracellm.engine.sample.sampling_params",
+    "RequestOutput": "tracellm.engine.frontend.outputs",
+    "CompletionOutput": "tracellm.engine.frontend.outputs",
     "probe": "tracellm.probes",
     "explain": "tracellm.cli.explanation",
 }

@@ -155,7 +155,7 @@ def _engine(process: str, shape: Shape, folder: Path, plan: Plan, dtype: str) ->
 
 
 def _cost(folder: Path, dtype: str) -> ModelCost:
-    from tracellm.engine.arg_utils import EngineArgs
+    from tracellm.engine.config.arg_utils import EngineArgs
 
     return cost_of(EngineArgs.from_arguments(model=str(folder), dtype=dtype).create_model_config())
 

@@ -12,8 +12,8 @@ from tests.real_vllm import InOneProcess, require_vllm
 from tracellm.cli.errors import CommandError
 from tracellm.cli.overrides import overrides_of
 from tracellm.cli.script import Script
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.errors import EngineError
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError
 from tracellm.probes.install.model_overrides import replace_models
 from tracellm.tiny import MODEL_DIR
 

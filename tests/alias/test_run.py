@@ -88,7 +88,7 @@ def test_engines_and_children(tmp_path: Path) -> None:
     assert told["async"] == ["AsyncLLM", "AsyncMPClient", 2]
     assert (told["client"], told["name"], told["steps"]) == ("SyncMPClient", "facebook/opt-125m", [True])
     child = ["0.11.1+tracellm", True, 5]
-    program = "tracellm.engine.core\n"
+    program = "tracellm.engine.core.core\n"
     assert told["children"] == {"spawn": child, "fork": child, "forkserver": child, "program": program}
 
 

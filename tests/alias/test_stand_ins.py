@@ -12,8 +12,9 @@ import pytest
 
 from tracellm.as_vllm.errors import MissingModuleError
 from tracellm.as_vllm.table import HOMES, PACKAGES
-from tracellm.engine import core_client, sampling_params
-from tracellm.engine.errors import EngineError
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.ipc import core_client
+from tracellm.engine.sample import sampling_params
 from tracellm.probes.install.import_hook import ImportHook
 
 pytestmark = pytest.mark.usefixtures("vllm_is_tracellm")
@@ -50,7 +51,7 @@ def test_every_form_of_import() -> None:
     )
     assert found["client"].InprocClient is found["attribute"] is core_client.InprocClient
     assert found["SamplingParams"] is sampling_params.SamplingParams
-    assert found["core"].EngineCore.__module__ == "tracellm.engine.core"
+    assert found["core"].EngineCore.__module__ == "tracellm.engine.core.core"
     assert {"LLM", "AsyncLLMEngine", "EngineArgs"} <= run("from vllm import *").keys()
 
 

@@ -11,8 +11,8 @@ from tracellm.bench.figures import Spread, percentile, plain_table
 from tracellm.bench.limits import ModelCost, cost_of, ideal_seconds, work_of
 from tracellm.bench.machine import Ceilings
 from tracellm.bench.workload import Lengths, Workload, parse_lengths, random_workload
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.model_loader.weight_files import find_weight_files
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.model_executor.model_loader.weight_files import find_weight_files
 
 COST = ModelCost(weight_bytes=1000, layer_flops=200, head_flops=30, attention_flops=4, kv_bytes=8)
 MACHINE = Ceilings(read_bytes_per_second=100.0, flops_per_second=50.0, dtype="float32")

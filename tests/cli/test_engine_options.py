@@ -8,7 +8,7 @@ import pytest
 from tracellm.cli.commands.bench import bench
 from tracellm.cli.commands.serve import serve
 from tracellm.cli.options import engine_arguments, engine_options
-from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config.arg_utils import EngineArgs
 
 
 def test_what_is_true_or_false_is_a_switch() -> None:

@@ -12,11 +12,11 @@ import pytest
 import tests.checkpoints as checkpoints
 import tests.engine.models.test_against_transformers as held
 import tests.engine.models.variants as variants
-from tracellm.engine.models import registry
+from tracellm.engine.model_executor.models import registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / "adding-a-model.md", ROOT / "docs" / "zh" / "adding-a-model.md"]
-MODULE = "tracellm.engine.models.olmo2"
+MODULE = "tracellm.engine.model_executor.models.olmo2"
 
 
 def blocks(page: Path) -> dict[str, str]:

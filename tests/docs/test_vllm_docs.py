@@ -89,7 +89,7 @@ def test_the_documents_answers_are_on_the_page(recordings: Path) -> None:
     assert "| another class | `Processor` | [`InputProcessor`]" in changed
     for trace in (one.trace for of in runs.values() for one in of.values()):
         assert any(_function(span).endswith(".sample_tokens") for span in trace.spans)
-    assert home_of("InputProcessor") == ROOT / "tracellm/engine/processor.py"
+    assert home_of("InputProcessor") == ROOT / "tracellm/engine/frontend/processor.py"
     assert home_of("NoSuchClass") is None
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tracellm.engine.messages import EngineCoreRequest
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 __all__ = ["core_request"]
 

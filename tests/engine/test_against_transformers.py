@@ -9,8 +9,8 @@ import torch
 
 from tests.checkpoints import FAMILIES, reference_model
 from tracellm import LLM, SamplingParams
-from tracellm.engine.sched.output import SchedulerOutput
-from tracellm.engine.sched.scheduler import Scheduler
+from tracellm.engine.core.sched.output import SchedulerOutput
+from tracellm.engine.core.sched.scheduler import Scheduler
 
 LENGTHS = [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 60, 100]
 """Around the block size (16) and the token budget (64), where something can go wrong, and beyond the windows."""

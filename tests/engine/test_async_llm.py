@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tracellm import LLM, AsyncLLM, RequestOutput, SamplingParams, StructuredOutputsParams
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError, EngineGenerateError
-from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 PROMPTS = ["The capital of France is", "Hello", "1, 2, 3,", "法国的首都是"]
 ENGINE: dict[str, Any] = {"dtype": "float32", "max_model_len": 256, "num_gpu_blocks_override": 257, "max_num_seqs": 64}

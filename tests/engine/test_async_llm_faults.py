@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tracellm import AsyncLLM, SamplingParams
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.core_client import EngineCoreClient
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError, EngineGenerateError
-from tracellm.engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.ipc.core_client import EngineCoreClient
+from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from tracellm.engine.metrics.loggers import StatLoggerBase
-from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 PROMPT = {"prompt_token_ids": [5, 6, 7]}
 HANG_GUARD = 30  # seconds

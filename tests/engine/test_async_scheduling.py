@@ -17,10 +17,10 @@ from tests.engine.clients.in_thread import engines_in_threads
 from tests.engine.ops.implementations import need_triton
 from tests.engine.watch import is_idle
 from tracellm import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.outputs import RequestOutput
-from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 SETTINGS: dict[str, Any] = {"dtype": "float32", "max_model_len": 96, "block_size": 8, "num_gpu_blocks_override": 24}
 TIGHT = SETTINGS | {"max_num_seqs": 4, "max_num_batched_tokens": 16, "num_gpu_blocks_override": 14}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tracellm import LLM, AsyncLLM, SamplingParams
-from tracellm.engine.errors import EngineError
+from tracellm.engine.config.errors import EngineError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 

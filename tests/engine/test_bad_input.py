@@ -6,8 +6,8 @@ import pytest
 
 from tests.engine.watch import is_idle
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from tests.checkpoints import change_config
 from tests.engine.watch import is_idle
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import EngineError, ModelLoadError
-from tracellm.engine.model_loader import default_loader
+from tracellm.engine.config.errors import EngineError, ModelLoadError
+from tracellm.engine.model_executor.model_loader import default_loader
 
 GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracellm import LLM, SamplingParams
-from tracellm.engine.kv_cache.kv_cache_manager import KVCacheManager
+from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheManager
 
 MODEL = Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"
 MAX_MODEL_LEN = 96

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.watch import token_ids
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.config.errors import InvalidRequestError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tracellm import LLM
-from tracellm.engine import mp_client
-from tracellm.engine.core_client import EngineCoreClient, InprocClient, choose_client
-from tracellm.engine.errors import EngineError
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.ipc import mp_client
+from tracellm.engine.ipc.core_client import EngineCoreClient, InprocClient, choose_client
 
 NEVER_LOOKED_AT: Any = None
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
-from tracellm.engine.detokenizer import IncrementalDetokenizer, check_stop_strings
-from tracellm.engine.tokenizer import get_tokenizer
+from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer, check_stop_strings
 
 TOKENIZER = get_tokenizer(str(Path(__file__).parents[1] / "fixtures" / "tiny-random-qwen2"))
 VOCAB_SIZE = len(TOKENIZER)

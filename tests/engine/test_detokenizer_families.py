@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 from tests.engine.core_requests import core_request
 from tests.engine.tokenizer_families import FAMILIES, get_family
 from tracellm import SamplingParams
-from tracellm.engine.detokenizer import IncrementalDetokenizer
-from tracellm.engine.tokenizer import get_tokenizer
+from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer
 from tracellm.tiny import MODEL_DIR
 
 BYTE_FALLBACK = ("llama", "gemma", "mistral")

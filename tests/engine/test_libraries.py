@@ -9,7 +9,7 @@ import sys
 import pytest
 
 _ENGINE = "from tracellm import LLM\nLLM()"
-_LIBRARIES = "from tracellm.engine.libraries import import_libraries\nimport_libraries('torch')"
+_LIBRARIES = "from tracellm.engine.config.libraries import import_libraries\nimport_libraries('torch')"
 _TOLD = """
 import json, os
 print(json.dumps({name: os.environ.get(name) for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}))

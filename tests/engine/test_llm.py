@@ -11,8 +11,8 @@ import pytest
 from tests.checkpoints import change_config
 from tests.engine.watch import token_ids
 from tracellm import LLM, RequestOutput, SamplingParams
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.entrypoints import progress
-from tracellm.engine.errors import EngineError, InvalidRequestError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 

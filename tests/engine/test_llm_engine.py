@@ -5,7 +5,7 @@ import pytest
 
 from tests.checkpoints import VOCAB_SIZE
 from tracellm import LLM, SamplingParams, StructuredOutputsParams
-from tracellm.engine.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=4)
 

@@ -8,9 +8,9 @@ import torch
 
 from tests.engine.tokenizer_families import get_family
 from tracellm import LLM, SamplingParams
-from tracellm.engine.logprobs import LogprobsProcessor
-from tracellm.engine.messages import EngineCoreOutput
-from tracellm.engine.model_runner_output import LogprobsLists, LogprobsTensors
+from tracellm.engine.frontend.logprobs import LogprobsProcessor
+from tracellm.engine.ipc.messages import EngineCoreOutput
+from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
 PROMPT = [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
-from tracellm.engine.messages import (
+from tracellm.engine.ipc.messages import (
     EngineCoreEvent,
     EngineCoreEventType,
     EngineCoreOutput,
@@ -16,7 +16,7 @@ from tracellm.engine.messages import (
     EngineCoreRequest,
     FinishReason,
 )
-from tracellm.engine.model_runner_output import LogprobsLists, LogprobsTensors
+from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
 
 def only_arrays(value: Any) -> Any:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from tests.engine.core_requests import core_request
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.messages import EngineCoreOutput, FinishReason
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.frontend.output_processor import OutputProcessor, RequestOutputCollector
+from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.frontend.parallel_sampling import ParentRequest
+from tracellm.engine.ipc.messages import EngineCoreOutput, FinishReason
 from tracellm.engine.metrics.stats import IterationStats
-from tracellm.engine.output_processor import OutputProcessor, RequestOutputCollector
-from tracellm.engine.outputs import CompletionOutput, RequestOutput
-from tracellm.engine.parallel_sampling import ParentRequest
-from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams
+from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams
 
 DELTA, CUMULATIVE, FINAL_ONLY = RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE, RequestOutputKind.FINAL_ONLY
 

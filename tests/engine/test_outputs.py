@@ -3,8 +3,8 @@
 import pytest
 
 from tracellm import LLM, CompletionOutput, RequestOutput, SamplingParams
-from tracellm.engine.logprobs import Logprob
-from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.frontend.logprobs import Logprob
+from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 PROMPT = {"prompt_token_ids": [11, 12, 13, 14, 15]}
 

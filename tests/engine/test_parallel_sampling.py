@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.engine.watch import is_idle
 from tracellm import LLM, RequestOutput, SamplingParams
-from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.frontend.outputs import CompletionOutput
+from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.metrics.stats import IterationStats
-from tracellm.engine.outputs import CompletionOutput
-from tracellm.engine.parallel_sampling import ParentRequest
-from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 PROMPT: dict[str, Any] = {"prompt_token_ids": [*range(2, 42)]}
 

@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from tracellm import SamplingParams
-from tracellm.engine import arg_utils
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.config import VllmConfig
-from tracellm.engine.errors import EngineError
-from tracellm.engine.messages import EngineCoreRequest
-from tracellm.engine.not_here import NOT_HERE
-from tracellm.engine.parallel_sampling import ParentRequest
-from tracellm.engine.processor import Processor
-from tracellm.engine.sampling_params import RequestOutputKind, StructuredOutputsParams
-from tracellm.engine.tokenizer import get_tokenizer
+from tracellm.engine.config import arg_utils
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.config.unsupported_args import NOT_HERE
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.frontend.parallel_sampling import ParentRequest
+from tracellm.engine.frontend.processor import Processor
+from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.sample.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODELS = {"tiny-random-qwen2": str(FIXTURES / "tiny-random-qwen2"), "tiny": "tiny"}

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast
 
 from tracellm import LLM, SamplingParams
-from tracellm.engine.hf_config import get_config, get_generation_config
-from tracellm.engine.plain_config import (
+from tracellm.engine.config.hf_config import get_config, get_generation_config
+from tracellm.engine.config.light_config import (
     _ANOTHER_FAMILYS,
     PlainConfig,
     complete_config,
     read_plain_config,
     read_plain_generation_config,
 )
-from tracellm.engine.plain_tokenizer import PlainTokenizer, complete_tokenizer, read_plain_tokenizer
+from tracellm.engine.config.light_tokenizer import PlainTokenizer, complete_tokenizer, read_plain_tokenizer
 
 TINY = Path(__file__).parents[2] / "tracellm" / "tiny"
 CONFIG = AutoConfig.from_pretrained(TINY)

@@ -10,8 +10,8 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from tests.engine.tokenizer_families import FAMILIES, get_family
-from tracellm.engine.prompt_bounds import PromptBounds
-from tracellm.engine.tokenizer import get_tokenizer
+from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.frontend.prompt_bounds import PromptBounds
 
 TINY = Path(__file__).parents[2] / "tracellm" / "tiny"
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.engine.watch import is_idle
 from tracellm import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.sampling_params import RequestOutputKind
-from tracellm.engine.structured_output.manager import StructuredOutputManager
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.core.structured_output.manager import StructuredOutputManager
+from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 PROMPT = "The capital of France is"
 FREE = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
-from tracellm.engine.errors import EngineError
-from tracellm.engine.messages import EngineCoreRequest
-from tracellm.engine.sampling_params import (
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.sample.sampling_params import (
     GuidedDecodingParams,
     RequestOutputKind,
     SamplingType,

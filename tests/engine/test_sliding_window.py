@@ -13,8 +13,8 @@ import torch
 
 from tests.checkpoints import make_checkpoint
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.kv_cache.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.core.kv_cache.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tracellm.engine.errors import ModelLoadError
-from tracellm.engine.tokenizer import get_tokenizer
+from tracellm.engine.config.errors import ModelLoadError
+from tracellm.engine.config.tokenizer import get_tokenizer
 
 
 @pytest.mark.parametrize(("name", "loads"), [("GPT2Tokenizer", True), ("CTRLTokenizer", False)])

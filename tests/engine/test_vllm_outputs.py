@@ -17,8 +17,10 @@ import torch
 from tests.engine.core_requests import core_request
 from tests.engine.tokenizer_families import FAMILIES, get_family
 from tracellm import SamplingParams
-from tracellm.engine.logprobs import PromptLogprobs, SampleLogprobs
-from tracellm.engine.messages import (
+from tracellm.engine.frontend.logprobs import PromptLogprobs, SampleLogprobs
+from tracellm.engine.frontend.output_processor import OutputProcessor
+from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.ipc.messages import (
     EngineCoreEvent,
     EngineCoreEventType,
     EngineCoreOutput,
@@ -26,10 +28,8 @@ from tracellm.engine.messages import (
     FinishReason,
 )
 from tracellm.engine.metrics.stats import IterationStats
-from tracellm.engine.model_runner_output import LogprobsLists, LogprobsTensors
-from tracellm.engine.output_processor import OutputProcessor
-from tracellm.engine.outputs import RequestOutput
-from tracellm.engine.sampling_params import RequestOutputKind
+from tracellm.engine.sample.sampling_params import RequestOutputKind
+from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
 CASES = [
     json.loads(line)

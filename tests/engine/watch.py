@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tracellm import LLM
-from tracellm.engine.outputs import RequestOutput
+from tracellm.engine.frontend.outputs import RequestOutput
 
 __all__ = ["is_idle", "token_ids"]
 

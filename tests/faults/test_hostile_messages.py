@@ -11,11 +11,11 @@ import zmq
 from tests.engine.core_requests import core_request
 from tests.faults.processes import ENGINE, is_running, wait_until
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import EngineError
-from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.messages import EngineCoreRequestType
-from tracellm.engine.mp_client import SyncMPClient
-from tracellm.engine.serial_utils import MsgpackEncoder
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.ipc.messages import EngineCoreRequestType
+from tracellm.engine.ipc.mp_client import SyncMPClient
+from tracellm.engine.ipc.serial_utils import MsgpackEncoder
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 ADD, ABORT, UTILITY = b"\x00", b"\x01", b"\x03"

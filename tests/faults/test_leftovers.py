@@ -6,7 +6,7 @@ SCRIPT = """
 import gc, multiprocessing, os, sys, tempfile, threading, warnings
 from pathlib import Path
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import EngineError
+from tracellm.engine.config.errors import EngineError
 
 warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)  # Python 3.12 warns of every fork here
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)

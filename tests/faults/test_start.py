@@ -9,9 +9,9 @@ import pytest
 from tests.faults import executors
 from tests.faults.processes import ENGINE, HANG_GUARD, Server
 from tracellm import SamplingParams
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.llm_engine import LLMEngine
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.frontend.llm_engine import LLMEngine
 
 
 def engine(executor_class) -> LLMEngine:

@@ -62,8 +62,8 @@ def multiplies_often(times: int) -> None:
 
 def chosen() -> None:
     """Ends with 1 if of two functions of the engine only the first is wrapped, with another number if not."""
-    from tracellm.engine.detokenizer import IncrementalDetokenizer
-    from tracellm.engine.parallel_sampling import ParentRequest
+    from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer
+    from tracellm.engine.frontend.parallel_sampling import ParentRequest
 
     wrapped = (
         hasattr(ParentRequest.get_outputs, "__wrapped__"),

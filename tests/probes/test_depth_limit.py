@@ -11,7 +11,7 @@ import torch
 
 from tests.faults.processes import wait_until
 from tracellm import LLM, SamplingParams
-from tracellm.engine.layers.layernorm import GemmaRMSNorm, RMSNorm
+from tracellm.engine.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 from tracellm.probes.context.call_context import DEPTH_LIMITED, state
 from tracellm.probes.depth_limit import DepthLimit
@@ -128,7 +128,7 @@ def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
     records: list[Any] = []
     monkeypatch.setattr(state, "thinned", False)
     monkeypatch.setattr(state, "append", records.append)
-    home = "tracellm.engine.layers.layernorm"
+    home = "tracellm.engine.model_executor.layers.layernorm"
     installation = Installation([Entry(f"{home}:{kind.__name__}.forward", "layer") for kind in kinds], Selection(), [])
     recorder: Any = SimpleNamespace(bytes=1, steps=0, step_ended=lambda parent: None)
     limit = DepthLimit(1, recorder, installation, lambda steps: None)

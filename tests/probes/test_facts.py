@@ -9,7 +9,7 @@ import tracellm
 from tests.checkpoints import make_checkpoint
 from tests.probes.tracing import record
 from tracellm import LLM, SamplingParams, probe
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts

@@ -137,8 +137,8 @@ def test_functions_of_modules_go_by_their_file(module: Any, tmp_path: Path):
     """A function that no class has is its file's; one whose file's name says nothing has the folder before it."""
     trace = record(tmp_path, lambda: module.helper(1), [entry("helper")])
     assert [span.lifeline for span in trace.named("helper")] == ["parts.py"]
-    assert file_of("tracellm.engine.sched.utils") == "sched/utils.py"
-    assert file_of("tracellm.engine.kv_cache.kv_cache_utils") == "kv_cache_utils.py"
+    assert file_of("tracellm.engine.core.sched.utils") == "sched/utils.py"
+    assert file_of("tracellm.engine.core.kv_cache.kv_cache_utils") == "kv_cache_utils.py"
     assert file_of("utils") == "utils.py"
 
 

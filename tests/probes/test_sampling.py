@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tracellm import LLM, SamplingParams
-from tracellm.engine.outputs import RequestOutput
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 from tracellm.probes.catalog.engine.sampling import likeliest, token_ids
 from tracellm.probes.catalog.sampling_options import asked_of, changed_parameters, processors_of
 from tracellm.probes.recording import Recording

@@ -17,8 +17,8 @@ from tracellm.probes.install.selection import DEPTH_LIMIT, Function, Selection, 
 from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.names import LEVELS
 
-STEP = Function("tracellm.engine.core", ("EngineCore",), "step_fn", ("EngineCoreProc",))
-CHECK = Function("tracellm.engine.sched.utils", ("sched/utils.py",), "check_stop")
+STEP = Function("tracellm.engine.core.core", ("EngineCore",), "step_fn", ("EngineCoreProc",))
+CHECK = Function("tracellm.engine.core.sched.utils", ("sched/utils.py",), "check_stop")
 FUNCTIONS = [choice.function for choice in choices(CATALOG)]
 
 
@@ -32,7 +32,7 @@ FUNCTIONS = [choice.function for choice in choices(CATALOG)]
         ("*Core*", True),
         ("EngineCoreProc", True),
         ("EngineCoreProc.step_fn", True),
-        ("tracellm.engine.core", True),
+        ("tracellm.engine.core.core", True),
         ("core", True),
         ("tracellm.engine", True),
         ("enginecore", False),
@@ -55,7 +55,7 @@ def test_what_no_class_has_goes_by_its_file():
     for pattern in ("check_stop", "sched/utils.py", "*utils.py", "sched.utils", "sched", "sched/utils.py.check_stop"):
         assert CHECK.matches(pattern), pattern
     assert Selection("step", focus=("sched/utils.py",)).chooses("layer", CHECK)
-    assert file_of("tracellm.engine.sched.utils") == "sched/utils.py"
+    assert file_of("tracellm.engine.core.sched.utils") == "sched/utils.py"
 
 
 def test_skipping_takes_out_what_the_class_defines():

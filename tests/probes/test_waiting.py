@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.report.traces import Calls
-from tracellm.engine.sched.reasons import HeldReason
+from tracellm.engine.core.sched.reasons import HeldReason
 from tracellm.probes.catalog.engine import step as catalog
 from tracellm.probes.catalog.engine.step_span import complete_step
 from tracellm.probes.catalog.request_tracker import RequestTracker

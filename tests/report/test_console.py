@@ -17,7 +17,7 @@ from tests.conftest import Golden
 from tests.report.processes import sync_run
 from tests.report.synthetic import HOSTILE, MANIFEST, a_run
 from tests.report.traces import Calls, step_facts
-from tracellm.engine.config import OpsReason
+from tracellm.engine.config.vllm_config import OpsReason
 from tracellm.report.console import Console
 from tracellm.report.console.boxes import client_rows, kv_rows, load_rows
 from tracellm.report.console.terminal import Terminal

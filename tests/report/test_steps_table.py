@@ -11,7 +11,7 @@ from tests.conftest import Golden
 from tests.report.nasty import NASTY
 from tests.report.synthetic import a_run_folder
 from tests.report.traces import Calls, hello, step_facts
-from tracellm.engine.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.core.sched.reasons import HeldCode, HeldReason
 from tracellm.report.html import report_html
 from tracellm.report.steps_table import step_rows, steps_table
 from tracellm.report.wording.changes import changes

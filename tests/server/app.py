@@ -9,7 +9,7 @@ from typing import Any
 import httpx2 as httpx
 from fastapi import FastAPI
 
-from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.entrypoints.openai.api_server import build_app, init_app_state
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.outputs import CompletionOutput, RequestOutput
-from tracellm.engine.processor import Processor
-from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams
-from tracellm.engine.tokenizer import get_tokenizer
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.frontend.processor import Processor
+from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams
 
 
 class FakeEngine:

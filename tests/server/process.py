@@ -14,8 +14,8 @@ FAKE = """
 import asyncio, contextlib, sys
 from types import SimpleNamespace
 from tracellm.engine.entrypoints.openai import api_server, launcher
-from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 
 class Engine:
     '''Two tokens for every prompt, and then nothing, or its death.'''

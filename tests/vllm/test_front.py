@@ -13,7 +13,7 @@ import pytest
 from tests.probes.tracing import outline, record
 from tests.report.two_runs import Recorder
 from tests.vllm.small_vllm import small_vllm
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.probes.catalog.vllm import CATALOG, loading, startup
 from tracellm.probes.catalog.vllm.request_context import HEADER
 from tracellm.probes.context import call_context as state
@@ -263,7 +263,7 @@ def test_calls_of_two_engines_are_paired_by_their_names() -> None:
     for recorder, package in ((ours, "tracellm.engine"), (theirs, "vllm.v1.engine")):
         called: dict[str, Any] = {names.CODE_FUNCTION: f"{package}.llm_engine.LLMEngine.step"}
         recorder.call("LLMEngine.step", **called)
-    ours_core: dict[str, Any] = {names.CODE_FUNCTION: "tracellm.engine.core.EngineCore.step_fn"}
+    ours_core: dict[str, Any] = {names.CODE_FUNCTION: "tracellm.engine.core.core.EngineCore.step_fn"}
     ours.call("EngineCore.step_fn", **ours_core)
     core: dict[str, Any] = {names.CODE_FUNCTION: "vllm.v1.engine.core.EngineCore.step"}
     theirs.call("EngineCore.step_fn", lifeline="EngineCoreProc", **core)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.probes.catalog.vllm import CATALOG, schedule
 from tracellm.probes.catalog.vllm.torch_compile import compile_patches
 from tracellm.probes.record.record_file import Header

@@ -7,8 +7,8 @@ as `LLM(...)` does. vLLM: vllm/engine/arg_utils.py.
 import os
 from typing import Any
 
-from tracellm.engine import arg_utils
-from tracellm.engine.hf_config import EMBEDDED_MODEL
+from tracellm.engine.config import arg_utils
+from tracellm.engine.config.hf_config import EMBEDDED_MODEL
 
 __all__ = ["AsyncEngineArgs", "EngineArgs"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tracellm.engine.envs import enable_v1_multiprocessing
+from tracellm.engine.config.envs import enable_v1_multiprocessing
 
 __all__ = ["VLLM_ENABLE_V1_MULTIPROCESSING"]  # noqa: F822  # made by __getattr__
 

@@ -7,7 +7,7 @@ raise, so `try: import vllm.lora` and `hasattr(vllm, "PoolingParams")` go on as 
 from difflib import get_close_matches
 
 from tracellm.as_vllm.table import HOMES, MISSING_AREAS, PACKAGES
-from tracellm.engine.errors import EngineError
+from tracellm.engine.config.errors import EngineError
 
 __all__ = ["MissingModuleError", "MissingNameError", "missing_module", "missing_name"]
 

@@ -15,37 +15,37 @@ VERSION = "0.11.1"
 _TABLE: dict[str, dict[str, str]] = {
     "vllm": {
         "engine.entrypoints.llm": "LLM",
-        "engine.sampling_params": "SamplingParams",
-        "engine.outputs": "RequestOutput CompletionOutput",
-        "engine.async_llm": "AsyncLLM AsyncLLMEngine=AsyncLLM",
-        "engine.llm_engine": "LLMEngine",
-        "engine.preprocess": "PromptType",
+        "engine.sample.sampling_params": "SamplingParams",
+        "engine.frontend.outputs": "RequestOutput CompletionOutput",
+        "engine.frontend.async_llm": "AsyncLLM AsyncLLMEngine=AsyncLLM",
+        "engine.frontend.llm_engine": "LLMEngine",
+        "engine.frontend.preprocess": "PromptType",
         "as_vllm.arguments": "EngineArgs AsyncEngineArgs",
         "as_vllm.prompts": "TextPrompt TokensPrompt",
     },
     "vllm.version": {},
     "vllm.envs": {"as_vllm.envs": "VLLM_ENABLE_V1_MULTIPROCESSING"},
     "vllm.sampling_params": {
-        "engine.sampling_params": "SamplingParams RequestOutputKind SamplingType StructuredOutputsParams "
+        "engine.sample.sampling_params": "SamplingParams RequestOutputKind SamplingType StructuredOutputsParams "
         "GuidedDecodingParams",
     },
-    "vllm.outputs": {"engine.outputs": "RequestOutput CompletionOutput"},
-    "vllm.logprobs": {"engine.logprobs": "Logprob LogprobsOnePosition PromptLogprobs SampleLogprobs"},
+    "vllm.outputs": {"engine.frontend.outputs": "RequestOutput CompletionOutput"},
+    "vllm.logprobs": {"engine.frontend.logprobs": "Logprob LogprobsOnePosition PromptLogprobs SampleLogprobs"},
     "vllm.inputs": {
-        "engine.preprocess": "PromptType TokenInputs",
+        "engine.frontend.preprocess": "PromptType TokenInputs",
         "as_vllm.prompts": "TextPrompt TokensPrompt",
     },
     "vllm.inputs.data": {
-        "engine.preprocess": "PromptType TokenInputs",
+        "engine.frontend.preprocess": "PromptType TokenInputs",
         "as_vllm.prompts": "TextPrompt TokensPrompt",
     },
-    "vllm.inputs.preprocess": {"engine.preprocess": "InputPreprocessor"},
-    "vllm.config": {"engine.config": "VllmConfig ModelConfig CacheConfig SchedulerConfig DeviceConfig"},
-    "vllm.config.vllm": {"engine.config": "VllmConfig"},
-    "vllm.config.model": {"engine.config": "ModelConfig"},
-    "vllm.config.cache": {"engine.config": "CacheConfig"},
-    "vllm.config.scheduler": {"engine.config": "SchedulerConfig"},
-    "vllm.config.device": {"engine.config": "DeviceConfig"},
+    "vllm.inputs.preprocess": {"engine.frontend.preprocess": "InputPreprocessor"},
+    "vllm.config": {"engine.config.vllm_config": "VllmConfig ModelConfig CacheConfig SchedulerConfig DeviceConfig"},
+    "vllm.config.vllm": {"engine.config.vllm_config": "VllmConfig"},
+    "vllm.config.model": {"engine.config.vllm_config": "ModelConfig"},
+    "vllm.config.cache": {"engine.config.vllm_config": "CacheConfig"},
+    "vllm.config.scheduler": {"engine.config.vllm_config": "SchedulerConfig"},
+    "vllm.config.device": {"engine.config.vllm_config": "DeviceConfig"},
     "vllm.utils": {"engine.entrypoints.openai.protocol.base": "random_uuid"},
     # entry points
     "vllm.entrypoints.llm": {"engine.entrypoints.llm": "LLM"},
@@ -73,31 +73,31 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     # the engine, front half
     "vllm.engine.arg_utils": {"as_vllm.arguments": "EngineArgs AsyncEngineArgs"},
-    "vllm.engine.llm_engine": {"engine.llm_engine": "LLMEngine"},
-    "vllm.engine.async_llm_engine": {"engine.async_llm": "AsyncLLMEngine=AsyncLLM"},
-    "vllm.engine.protocol": {"engine.protocol": "EngineClient"},
+    "vllm.engine.llm_engine": {"engine.frontend.llm_engine": "LLMEngine"},
+    "vllm.engine.async_llm_engine": {"engine.frontend.async_llm": "AsyncLLMEngine=AsyncLLM"},
+    "vllm.engine.protocol": {"engine.frontend.protocol": "EngineClient"},
     "vllm.v1.engine": {
-        "engine.messages": "EngineCoreRequest EngineCoreRequestType EngineCoreOutput EngineCoreOutputs EngineCoreEvent "
+        "engine.ipc.messages": "EngineCoreRequest EngineCoreRequestType EngineCoreOutput EngineCoreOutputs EngineCoreEvent "
         "EngineCoreEventType FinishReason UtilityOutput",
     },
-    "vllm.v1.engine.async_llm": {"engine.async_llm": "AsyncLLM"},
-    "vllm.v1.engine.llm_engine": {"engine.llm_engine": "LLMEngine"},
-    "vllm.v1.engine.processor": {"engine.processor": "Processor"},
+    "vllm.v1.engine.async_llm": {"engine.frontend.async_llm": "AsyncLLM"},
+    "vllm.v1.engine.llm_engine": {"engine.frontend.llm_engine": "LLMEngine"},
+    "vllm.v1.engine.processor": {"engine.frontend.processor": "Processor"},
     "vllm.v1.engine.core_client": {
-        "engine.core_client": "EngineCoreClient InprocClient",
-        "engine.mp_client": "MPClient SyncMPClient AsyncMPClient",
-        "engine.mp_resources": "BackgroundResources",
+        "engine.ipc.core_client": "EngineCoreClient InprocClient",
+        "engine.ipc.mp_client": "MPClient SyncMPClient AsyncMPClient",
+        "engine.ipc.mp_resources": "BackgroundResources",
     },
-    "vllm.v1.engine.core": {"engine.core": "EngineCore", "engine.core_proc": "EngineCoreProc"},
-    "vllm.v1.engine.utils": {"engine.core_launch": "CoreEngineProcManager"},
+    "vllm.v1.engine.core": {"engine.core.core": "EngineCore", "engine.core.core_proc": "EngineCoreProc"},
+    "vllm.v1.engine.utils": {"engine.ipc.core_launch": "CoreEngineProcManager"},
     "vllm.v1.engine.output_processor": {
-        "engine.output_processor": "OutputProcessor OutputProcessorOutput RequestOutputCollector RequestState",
+        "engine.frontend.output_processor": "OutputProcessor OutputProcessorOutput RequestOutputCollector RequestState",
     },
-    "vllm.v1.engine.detokenizer": {"engine.detokenizer": "FastIncrementalDetokenizer IncrementalDetokenizer"},
-    "vllm.v1.engine.logprobs": {"engine.logprobs": "LogprobsProcessor"},
-    "vllm.v1.engine.parallel_sampling": {"engine.parallel_sampling": "ParentRequest"},
-    "vllm.v1.engine.exceptions": {"engine.exceptions": "EngineDeadError EngineGenerateError"},
-    "vllm.v1.serial_utils": {"engine.serial_utils": "MsgpackEncoder MsgpackDecoder"},
+    "vllm.v1.engine.detokenizer": {"engine.frontend.detokenizer": "FastIncrementalDetokenizer IncrementalDetokenizer"},
+    "vllm.v1.engine.logprobs": {"engine.frontend.logprobs": "LogprobsProcessor"},
+    "vllm.v1.engine.parallel_sampling": {"engine.frontend.parallel_sampling": "ParentRequest"},
+    "vllm.v1.engine.exceptions": {"engine.config.exceptions": "EngineDeadError EngineGenerateError"},
+    "vllm.v1.serial_utils": {"engine.ipc.serial_utils": "MsgpackEncoder MsgpackDecoder"},
     "vllm.v1.metrics.loggers": {
         "engine.metrics.loggers": "StatLoggerBase LoggingStatLogger StatLoggerManager StatLoggerFactory",
         "engine.metrics.prometheus": "PrometheusStatLogger",
@@ -107,38 +107,38 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.metrics.scheduler_stats": "SchedulerStats PrefixCacheStats CachingMetrics",
     },
     # the engine, back half
-    "vllm.v1.request": {"engine.request": "Request RequestStatus"},
+    "vllm.v1.request": {"engine.core.request": "Request RequestStatus"},
     "vllm.v1.outputs": {
-        "engine.model_runner_output": "ModelRunnerOutput SamplerOutput LogprobsLists LogprobsTensors "
+        "engine.worker.model_runner_output": "ModelRunnerOutput SamplerOutput LogprobsLists LogprobsTensors "
         "EMPTY_MODEL_RUNNER_OUTPUT",
     },
-    "vllm.v1.core.sched.scheduler": {"engine.sched.scheduler": "Scheduler"},
+    "vllm.v1.core.sched.scheduler": {"engine.core.sched.scheduler": "Scheduler"},
     "vllm.v1.core.sched.output": {
-        "engine.sched.output": "SchedulerOutput NewRequestData CachedRequestData GrammarOutput",
+        "engine.core.sched.output": "SchedulerOutput NewRequestData CachedRequestData GrammarOutput",
     },
     "vllm.v1.core.sched.request_queue": {
-        "engine.sched.request_queue": "RequestQueue FCFSRequestQueue PriorityRequestQueue SchedulingPolicy "
+        "engine.core.sched.request_queue": "RequestQueue FCFSRequestQueue PriorityRequestQueue SchedulingPolicy "
         "create_request_queue",
     },
-    "vllm.v1.core.block_pool": {"engine.kv_cache.block_pool": "BlockPool BlockHashToBlockMap"},
-    "vllm.v1.core.kv_cache_manager": {"engine.kv_cache.kv_cache_manager": "KVCacheManager KVCacheBlocks"},
+    "vllm.v1.core.block_pool": {"engine.core.kv_cache.block_pool": "BlockPool BlockHashToBlockMap"},
+    "vllm.v1.core.kv_cache_manager": {"engine.core.kv_cache.kv_cache_manager": "KVCacheManager KVCacheBlocks"},
     "vllm.v1.core.kv_cache_coordinator": {
-        "engine.kv_cache.kv_cache_coordinator": "KVCacheCoordinator KVCacheCoordinatorNoPrefixCache "
+        "engine.core.kv_cache.kv_cache_coordinator": "KVCacheCoordinator KVCacheCoordinatorNoPrefixCache "
         "UnitaryKVCacheCoordinator HybridKVCacheCoordinator",
     },
     "vllm.v1.core.kv_cache_utils": {
-        "engine.kv_cache.kv_cache_block": "BlockHash KVCacheBlock FreeKVCacheBlockQueue",
-        "engine.kv_cache.kv_cache_utils": "hash_block_tokens",
+        "engine.core.kv_cache.kv_cache_block": "BlockHash KVCacheBlock FreeKVCacheBlockQueue",
+        "engine.core.kv_cache.kv_cache_utils": "hash_block_tokens",
     },
     "vllm.v1.core.single_type_kv_cache_manager": {
-        "engine.kv_cache.single_type_kv_cache_manager": "SingleTypeKVCacheManager FullAttentionManager "
+        "engine.core.kv_cache.single_type_kv_cache_manager": "SingleTypeKVCacheManager FullAttentionManager "
         "SlidingWindowManager",
     },
     "vllm.v1.kv_cache_interface": {
-        "engine.kv_cache.kv_cache_interface": "AttentionSpec FullAttentionSpec SlidingWindowSpec KVCacheConfig "
+        "engine.core.kv_cache.kv_cache_interface": "AttentionSpec FullAttentionSpec SlidingWindowSpec KVCacheConfig "
         "KVCacheGroupSpec KVCacheTensor",
     },
-    "vllm.v1.structured_output": {"engine.structured_output.manager": "StructuredOutputManager"},
+    "vllm.v1.structured_output": {"engine.core.structured_output.manager": "StructuredOutputManager"},
     "vllm.v1.executor.abstract": {
         "engine.executor.abstract": "Executor",
         "engine.executor.uniproc_executor": "UniProcExecutor",
@@ -152,24 +152,26 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.v1.sample.sampler": {"engine.sample.sampler": "Sampler"},
     "vllm.v1.sample.metadata": {"engine.sample.metadata": "SamplingMetadata"},
     # the model
-    "vllm.attention.layer": {"engine.layers.attention": "Attention"},
-    "vllm.model_executor.layers.activation": {"engine.layers.activation": "SiluAndMul GeluAndMul"},
-    "vllm.model_executor.layers.layernorm": {"engine.layers.layernorm": "RMSNorm GemmaRMSNorm"},
+    "vllm.attention.layer": {"engine.model_executor.layers.attention": "Attention"},
+    "vllm.model_executor.layers.activation": {"engine.model_executor.layers.activation": "SiluAndMul GeluAndMul"},
+    "vllm.model_executor.layers.layernorm": {"engine.model_executor.layers.layernorm": "RMSNorm GemmaRMSNorm"},
     "vllm.model_executor.layers.linear": {
-        "engine.layers.linear": "MergedColumnParallelLinear QKVParallelLinear ReplicatedLinear",
+        "engine.model_executor.layers.linear": "MergedColumnParallelLinear QKVParallelLinear ReplicatedLinear",
     },
-    "vllm.model_executor.layers.rotary_embedding": {"engine.layers.rotary_embedding": "RotaryEmbedding get_rope"},
+    "vllm.model_executor.layers.rotary_embedding": {
+        "engine.model_executor.layers.rotary_embedding": "RotaryEmbedding get_rope"
+    },
     "vllm.model_executor.layers.vocab_parallel_embedding": {
-        "engine.layers.vocab_embedding": "VocabParallelEmbedding ParallelLMHead",
+        "engine.model_executor.layers.vocab_embedding": "VocabParallelEmbedding ParallelLMHead",
     },
-    "vllm.model_executor.models.gemma2": {"engine.models.gemma2": "Gemma2ForCausalLM Gemma2Model"},
-    "vllm.model_executor.models.gemma3": {"engine.models.gemma3": "Gemma3ForCausalLM Gemma3Model"},
-    "vllm.model_executor.models.gpt2": {"engine.models.gpt2": "GPT2LMHeadModel GPT2Model"},
-    "vllm.model_executor.models.llama": {"engine.models.llama": "LlamaForCausalLM LlamaModel"},
-    "vllm.model_executor.models.opt": {"engine.models.opt": "OPTForCausalLM OPTModel"},
-    "vllm.model_executor.models.phi3": {"engine.models.phi3": "Phi3ForCausalLM"},
-    "vllm.model_executor.models.qwen2": {"engine.models.qwen2": "Qwen2ForCausalLM Qwen2Model"},
-    "vllm.model_executor.models.qwen3": {"engine.models.qwen3": "Qwen3ForCausalLM Qwen3Model"},
+    "vllm.model_executor.models.gemma2": {"engine.model_executor.models.gemma2": "Gemma2ForCausalLM Gemma2Model"},
+    "vllm.model_executor.models.gemma3": {"engine.model_executor.models.gemma3": "Gemma3ForCausalLM Gemma3Model"},
+    "vllm.model_executor.models.gpt2": {"engine.model_executor.models.gpt2": "GPT2LMHeadModel GPT2Model"},
+    "vllm.model_executor.models.llama": {"engine.model_executor.models.llama": "LlamaForCausalLM LlamaModel"},
+    "vllm.model_executor.models.opt": {"engine.model_executor.models.opt": "OPTForCausalLM OPTModel"},
+    "vllm.model_executor.models.phi3": {"engine.model_executor.models.phi3": "Phi3ForCausalLM"},
+    "vllm.model_executor.models.qwen2": {"engine.model_executor.models.qwen2": "Qwen2ForCausalLM Qwen2Model"},
+    "vllm.model_executor.models.qwen3": {"engine.model_executor.models.qwen3": "Qwen3ForCausalLM Qwen3Model"},
 }
 
 
@@ -207,7 +209,7 @@ VALUES: dict[str, dict[str, object]] = {
 """What is no class or function of tracellm's."""
 
 MISSING_AREAS: dict[str, str] = {
-    "vllm.ModelRegistry": "only the models that `tracellm.engine.models` lists",
+    "vllm.ModelRegistry": "only the models that `tracellm.engine.model_executor.models` lists",
     "vllm.PoolingParams": "no pooling: embeddings, scores, classification",
     "vllm.assets": "no images, audio or video",
     "vllm.attention": "one way to compute attention and no choice of backends",
@@ -218,7 +220,7 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.entrypoints.openai": "chat, completions and tokenization, and nothing else of the server",
     "vllm.lora": "no LoRA adapters",
     "vllm.model_executor.layers.quantization": "no quantization",
-    "vllm.model_executor.models": "only the models that `tracellm.engine.models` lists",
+    "vllm.model_executor.models": "only the models that `tracellm.engine.model_executor.models` lists",
     "vllm.multimodal": "no images, audio or video",
     "vllm.platforms": "the CPU and CUDA by PyTorch alone",
     "vllm.plugins": "no plugins",

@@ -27,13 +27,13 @@ from torch import Tensor
 from tracellm.bench.figures import Spread, number, plain_table
 from tracellm.bench.machine import Ceilings, describe, described, measure_ceilings
 from tracellm.bench.throughput import interleaved
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.config import ModelConfig, VllmConfig
-from tracellm.engine.errors import EngineError
-from tracellm.engine.hf_config import EMBEDDED_MODEL
-from tracellm.engine.layers.linear import ReplicatedLinear
-from tracellm.engine.ops import AttentionMetadata, Ops, make_ops, using_ops
-from tracellm.engine.ops.choice import choose_ops
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.hf_config import EMBEDDED_MODEL
+from tracellm.engine.config.vllm_config import ModelConfig, VllmConfig
+from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
+from tracellm.engine.model_executor.ops import AttentionMetadata, Ops, make_ops, using_ops
+from tracellm.engine.model_executor.ops.choice import choose_ops
 from tracellm.report.texts import Language, text
 
 __all__ = ["Case", "Row", "Sizes", "Turn", "cases", "kernels", "make_turn"]

@@ -21,7 +21,7 @@ from tracellm.bench.machine import Ceilings
 from tracellm.bench.workload import Workload
 
 if TYPE_CHECKING:
-    from tracellm.engine.config import ModelConfig
+    from tracellm.engine.config.vllm_config import ModelConfig
 
 __all__ = ["ModelCost", "Work", "cost_of", "ideal_seconds", "work_of"]
 
@@ -64,7 +64,7 @@ def cost_of(config: "ModelConfig") -> ModelCost:
     Raises:
         ModelLoadError: its files cannot be found.
     """
-    from tracellm.engine.model_loader.weight_files import find_weight_files
+    from tracellm.engine.model_executor.model_loader.weight_files import find_weight_files
 
     tensors = _tensors(find_weight_files(config.model).files)
     shapes = {name: shape for name, (shape, _) in tensors.items()}

@@ -15,9 +15,9 @@ from tracellm.bench.workload import Lengths, Workload, random_workload
 if TYPE_CHECKING:
     import torch
 
-    from tracellm.engine.config import ModelConfig, VllmConfig
-    from tracellm.engine.outputs import RequestOutput
-    from tracellm.engine.sampling_params import SamplingParams
+    from tracellm.engine.config.vllm_config import ModelConfig, VllmConfig
+    from tracellm.engine.frontend.outputs import RequestOutput
+    from tracellm.engine.sample.sampling_params import SamplingParams
     from tracellm.probes.recording import Recording
 
 __all__ = ["Depth", "Trial", "recorded"]
@@ -36,8 +36,8 @@ class Trial:
             EngineError: the engine refuses the model or a setting.
             BenchError: a request would be too long for the model.
         """
+        from tracellm.engine.config.hf_config import EMBEDDED_MODEL
         from tracellm.engine.entrypoints.llm import LLM
-        from tracellm.engine.hf_config import EMBEDDED_MODEL
 
         self.llm = LLM(model or EMBEDDED_MODEL, **{"enable_prefix_caching": False, **engine})
         self._engine = self.llm.llm_engine
@@ -90,7 +90,7 @@ class Trial:
 
 def _params(length: int) -> "SamplingParams":
     """Greedy, exactly so many tokens."""
-    from tracellm.engine.sampling_params import SamplingParams
+    from tracellm.engine.sample.sampling_params import SamplingParams
 
     return SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
 

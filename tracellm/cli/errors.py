@@ -124,7 +124,7 @@ def _users_frame(tb: TracebackType | None) -> TracebackType | None:
 
 def is_users_mistake(error: BaseException) -> bool:
     """Check for an `EngineError`, the engine's refusal, without importing the engine."""
-    errors = sys.modules.get("tracellm.engine.errors")
+    errors = sys.modules.get("tracellm.engine.config.errors")
     return errors is not None and isinstance(error, errors.EngineError)
 
 

@@ -330,8 +330,8 @@ class EngineCommand(Command):
 
 def engine_options(defaults: Mapping[str, Any]) -> list[click.Option]:
     """One option for each setting, shown with its default, and a hidden one for each that tracellm does not have."""
-    from tracellm.engine.arg_utils import EngineArgs
-    from tracellm.engine.not_here import NOT_HERE
+    from tracellm.engine.config.arg_utils import EngineArgs
+    from tracellm.engine.config.unsupported_args import NOT_HERE
 
     options = []
     for field in dataclasses.fields(EngineArgs):
@@ -371,8 +371,8 @@ def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         CommandError: an option's value should be JSON and is not.
     """
-    from tracellm.engine.arg_utils import EngineArgs
-    from tracellm.engine.not_here import NOT_HERE
+    from tracellm.engine.config.arg_utils import EngineArgs
+    from tracellm.engine.config.unsupported_args import NOT_HERE
 
     kinds = {field.name: str(field.type) for field in dataclasses.fields(EngineArgs)}
     arguments = {}

@@ -39,7 +39,7 @@ class Overrides:
     def take_effect(self) -> None:
         """From here on, in this process and in those that it starts."""
         if self.models:
-            from tracellm.engine.envs import MODELS
+            from tracellm.engine.config.envs import MODELS
             from tracellm.probes.install.model_overrides import replace_models
 
             os.environ[MODELS] = json.dumps(self.models)

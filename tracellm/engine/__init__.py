@@ -47,23 +47,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracellm.engine.arg_utils import EngineArgs
-    from tracellm.engine.core import EngineCore
+    from tracellm.engine.config.arg_utils import EngineArgs
+    from tracellm.engine.config.errors import EngineError
+    from tracellm.engine.core.core import EngineCore
     from tracellm.engine.entrypoints.llm import LLM
-    from tracellm.engine.errors import EngineError
-    from tracellm.engine.llm_engine import LLMEngine
-    from tracellm.engine.outputs import CompletionOutput, RequestOutput
-    from tracellm.engine.sampling_params import SamplingParams
+    from tracellm.engine.frontend.llm_engine import LLMEngine
+    from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
+    from tracellm.engine.sample.sampling_params import SamplingParams
 
 _HOMES = {
     "LLM": "entrypoints.llm",
-    "LLMEngine": "llm_engine",
-    "EngineArgs": "arg_utils",
-    "EngineCore": "core",
-    "EngineError": "errors",
-    "SamplingParams": "sampling_params",
-    "RequestOutput": "outputs",
-    "CompletionOutput": "outputs",
+    "LLMEngine": "frontend.llm_engine",
+    "EngineArgs": "config.arg_utils",
+    "EngineCore": "core.core",
+    "EngineError": "config.errors",
+    "SamplingParams": "sample.sampling_params",
+    "RequestOutput": "frontend.outputs",
+    "CompletionOutput": "frontend.outputs",
 }
 
 __all__ = [

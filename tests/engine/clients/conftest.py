@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.clients.in_thread import engines_in_threads
-from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.mp_client import SyncMPClient
+from tracellm.engine.ipc.mp_client import SyncMPClient
 
 
 @pytest.fixture

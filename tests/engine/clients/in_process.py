@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests.engine.clients.in_thread import SteppedCore
-from tracellm.engine import mp_base
-from tracellm.engine.core_proc import EngineCoreProc
-from tracellm.engine.messages import EngineCoreRequestType
+from tracellm.engine.core.core_proc import EngineCoreProc
+from tracellm.engine.ipc import mp_base
+from tracellm.engine.ipc.messages import EngineCoreRequestType
 
 __all__ = ["engines_in_one_process"]
 

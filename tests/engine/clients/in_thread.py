@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from tests.engine.parity.drive import watch
-from tracellm.engine import mp_base, mp_client
-from tracellm.engine.core_client import EngineCoreClient
-from tracellm.engine.core_proc import EngineCoreProc
-from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
-from tracellm.engine.mp_client import AsyncMPClient, SyncMPClient
+from tracellm.engine.core.core_proc import EngineCoreProc
+from tracellm.engine.ipc import mp_base, mp_client
+from tracellm.engine.ipc.core_client import EngineCoreClient
+from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
+from tracellm.engine.ipc.mp_client import AsyncMPClient, SyncMPClient
 
 __all__ = [
     "AsyncInStep",

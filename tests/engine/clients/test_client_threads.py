@@ -7,11 +7,11 @@ from typing import Any
 from tests.engine.clients.in_thread import core_of, engines_in_threads
 from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.exceptions import EngineDeadError
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.messages import EngineCoreOutputs
-from tracellm.engine.mp_client import SyncMPClient
+from tracellm.engine.ipc.messages import EngineCoreOutputs
+from tracellm.engine.ipc.mp_client import SyncMPClient
 
 
 def test_every_thread_that_waits_for_outputs_is_told_of_the_end(client):

@@ -10,13 +10,13 @@ import pytest
 from tests.engine.clients.in_thread import core_of, engines_in_threads
 from tests.engine.core_requests import core_request
 from tracellm import LLM, SamplingParams, StructuredOutputsParams
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.core_proc import EngineCoreProc
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.core.core_proc import EngineCoreProc
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.messages import EngineCoreOutputs, FinishReason
-from tracellm.engine.mp_client import AsyncMPClient, MPClient, SyncMPClient
+from tracellm.engine.ipc.messages import EngineCoreOutputs, FinishReason
+from tracellm.engine.ipc.mp_client import AsyncMPClient, MPClient, SyncMPClient
 
 SETTINGS: dict[str, Any] = {"max_model_len": 128, "num_gpu_blocks_override": 17}
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import ModelLoadError
-from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.config.errors import ModelLoadError
+from tracellm.engine.config.exceptions import EngineDeadError
 from tracellm.tiny import MODEL_DIR
 
 SETTINGS: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 257}
@@ -38,7 +38,7 @@ print(type(last.llm_engine.engine_core).__name__, last.llm_engine.engine_core.re
 
 TOLD_TO_END_WHILE_LOADING = """
 import os, signal
-from tracellm.engine import core_proc
+from tracellm.engine.core import core_proc
 
 class Closed:
     def __del__(self):

@@ -15,11 +15,11 @@ from tests.engine.clients.test_vllm_messages import plain
 from tests.engine.clients.vllm_messages import message_of, recorded
 from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
-from tracellm.engine.errors import EngineError
-from tracellm.engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, UtilityOutput
-from tracellm.engine.messages import UtilityResult as Result
-from tracellm.engine.model_runner_output import LogprobsLists, LogprobsTensors
-from tracellm.engine.serial_utils import MsgpackDecoder, MsgpackEncoder
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, UtilityOutput
+from tracellm.engine.ipc.messages import UtilityResult as Result
+from tracellm.engine.ipc.serial_utils import MsgpackDecoder, MsgpackEncoder
+from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
 ENCODER = MsgpackEncoder()
 OUTPUTS, REQUESTS, ANYTHING = MsgpackDecoder(EngineCoreOutputs), MsgpackDecoder(EngineCoreRequest), MsgpackDecoder()

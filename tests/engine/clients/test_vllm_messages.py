@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.engine.clients.vllm_messages import frames_of, message_of, recorded
-from tracellm.engine.messages import EngineCoreOutputs, EngineCoreRequest, UtilityResult
-from tracellm.engine.serial_utils import MsgpackDecoder, MsgpackEncoder
+from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest, UtilityResult
+from tracellm.engine.ipc.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 TYPES = {"request": EngineCoreRequest, "outputs": EngineCoreOutputs}
 

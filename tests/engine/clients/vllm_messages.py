@@ -15,7 +15,7 @@ import torch
 
 from tests.engine.core_requests import core_request
 from tracellm import SamplingParams, StructuredOutputsParams
-from tracellm.engine.messages import (
+from tracellm.engine.ipc.messages import (
     EngineCoreEvent,
     EngineCoreEventType,
     EngineCoreOutput,
@@ -25,10 +25,10 @@ from tracellm.engine.messages import (
     UtilityOutput,
     UtilityResult,
 )
+from tracellm.engine.ipc.serial_utils import MsgpackEncoder
 from tracellm.engine.metrics.scheduler_stats import SchedulerStats
-from tracellm.engine.model_runner_output import LogprobsLists, LogprobsTensors
-from tracellm.engine.sampling_params import RequestOutputKind
-from tracellm.engine.serial_utils import MsgpackEncoder
+from tracellm.engine.sample.sampling_params import RequestOutputKind
+from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors
 
 __all__ = ["frames_of", "message_of", "recorded"]
 

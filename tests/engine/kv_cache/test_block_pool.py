@@ -2,8 +2,8 @@
 
 import pytest
 
-from tracellm.engine.kv_cache.block_pool import BlockPool
-from tracellm.engine.kv_cache.kv_cache_block import (
+from tracellm.engine.core.kv_cache.block_pool import BlockPool
+from tracellm.engine.core.kv_cache.kv_cache_block import (
     BlockHash,
     KVCacheBlock,
     get_block_hash,

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.sched.harness import make_kv_cache_config, make_request
-from tracellm.engine.kv_cache.kv_cache_manager import KVCacheManager
-from tracellm.engine.request import Request
+from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheManager
+from tracellm.engine.core.request import Request
 
 BLOCK = 4
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.engine.sched.harness import make_config, make_kv_cache_config, make_request, make_spec
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.kv_cache.kv_cache_interface import KVCacheGroupSpec
-from tracellm.engine.kv_cache.kv_cache_utils import (
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheGroupSpec
+from tracellm.engine.core.kv_cache.kv_cache_utils import (
     check_enough_kv_cache_memory,
     check_request_fits,
     get_kv_cache_config,

@@ -9,10 +9,10 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
 
-from tracellm.engine.errors import EngineError, ModelLoadError
-from tracellm.engine.hf_config import get_max_model_len
-from tracellm.engine.layers.rotary_embedding import get_rope
-from tracellm.engine.rope_config import get_rope_parameters
+from tracellm.engine.config.errors import EngineError, ModelLoadError
+from tracellm.engine.config.hf_config import get_max_model_len
+from tracellm.engine.config.rope_config import get_rope_parameters
+from tracellm.engine.model_executor.layers.rotary_embedding import get_rope
 
 HEAD_SIZE, TRAINED = 64, 2048
 PAIRS = HEAD_SIZE // 2

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.engine.sched.harness import make_config
-from tracellm.engine.messages import FinishReason
+from tracellm.engine.ipc.messages import FinishReason
 from tracellm.engine.metrics.loggers import LoggingStatLogger, StatLoggerBase, StatLoggerManager
 from tracellm.engine.metrics.prometheus import PrometheusStatLogger, build_1_2_5_buckets
 from tracellm.engine.metrics.scheduler_stats import PrefixCacheStats, SchedulerStats

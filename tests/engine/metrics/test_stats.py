@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.sched.harness import make_request, make_scheduler, run_step
 from tracellm import LLM, SamplingParams
-from tracellm.engine.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, FinishReason
+from tracellm.engine.ipc.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, FinishReason
 from tracellm.engine.metrics.stats import IterationStats, RequestStateStats
 
 QUEUED, SCHEDULED, PREEMPTED = EngineCoreEventType

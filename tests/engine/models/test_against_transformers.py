@@ -11,7 +11,7 @@ import torch
 from tests.checkpoints import FAMILIES, VOCAB_SIZE, change_config, make_checkpoint, reference_model
 from tests.engine.models.variants import VARIANTS
 from tests.engine.worker.driver import Driver, Job, make_config, record_hidden_states, runner_of, start_executor
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 

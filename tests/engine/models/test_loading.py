@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import FAMILIES, change_config, make_checkpoint
 from tests.engine.worker.driver import make_config
-from tracellm.engine.errors import ModelLoadError
-from tracellm.engine.model_loader import DefaultModelLoader
-from tracellm.engine.model_loader.weight_files import find_weight_files
-from tracellm.engine.models.registry import get_supported_archs, resolve_model_cls
+from tracellm.engine.config.errors import ModelLoadError
+from tracellm.engine.model_executor.model_loader import DefaultModelLoader
+from tracellm.engine.model_executor.model_loader.weight_files import find_weight_files
+from tracellm.engine.model_executor.models.registry import get_supported_archs, resolve_model_cls
 
 WEIGHTS = "model.safetensors"
 

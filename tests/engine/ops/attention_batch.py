@@ -5,7 +5,7 @@ import random
 import torch
 from torch import Tensor
 
-from tracellm.engine.ops import AttentionMetadata, Ops
+from tracellm.engine.model_executor.ops import AttentionMetadata, Ops
 
 __all__ = ["Batch"]
 

@@ -19,7 +19,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from tests.engine.ops.attention_batch import Batch
-from tracellm.engine.ops.triton import TritonOps, attention_plan
+from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
 
 H100 = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 227 * 1024

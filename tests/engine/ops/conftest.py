@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import pytest
 
 from tests.engine.ops.implementations import EVERY, Implementation, need_triton
-from tracellm.engine.ops import cpu_ops
-from tracellm.engine.ops.cpu import native
+from tracellm.engine.model_executor.ops import cpu_ops
+from tracellm.engine.model_executor.ops.cpu import native
 
 collect_ignore_glob = [] if find_spec("triton") else ["test_triton_*"]  # it is made for Linux only
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import Phase
 from torch import Tensor
 
-from tracellm.engine.ops import Ops, make_ops
+from tracellm.engine.model_executor.ops import Ops, make_ops
 
 __all__ = ["DTYPES", "EVERY", "UNSHRUNK", "Implementation", "assert_near", "need_triton", "numbers"]
 
@@ -43,7 +43,7 @@ EVERY = [
 def need_triton(device: str) -> None:
     """Skip the test where its kernels cannot run on this device, which is there (tests/conftest.py sees to that)."""
     pytest.importorskip("triton")
-    from tracellm.engine.ops.triton.launch import INTERPRETED
+    from tracellm.engine.model_executor.ops.triton.launch import INTERPRETED
 
     if INTERPRETED and device == "cuda":
         pytest.skip("the kernels of this process are interpreted; `pytest -m gpu` compiles them")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.implementations import UNSHRUNK, Implementation
-from tracellm.engine.ops.torch_ops import plan_attention
+from tracellm.engine.model_executor.ops.torch_ops import plan_attention
 
 MIXED = [(1, 12), (6, 6), (1, 33), (4, 19), (1, 2)]
 

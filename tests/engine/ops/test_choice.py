@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.config import OpsChoice
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.vllm_config import OpsChoice
 from tracellm.engine.entrypoints.llm import LLM
-from tracellm.engine.errors import EngineError
-from tracellm.engine.layers.activation import SiluAndMul
-from tracellm.engine.ops import choice, current_ops, make_ops, using_ops
-from tracellm.engine.ops.choice import choose_ops
-from tracellm.engine.ops.cpu_ops import CpuOps
-from tracellm.engine.ops.torch_ops import TorchOps
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.model_executor.layers.activation import SiluAndMul
+from tracellm.engine.model_executor.ops import choice, current_ops, make_ops, using_ops
+from tracellm.engine.model_executor.ops.choice import choose_ops
+from tracellm.engine.model_executor.ops.cpu_ops import CpuOps
+from tracellm.engine.model_executor.ops.torch_ops import TorchOps
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 WHY_UNCOMPILED = choice._why_uncompiled
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")

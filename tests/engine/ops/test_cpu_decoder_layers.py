@@ -15,15 +15,15 @@ from tests.checkpoints import make_checkpoint
 from tests.engine.models.variants import VARIANTS
 from tests.engine.ops.implementations import DTYPES
 from tests.engine.worker.driver import Driver, Job, make_config, record_hidden_states, runner_of, start_executor
-from tracellm.engine.config import OpsChoice
+from tracellm.engine.config.vllm_config import OpsChoice
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.layers.rotary_embedding import RotaryEmbedding
-from tracellm.engine.models import qwen2
-from tracellm.engine.ops import cpu_ops, using_ops
-from tracellm.engine.ops.cpu import decoder_layers
-from tracellm.engine.ops.cpu.decoder_layers import DecoderLayers
-from tracellm.engine.ops.torch_ops import TorchOps
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.model_executor.layers.rotary_embedding import RotaryEmbedding
+from tracellm.engine.model_executor.models import qwen2
+from tracellm.engine.model_executor.ops import cpu_ops, using_ops
+from tracellm.engine.model_executor.ops.cpu import decoder_layers
+from tracellm.engine.model_executor.ops.cpu.decoder_layers import DecoderLayers
+from tracellm.engine.model_executor.ops.torch_ops import TorchOps
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.usefixtures("own_kernels")
 

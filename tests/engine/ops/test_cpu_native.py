@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tracellm.engine.ops.cpu import native
+from tracellm.engine.model_executor.ops.cpu import native
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -8,14 +8,14 @@ from torch import nn
 
 from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.implementations import DTYPES, assert_near
-from tracellm.engine.config import OpsChoice
-from tracellm.engine.layers.linear import ReplicatedLinear
-from tracellm.engine.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
-from tracellm.engine.ops import cpu_ops, make_ops, using_ops
-from tracellm.engine.ops.choice import choose_ops
-from tracellm.engine.ops.cpu import native
-from tracellm.engine.ops.cpu_ops import CpuOps, PackedWeight
-from tracellm.engine.ops.torch_ops import TorchOps
+from tracellm.engine.config.vllm_config import OpsChoice
+from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
+from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
+from tracellm.engine.model_executor.ops import cpu_ops, make_ops, using_ops
+from tracellm.engine.model_executor.ops.choice import choose_ops
+from tracellm.engine.model_executor.ops.cpu import native
+from tracellm.engine.model_executor.ops.cpu_ops import CpuOps, PackedWeight
+from tracellm.engine.model_executor.ops.torch_ops import TorchOps
 
 
 class Model(nn.Module):

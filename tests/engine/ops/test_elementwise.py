@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.engine.ops.implementations import DTYPES, UNSHRUNK, Implementation, assert_near, numbers
-from tracellm.engine.ops import Ops, make_ops
+from tracellm.engine.model_executor.ops import Ops, make_ops
 
 SHAPES = [
     *((rows, columns, dtype) for rows, columns in [(1, 1), (1, 896), (5, 33), (70, 129)] for dtype in DTYPES),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import tracellm.engine.ops
+import tracellm.engine.model_executor.ops
 
 ROOT = Path(__file__).parents[3]
-KERNELS = Path(tracellm.engine.ops.__file__).parent / "triton"
+KERNELS = Path(tracellm.engine.model_executor.ops.__file__).parent / "triton"
 
 
 def test_every_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:

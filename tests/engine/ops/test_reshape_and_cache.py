@@ -33,7 +33,7 @@ def test_each_token_lies_in_its_slot(
 
 def test_a_slot_below_zero_is_nowhere(device: str) -> None:
     """The kernel writes nothing for a token whose slot is -1, which only pads a batch."""
-    from tracellm.engine.ops.triton import TritonOps
+    from tracellm.engine.model_executor.ops.triton import TritonOps
 
     key = torch.ones(3, 2, 4, device=device)
     caches = torch.zeros(2, 2, 2, 2, 4, device=device)

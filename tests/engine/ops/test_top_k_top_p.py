@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.engine.ops.implementations import UNSHRUNK, Implementation, numbers
-from tracellm.engine.ops import make_ops
+from tracellm.engine.model_executor.ops import make_ops
 
 
 def kept(scores: list[float], k: int | None, p: float | None) -> list[bool]:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.watched import Launch, watched
-from tracellm.engine.ops.triton import (
+from tracellm.engine.model_executor.ops.triton import (
     TritonOps,
     attention_plan,
     attention_varlen,

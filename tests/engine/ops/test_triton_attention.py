@@ -9,9 +9,9 @@ import triton
 
 from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.triton_settings import split_contexts, untuned
-from tracellm.engine.ops.triton import TritonOps, attention_plan
-from tracellm.engine.ops.triton.attention_plan import plan_attention
-from tracellm.engine.ops.triton.launch import INTERPRETED
+from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
+from tracellm.engine.model_executor.ops.triton.attention_plan import plan_attention
+from tracellm.engine.model_executor.ops.triton.launch import INTERPRETED
 
 ops = TritonOps()
 

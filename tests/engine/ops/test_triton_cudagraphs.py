@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tests.engine.worker.driver import Driver, make_config, runner_of, start_executor
 from tests.engine.worker.test_gpu_model_runner import job
-from tracellm.engine.config import OpsChoice
-from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.config.vllm_config import OpsChoice
+from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.worker import gpu_model_runner
 from tracellm.engine.worker.cudagraphs import CudaGraphs
 from tracellm.probes.catalog.engine.runner import ENTRIES
@@ -22,7 +22,7 @@ from tracellm.trace import names
 
 pytest.importorskip("triton")
 
-from tracellm.engine.ops.triton import attention_plan
+from tracellm.engine.model_executor.ops.triton import attention_plan
 
 
 class Again(CudaGraphs):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tests.engine.ops.attention_batch import Batch
-from tracellm.engine.ops import AttentionMetadata
-from tracellm.engine.ops.triton import TritonOps, attention_plan
+from tracellm.engine.model_executor.ops import AttentionMetadata
+from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
 
 ops = TritonOps()
 

@@ -9,8 +9,8 @@ from triton import knobs
 
 from tests.engine.ops.attention_batch import Batch
 from tests.probes.tracing import record
-from tracellm.engine.ops.triton import TritonOps, attention_plan
-from tracellm.engine.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
+from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
+from tracellm.engine.model_executor.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
 from tracellm.probes.catalog.engine import triton_launches as launches
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -28,7 +28,7 @@ def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
     told = span.attributes
     assert span.name == "paged_attention_v1_kernel"
     assert told[names.CODE_FUNCTION].endswith("ops.triton.paged_attention_v1.paged_attention_v1_kernel")
-    assert told[names.CODE_FILE] == "tracellm/engine/ops/triton/paged_attention_v1.py"
+    assert told[names.CODE_FILE] == "tracellm/engine/model_executor/ops/triton/paged_attention_v1.py"
     assert told[names.LAUNCH_GRID] == [2, 2]
     assert {"GROUP=2", "HEAD_SIZE=16"} < set(told[names.LAUNCH_CONSTANTS])
     assert any(constant.startswith("BLOCK_N=") for constant in told[names.LAUNCH_CONSTANTS])

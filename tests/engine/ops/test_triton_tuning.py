@@ -8,8 +8,8 @@ import torch
 from triton import Config
 
 from tests.engine.ops.implementations import need_triton
-from tracellm.engine.ops.triton import TritonOps, activations, cache, norms, rotary, sampling
-from tracellm.engine.ops.triton.launch import about
+from tracellm.engine.model_executor.ops.triton import TritonOps, activations, cache, norms, rotary, sampling
+from tracellm.engine.model_executor.ops.triton.launch import about
 
 ops = TritonOps()
 

@@ -7,10 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tracellm.engine.ops.triton import attention_plan
-from tracellm.engine.ops.triton.attention_varlen import attention_varlen_kernel
-from tracellm.engine.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
-from tracellm.engine.ops.triton.paged_attention_v2 import paged_attention_v2_kernel, paged_attention_v2_reduce_kernel
+from tracellm.engine.model_executor.ops.triton import attention_plan
+from tracellm.engine.model_executor.ops.triton.attention_varlen import attention_varlen_kernel
+from tracellm.engine.model_executor.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
+from tracellm.engine.model_executor.ops.triton.paged_attention_v2 import (
+    paged_attention_v2_kernel,
+    paged_attention_v2_reduce_kernel,
+)
 
 __all__ = ["split_contexts", "untuned"]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.engine.sched.harness import make_request, make_scheduler
-from tracellm.engine.request import RequestStatus
-from tracellm.engine.sched.scheduler import Scheduler
+from tracellm.engine.core.request import RequestStatus
+from tracellm.engine.core.sched.scheduler import Scheduler
 
 __all__ = ["replay"]
 

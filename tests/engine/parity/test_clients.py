@@ -18,7 +18,7 @@ from tests.engine.clients.in_thread import AsyncInStep, SyncInStep, in_step, wat
 from tests.engine.parity.cases import engine_cases, scheduler_cases
 from tests.engine.parity.compare import compare_batches
 from tests.engine.parity.drive import Library, make_llm, run_batch
-from tracellm.engine import sampling_params
+from tracellm.engine.sample import sampling_params
 
 TRACELLM = Library.of(tracellm, sampling_params)
 MULTIPROCESS = TRACELLM._replace(LLM=partial(tracellm.LLM, multiprocess_mode=True))

@@ -12,7 +12,7 @@ from tests.engine.parity.cases import engine_cases, scheduler_cases
 from tests.engine.parity.compare import compare_batches
 from tests.engine.parity.drive import Library, run_case
 from tests.engine.parity.explain import explain
-from tracellm.engine import sampling_params
+from tracellm.engine.sample import sampling_params
 
 TRACELLM = Library.of(tracellm, sampling_params)
 

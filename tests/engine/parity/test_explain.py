@@ -9,7 +9,7 @@ from tests.engine.parity import explain as explaining
 from tests.engine.parity.cases import scheduler_cases
 from tests.engine.parity.compare import compare_batches, count_values
 from tests.engine.parity.drive import Library, run_case
-from tracellm.engine import sampling_params
+from tracellm.engine.sample import sampling_params
 
 TRACELLM = Library.of(tracellm, sampling_params)
 

@@ -8,7 +8,7 @@ from tests.engine.parity.cases import policy_cases
 from tests.engine.parity.compare import side_by_side
 from tests.engine.parity.replay import replay
 from tests.engine.sched.harness import sample
-from tracellm.engine.sched.scheduler import Scheduler
+from tracellm.engine.core.sched.scheduler import Scheduler
 
 
 def run_step(scheduler: Scheduler, sampled: dict[str, int]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampler import Sampler
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 __all__ = ["VOCAB", "Row", "fill", "make_batch", "make_request", "metadata", "random_logits", "sample", "sampler"]

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from tests.engine.sched.harness import reasons
-from tracellm.engine.request import Request, RequestStatus
-from tracellm.engine.sched.output import SchedulerOutput
-from tracellm.engine.sched.reasons import HeldCode, HeldReason
-from tracellm.engine.sched.request_queue import SchedulingPolicy
-from tracellm.engine.sched.scheduler import Scheduler
+from tracellm.engine.core.request import Request, RequestStatus
+from tracellm.engine.core.sched.output import SchedulerOutput
+from tracellm.engine.core.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.core.sched.request_queue import SchedulingPolicy
+from tracellm.engine.core.sched.scheduler import Scheduler
 
 __all__ = ["Before", "check_decisions"]
 

@@ -5,23 +5,23 @@ from types import SimpleNamespace
 
 import torch
 
-from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
-from tracellm.engine.kv_cache.kv_cache_interface import (
+from tracellm.engine.config.vllm_config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from tracellm.engine.core.kv_cache.kv_cache_interface import (
     AttentionSpec,
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
     SlidingWindowSpec,
 )
-from tracellm.engine.kv_cache.kv_cache_utils import get_request_block_hasher
-from tracellm.engine.messages import EngineCoreOutputs
-from tracellm.engine.model_runner_output import ModelRunnerOutput
-from tracellm.engine.request import Request
-from tracellm.engine.sampling_params import SamplingParams
-from tracellm.engine.sched.output import SchedulerOutput
-from tracellm.engine.sched.reasons import HeldReason
-from tracellm.engine.sched.scheduler import Scheduler
-from tracellm.engine.structured_output.manager import StructuredOutputManager
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_request_block_hasher
+from tracellm.engine.core.request import Request
+from tracellm.engine.core.sched.output import SchedulerOutput
+from tracellm.engine.core.sched.reasons import HeldReason
+from tracellm.engine.core.sched.scheduler import Scheduler
+from tracellm.engine.core.structured_output.manager import StructuredOutputManager
+from tracellm.engine.ipc.messages import EngineCoreOutputs
+from tracellm.engine.sample.sampling_params import SamplingParams
+from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 
 def make_spec(block_size: int = 16, sliding_window: int | None = None) -> AttentionSpec:

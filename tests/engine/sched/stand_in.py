@@ -11,13 +11,17 @@ from typing import Any
 
 from tests.engine.core_requests import core_request
 from tests.engine.sched.harness import make_config, make_spec
-from tracellm.engine.core import EngineCore
+from tracellm.engine.core.core import EngineCore
+from tracellm.engine.core.sched.output import SchedulerOutput
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.executor.uniproc_executor import FutureOutput
-from tracellm.engine.messages import EngineCoreRequest
-from tracellm.engine.model_runner_output import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput
-from tracellm.engine.sampling_params import SamplingParams
-from tracellm.engine.sched.output import SchedulerOutput
+from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.sample.sampling_params import SamplingParams
+from tracellm.engine.worker.model_runner_output import (
+    EMPTY_MODEL_RUNNER_OUTPUT,
+    AsyncModelRunnerOutput,
+    ModelRunnerOutput,
+)
 
 __all__ = ["BLOCK", "EOS", "STOP", "Happening", "NeverFailing", "StandInExecutor", "make_core", "run"]
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.engine.sched.harness import make_config, make_kv_cache_config, make_request
 from tests.engine.sched.stand_in import STOP, Happening, NeverFailing, make_core, run
-from tracellm.engine.core import EngineCore
-from tracellm.engine.model_runner_output import ModelRunnerOutput
-from tracellm.engine.request import Request, RequestStatus
-from tracellm.engine.sched.async_scheduler import AsyncScheduler
-from tracellm.engine.sched.output import SchedulerOutput
-from tracellm.engine.structured_output.manager import StructuredOutputManager
+from tracellm.engine.core.core import EngineCore
+from tracellm.engine.core.request import Request, RequestStatus
+from tracellm.engine.core.sched.async_scheduler import AsyncScheduler
+from tracellm.engine.core.sched.output import SchedulerOutput
+from tracellm.engine.core.structured_output.manager import StructuredOutputManager
+from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 
 def make_scheduler(num_blocks: int = 100, **more: Any) -> AsyncScheduler:

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.engine.sched.harness import make_request
-from tracellm.engine.messages import FinishReason
-from tracellm.engine.sched.utils import check_stop
+from tracellm.engine.core.sched.utils import check_stop
+from tracellm.engine.ipc.messages import FinishReason
 
 EOS = 1
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, told
-from tracellm.engine.request import RequestStatus
-from tracellm.engine.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.core.request import RequestStatus
+from tracellm.engine.core.sched.reasons import HeldCode, HeldReason
 
 
 def test_nothing_is_said_when_nobody_is_held():

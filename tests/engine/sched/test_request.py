@@ -1,9 +1,9 @@
 """A request as the core keeps it."""
 
 from tests.engine.core_requests import core_request
-from tracellm.engine.kv_cache.kv_cache_utils import get_request_block_hasher
-from tracellm.engine.request import Request, RequestStatus
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.core.kv_cache.kv_cache_utils import get_request_block_hasher
+from tracellm.engine.core.request import Request, RequestStatus
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 
 def test_everything_in_the_message_arrives():

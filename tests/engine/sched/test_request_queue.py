@@ -3,8 +3,8 @@
 import pytest
 
 from tests.engine.sched.harness import make_request
-from tracellm.engine.request import Request
-from tracellm.engine.sched.request_queue import (
+from tracellm.engine.core.request import Request
+from tracellm.engine.core.sched.request_queue import (
     FCFSRequestQueue,
     PriorityRequestQueue,
     RequestQueue,

@@ -1,10 +1,10 @@
 """What the scheduler does with requests, step by step."""
 
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, sample
-from tracellm.engine.messages import FinishReason
-from tracellm.engine.model_runner_output import ModelRunnerOutput
-from tracellm.engine.request import Request, RequestStatus
-from tracellm.engine.sched.reasons import HeldCode
+from tracellm.engine.core.request import Request, RequestStatus
+from tracellm.engine.core.sched.reasons import HeldCode
+from tracellm.engine.ipc.messages import FinishReason
+from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 
 def test_a_request_from_prompt_to_end():

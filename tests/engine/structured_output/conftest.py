@@ -3,8 +3,8 @@
 import pytest
 
 from tracellm import LLM
-from tracellm.engine.core import EngineCore
-from tracellm.engine.core_client import InprocClient
+from tracellm.engine.core.core import EngineCore
+from tracellm.engine.ipc.core_client import InprocClient
 
 
 def core_of(llm: LLM) -> EngineCore:

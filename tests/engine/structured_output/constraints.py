@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 __all__ = ["CASES", "Case", "is_sum"]
 

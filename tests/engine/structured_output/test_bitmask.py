@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracellm.engine.sched.output import GrammarOutput
-from tracellm.engine.structured_output.utils import apply_grammar_bitmask
+from tracellm.engine.core.sched.output import GrammarOutput
+from tracellm.engine.core.structured_output.utils import apply_grammar_bitmask
 
 
 def pack(allowed: np.ndarray) -> np.ndarray:

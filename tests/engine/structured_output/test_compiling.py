@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine.structured_output.conftest import core_of
 from tracellm import LLM, SamplingParams
-from tracellm.engine.sampling_params import StructuredOutputsParams
-from tracellm.engine.structured_output import manager
-from tracellm.engine.structured_output.backend_guidance import get_guidance_backend
+from tracellm.engine.core.structured_output import manager
+from tracellm.engine.core.structured_output.backend_guidance import get_guidance_backend
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 FREE = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 CONSTRAINED = SamplingParams(temperature=0, max_tokens=9, structured_outputs=StructuredOutputsParams(regex="[ab]{4}"))

@@ -10,8 +10,8 @@ import pytest
 from tests.engine.structured_output.conftest import core_of
 from tests.engine.structured_output.constraints import CASES, Case, is_sum
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import EngineError
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 PROMPT = "Say 你好 😀:"
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracellm import SamplingParams
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 _NAMES = st.sampled_from(["a", "b c", "名", "😀", '"', "é\n"])
 _VALUES = st.none() | st.booleans() | st.integers(-99, 99) | st.sampled_from(["x", "北京", "\\", "😀😀", ""])

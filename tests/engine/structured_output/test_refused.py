@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tracellm import LLM, SamplingParams
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 TAG = {"begin": "<f>", "schema": {}, "end": ""}
 
@@ -118,7 +118,7 @@ def test_the_library_is_imported_when_it_is_needed(qwen2_checkpoint):
     code = f"""
 import sys, threading
 from tracellm import LLM, SamplingParams
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 llm = LLM({str(qwen2_checkpoint)!r}, num_gpu_blocks_override=50)
 grammar_threads = lambda: [thread.name for thread in threading.enumerate() if thread.name.startswith("grammar")]
 llm.generate("a", SamplingParams(max_tokens=2), use_tqdm=False)

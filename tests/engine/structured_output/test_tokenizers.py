@@ -5,9 +5,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.sampling_params import StructuredOutputsParams
-from tracellm.engine.structured_output.backend_guidance import GuidanceBackend
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.core.structured_output.backend_guidance import GuidanceBackend
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 CHOICES = ["ab abc", "a", "东京", "😀 é", '{"a": 1}']
 

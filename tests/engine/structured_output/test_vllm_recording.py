@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from tracellm import LLM, SamplingParams
-from tracellm.engine.sampling_params import StructuredOutputsParams
+from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RECORDED = [json.loads(line) for line in (FIXTURES / "structured-outputs.jsonl").read_text("utf-8").splitlines()]

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from tracellm.engine.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
-from tracellm.engine.core import result_of
+from tracellm.engine.config.hf_config import get_max_model_len
+from tracellm.engine.config.vllm_config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from tracellm.engine.core.core import result_of
+from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
+from tracellm.engine.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.hf_config import get_max_model_len
-from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
-from tracellm.engine.model_runner_output import ModelRunnerOutput
-from tracellm.engine.sampling_params import SamplingParams
-from tracellm.engine.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
+from tracellm.engine.sample.sampling_params import SamplingParams
+from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 
 def make_config(

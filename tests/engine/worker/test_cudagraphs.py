@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.engine.ops.implementations import need_triton
 from tests.engine.worker.driver import make_config, runner_of, start_executor
-from tracellm.engine.config import OpsChoice
+from tracellm.engine.config.vllm_config import OpsChoice
 from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, why_eager
 
 
@@ -38,7 +38,7 @@ def test_a_step_with_a_prompt_is_not_replayed() -> None:
 
 def test_why_there_are_no_graphs(qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for, no GPU, operations that plan on the host, interpreted ones: each is told; else there are graphs."""
-    launch = pytest.importorskip("tracellm.engine.ops.triton.launch", exc_type=ImportError)
+    launch = pytest.importorskip("tracellm.engine.model_executor.ops.triton.launch", exc_type=ImportError)
     config = make_config(qwen2_checkpoint)
     config.model_config.enforce_eager = True
     assert why_eager(config) == "enforce_eager=True"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracellm.engine.sample.metadata import SamplingMetadata
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker.block_table import BlockTable
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 

@@ -9,9 +9,9 @@ import torch
 
 from tests.checkpoints import VOCAB_SIZE
 from tests.engine.worker.driver import Driver, Job, make_config, record_hidden_states, runner_of, start_executor
+from tracellm.engine.core.sched.output import CachedRequestData, SchedulerOutput
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.sampling_params import SamplingParams
-from tracellm.engine.sched.output import CachedRequestData, SchedulerOutput
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from tests.checkpoints import VOCAB_SIZE, reference_model
 from tests.engine.worker.driver import Driver, Job, make_config, runner_of, start_executor
 from tracellm.engine.entrypoints.llm import LLM
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.model_runner_output import LogprobsLists, LogprobsTensors, ModelRunnerOutput
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
+from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTensors, ModelRunnerOutput
 
 
 @pytest.fixture(scope="module")

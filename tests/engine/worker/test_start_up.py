@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.engine.worker.driver import make_config, make_kv_cache, runner_of, start_executor
-from tracellm.engine.errors import EngineError
+from tracellm.engine.config.errors import EngineError
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.executor.uniproc_executor import UniProcExecutor
 from tracellm.engine.worker import memory

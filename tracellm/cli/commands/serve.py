@@ -117,7 +117,7 @@ def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, An
 
 def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, Any], lang: Language) -> None:
     """Import the server and run it: now, so that a recording sees the imports."""
-    from tracellm.engine.arg_utils import EngineArgs
+    from tracellm.engine.config.arg_utils import EngineArgs
     from tracellm.engine.entrypoints.openai.api_server import run_server
     from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 

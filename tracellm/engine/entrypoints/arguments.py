@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracellm.engine.errors import InvalidRequestError, unknown_name
+from tracellm.engine.config.errors import InvalidRequestError, unknown_name
 
 __all__ = ["refuse_unknown"]
 

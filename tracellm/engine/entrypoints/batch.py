@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.preprocess import PromptType
-from tracellm.engine.sampling_params import SamplingParams
-from tracellm.engine.validation import all_are, anything
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.validation import all_are, anything
+from tracellm.engine.frontend.preprocess import PromptType
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 __all__ = ["BatchItem", "make_batch", "named"]
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.config.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

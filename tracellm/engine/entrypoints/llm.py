@@ -18,7 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.hf_config import EMBEDDED_MODEL, HfOverrides
 from tracellm.engine.entrypoints.arguments import refuse_unknown
 from tracellm.engine.entrypoints.batch import make_batch, named
 from tracellm.engine.entrypoints.chat_utils import (
@@ -29,14 +32,11 @@ from tracellm.engine.entrypoints.chat_utils import (
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
 from tracellm.engine.entrypoints.progress import ProgressBar, progress_bar
-from tracellm.engine.errors import EngineError, InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.hf_config import EMBEDDED_MODEL, HfOverrides
-from tracellm.engine.llm_engine import LLMEngine
-from tracellm.engine.messages import EngineCoreRequest
-from tracellm.engine.outputs import RequestOutput
-from tracellm.engine.preprocess import PromptType, get_prompt_text
-from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams
+from tracellm.engine.frontend.llm_engine import LLMEngine
+from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
+from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
     import torch

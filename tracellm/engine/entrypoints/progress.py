@@ -6,7 +6,7 @@ vLLM: vllm/entrypoints/llm.py::LLM._run_engine, which always shows it.
 from collections.abc import Callable
 from typing import Protocol
 
-from tracellm.engine.errors import InvalidRequestError
+from tracellm.engine.config.errors import InvalidRequestError
 
 __all__ = ["ProgressBar", "progress_bar"]
 

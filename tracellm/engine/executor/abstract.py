@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from tracellm.engine.config import VllmConfig
-    from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
-    from tracellm.engine.model_runner_output import ModelRunnerOutput
-    from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
+    from tracellm.engine.config.vllm_config import VllmConfig
+    from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
+    from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
+    from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 __all__ = ["Executor"]
 

@@ -10,11 +10,11 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
+from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
 from tracellm.engine.worker.worker_base import WorkerWrapperBase
 
 if TYPE_CHECKING:
-    from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
+    from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
 
 __all__ = ["FutureOutput", "UniProcExecutor"]
 

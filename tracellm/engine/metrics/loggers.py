@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tracellm.engine.config import VllmConfig
+from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.metrics.scheduler_stats import CachingMetrics, SchedulerStats
 from tracellm.engine.metrics.stats import IterationStats
 

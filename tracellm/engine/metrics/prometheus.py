@@ -15,8 +15,8 @@ from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from tracellm.engine.config import VllmConfig
-from tracellm.engine.messages import FinishReason
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.ipc.messages import FinishReason
 from tracellm.engine.metrics.loggers import StatLoggerBase
 from tracellm.engine.metrics.scheduler_stats import SchedulerStats
 from tracellm.engine.metrics.stats import IterationStats

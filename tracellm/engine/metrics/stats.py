@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from tracellm.engine.messages import EngineCoreEventType, EngineCoreOutput, FinishReason
+from tracellm.engine.ipc.messages import EngineCoreEventType, EngineCoreOutput, FinishReason
 
 __all__ = ["FinishedRequestStats", "IterationStats", "RequestStateStats"]
 

@@ -4,7 +4,7 @@ In a request's life: the end of a step, `GPUModelRunner._bookkeeping_sync`. vLLM
 forbidden.
 """
 
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 __all__ = ["why_no_token"]
 

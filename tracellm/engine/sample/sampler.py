@@ -15,14 +15,14 @@ vLLM: vllm/v1/sample/sampler.py::Sampler. Left out: draft tokens.
 import torch
 from torch import Tensor, nn
 
-from tracellm.engine.model_runner_output import SamplerOutput
-from tracellm.engine.ops import Ops, current_ops
+from tracellm.engine.model_executor.ops import Ops, current_ops
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.ops.bad_words import apply_bad_words
 from tracellm.engine.sample.ops.logprobs import compute_logprobs, gather_logprobs
 from tracellm.engine.sample.ops.order import argmax
 from tracellm.engine.sample.ops.penalties import apply_all_penalties
 from tracellm.engine.sample.ops.topk_topp_sampler import random_sample
+from tracellm.engine.worker.model_runner_output import SamplerOutput
 
 __all__ = ["Sampler"]
 

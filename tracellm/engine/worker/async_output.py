@@ -16,10 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tracellm.engine.errors import EngineError
-from tracellm.engine.model_runner_output import AsyncModelRunnerOutput, LogprobsTensors, ModelRunnerOutput
+from tracellm.engine.config.errors import EngineError
 from tracellm.engine.sample.forbidden import why_no_token
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState
+from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, LogprobsTensors, ModelRunnerOutput
 
 __all__ = ["AsyncGPUModelRunnerOutput", "StepTensors", "check_is_number", "placeholder"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracellm.engine.cpu_gpu_buffer import CpuGpuBuffer
+from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 
 __all__ = ["BlockTable", "MultiGroupBlockTable"]
 

@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from tracellm.engine.config import VllmConfig
+from tracellm.engine.config.vllm_config import VllmConfig
 
 __all__ = ["TUNED_LENGTH", "CudaGraphs", "GraphChoice", "get_capture_sizes", "why_eager"]
 
@@ -58,7 +58,7 @@ def why_eager(vllm_config: VllmConfig) -> str | None:
         return "there are CUDA graphs on a GPU only"
     if vllm_config.ops_choice.name != "triton":
         return f"the operations `{vllm_config.ops_choice.name}` plan each step on the host"
-    from tracellm.engine.ops.triton.launch import INTERPRETED
+    from tracellm.engine.model_executor.ops.triton.launch import INTERPRETED
 
     return "Triton's interpreter launches nothing that could be captured" if INTERPRETED else None
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracellm.engine.cpu_gpu_buffer import async_tensor_h2d
+from tracellm.engine.core.sched.output import NewRequestData
 from tracellm.engine.sample.logits_processor import BatchUpdate, LogitsProcessors
 from tracellm.engine.sample.metadata import SamplingMetadata
-from tracellm.engine.sampling_params import SamplingParams, SamplingType
-from tracellm.engine.sched.output import NewRequestData
+from tracellm.engine.sample.sampling_params import SamplingParams, SamplingType
 from tracellm.engine.worker.block_table import MultiGroupBlockTable
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
 
 __all__ = ["CachedRequestState", "InputBatch"]
 

@@ -16,23 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracellm.engine.config import VllmConfig
-from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from tracellm.engine.layers.attention import Attention
-from tracellm.engine.layers.forward_context import set_forward_context
-from tracellm.engine.model_loader import DefaultModelLoader
-from tracellm.engine.model_runner_output import (
-    EMPTY_MODEL_RUNNER_OUTPUT,
-    LogprobsTensors,
-    ModelRunnerOutput,
-    SamplerOutput,
-)
-from tracellm.engine.models.utils import CausalLM
-from tracellm.engine.ops import AttentionMetadata, make_ops, using_ops
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
+from tracellm.engine.core.structured_output.utils import apply_grammar_bitmask
+from tracellm.engine.model_executor.layers.attention import Attention
+from tracellm.engine.model_executor.layers.forward_context import set_forward_context
+from tracellm.engine.model_executor.model_loader import DefaultModelLoader
+from tracellm.engine.model_executor.models.utils import CausalLM
+from tracellm.engine.model_executor.ops import AttentionMetadata, make_ops, using_ops
 from tracellm.engine.sample.forbidden import why_no_token
 from tracellm.engine.sample.sampler import Sampler
-from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
-from tracellm.engine.structured_output.utils import apply_grammar_bitmask
 from tracellm.engine.worker.async_output import (
     AsyncGPUModelRunnerOutput,
     StepTensors,
@@ -43,6 +37,12 @@ from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capt
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tracellm.engine.worker.input_buffers import InputBuffers
 from tracellm.engine.worker.memory import making_step_inputs
+from tracellm.engine.worker.model_runner_output import (
+    EMPTY_MODEL_RUNNER_OUTPUT,
+    LogprobsTensors,
+    ModelRunnerOutput,
+    SamplerOutput,
+)
 from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
 from tracellm.engine.worker.step_inputs import ExecuteModelState, PreparedInputs
 

@@ -7,12 +7,12 @@ initialization, LoRA, sleeping, profiling, warm-up.
 
 import torch
 
-from tracellm.engine.config import VllmConfig
-from tracellm.engine.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
-from tracellm.engine.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
-from tracellm.engine.sched.output import GrammarOutput, SchedulerOutput
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig
+from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
 from tracellm.engine.worker import memory
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
+from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, ModelRunnerOutput
 
 __all__ = ["Worker"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracellm.engine.cpu_gpu_buffer import CpuGpuBuffer
+from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
 from tracellm.engine.worker.cudagraphs import CudaGraphs
 from tracellm.engine.worker.gpu_input_batch import InputBatch
 from tracellm.engine.worker.step_inputs import PreparedInputs

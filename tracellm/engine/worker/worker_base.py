@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracellm.engine.config import VllmConfig
-    from tracellm.engine.kv_cache.kv_cache_interface import KVCacheConfig
-    from tracellm.engine.model_runner_output import ModelRunnerOutput
-    from tracellm.engine.sched.output import SchedulerOutput
+    from tracellm.engine.config.vllm_config import VllmConfig
+    from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheConfig
+    from tracellm.engine.core.sched.output import SchedulerOutput
     from tracellm.engine.worker.gpu_worker import Worker
+    from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 __all__ = ["WorkerWrapperBase"]
 

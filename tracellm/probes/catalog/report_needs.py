@@ -8,10 +8,10 @@ from tracellm.probes.wrapping.probe import path_of
 
 __all__ = ["SAMPLERS", "SUBJECTS", "lacking"]
 
-_CORE = "tracellm.engine.core:EngineCore"
-_CODEC = "tracellm.engine.serial_utils:Msgpack"
-_LOADER = "tracellm.engine.model_loader.default_loader:DefaultModelLoader"
-_OUTPUT_PROCESSOR = "tracellm.engine.output_processor:OutputProcessor"
+_CORE = "tracellm.engine.core.core:EngineCore"
+_CODEC = "tracellm.engine.ipc.serial_utils:Msgpack"
+_LOADER = "tracellm.engine.model_executor.model_loader.default_loader:DefaultModelLoader"
+_OUTPUT_PROCESSOR = "tracellm.engine.frontend.output_processor:OutputProcessor"
 
 _VLLM_CLIENT = "vllm.v1.engine.core_client:EngineCoreClient"
 _VLLM_CORE = "vllm.v1.engine.core:EngineCore"
@@ -22,8 +22,8 @@ _VLLM_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "client": (
-        "tracellm.engine.core_client:EngineCoreClient.make_client",
-        "tracellm.engine.core_client:EngineCoreClient.make_async_mp_client",
+        "tracellm.engine.ipc.core_client:EngineCoreClient.make_client",
+        "tracellm.engine.ipc.core_client:EngineCoreClient.make_async_mp_client",
         f"{_VLLM_CLIENT}.make_client",
         f"{_VLLM_CLIENT}.make_async_mp_client",
     ),
@@ -37,12 +37,12 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     ),
     "cache": (f"{_CORE}._initialize_kv_caches", f"{_VLLM_CORE}._initialize_kv_caches"),
     "requests": (  # their lives, which are told whole or not at all
-        "tracellm.engine.llm_engine:LLMEngine._add_request",
-        "tracellm.engine.async_llm:AsyncLLM._add_request",
+        "tracellm.engine.frontend.llm_engine:LLMEngine._add_request",
+        "tracellm.engine.frontend.async_llm:AsyncLLM._add_request",
         f"{_OUTPUT_PROCESSOR}.process_outputs",
         f"{_OUTPUT_PROCESSOR}.abort_requests",
         f"{_OUTPUT_PROCESSOR}.propagate_error",
-        "tracellm.engine.output_collector:RequestOutputCollector.put",
+        "tracellm.engine.frontend.output_collector:RequestOutputCollector.put",
         f"{_VLLM_OUTPUTS}:OutputProcessor.add_request",
         f"{_VLLM_OUTPUTS}:OutputProcessor.process_outputs",
         f"{_VLLM_OUTPUTS}:OutputProcessor.abort_requests",
@@ -50,9 +50,9 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         f"{_VLLM_OUTPUTS}:RequestOutputCollector.put",
     ),
     "steps": (f"{_CORE}.step_fn", f"{_VLLM_CORE}.step", f"{_VLLM_CORE}.step_with_batch_queue"),
-    "schedules": ("tracellm.engine.sched.scheduler:Scheduler.schedule", f"{_VLLM_SCHEDULER}.schedule"),
+    "schedules": ("tracellm.engine.core.sched.scheduler:Scheduler.schedule", f"{_VLLM_SCHEDULER}.schedule"),
     "endings": (
-        "tracellm.engine.sched.scheduler:Scheduler.update_from_output",
+        "tracellm.engine.core.sched.scheduler:Scheduler.update_from_output",
         f"{_VLLM_SCHEDULER}.update_from_output",
     ),
     "samples": (

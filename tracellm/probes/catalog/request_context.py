@@ -66,7 +66,7 @@ def _note_added(tracker: RequestTracker, span: Span, facts: Any, given: dict[str
 
 
 ARRIVES = Entry(
-    "tracellm.engine.core:EngineCore.preprocess_add_request",
+    "tracellm.engine.core.core:EngineCore.preprocess_add_request",
     "request",
     _capture_arrived,
     _arrived,
@@ -74,7 +74,7 @@ ARRIVES = Entry(
 )
 
 ADDED = Entry(
-    "tracellm.engine.sched.requests:SchedulerRequests.add_request",
+    "tracellm.engine.core.sched.requests:SchedulerRequests.add_request",
     "request",
     _capture_added,
     _added,

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tracellm.engine.envs import models
+from tracellm.engine.config.envs import models
 from tracellm.probes.install.patcher import Patcher
 
 __all__ = ["replace_models"]

@@ -7,9 +7,9 @@ A function of the catalog is recorded when all of these hold:
 - no pattern of `skip` matches it.
 
 A pattern is as for file names (`*`, `?`, `[...]`), minds case, and matches a function by any of: `Class.method`,
-`Class`, the function's or method's own name, or its module, `tracellm.engine.sched.scheduler` or, of the engine's own,
-`sched.scheduler`; a package stands for all modules in it. A function that no class has goes by its module's file, as
-in diagrams: `core_client.py` stands where a class would.
+`Class`, the function's or method's own name, or its module, `tracellm.engine.core.sched.scheduler`. In the engine
+`core.sched.scheduler` and `sched.scheduler` do, too; a package stands for all modules in it. A function that no class
+has goes by its module's file, as in diagrams: `core_client.py` stands where a class would.
 
 A class has the methods of its base classes too: `only` and `focus` name it as the diagrams do, by the objects that are
 called. `skip` takes out only what the class itself defines, as others may have the rest.
@@ -57,7 +57,8 @@ class Function(NamedTuple):
         """Does the pattern name it, its class or its module; without `heirs`, by what defines it?"""
         owners = (*self.owners, *self.heirs) if heirs else self.owners
         known = [*owners, *(f"{owner}.{self.name}" for owner in owners), self.name]
-        modules = (self.module, self.module.removeprefix(ENGINE))
+        in_engine = self.module.removeprefix(ENGINE)
+        modules = (self.module, in_engine, in_engine.partition(".")[2])
         return any(fnmatchcase(one, pattern) for one in known) or any(
             fnmatchcase(one, pattern) or fnmatchcase(one, f"{pattern}.*") for one in modules
         )

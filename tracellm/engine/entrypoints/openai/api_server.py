@@ -1,6 +1,6 @@
 """The server as a whole: its socket, its engine, its application, from start to end.
 
-    from tracellm.engine.arg_utils import EngineArgs
+    from tracellm.engine.config.arg_utils import EngineArgs
     from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 
     asyncio.run(run_server(ServeArgs(engine_args=EngineArgs(), port=8000)))
@@ -23,8 +23,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-from tracellm.engine.arg_utils import EngineArgs
-from tracellm.engine.async_llm import AsyncLLM
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
 from tracellm.engine.entrypoints.openai.http_errors import add_error_handlers
 from tracellm.engine.entrypoints.openai.launcher import interrupt_on_signals, serve_http
@@ -34,7 +34,7 @@ from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
 from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
 from tracellm.engine.entrypoints.openai.serving_models import BaseModelPath, OpenAIServingModels
 from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
-from tracellm.engine.errors import EngineError
+from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = [
     "build_app",

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tracellm.engine.arg_utils import EngineArgs
+from tracellm.engine.config.arg_utils import EngineArgs
+from tracellm.engine.config.errors import EngineError
+from tracellm.engine.config.validation import NUMBER, Rule, all_are, anything, verify
 from tracellm.engine.entrypoints.chat_utils import CONTENT_FORMATS
-from tracellm.engine.errors import EngineError
-from tracellm.engine.validation import NUMBER, Rule, all_are, anything, verify
 
 __all__ = ["ServeArgs"]
 

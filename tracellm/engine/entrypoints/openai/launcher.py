@@ -15,8 +15,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from tracellm.engine.async_llm import AsyncLLM
 from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
+from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = ["interrupt_on_signals", "serve_http"]
 

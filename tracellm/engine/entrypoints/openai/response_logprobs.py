@@ -16,7 +16,7 @@ from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionLogProbsContent,
     CompletionLogProbs,
 )
-from tracellm.engine.logprobs import Logprob, LogprobsOnePosition, PromptLogprobs
+from tracellm.engine.frontend.logprobs import Logprob, LogprobsOnePosition, PromptLogprobs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

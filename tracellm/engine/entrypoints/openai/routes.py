@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from tracellm.engine.async_llm import AsyncLLM
+from tracellm.engine.config.exceptions import EngineDeadError
 from tracellm.engine.entrypoints.openai.http_body import read_request
 from tracellm.engine.entrypoints.openai.http_responses import respond
 from tracellm.engine.entrypoints.openai.protocol import (
@@ -25,7 +25,7 @@ from tracellm.engine.entrypoints.openai.serving_chat import OpenAIServingChat
 from tracellm.engine.entrypoints.openai.serving_completion import OpenAIServingCompletion
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
 from tracellm.engine.entrypoints.openai.serving_tokenization import OpenAIServingTokenization
-from tracellm.engine.exceptions import EngineDeadError
+from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = ["PATHS", "router"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from tracellm.engine.async_llm import AsyncLLM
+from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.entrypoints.openai.async_iterators import after_first
 from tracellm.engine.entrypoints.openai.protocol import (
     ChatCompletionLogProbs,
@@ -29,8 +29,8 @@ from tracellm.engine.entrypoints.openai.response_logprobs import clamp_prompt_lo
 from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
 from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.frontend.async_llm import AsyncLLM
+from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
+from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.entrypoints.openai.async_iterators import after_first, merge_async_iterators
 from tracellm.engine.entrypoints.openai.protocol import (
     CompletionLogProbs,
@@ -24,9 +25,8 @@ from tracellm.engine.entrypoints.openai.protocol.base import now
 from tracellm.engine.entrypoints.openai.response_logprobs import clamp_prompt_logprobs, create_completion_logprobs
 from tracellm.engine.entrypoints.openai.serving_engine import OpenAIServing
 from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.logprobs import LogprobsOnePosition
-from tracellm.engine.outputs import CompletionOutput, RequestOutput
+from tracellm.engine.frontend.logprobs import LogprobsOnePosition
+from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

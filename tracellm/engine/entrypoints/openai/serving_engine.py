@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from tracellm.engine.async_llm import AsyncLLM
+from tracellm.engine.config.errors import InvalidRequestError
+from tracellm.engine.config.exceptions import EngineDeadError
 from tracellm.engine.entrypoints.chat_utils import apply_hf_chat_template, parse_chat_messages
 from tracellm.engine.entrypoints.openai.http_errors import error_response_of
 from tracellm.engine.entrypoints.openai.protocol import (
@@ -28,9 +29,8 @@ from tracellm.engine.entrypoints.openai.protocol import (
 from tracellm.engine.entrypoints.openai.protocol.base import LONGEST_ID, random_uuid
 from tracellm.engine.entrypoints.openai.serving_models import OpenAIServingModels
 from tracellm.engine.entrypoints.openai.tokenizing import EnginePrompt
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.exceptions import EngineDeadError
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.frontend.async_llm import AsyncLLM
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

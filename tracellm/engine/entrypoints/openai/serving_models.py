@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from tracellm.engine.async_llm import AsyncLLM
 from tracellm.engine.entrypoints.openai.http_errors import create_error_response
 from tracellm.engine.entrypoints.openai.protocol import ErrorResponse, ModelCard, ModelList, ModelPermission
 from tracellm.engine.entrypoints.openai.tokenizing import AsyncTokenizer
+from tracellm.engine.frontend.async_llm import AsyncLLM
 
 __all__ = ["BaseModelPath", "OpenAIServingModels"]
 

@@ -9,7 +9,7 @@ import asyncio
 import copy
 from typing import Any
 
-from tracellm.engine.preprocess import InputPreprocessor
+from tracellm.engine.frontend.preprocess import InputPreprocessor
 
 __all__ = ["AsyncTokenizer", "EnginePrompt"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from tracellm.engine.cpu_gpu_buffer import async_tensor_h2d
 from tracellm.engine.sample.logits_processor.interface import BatchUpdate, LogitsProcessor
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
 
 __all__ = ["LogitBiasLogitsProcessor", "MinPLogitsProcessor", "MinTokensLogitsProcessor"]
 

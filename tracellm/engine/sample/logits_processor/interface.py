@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 __all__ = ["BatchUpdate", "LogitsProcessor"]
 

@@ -6,7 +6,7 @@ vLLM: vllm/v1/sample/sampler.py::Sampler.compute_logprobs, gather_logprobs, and 
 import torch
 from torch import Tensor
 
-from tracellm.engine.model_runner_output import LogprobsTensors
+from tracellm.engine.worker.model_runner_output import LogprobsTensors
 
 __all__ = ["batched_count_greater_than", "compute_logprobs", "gather_logprobs"]
 

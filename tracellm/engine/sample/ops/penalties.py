@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracellm.engine.cpu_gpu_buffer import async_tensor_h2d
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
 
 __all__ = ["apply_all_penalties"]
 

@@ -66,7 +66,7 @@ def _note_client(tracker: RequestTracker, span: Span, facts: Any, given: dict[st
         span.attributes[names.RESULT] = given[names.CLIENT_CHOICE]
 
 
-_CLIENT = "tracellm.engine.core_client:"
+_CLIENT = "tracellm.engine.ipc.core_client:"
 
 ENTRIES = (
     Entry(
@@ -93,5 +93,5 @@ ENTRIES = (
         _async_client,
         even_if_raises=True,
     ),
-    *plain("request", "core_client", "InprocClient.__init__"),
+    *plain("request", "ipc.core_client", "InprocClient.__init__"),
 )

@@ -9,10 +9,10 @@ from tracellm.probes.catalog.helpers import plain
 __all__ = ["ENTRIES"]
 
 ENTRIES = (
-    *plain("request", "models.*", "*ForCausalLM.__init__", "*ForCausalLM.load_weights"),
-    *plain("step", "models.*", "*ForCausalLM.forward", "*ForCausalLM.compute_logits"),
-    *plain("step", "models.*", "*Model.__init__", "*Model.forward", "*Decoder.forward"),
-    *plain("layer", "models.*", "*Layer.forward", "*Attention.forward", "*MLP.forward"),
-    *plain("kernel", "layers.linear", "ReplicatedLinear.forward"),
-    *plain("layer", "layers.*", "*.forward"),
+    *plain("request", "model_executor.models.*", "*ForCausalLM.__init__", "*ForCausalLM.load_weights"),
+    *plain("step", "model_executor.models.*", "*ForCausalLM.forward", "*ForCausalLM.compute_logits"),
+    *plain("step", "model_executor.models.*", "*Model.__init__", "*Model.forward", "*Decoder.forward"),
+    *plain("layer", "model_executor.models.*", "*Layer.forward", "*Attention.forward", "*MLP.forward"),
+    *plain("kernel", "model_executor.layers.linear", "ReplicatedLinear.forward"),
+    *plain("layer", "model_executor.layers.*", "*.forward"),
 )

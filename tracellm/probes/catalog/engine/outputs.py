@@ -119,20 +119,24 @@ def _note_finished(tracker: RequestTracker, span: Span, facts: Any, given: dict[
         tracker.computed(request_id)
 
 
-_OUTPUT_PROCESSOR = "tracellm.engine.output_processor:OutputProcessor"
+_OUTPUT_PROCESSOR = "tracellm.engine.frontend.output_processor:OutputProcessor"
 
 ENTRIES = (
     # Once a step and once an output, and yet of the level of requests: without them no request has an end.
     Entry(_OUTPUT_PROCESSOR + ".process_outputs", "request", _capture_outputs, _outputs, observe=_note_outputs),
-    *plain("request", "llm_engine", "LLMEngine.abort_request"),
+    *plain("request", "frontend.llm_engine", "LLMEngine.abort_request"),
     Entry(_OUTPUT_PROCESSOR + ".abort_requests", "request", _capture_aborted, _aborted, observe=_note_aborted),
-    *inherited("request", "core", "EngineCore.abort_requests"),
+    *inherited("request", "core.core", "EngineCore.abort_requests"),
     Entry(_OUTPUT_PROCESSOR + ".propagate_error", "request", _capture_error, _error, observe=_note_error),
     Entry(
-        "tracellm.engine.output_collector:RequestOutputCollector.put", "request", _capture_put, _put, observe=_note_put
+        "tracellm.engine.frontend.output_collector:RequestOutputCollector.put",
+        "request",
+        _capture_put,
+        _put,
+        observe=_note_put,
     ),
     Entry(
-        "tracellm.engine.sched.requests:SchedulerRequests.finish_requests",
+        "tracellm.engine.core.sched.requests:SchedulerRequests.finish_requests",
         "request",
         _capture_finished,
         _finished,

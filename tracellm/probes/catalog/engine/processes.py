@@ -81,33 +81,35 @@ def _message(facts: Any) -> dict[str, Any]:
     return told
 
 
-_CODEC = "tracellm.engine.serial_utils:Msgpack"
+_CODEC = "tracellm.engine.ipc.serial_utils:Msgpack"
 
 ENTRIES = (
     # the client's side
-    *inherited("request", "mp_base", "MPClient.__init__", "MPClient.launch_core_engines"),
-    *plain("step", "core_launch", "CoreEngineProcManager.start", "wait_for_engine_startup"),
-    *plain("step", "mp_base", "MPClient.start_engine_core_monitor"),
-    *plain("request", "mp_client", "SyncMPClient.__init__", "AsyncMPClient.__init__"),
-    *plain("request", "mp_client", "SyncMPClient.add_request", "AsyncMPClient.add_request_async"),
-    *plain("request", "mp_client", "SyncMPClient._send_input", "AsyncMPClient._send_input"),
-    *inherited("step", "mp_base", "MPClient._send_input_message"),
-    *plain("step", "mp_client", "SyncMPClient.get_output", "AsyncMPClient.get_output_async"),
-    *plain("step", "mp_client", "SyncMPClient.abort_requests", "AsyncMPClient.abort_requests_async"),
-    *plain("request", "mp_client", "SyncMPClient.call_utility", "AsyncMPClient.call_utility_async"),
-    *loops("request", "mp_client", "SyncMPClient.process_outputs_socket", "AsyncMPClient.process_outputs_socket"),
-    *inherited("request", "mp_base", "MPClient.shutdown"),
-    *plain("request", "mp_resources", "BackgroundResources.died_by_itself"),
-    *plain("step", "core_launch", "CoreEngineProcManager.close"),
+    *inherited("request", "ipc.mp_base", "MPClient.__init__", "MPClient.launch_core_engines"),
+    *plain("step", "ipc.core_launch", "CoreEngineProcManager.start", "wait_for_engine_startup"),
+    *plain("step", "ipc.mp_base", "MPClient.start_engine_core_monitor"),
+    *plain("request", "ipc.mp_client", "SyncMPClient.__init__", "AsyncMPClient.__init__"),
+    *plain("request", "ipc.mp_client", "SyncMPClient.add_request", "AsyncMPClient.add_request_async"),
+    *plain("request", "ipc.mp_client", "SyncMPClient._send_input", "AsyncMPClient._send_input"),
+    *inherited("step", "ipc.mp_base", "MPClient._send_input_message"),
+    *plain("step", "ipc.mp_client", "SyncMPClient.get_output", "AsyncMPClient.get_output_async"),
+    *plain("step", "ipc.mp_client", "SyncMPClient.abort_requests", "AsyncMPClient.abort_requests_async"),
+    *plain("request", "ipc.mp_client", "SyncMPClient.call_utility", "AsyncMPClient.call_utility_async"),
+    *loops("request", "ipc.mp_client", "SyncMPClient.process_outputs_socket", "AsyncMPClient.process_outputs_socket"),
+    *inherited("request", "ipc.mp_base", "MPClient.shutdown"),
+    *plain("request", "ipc.mp_resources", "BackgroundResources.died_by_itself"),
+    *plain("step", "ipc.core_launch", "CoreEngineProcManager.close"),
     # the engine core's side
-    *plain("request", "core_proc", "EngineCoreProc.run_engine_core", "EngineCoreProc.__init__"),
-    *plain("step", "core_proc", "EngineCoreProc._perform_handshakes", "EngineCoreProc.startup_handshake"),
-    *loops("request", "core_proc", "EngineCoreProc.run_busy_loop"),
-    *loops("step", "core_proc", "EngineCoreProc._process_input_queue"),
-    *plain("step", "core_proc", "EngineCoreProc._process_engine_step"),
-    *plain("request", "core_proc", "EngineCoreProc._handle_client_request", "EngineCoreProc._call_utility"),
-    *loops("request", "core_proc", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets"),
-    *plain("request", "core_proc", "EngineCoreProc._send_engine_dead", "EngineCoreProc.shutdown"),
+    *plain("request", "core.core_proc", "EngineCoreProc.run_engine_core", "EngineCoreProc.__init__"),
+    *plain("step", "core.core_proc", "EngineCoreProc._perform_handshakes", "EngineCoreProc.startup_handshake"),
+    *loops("request", "core.core_proc", "EngineCoreProc.run_busy_loop"),
+    *loops("step", "core.core_proc", "EngineCoreProc._process_input_queue"),
+    *plain("step", "core.core_proc", "EngineCoreProc._process_engine_step"),
+    *plain("request", "core.core_proc", "EngineCoreProc._handle_client_request", "EngineCoreProc._call_utility"),
+    *loops(
+        "request", "core.core_proc", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets"
+    ),
+    *plain("request", "core.core_proc", "EngineCoreProc._send_engine_dead", "EngineCoreProc.shutdown"),
     # what is said
     Entry(_CODEC + "Encoder.encode", "step", _capture_sent, _message, observe=_observe_sent),
     Entry(_CODEC + "Encoder.encode_into", "step", _capture_sent, _message, observe=_observe_sent),

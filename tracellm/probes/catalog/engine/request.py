@@ -174,7 +174,7 @@ def _tokenized(facts: Any) -> dict[str, Any]:
 
 
 _LLM = "tracellm.engine.entrypoints.llm:LLM"
-_OUTPUT_PROCESSOR = "tracellm.engine.output_processor:OutputProcessor"
+_OUTPUT_PROCESSOR = "tracellm.engine.frontend.output_processor:OutputProcessor"
 
 ENTRIES = (
     *(
@@ -191,12 +191,24 @@ ENTRIES = (
     ),
     *plain("request", "entrypoints.llm", "apply_hf_chat_template", "LLM._validate_and_add_requests"),
     *plain("request", "entrypoints.llm", "LLM._add_request", "LLM._process_inputs", "LLM._run_engine"),
-    *plain("request", "processor", "Processor.process_inputs"),
-    *plain("request", "processor", "Processor._validate_params", "Processor._validate_model_input"),
-    *plain("request", "preprocess", "InputPreprocessor.preprocess", "InputPreprocessor._process_decoder_only_prompt"),
-    *plain("request", "preprocess", "InputPreprocessor._prompt_to_llm_inputs", "InputPreprocessor._process_text"),
-    *plain("request", "preprocess", "InputPreprocessor._process_tokens"),
-    Entry("tracellm.engine.preprocess:InputPreprocessor.tokenize_prompt", "request", _capture_tokenized, _tokenized),
+    *plain("request", "frontend.processor", "Processor.process_inputs"),
+    *plain("request", "frontend.processor", "Processor._validate_params", "Processor._validate_model_input"),
+    *plain(
+        "request",
+        "frontend.preprocess",
+        "InputPreprocessor.preprocess",
+        "InputPreprocessor._process_decoder_only_prompt",
+    ),
+    *plain(
+        "request", "frontend.preprocess", "InputPreprocessor._prompt_to_llm_inputs", "InputPreprocessor._process_text"
+    ),
+    *plain("request", "frontend.preprocess", "InputPreprocessor._process_tokens"),
+    Entry(
+        "tracellm.engine.frontend.preprocess:InputPreprocessor.tokenize_prompt",
+        "request",
+        _capture_tokenized,
+        _tokenized,
+    ),
     *(
         Entry(
             f"tracellm.engine.{engine}._add_request",
@@ -206,7 +218,7 @@ ENTRIES = (
             even_if_raises=True,
             before=give_place,
         )
-        for engine in ("llm_engine:LLMEngine", "async_llm:AsyncLLM")
+        for engine in ("frontend.llm_engine:LLMEngine", "frontend.async_llm:AsyncLLM")
     ),
     Entry(
         _OUTPUT_PROCESSOR + ".add_request",
@@ -216,19 +228,19 @@ ENTRIES = (
         gives=_give_submitted,
         gives_to=("LLMEngine._add_request", "AsyncLLM._add_request"),
     ),
-    *plain("request", "llm_engine", "LLMEngine.add_request"),
-    *plain("request", "parallel_sampling", "ParentRequest.get_child_info"),
-    *plain("step", "parallel_sampling", "ParentRequest.get_outputs"),
-    *plain("request", "request_state", "RequestState.from_new_request"),
-    *plain("request", "logprobs", "LogprobsProcessor.from_new_request"),
-    *plain("request", "detokenizer", "IncrementalDetokenizer.from_new_request"),
-    *plain("request", "core_client", "InprocClient.add_request"),
+    *plain("request", "frontend.llm_engine", "LLMEngine.add_request"),
+    *plain("request", "frontend.parallel_sampling", "ParentRequest.get_child_info"),
+    *plain("step", "frontend.parallel_sampling", "ParentRequest.get_outputs"),
+    *plain("request", "frontend.request_state", "RequestState.from_new_request"),
+    *plain("request", "frontend.logprobs", "LogprobsProcessor.from_new_request"),
+    *plain("request", "frontend.detokenizer", "IncrementalDetokenizer.from_new_request"),
+    *plain("request", "ipc.core_client", "InprocClient.add_request"),
     ARRIVES,
-    *inherited("request", "core", "EngineCore.add_request"),
-    *plain("request", "request", "Request.from_engine_core_request"),
-    *plain("request", "structured_output.manager", "StructuredOutputManager.grammar_init"),
-    *plain("request", "structured_output.manager", "StructuredOutputManager._create_grammar"),
-    *plain("request", "structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
+    *inherited("request", "core.core", "EngineCore.add_request"),
+    *plain("request", "core.request", "Request.from_engine_core_request"),
+    *plain("request", "core.structured_output.manager", "StructuredOutputManager.grammar_init"),
+    *plain("request", "core.structured_output.manager", "StructuredOutputManager._create_grammar"),
+    *plain("request", "core.structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
     ADDED,
-    Entry("tracellm.engine.sched.request_queue:*RequestQueue.add_request", "request", lifeline="Scheduler"),
+    Entry("tracellm.engine.core.sched.request_queue:*RequestQueue.add_request", "request", lifeline="Scheduler"),
 )

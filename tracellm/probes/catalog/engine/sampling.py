@@ -157,7 +157,7 @@ ENTRIES = (
         gives_to="EngineCore.step_fn",
     ),
     *plain("layer", "sample.sampler", "Sampler.greedy_sample", "Sampler.apply_temperature"),
-    Entry("tracellm.engine.ops.*:*Ops.apply_top_k_top_p", "layer", span_name="apply_top_k_top_p"),
+    Entry("tracellm.engine.model_executor.ops.*:*Ops.apply_top_k_top_p", "layer", span_name="apply_top_k_top_p"),
     *plain("layer", "sample.sampler", "random_sample", "compute_logprobs", "gather_logprobs"),
     *plain("layer", "worker.prompt_logprobs", "InProgressPromptLogprobs.add_chunk"),
 )

@@ -67,11 +67,15 @@ _SERVER = "entrypoints.openai."
 ENTRIES = (
     *plain("request", _SERVER + "api_server", "run_server", "run_server_worker", "build_async_engine_client"),
     *plain("request", _SERVER + "api_server", "build_app", "init_app_state"),
-    *plain("request", "async_llm", "AsyncLLM.__init__", "AsyncLLM.from_vllm_config", "AsyncLLM.from_engine_args"),
-    *plain("request", "async_llm", "AsyncLLM._run_output_handler", "AsyncLLM.generate", "AsyncLLM.add_request"),
-    *plain("request", "async_llm", "AsyncLLM.abort", "AsyncLLM.shutdown"),
+    *plain(
+        "request", "frontend.async_llm", "AsyncLLM.__init__", "AsyncLLM.from_vllm_config", "AsyncLLM.from_engine_args"
+    ),
+    *plain(
+        "request", "frontend.async_llm", "AsyncLLM._run_output_handler", "AsyncLLM.generate", "AsyncLLM.add_request"
+    ),
+    *plain("request", "frontend.async_llm", "AsyncLLM.abort", "AsyncLLM.shutdown"),
     Entry(
-        "tracellm.engine.output_handling:output_handler",
+        "tracellm.engine.frontend.output_handling:output_handler",
         "request",
         lifeline="AsyncLLM",
         span_name="AsyncLLM.output_handler",

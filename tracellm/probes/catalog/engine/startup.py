@@ -180,9 +180,9 @@ def _rpc(facts: Any) -> dict[str, Any]:
     return told if result is None else {**told, names.RESULT: f"[{write(result)}]"}
 
 
-_CORE = "tracellm.engine.core:EngineCore"
+_CORE = "tracellm.engine.core.core:EngineCore"
 _WRAPPER = "tracellm.engine.worker.worker_base:WorkerWrapperBase"
-_LOADER = "tracellm.engine.model_loader.default_loader:DefaultModelLoader"
+_LOADER = "tracellm.engine.model_executor.model_loader.default_loader:DefaultModelLoader"
 _EXECUTOR = "tracellm.engine.executor.uniproc_executor:UniProcExecutor"
 
 ENTRIES = (
@@ -194,15 +194,15 @@ ENTRIES = (
         phase="startup",
         even_if_raises=True,
     ),
-    *plain("request", "llm_engine", "LLMEngine.from_engine_args"),
-    Entry("tracellm.engine.arg_utils:EngineArgs.create_engine_config", "request", _capture_config, _config),
-    *plain("request", "arg_utils", "EngineArgs.create_model_config"),
-    Entry("tracellm.engine.libraries:import_libraries", "request", _capture_libraries, _libraries),
+    *plain("request", "frontend.llm_engine", "LLMEngine.from_engine_args"),
+    Entry("tracellm.engine.config.arg_utils:EngineArgs.create_engine_config", "request", _capture_config, _config),
+    *plain("request", "config.arg_utils", "EngineArgs.create_model_config"),
+    Entry("tracellm.engine.config.libraries:import_libraries", "request", _capture_libraries, _libraries),
     *plain("request", "executor.abstract", "Executor.get_class"),
-    Entry("tracellm.engine.llm_engine:LLMEngine.__init__", "request", capture_engine, observe=learn_engine),
-    *plain("request", "llm_engine", "get_tokenizer"),
-    *plain("step", "processor", "Processor.__init__"),
-    *plain("step", "output_processor", "OutputProcessor.__init__"),
+    Entry("tracellm.engine.frontend.llm_engine:LLMEngine.__init__", "request", capture_engine, observe=learn_engine),
+    *plain("request", "frontend.llm_engine", "get_tokenizer"),
+    *plain("step", "frontend.processor", "Processor.__init__"),
+    *plain("step", "frontend.output_processor", "OutputProcessor.__init__"),
     Entry(_CORE + ".__init__", "request", _capture_core, _core, observe=_learn_core, span_name="EngineCore.__init__"),
     *plain("request", "executor.uniproc_executor", "UniProcExecutor.__init__", "UniProcExecutor._init_executor"),
     Entry(_WRAPPER + ".init_worker", "request", lifeline="Worker"),
@@ -210,7 +210,7 @@ ENTRIES = (
     *plain("request", "worker.gpu_worker", "Worker.__init__", "Worker.init_device", "Worker.load_model"),
     *plain("request", "worker.gpu_model_runner", "GPUModelRunner.__init__"),
     Entry("tracellm.engine.worker.gpu_model_runner:GPUModelRunner.load_model", "request", _capture_ops, _ops),
-    *plain("request", "model_loader.default_loader", "DefaultModelLoader.load_model"),
+    *plain("request", "model_executor.model_loader.default_loader", "DefaultModelLoader.load_model"),
     Entry(_LOADER + "._prepare_weights", "request", _capture_found, _found),
     Entry(_LOADER + ".load_weights", "request", _capture_read, _read),
     Entry(_LOADER + ".place_on_device", "request", _capture_placed, _placed),
@@ -225,21 +225,21 @@ ENTRIES = (
     Entry(_EXECUTOR + ".determine_available_memory", "request", _capture_memory, _memory),
     *plain("request", "executor.uniproc_executor", "UniProcExecutor.initialize_from_config"),
     Entry(_EXECUTOR + ".collective_rpc", "step", _capture_rpc, _rpc, in_short=True),
-    *plain("request", "kv_cache.kv_cache_utils", "get_kv_cache_config"),
+    *plain("request", "core.kv_cache.kv_cache_utils", "get_kv_cache_config"),
     *plain("step", "worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),
     Entry(_WRAPPER + ".initialize_from_config", "step", lifeline="Worker"),
     *plain("step", "worker.gpu_worker", "Worker.initialize_from_config"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.get_kv_cache_spec", "GPUModelRunner.initialize_kv_cache"),
     *plain("step", "worker.gpu_model_runner", "GPUModelRunner.profile_run"),
     Entry(
-        "tracellm.engine.sched.scheduler:Scheduler.__init__",
+        "tracellm.engine.core.sched.scheduler:Scheduler.__init__",
         "request",
         _capture_scheduler,
         _scheduler,
         lifeline="Scheduler",
         span_name="Scheduler.__init__",
     ),
-    *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.__init__"),
-    *plain("step", "kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.__init__"),
-    *plain("step", "kv_cache.block_pool", "BlockPool.__init__"),
+    *plain("step", "core.kv_cache.kv_cache_manager", "KVCacheManager.__init__"),
+    *plain("step", "core.kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.__init__"),
+    *plain("step", "core.kv_cache.block_pool", "BlockPool.__init__"),
 )

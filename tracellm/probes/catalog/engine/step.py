@@ -149,13 +149,13 @@ def _step(executed: Any) -> dict[str, Any]:
     return {names.RESULT: f"model_executed={executed}"}
 
 
-_SCHEDULER = "tracellm.engine.sched.scheduler:Scheduler"
+_SCHEDULER = "tracellm.engine.core.sched.scheduler:Scheduler"
 
 ENTRIES = (
-    *plain("step", "llm_engine", "LLMEngine.step"),
-    *plain("step", "core_client", "InprocClient.get_output"),
+    *plain("step", "frontend.llm_engine", "LLMEngine.step"),
+    *plain("step", "ipc.core_client", "InprocClient.get_output"),
     Entry(
-        "tracellm.engine.core:EngineCore.step_fn",
+        "tracellm.engine.core.core:EngineCore.step_fn",
         "step",
         _capture_step,
         _step,
@@ -164,8 +164,8 @@ ENTRIES = (
         also="step",
         is_step=True,
     ),
-    *inherited("step", "core", "EngineCore._schedule", "EngineCore._execute_model"),
-    *inherited("step", "core", "EngineCore._process_model_outputs", "EngineCore.post_step"),
+    *inherited("step", "core.core", "EngineCore._schedule", "EngineCore._execute_model"),
+    *inherited("step", "core.core", "EngineCore._process_model_outputs", "EngineCore.post_step"),
     Entry(
         _SCHEDULER + ".schedule",
         "step",
@@ -176,11 +176,11 @@ ENTRIES = (
         lifeline="Scheduler",  # an AsyncScheduler too, as everywhere
         span_name="Scheduler.schedule",
     ),
-    *heirs("layer", "sched.scheduler", "Scheduler._make_cached_request_data", "Scheduler._update_after_schedule"),
-    *heirs("step", "sched.scheduler", "Scheduler.get_grammar_bitmask"),
-    *plain("step", "structured_output.manager", "StructuredOutputManager.grammar_bitmask"),
-    *plain("layer", "structured_output.manager", "StructuredOutputManager.accept_tokens"),
-    *plain("step", "structured_output.manager", "StructuredOutputManager.wait_for_a_grammar"),
+    *heirs("layer", "core.sched.scheduler", "Scheduler._make_cached_request_data", "Scheduler._update_after_schedule"),
+    *heirs("step", "core.sched.scheduler", "Scheduler.get_grammar_bitmask"),
+    *plain("step", "core.structured_output.manager", "StructuredOutputManager.grammar_bitmask"),
+    *plain("layer", "core.structured_output.manager", "StructuredOutputManager.accept_tokens"),
+    *plain("step", "core.structured_output.manager", "StructuredOutputManager.wait_for_a_grammar"),
     Entry(
         _SCHEDULER + ".update_from_output",
         "step",
@@ -191,24 +191,26 @@ ENTRIES = (
         lifeline="Scheduler",
         span_name="Scheduler.update_from_output",
     ),
-    *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.get_computed_blocks", "KVCacheManager.allocate_slots"),
-    *plain("step", "kv_cache.kv_cache_manager", "KVCacheManager.free"),
-    *plain("layer", "kv_cache.kv_cache_coordinator", "*KVCacheCoordinator.find_longest_cache_hit"),
-    *plain("layer", "kv_cache.kv_cache_coordinator", "KVCacheCoordinator.allocate_new_blocks"),
-    *plain("layer", "kv_cache.kv_cache_coordinator", "KVCacheCoordinator.cache_blocks"),
-    *plain("layer", "kv_cache.kv_cache_coordinator", "KVCacheCoordinator.remove_skipped_blocks"),
-    *plain("layer", "kv_cache.single_type_kv_cache_manager", "*Manager.find_longest_cache_hit"),
-    *plain("layer", "kv_cache.block_pool", "BlockPool.get_new_blocks", "BlockPool.touch", "BlockPool.free_blocks"),
-    *plain("layer", "kv_cache.block_pool", "BlockPool.cache_full_blocks"),
-    *heirs("layer", "sched.scheduler", "Scheduler._update_request_with_output"),
-    *plain("layer", "sched.scheduler", "check_stop"),
+    *plain(
+        "step", "core.kv_cache.kv_cache_manager", "KVCacheManager.get_computed_blocks", "KVCacheManager.allocate_slots"
+    ),
+    *plain("step", "core.kv_cache.kv_cache_manager", "KVCacheManager.free"),
+    *plain("layer", "core.kv_cache.kv_cache_coordinator", "*KVCacheCoordinator.find_longest_cache_hit"),
+    *plain("layer", "core.kv_cache.kv_cache_coordinator", "KVCacheCoordinator.allocate_new_blocks"),
+    *plain("layer", "core.kv_cache.kv_cache_coordinator", "KVCacheCoordinator.cache_blocks"),
+    *plain("layer", "core.kv_cache.kv_cache_coordinator", "KVCacheCoordinator.remove_skipped_blocks"),
+    *plain("layer", "core.kv_cache.single_type_kv_cache_manager", "*Manager.find_longest_cache_hit"),
+    *plain("layer", "core.kv_cache.block_pool", "BlockPool.get_new_blocks", "BlockPool.touch", "BlockPool.free_blocks"),
+    *plain("layer", "core.kv_cache.block_pool", "BlockPool.cache_full_blocks"),
+    *heirs("layer", "core.sched.scheduler", "Scheduler._update_request_with_output"),
+    *plain("layer", "core.sched.scheduler", "check_stop"),
     *plain("step", "executor.uniproc_executor", "UniProcExecutor.execute_model", "UniProcExecutor.sample_tokens"),
     Entry(
         "tracellm.engine.worker.async_output:AsyncGPUModelRunnerOutput.get_output", "step", lifeline="GPUModelRunner"
     ),
     Entry("tracellm.engine.worker.worker_base:WorkerWrapperBase.execute_model", "step", lifeline="Worker"),
     *plain("step", "worker.gpu_worker", "Worker.execute_model", "Worker.sample_tokens"),
-    *plain("layer", "detokenizer", "FastIncrementalDetokenizer.update"),
-    *plain("layer", "logprobs", "LogprobsProcessor.update_from_output"),
-    *plain("layer", "request_state", "RequestState.make_request_output"),
+    *plain("layer", "frontend.detokenizer", "FastIncrementalDetokenizer.update"),
+    *plain("layer", "frontend.logprobs", "LogprobsProcessor.update_from_output"),
+    *plain("layer", "frontend.request_state", "RequestState.make_request_output"),
 )

@@ -167,7 +167,7 @@ def _name(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]
 
 ENTRIES = (
     Entry(
-        "tracellm.engine.ops.triton.*:launch",  # in each module that imports it
+        "tracellm.engine.model_executor.ops.triton.*:launch",  # in each module that imports it
         "kernel",
         _capture,
         _attributes,

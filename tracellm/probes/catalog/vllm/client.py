@@ -1,7 +1,7 @@
 """Which client a vLLM chose: the inputs, the rule that decided, and what came out.
 
 vLLM decides in the body of `make_client`, so that the rule is concluded here, from the same two inputs and by the same
-table as ours (tracellm/engine/core_client.py); what came out is the client that was made. Where there are several
+table as ours (tracellm/engine/ipc/core_client.py); what came out is the client that was made. Where there are several
 engine cores, `make_async_mp_client` goes on to choose among its own.
 
 vLLM: vllm/v1/engine/core_client.py.

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from tracellm.engine.entrypoints.openai.protocol.base import OpenAIBaseModel, UsageInfo, now, random_uuid
 from tracellm.engine.entrypoints.openai.protocol.sampling import SamplingFields
-from tracellm.engine.logprobs import Logprob
-from tracellm.engine.sampling_params import SamplingParams
+from tracellm.engine.frontend.logprobs import Logprob
+from tracellm.engine.sample.sampling_params import SamplingParams
 
 __all__ = [
     "ChatCompletionLogProb",

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.entrypoints.openai.protocol.base import LONGEST_ID, OpenAIBaseModel, StreamOptions, random_uuid
-from tracellm.engine.errors import InvalidRequestError
-from tracellm.engine.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from tracellm.engine.sample.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
 __all__ = ["ResponseFormat", "SamplingFields"]
 

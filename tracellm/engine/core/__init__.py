@@ -1,0 +1,4 @@
+"""The engine core: the step loop, the scheduler, the KV cache and structured output.
+
+vLLM: vllm/v1/engine/core.py, vllm/v1/core, vllm/v1/structured_output.
+"""

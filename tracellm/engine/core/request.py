@@ -1,0 +1,213 @@
+"""A request as the engine core keeps it, from its arrival to its end.
+
+`EngineCore.preprocess_add_request` makes it from the `EngineCoreRequest` that the front half sent; the scheduler moves
+it between its queues, appends the sampled tokens and drops it when it ends. The workers never see it.
+
+vLLM: vllm/v1/request.py.
+"""
+
+import enum
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tracellm.engine.core.structured_output.request import StructuredOutputRequest
+from tracellm.engine.ipc.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreRequest, FinishReason
+from tracellm.engine.sample.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from tracellm.engine.core.kv_cache.kv_cache_block import BlockHash
+
+__all__ = ["Request", "RequestStatus"]
+
+
+class RequestStatus(enum.IntEnum):
+    """Where a request stands; everything after PREEMPTED is an end.
+
+    vLLM: vllm/v1/request.py::RequestStatus. Left out: waiting for a remote KV cache, FINISHED_IGNORED.
+    """
+
+    WAITING = enum.auto()
+    WAITING_FOR_FSM = enum.auto()
+    """Its grammar is being compiled (structured outputs; vLLM calls a grammar a finite-state machine here)."""
+    RUNNING = enum.auto()
+    PREEMPTED = enum.auto()
+    """It ran, lost its blocks to another request, and waits to be computed again."""
+    FINISHED_STOPPED = enum.auto()
+    FINISHED_LENGTH_CAPPED = enum.auto()
+    FINISHED_ABORTED = enum.auto()
+    FINISHED_ERROR = enum.auto()
+    """It alone could not go on; its `stop_reason` says why. Not in vLLM 0.11.1, but in later versions."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @staticmethod
+    def is_finished(status: "RequestStatus") -> bool:
+        """Is this an end?"""
+        return status > RequestStatus.PREEMPTED
+
+    @staticmethod
+    def get_finished_reason(status: "RequestStatus") -> FinishReason | None:
+        """What the client is told of this status; None while the request lives."""
+        return _FINISHED_REASON_MAP.get(status)
+
+
+_FINISHED_REASON_MAP = {
+    RequestStatus.FINISHED_STOPPED: FinishReason.STOP,
+    RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.LENGTH,
+    RequestStatus.FINISHED_ABORTED: FinishReason.ABORT,
+    RequestStatus.FINISHED_ERROR: FinishReason.ERROR,
+}
+
+
+class Request:
+    """One request: its tokens so far, how many of them are computed, and what it asked for.
+
+    Compared by identity; `<` is the order of the priority policy.
+
+    vLLM: vllm/v1/request.py::Request. Left out: multimodal inputs, prompt embeddings, pooling, LoRA, speculative
+    tokens, KV transfer.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: list[int],
+        sampling_params: SamplingParams,
+        eos_token_id: int | None,
+        client_index: int = 0,
+        arrival_time: float | None = None,
+        priority: int = 0,
+        block_hasher: Callable[["Request"], list["BlockHash"]] | None = None,
+        trace_headers: Mapping[str, str] | None = None,
+    ) -> None:
+        assert sampling_params.max_tokens is not None, "the processor fills in max_tokens"
+        self.request_id = request_id
+        self.client_index = client_index
+        self.priority = priority
+        self.trace_headers = trace_headers
+        """Go back with every output, for those who follow a request through the processes."""
+        self.sampling_params = sampling_params
+        self.max_tokens = sampling_params.max_tokens
+        self.eos_token_id = eos_token_id
+        self.arrival_time = time.time() if arrival_time is None else arrival_time
+
+        # Log probabilities of the prompt need the logits at all its positions, so none may come from the cache.
+        self.skip_reading_prefix_cache = bool(sampling_params.skip_reading_prefix_cache)
+
+        self.structured_output_request = StructuredOutputRequest.from_sampling_params(sampling_params)
+        """Its constraint and grammar; None when the output may be anything."""
+        self.status = RequestStatus.WAITING_FOR_FSM if self.use_structured_output else RequestStatus.WAITING
+        self.stop_reason: int | str | None = None
+        self.events: list[EngineCoreEvent] = []
+
+        self.prompt_token_ids = prompt_token_ids
+        self.num_prompt_tokens = len(prompt_token_ids)
+        self._output_token_ids: list[int] = []
+        self._all_token_ids = prompt_token_ids.copy()
+
+        self.num_computed_tokens = 0
+        """Tokens whose keys and values are in the cache, or will be after the step that is under way."""
+        self.num_output_placeholders = 0
+        """Tokens that are being sampled, and not known yet: under asynchronous scheduling, else always 0."""
+        self.num_cached_tokens = -1
+        """How many tokens the prefix cache supplied when it was first scheduled; -1 before that."""
+        self.num_preemptions = 0
+
+        self.block_hashes: list[BlockHash] = []
+        """One for each full block of tokens; stays empty without prefix caching."""
+        self._block_hasher = block_hasher
+        if block_hasher is not None:
+            self.block_hashes = block_hasher(self)
+
+    @classmethod
+    def from_engine_core_request(
+        cls, request: EngineCoreRequest, block_hasher: Callable[["Request"], list["BlockHash"]] | None
+    ) -> "Request":
+        """Take over what the front half sent.
+
+        Args:
+            request: the message.
+            block_hasher: from `get_request_block_hasher`; None without prefix caching.
+        """
+        return cls(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            sampling_params=request.sampling_params,
+            eos_token_id=request.eos_token_id,
+            client_index=request.client_index,
+            arrival_time=request.arrival_time,
+            priority=request.priority,
+            block_hasher=block_hasher,
+            trace_headers=request.trace_headers,
+        )
+
+    @property
+    def use_structured_output(self) -> bool:
+        """Is the output constrained?"""
+        return self.structured_output_request is not None
+
+    @property
+    def output_token_ids(self) -> Sequence[int]:
+        """The generated tokens; to be extended by `append_output_token_ids` only."""
+        return self._output_token_ids
+
+    @property
+    def all_token_ids(self) -> Sequence[int]:
+        """Prompt and generated tokens; to be extended by `append_output_token_ids` only."""
+        return self._all_token_ids
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and generated tokens."""
+        return len(self._all_token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Generated tokens."""
+        return len(self._output_token_ids)
+
+    def append_output_token_ids(self, token_ids: int | list[int]) -> None:
+        """Add generated tokens, and the hashes of the blocks that they complete."""
+        if isinstance(token_ids, int):
+            self._output_token_ids.append(token_ids)
+            self._all_token_ids.append(token_ids)
+        else:
+            self._output_token_ids.extend(token_ids)
+            self._all_token_ids.extend(token_ids)
+        if self._block_hasher is not None:
+            self.block_hashes.extend(self._block_hasher(self))
+
+    def record_event(self, event_type: EngineCoreEventType, timestamp: float | None = None) -> None:
+        """Note what happened, at `timestamp` on the monotonic clock or now."""
+        self.events.append(EngineCoreEvent.new_event(event_type, timestamp))
+
+    def take_events(self) -> list[EngineCoreEvent] | None:
+        """What happened since the last call; None when nothing did."""
+        if not self.events:
+            return None
+        events, self.events = self.events, []
+        return events
+
+    def is_finished(self) -> bool:
+        """Has it ended?"""
+        return RequestStatus.is_finished(self.status)
+
+    def get_finished_reason(self) -> FinishReason | None:
+        """Why it ended; None while it lives."""
+        return RequestStatus.get_finished_reason(self.status)
+
+    def __lt__(self, other: "Request") -> bool:
+        # vLLM 0.11.1 has no order beyond the first two, and fails when they are equal.
+        return (self.priority, self.arrival_time, self.request_id) < (
+            other.priority,
+            other.arrival_time,
+            other.request_id,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Request({self.request_id!r}, {self.status}, prompt={self.num_prompt_tokens}, "
+            f"output={self.num_output_tokens}, computed={self.num_computed_tokens})"
+        )

@@ -1,0 +1,49 @@
+"""When a request has come to its end, and what its client is told when it came by an error.
+
+vLLM: vllm/v1/core/sched/utils.py. Left out: pooling.
+"""
+
+from tracellm.engine.core.request import Request, RequestStatus
+from tracellm.engine.ipc.messages import EngineCoreOutput
+
+__all__ = ["check_stop", "make_failed_output"]
+
+
+def check_stop(request: Request, max_model_len: int) -> bool:
+    """Has the token just appended ended the request? If so, sets its status and stop reason.
+
+    Stop strings are not seen here but where there is text: in the front half's detokenizer.
+
+    vLLM: vllm/v1/core/sched/utils.py::check_stop.
+    """
+    sampling_params = request.sampling_params
+    output_token_ids = request.output_token_ids
+    num_output_tokens, last_token_id = len(output_token_ids), output_token_ids[-1]
+    if num_output_tokens < sampling_params.min_tokens and request.num_tokens < max_model_len:  # vLLM does not ask this
+        return False
+    if not sampling_params.ignore_eos and last_token_id == request.eos_token_id:
+        request.status = RequestStatus.FINISHED_STOPPED
+        return True
+    if sampling_params.stop_token_ids and last_token_id in sampling_params.stop_token_ids:
+        request.status = RequestStatus.FINISHED_STOPPED
+        request.stop_reason = last_token_id
+        return True
+    if request.num_tokens >= max_model_len or num_output_tokens >= request.max_tokens:
+        request.status = RequestStatus.FINISHED_LENGTH_CAPPED
+        return True
+    return False
+
+
+def make_failed_output(request: Request) -> EngineCoreOutput:
+    """The last output of a request that an error has ended: no token, and what went wrong.
+
+    vLLM: none in 0.11.1.
+    """
+    return EngineCoreOutput(
+        request_id=request.request_id,
+        new_token_ids=[],
+        finish_reason=request.get_finished_reason(),
+        stop_reason=request.stop_reason,
+        events=request.take_events(),
+        trace_headers=request.trace_headers,
+    )

@@ -1,0 +1,35 @@
+"""The worker's side of structured outputs: forbidding what a grammar does not allow.
+
+vLLM: vllm/v1/structured_output/utils.py::apply_grammar_bitmask (there xgrammar's kernel does the work). What else is in
+that file, turning choices and other notations into grammars, llguidance does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
+
+if TYPE_CHECKING:
+    from tracellm.engine.core.sched.output import GrammarOutput
+
+__all__ = ["apply_grammar_bitmask"]
+
+
+def apply_grammar_bitmask(grammar_output: GrammarOutput, row_of: Mapping[str, int], logits: torch.Tensor) -> None:
+    """Set the logits of all tokens that a request's grammar does not allow to -inf, in place.
+
+    Args:
+        grammar_output: the bitmask of the constrained requests.
+        row_of: which row of the logits belongs to a request.
+        logits: [rows, vocabulary], in any floating dtype; the bitmask has at least that many bits.
+    """
+    device, request_ids = logits.device, grammar_output.structured_output_request_ids
+    rows = async_tensor_h2d([row_of[request_id] for request_id in request_ids], torch.int64, device)
+    words = async_tensor_h2d(grammar_output.grammar_bitmask, torch.int32, device)  # (requests, words)
+    bits = words[:, :, None] >> torch.arange(32, device=device, dtype=torch.int32)  # (requests, words, 32)
+    allowed = (bits & 1).bool().flatten(1)[:, : logits.shape[1]]  # (requests, vocabulary)
+    logits[rows] = logits[rows].masked_fill(~allowed, -torch.inf)

@@ -1,0 +1,185 @@
+"""The engine as one object: requests in by `add_request`, outputs out by `step`, until none is unfinished.
+
+The front half (tokenizing, detokenizing) is here; the back half (scheduling, computing) is behind a client,
+`engine_core`.
+
+vLLM: vllm/v1/engine/llm_engine.py::LLMEngine. Left out: data parallelism, LoRA, profiling, periodic statistics.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+from tracellm.engine.config import envs
+from tracellm.engine.config.errors import EngineError, InvalidRequestError
+from tracellm.engine.config.light_tokenizer import complete_tokenizer
+from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.config.validation import NUMBER, is_a
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.executor.abstract import Executor
+from tracellm.engine.frontend.output_processor import OutputProcessor
+from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.frontend.parallel_sampling import ParentRequest
+from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
+from tracellm.engine.frontend.processor import Processor
+from tracellm.engine.ipc.core_client import EngineCoreClient
+from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.metrics.stats import IterationStats
+from tracellm.engine.sample.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from tracellm.engine.config.arg_utils import EngineArgs
+
+__all__ = ["LLMEngine", "verify_request"]
+
+
+class LLMEngine:
+    """Processor, engine core client and output processor, put together."""
+
+    def __init__(
+        self,
+        vllm_config: VllmConfig,
+        executor_class: type[Executor],
+        log_stats: bool,
+        multiprocess_mode: bool = False,
+    ) -> None:
+        self.vllm_config = vllm_config
+        self.model_config = vllm_config.model_config
+        self.log_stats = log_stats
+        skip = self.model_config.skip_tokenizer_init
+        self.tokenizer = None if skip else get_tokenizer(self.model_config.tokenizer)
+        self.processor = Processor(vllm_config, self.tokenizer)
+        self.output_processor = OutputProcessor(self.tokenizer, log_stats)
+        self.engine_core = EngineCoreClient.make_client(
+            multiprocess_mode=multiprocess_mode,
+            asyncio_mode=False,
+            vllm_config=vllm_config,
+            executor_class=executor_class,
+            log_stats=log_stats,
+        )
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs, multiprocess_mode: bool | None = None) -> LLMEngine:
+        """Settle the configuration, choose the executor, and build the engine.
+
+        `multiprocess_mode` says whether the engine core runs in a process of its own; `None`: as the environment
+        variable VLLM_ENABLE_V1_MULTIPROCESSING says.
+
+        Raises:
+            EngineError: settings, model or memory do not allow it.
+        """
+        if multiprocess_mode is None:
+            multiprocess_mode = envs.enable_v1_multiprocessing()
+        vllm_config = engine_args.create_engine_config()
+        return cls(
+            vllm_config=vllm_config,
+            executor_class=Executor.get_class(vllm_config),
+            log_stats=not engine_args.disable_log_stats,
+            multiprocess_mode=multiprocess_mode,
+        )
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: EngineCoreRequest | PromptType,
+        params: SamplingParams,
+        arrival_time: float | None = None,
+        priority: int = 0,
+        prompt_text: str | None = None,
+    ) -> None:
+        """Queue a request: a prompt, or one that the `Processor` has made already (then `prompt_text` is its text).
+
+        With `n > 1` it is queued as n requests, whose outputs come together under its id (parallel_sampling.py).
+
+        Raises:
+            InvalidRequestError: the request cannot be served, or its id is in use; nothing of it is left behind.
+        """
+        verify_request(request_id, arrival_time, priority)
+        if isinstance(prompt, EngineCoreRequest):
+            request = prompt
+        else:
+            request = self.processor.process_inputs(request_id, prompt, params, arrival_time, priority)
+            prompt_text = get_prompt_text(prompt)
+        if request.sampling_params.n == 1:
+            self._add_request(request, prompt_text)
+            return
+        parent_req = ParentRequest(request.request_id, request.sampling_params)
+        added: list[str] = []
+        try:
+            for index in range(parent_req.n):
+                child_request = copy(request)
+                child_request.request_id, child_request.sampling_params = parent_req.get_child_info(index)
+                self._add_request(child_request, prompt_text, parent_req, index)
+                added.append(child_request.request_id)
+        except BaseException:
+            parent_req.child_requests.intersection_update(added)
+            self.abort_request(added)
+            raise
+
+    def _add_request(
+        self,
+        request: EngineCoreRequest,
+        prompt_text: str | None,
+        parent_req: ParentRequest | None = None,
+        request_index: int = 0,
+    ) -> None:
+        self.output_processor.add_request(request, prompt_text, parent_req, request_index)
+        try:
+            self.engine_core.add_request(request)
+        except BaseException:
+            self.output_processor.abort_requests([request.request_id])
+            raise
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        """Give requests up, in both halves of the engine; of one with `n > 1`, all of it. Unknown ids are passed over.
+
+        Raises:
+            InvalidRequestError: the ids are a string, not a list of them.
+        """
+        if isinstance(request_ids, str):
+            raise InvalidRequestError(f"abort_request takes a list of request ids, got {request_ids!r}.")
+        self.engine_core.abort_requests(self.output_processor.abort_requests(request_ids))
+
+    def step(self) -> list[RequestOutput]:
+        """Run one step of the engine core; the outputs that its requests' callers want to see."""
+        outputs = self.engine_core.get_output()
+        iteration_stats = IterationStats() if self.log_stats else None
+        processed = self.output_processor.process_outputs(outputs.outputs, outputs.timestamp, iteration_stats)
+        self.engine_core.abort_requests(processed.reqs_to_abort)  # a stop string ended them
+        return processed.request_outputs
+
+    def get_num_unfinished_requests(self) -> int:
+        """How many requests still run or wait."""
+        return self.output_processor.get_num_unfinished_requests()
+
+    def has_unfinished_requests(self) -> bool:
+        """Does any request still run or wait?"""
+        return self.output_processor.has_unfinished_requests()
+
+    def get_tokenizer(self) -> PreTrainedTokenizerFast:
+        """The model's tokenizer.
+
+        Raises:
+            EngineError: there is none, under `skip_tokenizer_init`.
+        """
+        if self.tokenizer is None:
+            raise EngineError("This LLM has no tokenizer: it was made with skip_tokenizer_init=True.")
+        return complete_tokenizer(self.tokenizer)
+
+    def reset_prefix_cache(self) -> bool:
+        """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""
+        return self.engine_core.reset_prefix_cache()
+
+
+def verify_request(request_id: object, arrival_time: object, priority: object) -> None:
+    """Refuse what the scheduler could not put in order later, with all its requests."""
+    for name, value, accepted, right in (
+        ("request_id", request_id, "a string", isinstance(request_id, str)),
+        ("arrival_time", arrival_time, "seconds, or None", arrival_time is None or is_a(arrival_time, NUMBER)),
+        ("priority", priority, "a whole number", is_a(priority, int)),
+    ):
+        if not right:
+            raise InvalidRequestError(f"add_request: `{name}` must be {accepted}, got {value!r}.")

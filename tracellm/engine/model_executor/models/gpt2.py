@@ -1,0 +1,135 @@
+"""GPT-2: learned positions, layer norm before each block, multi-head attention, a GELU feed-forward.
+
+In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
+tokens that sample. The file reads from the inside out, as qwen2.py does.
+(https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)
+
+vLLM: vllm/model_executor/models/gpt2.py. Left out: pipeline and tensor parallelism, quantization.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GPT2Config
+
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.model_executor.layers.attention import Attention
+from tracellm.engine.model_executor.layers.linear import QKVParallelLinear, ReplicatedLinear
+from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
+from tracellm.engine.model_executor.models.utils import CausalLM, check_config, load_parameters
+
+__all__ = ["GPT2MLP", "GPT2Attention", "GPT2Block", "GPT2LMHeadModel", "GPT2Model"]
+
+
+class GPT2Attention(nn.Module):
+    """Projections, attention over the KV cache, output projection."""
+
+    def __init__(self, config: GPT2Config, prefix: str) -> None:
+        super().__init__()
+        hidden_size, num_heads = config.hidden_size, config.num_attention_heads
+        head_size = hidden_size // num_heads
+        self.c_attn = QKVParallelLinear(hidden_size, head_size, num_heads, num_heads, bias=True)
+        self.c_proj = ReplicatedLinear(hidden_size, hidden_size, bias=True)
+        self.attn = Attention(num_heads, head_size, head_size**-0.5, num_heads, prefix=f"{prefix}.attn")
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        query, key, value = self.c_attn(hidden_states).chunk(3, dim=-1)
+        return self.c_proj(self.attn(query, key, value))
+
+
+class GPT2MLP(nn.Module):
+    """The feed-forward block: `c_proj(gelu(c_fc(x)))`."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        intermediate_size = config.n_inner or 4 * config.hidden_size
+        self.c_fc = ReplicatedLinear(config.hidden_size, intermediate_size, bias=True)
+        self.c_proj = ReplicatedLinear(intermediate_size, config.hidden_size, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))  # `gelu_new`
+
+
+class GPT2Block(nn.Module):
+    """Attention, then the feed-forward block; each reads the norm of the residual stream and adds to the stream."""
+
+    def __init__(self, config: GPT2Config, prefix: str) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
+        self.attn = GPT2Attention(config, prefix=f"{prefix}.attn")
+        self.ln_2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
+        self.mlp = GPT2MLP(config)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        hidden_states = hidden_states + self.attn(self.ln_1(hidden_states))
+        return hidden_states + self.mlp(self.ln_2(hidden_states))
+
+
+class GPT2Model(nn.Module):
+    """Embeddings of tokens and positions, all blocks, the last norm."""
+
+    def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
+        super().__init__()
+        config = vllm_config.model_config.hf_config
+        self.wte = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        self.wpe = VocabParallelEmbedding(config.max_position_embeddings, config.hidden_size)
+        self.h = nn.ModuleList(GPT2Block(config, prefix=f"{prefix}.h.{i}") for i in range(config.num_hidden_layers))
+        self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
+
+    def embed_input_ids(self, input_ids: Tensor) -> Tensor:
+        """Ids [T] to vectors [T, hidden]."""
+        return self.wte(input_ids)
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Ids and positions [T] to hidden states [T, hidden]."""
+        hidden_states = self.embed_input_ids(input_ids) + self.wpe(positions)
+        for block in self.h:
+            hidden_states = block(hidden_states)
+        return self.ln_f(hidden_states)
+
+
+class GPT2LMHeadModel(CausalLM):
+    """The model with its output layer."""
+
+    def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__(vllm_config, prefix)
+        config = vllm_config.model_config.hf_config
+        check_config(
+            config,
+            activation_function="gelu_new",
+            add_cross_attention=False,
+            reorder_and_upcast_attn=False,
+            scale_attn_by_inverse_layer_idx=False,
+            scale_attn_weights=True,
+        )
+        self.transformer = GPT2Model(vllm_config, prefix=f"{prefix}transformer")
+        self.lm_head = ParallelLMHead(
+            config.vocab_size, config.hidden_size, self.transformer.wte if config.tie_word_embeddings else None
+        )
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """See `CausalLM.forward`."""
+        return self.transformer(input_ids, positions)
+
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        """See `CausalLM.compute_logits`."""
+        return self.lm_head(hidden_states)
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
+        """See `CausalLM.load_weights`. The oldest checkpoints hold the causal masks too, which nobody needs."""
+        return load_parameters(self, _as_linear(weights), ignore=("lm_head.", ".attn.bias", ".attn.masked_bias"))
+
+
+def _as_linear(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors as a linear layer has them: GPT-2 multiplies from the right, so its matrices lie transposed.
+
+    Checkpoints of the bare model leave out the leading `transformer.`.
+    """
+    for name, tensor in weights:
+        if not name.startswith(("transformer.", "lm_head.")):
+            name = f"transformer.{name}"
+        yield name, tensor.t() if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")) else tensor

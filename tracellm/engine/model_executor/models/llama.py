@@ -1,0 +1,59 @@
+"""Llama 1 to 3: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
+
+Llama came first, and Qwen2 is Llama with biases in the query, key and value projections. Here it is the other way
+round, as qwen2.py is the file to begin with: what stands here is where Llama says otherwise. Mistral and Phi-3 are
+built on it.
+
+Left unread: `pretraining_tp`, which splits products into parts for training, and changes nothing but rounding.
+
+vLLM: vllm/model_executor/models/llama.py. Left out: pipeline and tensor parallelism, quantization.
+"""
+
+from typing import ClassVar
+
+from transformers import LlamaConfig
+
+from tracellm.engine.model_executor.layers.rotary_embedding import RotaryEmbedding
+from tracellm.engine.model_executor.models.qwen2 import (
+    Qwen2Attention,
+    Qwen2DecoderLayer,
+    Qwen2ForCausalLM,
+    Qwen2MLP,
+    Qwen2Model,
+)
+
+__all__ = ["LlamaAttention", "LlamaDecoderLayer", "LlamaForCausalLM", "LlamaMLP", "LlamaModel"]
+
+
+class LlamaMLP(Qwen2MLP):
+    """The gated feed-forward block, with biases where config.json asks for them."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config, bias=getattr(config, "mlp_bias", False))
+
+
+class LlamaAttention(Qwen2Attention):
+    """Projections, rotary embedding, attention over the KV cache, output projection; biases in all or in none."""
+
+    def __init__(self, config: LlamaConfig, rotary_emb: RotaryEmbedding, prefix: str) -> None:
+        bias = getattr(config, "attention_bias", False)
+        super().__init__(config, rotary_emb, prefix, qkv_bias=bias, o_bias=bias)
+
+
+class LlamaDecoderLayer(Qwen2DecoderLayer):
+    """Qwen2's, with Llama's attention and feed-forward block."""
+
+    attention_cls: ClassVar = LlamaAttention
+    mlp_cls: ClassVar = LlamaMLP
+
+
+class LlamaModel(Qwen2Model):
+    """Qwen2's, with Llama's layers."""
+
+    layer_cls: ClassVar = LlamaDecoderLayer
+
+
+class LlamaForCausalLM(Qwen2ForCausalLM):
+    """The model with its output layer."""
+
+    model_cls: ClassVar = LlamaModel

@@ -1,0 +1,170 @@
+"""OPT: learned positions, layer norm before or after each block, multi-head attention, a ReLU feed-forward.
+
+In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
+tokens that sample. The file reads from the inside out, as qwen2.py does.
+
+vLLM: vllm/model_executor/models/opt.py. Left out: pipeline and tensor parallelism, quantization.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import OPTConfig
+
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.model_executor.layers.attention import Attention
+from tracellm.engine.model_executor.layers.linear import QKVParallelLinear, ReplicatedLinear
+from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
+from tracellm.engine.model_executor.models.utils import CausalLM, check_config, load_parameters
+
+__all__ = [
+    "OPTAttention",
+    "OPTDecoder",
+    "OPTDecoderLayer",
+    "OPTForCausalLM",
+    "OPTLearnedPositionalEmbedding",
+    "OPTModel",
+]
+
+
+class OPTLearnedPositionalEmbedding(VocabParallelEmbedding):
+    """One vector for each position; the table's first two rows are unused."""
+
+    OFFSET = 2
+
+    def __init__(self, num_positions: int, embedding_dim: int) -> None:
+        super().__init__(num_positions + self.OFFSET, embedding_dim)
+
+    def forward(self, positions: Tensor) -> Tensor:
+        """Positions int [T] to vectors [T, hidden]."""
+        return super().forward(positions + self.OFFSET)
+
+
+class OPTAttention(nn.Module):
+    """Projections, attention over the KV cache, output projection."""
+
+    def __init__(self, config: OPTConfig, prefix: str) -> None:
+        super().__init__()
+        num_heads = config.num_attention_heads
+        head_size = config.hidden_size // num_heads
+        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_heads, bias=config.enable_bias)
+        self.out_proj = ReplicatedLinear(config.hidden_size, config.hidden_size, bias=config.enable_bias)
+        self.attn = Attention(num_heads, head_size, head_size**-0.5, num_heads, prefix=f"{prefix}.attn")
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        query, key, value = self.qkv_proj(hidden_states).chunk(3, dim=-1)
+        return self.out_proj(self.attn(query, key, value))
+
+
+class OPTDecoderLayer(nn.Module):
+    """Attention, then the feed-forward block, each with a residual connection; the norms come before them, or after."""
+
+    def __init__(self, config: OPTConfig, prefix: str) -> None:
+        super().__init__()
+        self.do_layer_norm_before = config.do_layer_norm_before
+        affine = config.layer_norm_elementwise_affine
+        self.self_attn = OPTAttention(config, prefix=f"{prefix}.self_attn")
+        self.self_attn_layer_norm = nn.LayerNorm(config.hidden_size, elementwise_affine=affine)
+        self.fc1 = ReplicatedLinear(config.hidden_size, config.ffn_dim, bias=config.enable_bias)
+        self.fc2 = ReplicatedLinear(config.ffn_dim, config.hidden_size, bias=config.enable_bias)
+        self.final_layer_norm = nn.LayerNorm(config.hidden_size, elementwise_affine=affine)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        residual = hidden_states
+        if self.do_layer_norm_before:  # all sizes but 350m
+            hidden_states = self.self_attn_layer_norm(hidden_states)
+        hidden_states = residual + self.self_attn(hidden_states)
+        if not self.do_layer_norm_before:
+            hidden_states = self.self_attn_layer_norm(hidden_states)
+
+        residual = hidden_states
+        if self.do_layer_norm_before:
+            hidden_states = self.final_layer_norm(hidden_states)
+        hidden_states = residual + self.fc2(F.relu(self.fc1(hidden_states)))
+        if not self.do_layer_norm_before:
+            hidden_states = self.final_layer_norm(hidden_states)
+        return hidden_states
+
+
+class OPTDecoder(nn.Module):
+    """Embeddings, all decoder layers, the last norm; projections where the embedding has a width of its own."""
+
+    def __init__(self, config: OPTConfig, prefix: str) -> None:
+        super().__init__()
+        width, hidden = config.word_embed_proj_dim, config.hidden_size
+        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, width)
+        self.embed_positions = OPTLearnedPositionalEmbedding(config.max_position_embeddings, hidden)
+        self.project_in = ReplicatedLinear(width, hidden, bias=False) if width != hidden else None
+        self.project_out = ReplicatedLinear(hidden, width, bias=False) if width != hidden else None
+        self.final_layer_norm = (
+            nn.LayerNorm(hidden, elementwise_affine=config.layer_norm_elementwise_affine)
+            if config.do_layer_norm_before and not config._remove_final_layer_norm
+            else None
+        )
+        self.layers = nn.ModuleList(
+            OPTDecoderLayer(config, prefix=f"{prefix}.layers.{i}") for i in range(config.num_hidden_layers)
+        )
+
+    def embed_input_ids(self, input_ids: Tensor) -> Tensor:
+        """Ids [T] to vectors [T, width]."""
+        return self.embed_tokens(input_ids)
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Ids and positions [T] to hidden states [T, width]."""
+        hidden_states = self.embed_input_ids(input_ids)
+        if self.project_in is not None:
+            hidden_states = self.project_in(hidden_states)
+        hidden_states = hidden_states + self.embed_positions(positions)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states)
+        if self.final_layer_norm is not None:
+            hidden_states = self.final_layer_norm(hidden_states)
+        if self.project_out is not None:
+            hidden_states = self.project_out(hidden_states)
+        return hidden_states
+
+
+class OPTModel(nn.Module):
+    """The decoder; a class of its own because checkpoints name their tensors `model.decoder.*`."""
+
+    def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
+        super().__init__()
+        self.decoder = OPTDecoder(vllm_config.model_config.hf_config, prefix=f"{prefix}.decoder")
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Ids and positions [T] to hidden states [T, width]."""
+        return self.decoder(input_ids, positions)
+
+
+class OPTForCausalLM(CausalLM):
+    """The model with its output layer."""
+
+    packed_modules_mapping: ClassVar = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
+
+    def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__(vllm_config, prefix)
+        config = vllm_config.model_config.hf_config
+        check_config(config, activation_function="relu")
+        self.model = OPTModel(vllm_config, prefix=f"{prefix}model")
+        self.lm_head = ParallelLMHead(
+            config.vocab_size,
+            config.word_embed_proj_dim,
+            self.model.decoder.embed_tokens if config.tie_word_embeddings else None,
+        )
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """See `CausalLM.forward`."""
+        return self.model(input_ids, positions)
+
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        """See `CausalLM.compute_logits`."""
+        return self.lm_head(hidden_states)
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
+        """See `CausalLM.load_weights`. Some checkpoints leave out the leading `model.`."""
+        renamed = ((f"model.{name}" if name.startswith("decoder.") else name, tensor) for name, tensor in weights)
+        return load_parameters(self, renamed, ignore=("lm_head.",))

@@ -1,0 +1,181 @@
+"""Qwen2 and Qwen2.5: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
+
+In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
+tokens that sample. The file reads from the inside out; the other models are built the same way, and those that differ
+in a few lines on this one: Llama by its biases, Qwen3 by its attention.
+
+Where config.json asks for a sliding window in some layers (`use_sliding_window`, `max_window_layers`), these have it,
+as in transformers; vLLM 0.11.1 refuses such a model.
+
+vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline and tensor parallelism, quantization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor, nn
+
+from tracellm.engine.config.vllm_config import VllmConfig
+from tracellm.engine.model_executor.layers.activation import SiluAndMul
+from tracellm.engine.model_executor.layers.attention import Attention
+from tracellm.engine.model_executor.layers.forward_context import get_shared_attention_metadata
+from tracellm.engine.model_executor.layers.layernorm import RMSNorm
+from tracellm.engine.model_executor.layers.linear import MergedColumnParallelLinear, QKVParallelLinear, ReplicatedLinear
+from tracellm.engine.model_executor.layers.rotary_embedding import RotaryEmbedding, get_rope
+from tracellm.engine.model_executor.layers.vocab_embedding import ParallelLMHead, VocabParallelEmbedding
+from tracellm.engine.model_executor.models.utils import CausalLM, check_config, get_sliding_window, load_parameters
+from tracellm.engine.model_executor.ops import current_ops
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+__all__ = ["Qwen2Attention", "Qwen2DecoderLayer", "Qwen2ForCausalLM", "Qwen2MLP", "Qwen2Model"]
+
+
+class Qwen2MLP(nn.Module):
+    """The gated feed-forward block: `down(silu(gate(x)) * up(x))`."""
+
+    def __init__(self, config: PretrainedConfig, bias: bool = False) -> None:
+        super().__init__()
+        hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = MergedColumnParallelLinear(hidden_size, [intermediate_size] * 2, bias=bias)
+        self.down_proj = ReplicatedLinear(intermediate_size, hidden_size, bias=bias)
+        self.act_fn = SiluAndMul()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        gate_up = self.gate_up_proj(x)  # [T, 2 * intermediate]
+        return self.down_proj(self.act_fn(gate_up))
+
+
+class Qwen2Attention(nn.Module):
+    """Projections, rotary embedding, attention over the KV cache, output projection."""
+
+    def __init__(
+        self,
+        config: PretrainedConfig,
+        rotary_emb: RotaryEmbedding,
+        prefix: str,
+        qkv_bias: bool = True,
+        o_bias: bool = False,
+    ) -> None:
+        super().__init__()
+        num_heads, num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        head_size = rotary_emb.head_size
+        self.q_size, self.kv_size = num_heads * head_size, num_kv_heads * head_size
+        self.qkv_proj = QKVParallelLinear(config.hidden_size, head_size, num_heads, num_kv_heads, bias=qkv_bias)
+        self.o_proj = ReplicatedLinear(self.q_size, config.hidden_size, bias=o_bias)
+        self.rotary_emb = rotary_emb
+        self.attn = Attention(
+            num_heads,
+            head_size,
+            head_size**-0.5,
+            num_kv_heads,
+            prefix=f"{prefix}.attn",
+            sliding_window=get_sliding_window(config, prefix),
+        )
+
+    def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        qkv = self.qkv_proj(hidden_states)
+        query, key, value = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
+        query, key = self.rotary_emb(positions, query, key)
+        return self.o_proj(self.attn(query, key, value))
+
+
+class Qwen2DecoderLayer(nn.Module):
+    """Attention, then the feed-forward block; each reads the norm of the residual stream and adds to the stream."""
+
+    attention_cls: ClassVar[type[nn.Module]] = Qwen2Attention
+    mlp_cls: ClassVar[type[nn.Module]] = Qwen2MLP
+
+    def __init__(self, config: PretrainedConfig, rotary_emb: RotaryEmbedding, prefix: str) -> None:
+        super().__init__()
+        self.self_attn = self.attention_cls(config, rotary_emb, prefix=f"{prefix}.self_attn")
+        self.mlp = self.mlp_cls(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def forward(self, positions: Tensor, hidden_states: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The block's output and the residual stream it is still to be added to, both [T, hidden]."""
+        if residual is None:  # the first layer
+            residual = hidden_states
+            hidden_states = self.input_layernorm(hidden_states)
+        else:
+            hidden_states, residual = self.input_layernorm(hidden_states, residual)
+        hidden_states = self.self_attn(positions, hidden_states)
+        hidden_states, residual = self.post_attention_layernorm(hidden_states, residual)
+        return self.mlp(hidden_states), residual
+
+
+class Qwen2Model(nn.Module):
+    """Embedding, all decoder layers, the last norm."""
+
+    layer_cls: ClassVar = Qwen2DecoderLayer
+
+    def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
+        super().__init__()
+        self.ops = current_ops()
+        config = vllm_config.model_config.hf_config
+        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
+        rotary_emb = get_rope(config, vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len)
+        self.layers = nn.ModuleList(
+            self.layer_cls(config, rotary_emb, prefix=f"{prefix}.layers.{i}") for i in range(config.num_hidden_layers)
+        )
+        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def embed_input_ids(self, input_ids: Tensor) -> Tensor:
+        """Ids [T] to vectors [T, hidden]."""
+        return self.embed_tokens(input_ids)
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Ids and positions [T] to hidden states [T, hidden]."""
+        hidden_states = self.embed_input_ids(input_ids)
+        # On a CPU one call of C++ computes all layers while no probe and no hook watches one of them; to stop in
+        # their code with a debugger, or to change it, set TRACELLM_OPS=torch.
+        output: tuple[Tensor, Tensor | None] | None
+        output = self.ops.decoder_layers(self.layers, positions, hidden_states, get_shared_attention_metadata())
+        if output is None:
+            output = self._one_by_one(positions, hidden_states)
+        hidden_states, _ = self.norm(*output)
+        return hidden_states
+
+    def _one_by_one(self, positions: Tensor, hidden_states: Tensor) -> tuple[Tensor, Tensor | None]:
+        residual = None
+        for layer in self.layers:
+            hidden_states, residual = layer(positions, hidden_states, residual)
+        return hidden_states, residual
+
+
+class Qwen2ForCausalLM(CausalLM):
+    """The model with its output layer."""
+
+    model_cls: ClassVar = Qwen2Model
+
+    packed_modules_mapping: ClassVar = {
+        "qkv_proj": ["q_proj", "k_proj", "v_proj"],
+        "gate_up_proj": ["gate_proj", "up_proj"],
+    }
+
+    def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__(vllm_config, prefix)
+        config = vllm_config.model_config.hf_config
+        check_config(config, hidden_act="silu", is_causal=True)
+        self.model = self.model_cls(vllm_config, prefix=f"{prefix}model")
+        self.lm_head = ParallelLMHead(
+            config.vocab_size, config.hidden_size, self.model.embed_tokens if config.tie_word_embeddings else None
+        )
+
+    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """See `CausalLM.forward`."""
+        return self.model(input_ids, positions)
+
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        """See `CausalLM.compute_logits`."""
+        return self.lm_head(hidden_states)
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
+        """See `CausalLM.load_weights`."""
+        return load_parameters(self, weights, ignore=("rotary_emb.inv_freq", "lm_head."))

@@ -1,0 +1,48 @@
+"""Which architectures can run, and the class of each.
+
+To add one: docs/adding-a-model.md.
+
+vLLM: vllm/model_executor/models/registry.py. Left out: multimodal and pooling models, models from other packages.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tracellm.engine.config.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from tracellm.engine.model_executor.models.utils import CausalLM
+
+__all__ = ["get_supported_archs", "resolve_model_cls"]
+
+_MODELS = {
+    # architecture in config.json: module in tracellm.engine.model_executor.models
+    "GPT2LMHeadModel": "gpt2",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "OPTForCausalLM": "opt",
+    "Phi3ForCausalLM": "phi3",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+
+
+def get_supported_archs() -> list[str]:
+    """The architectures that can run, as config.json names them."""
+    return sorted(_MODELS)
+
+
+def resolve_model_cls(architectures: list[str] | None) -> "type[CausalLM]":
+    """The class of the first supported architecture among config.json's `architectures`; only its module is imported.
+
+    Raises:
+        ModelLoadError: there is none; the message names what was found and what is supported.
+    """
+    for architecture in architectures or []:
+        if architecture in _MODELS:
+            module = import_module(f"tracellm.engine.model_executor.models.{_MODELS[architecture]}")
+            return getattr(module, architecture)
+    found = "names no `architectures`" if not architectures else f"names the architecture {', '.join(architectures)}"
+    raise ModelLoadError(f"config.json {found}, which cannot run here. Supported: {', '.join(get_supported_archs())}.")

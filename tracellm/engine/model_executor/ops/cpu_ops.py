@@ -1,0 +1,320 @@
+"""The operations as a CPU computes them fastest: kernels compiled for this very CPU, or what PyTorch's libraries have.
+
+Which, is settled once (`CpuOps.how` tells it):
+
+- Kernels of our own (cpu/), where a C++ compiler is there.
+- For the products of matrices in bfloat16 oneDNN, PyTorch's library, with weights in the layout that it likes best, on
+  CPUs that have instructions for it (AVX512-BF16, AMX).
+- The reference (torch_ops.py) where there is no compiler.
+
+In a request's life: every layer of every step, on a CPU. vLLM: csrc/cpu/*.cpp for norms, rotary embedding, activations
+and attention, vllm/model_executor/layers/utils.py::dispatch_cpu_unquantized_gemm for linear layers.
+"""
+
+from ctypes import byref
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from tracellm.engine.model_executor.ops.cpu.decoder_layers import DecoderLayers
+from tracellm.engine.model_executor.ops.cpu.native import DTYPES, Shape, load
+from tracellm.engine.model_executor.ops.interface import AttentionMetadata
+from tracellm.engine.model_executor.ops.torch_ops import TorchOps
+
+__all__ = ["CpuOps", "PackedWeight"]
+
+_DTYPES = {getattr(torch, name): short for name, short in DTYPES.items()}
+_NARROW = (torch.bfloat16, torch.float16)
+_TYPICAL_ROWS = 16
+"""oneDNN lays weights out for a number of rows: that of a batch that decodes."""
+
+
+class PackedWeight(nn.Parameter):
+    """A weight [output_size, input_size] in the order in which a kernel reads it, not as a matrix."""
+
+    output_size: int
+    input_size: int
+    x_dtype: torch.dtype
+    """Of the layer and what it multiplies. The weight's own may have fewer bits: see `_narrowed`."""
+    kernel: str | None
+    """How the names end of our functions that multiply with it; None: oneDNN's does."""
+
+
+class CpuOps(TorchOps):
+    """`Ops` for a CPU."""
+
+    def __init__(self) -> None:
+        kernels = load()
+        self.how = kernels.reason
+        """Whose code computes, and why, as a clause."""
+        self._library = kernels.library
+        # Weak: the layers hold this object, which must not hold them, or they would outlive their engine.
+        self._decoder_layers: WeakKeyDictionary[nn.ModuleList, DecoderLayers] = WeakKeyDictionary()
+
+    def prepare_weights(self, model: nn.Module) -> None:
+        """Lay the weights of all linear layers out anew; each layer gives back what was read from the checkpoint.
+
+        A weight that others share, such as an input embedding that is the output layer too, is kept beside it.
+        """
+        for module in model.modules():
+            if getattr(module, "ops", None) is self:
+                weight = getattr(module, "weight", None)
+                if weight is not None and weight.dim() == 2 and (packed := self._packed(weight.data)) is not None:
+                    module.weight = packed
+
+    def _packed(self, weight: Tensor) -> PackedWeight | None:
+        """The weight [m, n] in a kernel's layout; None: there is none for it."""
+        output_size, input_size = weight.shape
+        x_dtype, kernel = weight.dtype, None
+        if _onednn_is_faster(weight.dtype):
+            data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
+        elif self._library is not None and weight.dtype in _DTYPES:
+            weight = _narrowed(weight).contiguous()
+            kernel = "_".join(dict.fromkeys((_DTYPES[x_dtype], _DTYPES[weight.dtype])))
+            data = weight.new_empty(self._kernel("packed_size", weight)(output_size, input_size))
+            self._kernel("pack_weight", weight)(
+                weight.data_ptr(), data.data_ptr(), output_size, input_size, torch.get_num_threads()
+            )
+        else:
+            return None
+        packed = PackedWeight(data, requires_grad=False)
+        packed.output_size, packed.input_size, packed.x_dtype, packed.kernel = output_size, input_size, x_dtype, kernel
+        return packed
+
+    def _kernel(self, name: str, *tensors: Tensor) -> Any:
+        """The compiled function for the dtype of these tensors; None if there is none, or if they differ in it."""
+        dtype = tensors[0].dtype
+        if self._library is None or dtype not in _DTYPES or any(tensor.dtype != dtype for tensor in tensors):
+            return None
+        return getattr(self._library, f"{name}_{_DTYPES[dtype]}")
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """See `Ops.linear`."""
+        if not isinstance(weight, PackedWeight):
+            return super().linear(x, weight, bias)
+        inputs, outputs = weight.input_size, weight.output_size
+        if x.dtype != weight.x_dtype or x.shape[-1] != inputs:
+            raise TypeError(f"linear: x is {x.dtype} {list(x.shape)}, the weight {weight.x_dtype} {[outputs, inputs]}")
+        if weight.kernel is None:
+            result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+            return result
+        x = x.contiguous()
+        y = x.new_empty((*x.shape[:-1], outputs))
+        getattr(self._library, f"linear_{weight.kernel}")(
+            x.data_ptr(),
+            weight.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            y.data_ptr(),
+            x.numel() // inputs,
+            outputs,
+            inputs,
+            torch.get_num_threads(),
+        )
+        return y
+
+    def decoder_layers(
+        self, layers: nn.ModuleList, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """See `Ops.decoder_layers`; by the kernels, while nobody watches the layers."""
+        if self._library is None or metadata is None or positions.dtype != torch.int64:
+            return None
+        if (known := self._decoder_layers.get(layers)) is None:
+            known = self._decoder_layers[layers] = DecoderLayers(layers, self, _is_for_kernels)
+        if not known.can_run() or hidden_states.dtype != known.dtype:
+            return None
+        return known.run(self._library, positions.contiguous(), hidden_states, metadata)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        """See `Ops.rms_norm`."""
+        kernel = self._kernel("rms_norm", x, weight)
+        return super().rms_norm(x, weight, epsilon) if kernel is None else _normed(kernel, x, weight, epsilon)
+
+    def gemma_rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        """See `Ops.gemma_rms_norm`."""
+        kernel = self._kernel("gemma_rms_norm", x, weight)
+        return super().gemma_rms_norm(x, weight, epsilon) if kernel is None else _normed(kernel, x, weight, epsilon)
+
+    def fused_add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        """See `Ops.fused_add_rms_norm`."""
+        kernel = self._kernel("add_rms_norm", x, residual, weight)
+        if kernel is None:
+            return super().fused_add_rms_norm(x, residual, weight, epsilon)
+        x, residual = x.contiguous(), residual.contiguous()
+        y, total = torch.empty_like(x), torch.empty_like(x)
+        size = x.shape[-1]
+        kernel(
+            x.data_ptr(),
+            residual.data_ptr(),
+            weight.data_ptr(),
+            y.data_ptr(),
+            total.data_ptr(),
+            x.numel() // size,
+            size,
+            epsilon,
+            torch.get_num_threads(),
+        )
+        return y, total
+
+    def rotary_embedding(
+        self, positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See `Ops.rotary_embedding`."""
+        kernel = self._kernel("rotary", query, key, cos_sin_cache)
+        if kernel is None or positions.dtype != torch.int64:
+            return super().rotary_embedding(positions, query, key, cos_sin_cache)
+        query, key, positions = _rows(query), _rows(key), positions.contiguous()
+        turned_query, turned_key = query.new_empty(query.shape), key.new_empty(key.shape)
+        kernel(
+            positions.data_ptr(),
+            query.data_ptr(),
+            key.data_ptr(),
+            cos_sin_cache.data_ptr(),
+            turned_query.data_ptr(),
+            turned_key.data_ptr(),
+            *query.shape[:2],
+            *key.shape[1:],
+            *query.stride()[:2],
+            *key.stride()[:2],
+            torch.get_num_threads(),
+        )
+        return turned_query, turned_key
+
+    def silu_and_mul(self, x: Tensor) -> Tensor:
+        """See `Ops.silu_and_mul`."""
+        kernel = self._kernel("silu_and_mul", x)
+        return super().silu_and_mul(x) if kernel is None else _gated(kernel, x)
+
+    def gelu_tanh_and_mul(self, x: Tensor) -> Tensor:
+        """See `Ops.gelu_tanh_and_mul`."""
+        kernel = self._kernel("gelu_tanh_and_mul", x)
+        return super().gelu_tanh_and_mul(x) if kernel is None else _gated(kernel, x)
+
+    def reshape_and_cache(
+        self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
+    ) -> None:
+        """See `Ops.reshape_and_cache`."""
+        if self._kernel("paged_attention", key, value, key_cache, value_cache) is None:
+            super().reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
+            return
+        key, value, number = _tokens(key), _tokens(value), key.element_size()
+        self._library.reshape_and_cache(  # type: ignore[union-attr]  # there is one, as there is a kernel
+            key.data_ptr(),
+            value.data_ptr(),
+            key_cache.data_ptr(),
+            value_cache.data_ptr(),
+            slot_mapping.data_ptr(),
+            len(slot_mapping),
+            key.shape[1] * key.shape[2] * number,
+            key.stride(0) * number,
+            value.stride(0) * number,
+        )
+
+    def paged_attention(
+        self,
+        query: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+        metadata: AttentionMetadata,
+        scale: float,
+        *,
+        sliding_window: int | None = None,
+        logits_soft_cap: float | None = None,
+    ) -> Tensor:
+        """See `Ops.paged_attention`; read where they are, nothing gathered."""
+        kernel = self._kernel("paged_attention", query, key_cache, value_cache)
+        if kernel is None:
+            return super().paged_attention(
+                query,
+                key_cache,
+                value_cache,
+                metadata,
+                scale,
+                sliding_window=sliding_window,
+                logits_soft_cap=logits_soft_cap,
+            )
+        query, table = _rows(query), metadata.block_table
+        result = query.new_empty(query.shape)
+        shape = Shape(
+            sequences=len(metadata.seq_lens_cpu),
+            query_heads=query.shape[1],
+            kv_heads=key_cache.shape[2],
+            size=query.shape[2],
+            block_size=key_cache.shape[1],
+            table_stride=table.stride(0),
+            query_token_stride=query.stride(0),
+            query_head_stride=query.stride(1),
+            window=sliding_window or 0,
+            scale=scale,
+            cap=logits_soft_cap or 0,
+        )
+        kernel(
+            query.data_ptr(),
+            key_cache.data_ptr(),
+            value_cache.data_ptr(),
+            metadata.query_start_loc.data_ptr(),
+            metadata.seq_lens.data_ptr(),
+            table.data_ptr(),
+            result.data_ptr(),
+            byref(shape),
+            torch.get_num_threads(),
+        )
+        return result
+
+
+def _is_for_kernels(weight: Tensor) -> bool:
+    return isinstance(weight, PackedWeight) and weight.kernel is not None
+
+
+def _narrowed(weight: Tensor) -> Tensor:
+    """A weight of float32 in 16 bits, if it loses nothing: its checkpoint was in 16 bits, then, as most are."""
+    if weight.dtype == torch.float32 and weight.shape[1] % 2 == 0:  # pairs: see linear.cpp
+        for dtype in _NARROW:
+            if torch.equal(weight[:1].to(dtype).float(), weight[:1]):  # of a checkpoint in float32 one row tells
+                narrow = weight.to(dtype)
+                if torch.equal(narrow.float(), weight):
+                    return narrow
+    return weight
+
+
+def _normed(kernel: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    size = x.shape[-1]
+    kernel(
+        x.data_ptr(),
+        weight.data_ptr(),
+        y.data_ptr(),
+        x.numel() // size,
+        size,
+        epsilon,
+        torch.get_num_threads(),
+    )
+    return y
+
+
+def _gated(kernel: Any, x: Tensor) -> Tensor:
+    x = x.contiguous()
+    size = x.shape[-1] // 2
+    y = x.new_empty((*x.shape[:-1], size))
+    kernel(x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1], size, torch.get_num_threads())
+    return y
+
+
+def _rows(x: Tensor) -> Tensor:
+    """[T, heads, D] with the numbers of a head side by side; the rest may be anywhere."""
+    return x if x.stride(2) == 1 else x.contiguous()
+
+
+def _tokens(x: Tensor) -> Tensor:
+    """[T, K, D] with all numbers of a token side by side, but the tokens anywhere."""
+    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
+
+
+@cache
+def _onednn_is_faster(dtype: torch.dtype) -> bool:
+    """Has the CPU instructions for products of bfloat16? PyTorch's library uses them, our kernel does not."""
+    has = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return bool(dtype == torch.bfloat16 and has and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,0 +1,128 @@
+r"""The rotary embedding: turns pairs of numbers of each query and key head by an angle that grows with the position.
+
+**The maths.** A head has D numbers; number i is paired with i + D/2 (NeoX style). At position p the pair is turned by
+the angle p * f_i, with the frequency f_i of the pair. The cosines and sines of all positions are in a table:
+
+    out_i         = x_i * cos(p * f_i)  -  x_(i + D/2) * sin(p * f_i)
+    out_(i + D/2) = x_(i + D/2) * cos(p * f_i)  +  x_i * sin(p * f_i)
+
+The product of a turned query and a turned key then depends on how far apart they are, and not on where.
+
+**The tiling.** One program takes BLOCK_TOKENS tokens with all their heads, first the query's, then the key's, as two
+tiles [BLOCK_TOKENS, heads, D/2]: the first halves of the heads and the second. It reads a token's row of the table
+once and uses it for all its heads.
+
+      positions [T]         cos_sin_cache [positions, D]           query, key: token t
+      +---+                 +-------------+-------------+          head 0      head 1      head 2
+      | 7 | --- row 7 ----> | cos 0..D/2  | sin 0..D/2  |        [first|second][first|second][first|second]
+      +---+                 +-------------+-------------+            \   /
+                                                                   turned together
+
+**Memory traffic** of a launch, in bytes, e for each element:
+
+    read     T * (H + K) * D * e  (heads)  +  T * D * e  (table, often in the cache)  +  T * 8  (positions)
+    written  T * (H + K) * D * e
+
+and 3 operations for each number of a head (two products for each of a pair's two, and an addition).
+
+In a request's life: once in each layer of each step, before the keys go into the cache. The result is new memory,
+packed, though the heads come as views of one merged projection. vLLM: csrc/pos_encoding_kernels.cu, which turns them
+in place.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+
+__all__ = ["CONFIGS", "FIXED", "rotary_embedding"]
+
+CONFIGS = [
+    triton.Config({"BLOCK_TOKENS": tokens}, num_warps=warps)
+    for tokens, warps in [(1, 2), (1, 4), (1, 8), (2, 4), (4, 4), (4, 8)]
+]
+FIXED = triton.Config({"BLOCK_TOKENS": 16})
+
+
+@triton.jit
+def _turn(x, out, token, head, pair, inside, cos, sin, token_stride, head_stride, heads, HALF: tl.constexpr):
+    """Turn the tile [BLOCK_TOKENS, heads, pairs] of x and write it to `out`, whose heads are packed."""
+    at = token * token_stride + head * head_stride + pair
+    first = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(x + at + HALF, mask=inside, other=0.0).to(tl.float32)
+    to = (token * heads + head) * (2 * HALF) + pair
+    tl.store(out + to, (first * cos - second * sin).to(out.dtype.element_ty), mask=inside)
+    tl.store(out + to + HALF, (second * cos + first * sin).to(out.dtype.element_ty), mask=inside)
+
+
+@tuned(CONFIGS, FIXED, key=["Q_HEADS", "K_HEADS", "HALF", "ABOUT_ROWS"])
+@triton.jit(do_not_specialize=["tokens", "ABOUT_ROWS"])
+def rotary_embedding_kernel(
+    positions,  # int [tokens]
+    query,  # [tokens, Q_HEADS, 2 * HALF], tokens and heads `*_stride` apart
+    key,  # [tokens, K_HEADS, 2 * HALF]
+    cos_sin_cache,  # [positions, 2 * HALF]
+    query_out,  # like query and key, packed
+    key_out,
+    tokens,
+    query_token_stride,
+    query_head_stride,
+    key_token_stride,
+    key_head_stride,
+    Q_HEADS: tl.constexpr,
+    K_HEADS: tl.constexpr,
+    HALF: tl.constexpr,  # D / 2
+    BLOCK_Q: tl.constexpr,  # powers of two: at least Q_HEADS, K_HEADS, HALF
+    BLOCK_K: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+    ABOUT_ROWS,  # how many tokens there are, roughly: only the tuner looks at it
+    BLOCK_TOKENS: tl.constexpr,
+):
+    """One program: BLOCK_TOKENS tokens, all heads."""
+    # int64: tokens * query_token_stride can exceed 2^31
+    token = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)).to(tl.int64)[:, None, None]
+    pair = tl.arange(0, BLOCK_HALF)[None, None, :]
+    here = (token < tokens) & (pair < HALF)  # [BLOCK_TOKENS, 1, BLOCK_HALF]
+    position = tl.load(positions + token, mask=token < tokens, other=0)
+    row = cos_sin_cache + position * (2 * HALF) + pair
+    cos = tl.load(row, mask=here, other=0.0).to(tl.float32)
+    sin = tl.load(row + HALF, mask=here, other=0.0).to(tl.float32)
+
+    head = tl.arange(0, BLOCK_Q)[None, :, None]
+    inside = here & (head < Q_HEADS)
+    _turn(query, query_out, token, head, pair, inside, cos, sin, query_token_stride, query_head_stride, Q_HEADS, HALF)
+    head = tl.arange(0, BLOCK_K)[None, :, None]
+    inside = here & (head < K_HEADS)
+    _turn(key, key_out, token, head, pair, inside, cos, sin, key_token_stride, key_head_stride, K_HEADS, HALF)
+
+
+def rotary_embedding(positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor) -> tuple[Tensor, Tensor]:
+    """See `Ops.rotary_embedding`."""
+    tokens, num_heads, size = query.shape
+    num_kv_heads = key.shape[1]
+    query, key = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key))
+    query_out, key_out = query.new_empty(query.shape), key.new_empty(key.shape)
+    launch(
+        rotary_embedding_kernel,
+        lambda blocks: (triton.cdiv(tokens, blocks["BLOCK_TOKENS"]),),
+        *(positions, query, key, cos_sin_cache, query_out, key_out, tokens),
+        *(query.stride(0), query.stride(1), key.stride(0), key.stride(1)),
+        work=lambda: _work(positions, query, key),
+        Q_HEADS=num_heads,
+        K_HEADS=num_kv_heads,
+        HALF=size // 2,
+        BLOCK_Q=triton.next_power_of_2(num_heads),
+        BLOCK_K=triton.next_power_of_2(num_kv_heads),
+        BLOCK_HALF=triton.next_power_of_2(size // 2),
+        ABOUT_ROWS=about(tokens),
+    )
+    return query_out, key_out
+
+
+def _work(positions: Tensor, query: Tensor, key: Tensor) -> Work:
+    numbers = query.numel() + key.numel()
+    table = query.shape[0] * query.shape[2]
+    return Work(
+        (numbers + table) * query.element_size() + positions.nbytes, numbers * query.element_size(), 3 * numbers
+    )
