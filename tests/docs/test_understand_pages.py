@@ -1,0 +1,38 @@
+"""The pages of docs/understand show what their own scripts do."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.make_docs import normal
+from scripts.understand_docs import PAGES, page_of, record, scripts_of, shown
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_shows_what_its_scripts_do(name: str, tmp_path: Path) -> None:
+    """Both languages of a page show what a recorded run of its scripts shows now, but for times."""
+    record(name, tmp_path)
+    for lang in ("en", "zh"):
+        page = page_of(name, lang)
+        assert normal(page.read_text(encoding="utf-8")) == normal(shown(name, lang, tmp_path)), (
+            f"{page} is stale: run `make docs`"
+        )
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_both_languages_have_the_same_scripts(name: str) -> None:
+    """The Chinese page has the scripts and the shown parts of the English one, in its order."""
+    english, chinese = (page_of(name, lang).read_text(encoding="utf-8") for lang in ("en", "zh"))
+    assert scripts_of(english) == scripts_of(chinese)
+    assert re.findall(r"<!-- made: .* -->", english) == re.findall(r"<!-- made: .* -->", chinese)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_answers_three_questions(name: str) -> None:
+    """A page has a diagram, the counterpart in vLLM, and three changes with a run of each."""
+    text = page_of(name, "en").read_text(encoding="utf-8")
+    assert "```mermaid" in text
+    assert "## What vLLM does" in text
+    assert text.partition("## What would happen if ...")[2].count("\n### ...") == 3
+    assert len(scripts_of(text)) >= 4
