@@ -1,10 +1,11 @@
-"""Writes into the documentation what a real run says: `python scripts/make_docs.py`, or `make docs`.
+"""Writes into the documentation what real runs show: `python scripts/make_docs.py`, or `make docs`.
 
-Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the READMEs) holds what is made here; all else is
-written by hand. `examples/hello.py` is run once in each language and the parts that pages show are cut out of what it
-left. What docs/clients.md, docs/server.md and docs/vllm.md show comes from runs of their own (client_docs.py,
-server_docs.py, vllm_docs.py); the tables of docs/spans.md from what is defined (span_docs.py). With
-Chromium on the PATH the pictures are made too. `tests/docs` fails when a page and a run no longer agree.
+Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the READMEs) holds what is made here; everything
+else is written by hand. `examples/hello.py` is run once in each language, for the pages in `PAGES`. docs/clients.md,
+docs/server.md and docs/vllm.md show runs of their own (client_docs.py, server_docs.py, vllm_docs.py); each page of
+docs/understand holds its own scripts (understand_docs.py). The tables of docs/spans.md come from the catalog
+(span_docs.py), those of docs/reading.md from the files (reading_docs.py). With Chromium on the PATH the pictures are made
+too. `tests/docs` fails when a page and a run no longer agree.
 """
 
 import ast
@@ -18,19 +19,36 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import as_vllm_docs, client_docs, export_docs, server_docs, span_docs, vllm_docs  # noqa: E402  (found by the line above when this file is run as a script)
+from scripts import (
+    as_vllm_docs,
+    client_docs,
+    export_docs,
+    reading_docs,
+    server_docs,
+    span_docs,
+    understand_docs,
+    vllm_docs,
+)
 
 PAGES = {
     "en": [
         "README.md",
         "docs/first-run.md",
+        "docs/reading.md",
         "docs/architecture.md",
         "docs/clients.md",
         "docs/spans.md",
         "docs/export.md",
         "docs/as-vllm.md",
     ],
-    "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md", "docs/zh/export.md", "docs/zh/as-vllm.md"],
+    "zh": [
+        "README.zh.md",
+        "docs/zh/first-run.md",
+        "docs/zh/reading.md",
+        "docs/zh/clients.md",
+        "docs/zh/export.md",
+        "docs/zh/as-vllm.md",
+    ],
 }
 """The pages that hold something made, by the language that they speak."""
 
@@ -96,6 +114,7 @@ def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
         **span_docs.blocks(),
         **export_docs.blocks(lang, folder),
         **as_vllm_docs.blocks(lang),
+        **reading_docs.blocks(lang),
     }
 
 
@@ -189,6 +208,9 @@ def main() -> None:
         make(Path(temporary))
     with tempfile.TemporaryDirectory() as temporary:
         make_server_pages(Path(temporary))
+    for name in understand_docs.PAGES:
+        understand_docs.make(name)
+        print(f"made docs/understand/{name}.md")
     vllm_docs.main()
 
 
