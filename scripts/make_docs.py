@@ -4,8 +4,8 @@ Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the README
 else is written by hand. `examples/hello.py` is run once in each language, for the pages in `PAGES`. docs/clients.md,
 docs/server.md and docs/vllm.md show runs of their own (client_docs.py, server_docs.py, vllm_docs.py); each page of
 docs/understand holds its own scripts (understand_docs.py). The tables of docs/spans.md come from the catalog
-(span_docs.py), those of docs/reading.md from the files (reading_docs.py). With Chromium on the PATH the pictures are made
-too. `tests/docs` fails when a page and a run no longer agree.
+(span_docs.py), those of docs/reading.md from the files (reading_docs.py). With Chromium on the PATH the pictures are
+made too. `tests/docs` fails when a page and a run no longer agree.
 """
 
 import ast
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import (
+from scripts import (  # noqa: E402  (found by the line above when this file is run as a script)
     as_vllm_docs,
     client_docs,
     export_docs,
