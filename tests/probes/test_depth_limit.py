@@ -126,7 +126,7 @@ def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
     kinds: tuple[Any, ...] = (RMSNorm, GemmaRMSNorm)
     originals = [kind.forward for kind in kinds]
     records: list[Any] = []
-    monkeypatch.setattr(state, "thinned", False)
+    monkeypatch.setattr(state, "depth_limited", False)
     monkeypatch.setattr(state, "append", records.append)
     home = "tracellm.engine.layers.layernorm"
     installation = Installation([Entry(f"{home}:{kind.__name__}.forward", "layer") for kind in kinds], Selection(), [])

@@ -192,7 +192,7 @@ def test_what_a_user_has_patched_meanwhile_stays(module: Any, tmp_path: Path, th
         wrapped, module.helper = module.helper, lambda x: -wrapped(x)
         patched = module.helper
         if thins:
-            recording._installation.thin()
+            recording._installation.limit_depth()
             assert (module.helper, module.Thing.overridden) == (patched, original)
         assert recording.stats["installed"] == 2
     assert (module.helper, module.Thing.overridden) == (patched, original)
@@ -204,7 +204,7 @@ def test_a_patch_that_is_undone_after_thinning(module: Any, tmp_path: Path):
     original = module.helper
     with Recording(tmp_path / "run", catalog=[entry("helper", "layer")]) as recording:
         wrapped, module.helper = module.helper, None
-        recording._installation.thin()
+        recording._installation.limit_depth()
         module.helper = wrapped
     assert module.helper is original
 
@@ -294,7 +294,7 @@ def test_a_function_that_others_have_imported(module: Any, tmp_path: Path, thins
         importer = importlib.import_module("thing.importer")
         assert importer.helper is module.helper is not original
         if thins:
-            recording._installation.thin()
+            recording._installation.limit_depth()
             assert importer.helper is module.helper is original
     assert importer.helper is module.helper is original
 

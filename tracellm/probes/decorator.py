@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from tracellm.probes.wrapping.call_site import CALLER, caller
 from tracellm.probes.wrapping.probe import Mistake, Probe, code_constants
-from tracellm.probes.wrapping.summary import UserAttributes, arguments_and_result, receiver_of
+from tracellm.probes.wrapping.summary import CALLER, UserAttributes, arguments_and_result, caller, receiver_of
 from tracellm.probes.wrapping.wrapper import wrap
 
 __all__ = ["own_problems", "probe"]

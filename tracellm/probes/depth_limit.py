@@ -45,8 +45,8 @@ class DepthLimit:
     def _limit_if_enough(self) -> None:
         if self._most_bytes is None or self._recorder.bytes < self._most_bytes:
             return
-        state.thinned = True
-        self._installation.thin()
+        state.depth_limited = True
+        self._installation.limit_depth()
         if state.append is not None:
             state.append((DEPTH_LIMITED, 0, 0, 0, 0, 0, None, None))
         self._most_bytes = None  # at last: where Ctrl-C strikes before, all of it is done at the next step

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.catalog.vllm.torch_compile import compile_patches
-from tracellm.probes.context.call_context import Record, call_and_place, next_call, state
+from tracellm.probes.context.call_context import Record, current_call, next_call, state
 from tracellm.probes.context.clock import Clock, Ids
 from tracellm.probes.context.exceptions import ErrorSummary, is_an_end, remember, without_probes
 from tracellm.probes.context.traceparent import parse, write
@@ -194,7 +194,7 @@ class Recording:
             if _active is not self:
                 return
             _active = None
-        state.append = state.settle = None
+        state.append = state.reconcile = None
         if self._status is not None:
             self._status.is_ending()
         ended = self._clock.now()
@@ -303,7 +303,11 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
-        state.settle, state.place_of, state.thinned = None, self._call_ids.place_of, not self._selection.is_deep
+        state.reconcile, state.span_ids, state.depth_limited = (
+            None,
+            self._call_ids.place_of,
+            not self._selection.is_deep,
+        )
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (new_site(self._script_probe, None), 0, 0, self._started)
@@ -370,7 +374,7 @@ class Recording:
         """Handle for a process that is being started; None when nothing is being recorded."""
         if _active is not self:
             return None
-        call, place = call_and_place()
+        call, place = current_call()
         trace_id, span_id = self._call_ids.place_of(call, place)
         parent = write(trace_id, span_id) if span_id is not None else ""
         return invitation(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
@@ -413,7 +417,7 @@ class Recording:
             "deep_steps": None,
             **spent(self._recorder.calls, at_rest),
             "writer": writer_cost(self._recorder),
-            "problems": [*(one.told(self._text) for one in mistakes), *self._problems],
+            "problems": [*(one.describe(self._text) for one in mistakes), *self._problems],
         }
 
     def _continue_in_child(self) -> None:

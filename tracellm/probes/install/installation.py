@@ -95,7 +95,7 @@ class Installation:
             self._problems.append(mistake)
         self._take_off(is_meant, set())
 
-    def thin(self) -> None:
+    def limit_depth(self) -> None:
         """Take off, and keep off, what is deeper than steps."""
         self._take_off(lambda entry: _is_deep(entry.level), self._thinned)
 
@@ -232,7 +232,6 @@ class Installation:
             capture=capture,
             attributes=attributes,
             gives=entry.gives if self._chosen.intersection(gives_to) else None,  # else it would wait for ever
-            gives_to=gives_to,
             observe=entry.observe,
             even_if_raises=entry.even_if_raises or entry.capture is None,
             before=entry.before,
