@@ -14,7 +14,7 @@ from tracellm.as_vllm.errors import MissingModuleError
 from tracellm.as_vllm.table import HOMES, PACKAGES
 from tracellm.engine import core_client, sampling_params
 from tracellm.engine.errors import EngineError
-from tracellm.probes.install.import_hook import ImportHook
+from tracellm.probes.install.patcher import ImportHook
 
 pytestmark = pytest.mark.usefixtures("vllm_is_tracellm")
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
-from tracellm.probes.install.import_hook import ImportHook
-from tracellm.probes.install.patcher import Patcher
+from tracellm.probes.install.patcher import ImportHook, Patcher
 from tracellm.probes.install.selection import Selection, file_of
 from tracellm.probes.recording import Recording
 from tracellm.probes.wrapping.probe import Entry, Mistake
@@ -241,7 +240,7 @@ def test_a_library_function_that_cannot_be_replaced(module: Any):
     assert (module.helper(1), module.Other.overridden) == (-1, original)
     patches.stop()
     assert module.helper(1) == 1
-    assert [one.told(True) for one in problems] == [
+    assert [one.describe(True) for one in problems] == [
         "thing.parts:Other.overridden is not followed: replacing it raised AttributeError: not in this version"
     ]
 

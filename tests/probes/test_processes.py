@@ -28,10 +28,9 @@ from tests.probes.tracing import outline
 from tests.probes.unknowing_work import works
 from tracellm import probe
 from tracellm.probes.install.selection import Selection
-from tracellm.probes.join import invited
-from tracellm.probes.propagation import process_group as together
-from tracellm.probes.propagation.child_processes import VARIABLE
-from tracellm.probes.propagation.process_group import ProcessGroup, Status, recorded_processes
+from tracellm.probes.join import find_handle
+from tracellm.probes.propagation import processes as processes_module
+from tracellm.probes.propagation.processes import VARIABLE, ProcessGroup, Status, recorded_processes
 from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -164,7 +163,7 @@ def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
         if is_over:
             (tmp_path / ".over").touch()
         writer = threading.Thread(
-            target=status.look, args=[lambda: met.append(threading.current_thread()), dict], daemon=True
+            target=status.check, args=[lambda: met.append(threading.current_thread()), dict], daemon=True
         )
         writer.start()
         writer.join()
@@ -222,12 +221,12 @@ def test_who_is_invited():
     """Only multiprocessing's own child of the process that records joins; a child's subprocesses do not."""
     told = json.dumps({"pid": 7})
     fork = ["python", "-c", "...", "--multiprocessing-fork"]
-    assert invited({VARIABLE: told}, fork, 7) == {"pid": 7}
-    assert invited({VARIABLE: told}, ["python", "script.py"], 7) is None
-    assert invited({VARIABLE: told}, fork, 8) is None
-    assert invited({VARIABLE: "{"}, fork, 7) is None
-    assert invited({VARIABLE: "[]"}, fork, 7) is None
-    assert invited({}, fork, 7) is None
+    assert find_handle({VARIABLE: told}, fork, 7) == {"pid": 7}
+    assert find_handle({VARIABLE: told}, ["python", "script.py"], 7) is None
+    assert find_handle({VARIABLE: told}, fork, 8) is None
+    assert find_handle({VARIABLE: "{"}, fork, 7) is None
+    assert find_handle({VARIABLE: "[]"}, fork, 7) is None
+    assert find_handle({}, fork, 7) is None
 
 
 def test_a_users_subprocess_is_left_alone(tmp_path: Path):
@@ -251,11 +250,11 @@ def test_how_long_the_end_of_others_is_waited_for(
     """Of a process that does not hear of the end it is soon told that its end is missing; one that has much to write,
     on a busy machine, is waited for."""
     clock = itertools.count()
-    monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
+    monkeypatch.setattr(processes_module, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
     others = ProcessGroup(tmp_path)
     status = Status(tmp_path, "Worker_0")
     if heard:
-        status.is_ending()
+        status.set_ending()
     _, [problem] = others.end()
     [waited] = [int(word) for word in problem.split() if word.isdecimal()]
     assert waited in range(seconds, seconds + 5)

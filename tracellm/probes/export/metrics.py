@@ -101,7 +101,7 @@ class ProgramMetrics:
         self._tail: RecordTail | None = None
         self._since = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Measure requests that have ended, if the program has a provider by now."""
         if self._metrics is None:
             provider = program_provider()
@@ -114,7 +114,7 @@ class ProgramMetrics:
 
     def end(self) -> None:
         """Measure the last ones."""
-        self.look()
+        self.check()
         if self._tail is not None:
             self._measure(self._tail.never_ended())
 

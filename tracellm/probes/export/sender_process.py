@@ -67,7 +67,7 @@ class SenderProcess:
         self._write([own, [one for one in reversed(sys.path) if os.path.isabs(one)]])
         self._write({"traces": str(traces), "earlier": sorted(earlier), "measured": str(self._measured)})
 
-    def program_measures(self) -> int:
+    def leave_metrics(self) -> int:
         """Leave requests of this process that end from now on to the program's own metrics; return the time."""
         now = time.time_ns()
         with suppress(OSError):
