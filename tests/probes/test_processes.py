@@ -156,7 +156,7 @@ def test_a_process_that_lives_on(tmp_path: Path):
 
 
 def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
-    """What ends it is called once, in a thread that Python waits for, though the writer that looks is no such one."""
+    """The end is called once, in a non-daemon thread, which Python waits for."""
     met: list[threading.Thread] = []
     status = Status(tmp_path, "Worker_0")
     for is_over in (False, True, True):
@@ -217,7 +217,7 @@ def test_a_process_that_is_killed(tmp_path: Path):
     assert recording.stats["deep_steps"] == 0
 
 
-def test_who_is_invited():
+def test_only_spawned_children_find_a_handle():
     """Only multiprocessing's own child of the process that records joins; a child's subprocesses do not."""
     told = json.dumps({"pid": 7})
     fork = ["python", "-c", "...", "--multiprocessing-fork"]
@@ -247,8 +247,7 @@ def test_a_users_subprocess_is_left_alone(tmp_path: Path):
 def test_how_long_the_end_of_others_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool, seconds: int
 ):
-    """Of a process that does not hear of the end it is soon told that its end is missing; one that has much to write,
-    on a busy machine, is waited for."""
+    """The end of a process that does not notice it is soon given up; one that is still writing gets more time."""
     clock = itertools.count()
     monkeypatch.setattr(processes_module, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
     others = ProcessGroup(tmp_path)
@@ -262,7 +261,7 @@ def test_how_long_the_end_of_others_is_waited_for(
     status.end({})
 
 
-def test_nobody_waits_for_what_is_gone(tmp_path: Path):
+def test_dead_processes_are_not_waited_for(tmp_path: Path):
     """Status files that dead processes left are no reason to wait, and are removed."""
     together = ProcessGroup(tmp_path)
     (tmp_path / "Worker_0-1.process").write_text('{"pid": 1, "name": "Worker_0", "stats": {"calls": 3}}')

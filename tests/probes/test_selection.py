@@ -109,7 +109,7 @@ def test_all_that_is_wrapped_can_be_named():
     importlib.import_module("fastapi.applications")
     installation = Installation(CATALOG, Selection(), [])
     installation.start()
-    wrapped = installation.places
+    wrapped = list(installation._installed)
     installation.stop()
     assert {(one.module, one.owners[0], one.name) for one in FUNCTIONS} == {
         (owner.__module__, owner.__name__, name)

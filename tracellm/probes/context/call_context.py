@@ -3,7 +3,7 @@
 A process has one recording at a time, and `state` is its only mutable global. A record is the tuple that a probed call
 appends when it ends; `tracellm.probes.spans` makes spans of records later.
 
-OpenTelemetry: `opentelemetry.context`, whose current span is the counterpart of the innermost call.
+OpenTelemetry: the current span of `opentelemetry.context` is the counterpart of the innermost call.
 """
 
 import itertools

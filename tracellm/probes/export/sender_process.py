@@ -41,7 +41,7 @@ _GRACE_SECONDS = 15.0  # for the process to start, after a short run, and to cou
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to export, and where to.
+    """Settings of the export.
 
     Attributes:
         traces: address for spans, without secrets; None if no spans are sent.

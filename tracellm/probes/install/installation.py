@@ -16,7 +16,6 @@ from tracellm.probes.catalog.coverage import CatalogCoverage
 from tracellm.probes.catalog.report_needs import lacking
 from tracellm.probes.catalog.vllm.torch_compile import is_compiled, is_inside
 from tracellm.probes.context.call_context import DEPTH_LIMITED, state
-from tracellm.probes.context.exceptions import remember
 from tracellm.probes.install.patcher import ImportHook
 from tracellm.probes.install.selection import Function, Selection, chosen_targets, file_of
 from tracellm.probes.record.recorder import Recorder
@@ -71,11 +70,6 @@ class Installation:
     def installed(self) -> int:
         """Number of functions that are wrapped, or were until the depth limit."""
         return len(self._installed.keys() | self._depth_limited)
-
-    @property
-    def places(self) -> list[Place]:
-        """The class or module, and the name there, of each wrapped function."""
-        return list(self._installed)
 
     @property
     def left_out(self) -> dict[str, list[str]]:
@@ -145,8 +139,7 @@ class Installation:
         try:
             yield
         except Exception as error:
-            kind, message, _ = remember(error)
-            mistake = Mistake(f"{entry.target} is not recorded: installing its probe raised {kind}", message)
+            mistake = Mistake.of(f"{entry.target} is not recorded: installing its probe", error)
             if mistake not in self._problems:
                 self._problems.append(mistake)
             self.findings.found(entry)  # it is not missing

@@ -12,7 +12,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from tracellm.probes.context.exceptions import remember
 from tracellm.probes.wrapping.probe import Mistake
 
 __all__ = ["ImportHook", "Patcher"]
@@ -118,8 +117,6 @@ class Patcher:
                 new = functools.wraps(old)(make(old))
                 setattr(owner, name, new)
             except Exception as error:
-                kind, message, _ = remember(error)
-                what = f"{module.__name__}:{path} is not followed: replacing it raised {kind}"
-                self._problems.append(Mistake(what, message))
+                self._problems.append(Mistake.of(f"{module.__name__}:{path} is not followed: replacing it", error))
             else:
                 self._replaced.append((owner, name, old, new))

@@ -81,7 +81,7 @@ class Function(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which functions are wrapped.
+    """Choice of the functions that are wrapped.
 
     Attributes:
         detail: depth in the engine: request, step, layer or kernel.
@@ -129,12 +129,12 @@ class Selection:
 
     @property
     def has_patterns(self) -> bool:
-        """Whether it depends on more than a level."""
+        """True if it depends on more than a level."""
         return bool(self.focus or self.only or self.skip)
 
     @property
     def is_deep(self) -> bool:
-        """Whether more than requests and steps is recorded, and with it the probabilities of tokens."""
+        """True if more than requests and steps is recorded, and with it token probabilities."""
         return bool(self.focus) or LEVELS.index(self.detail) > LEVELS.index("step")
 
     def reaches(self, level: Level) -> bool:
@@ -221,14 +221,14 @@ def unmatched_patterns(selection: Selection, catalog: Iterable[Entry]) -> list[U
 
 
 def _class_names(functions: Iterable[Function]) -> set[str]:
-    return {name for one in functions for name in (*one.owners, *one.heirs) if not name.endswith(".py")}
+    return {name for function in functions for name in (*function.owners, *function.heirs) if not name.endswith(".py")}
 
 
 def _all_names(functions: list[Function]) -> set[str]:
     """Return everything that a pattern may match."""
-    methods = {f"{owner}.{one.name}" for one in functions for owner in one.owners}
-    modules = {one.module.removeprefix(_ENGINE) for one in functions}
-    return _class_names(functions) | methods | {one.name for one in functions} | modules
+    methods = {f"{owner}.{function.name}" for function in functions for owner in function.owners}
+    modules = {function.module.removeprefix(_ENGINE) for function in functions}
+    return _class_names(functions) | methods | {function.name for function in functions} | modules
 
 
 def _similar(pattern: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def attached_now(context: Context | None) -> AttachedContext | None:
 
 
 def _is_innermost(context: Context, current: CallContext) -> bool:
-    """Return whether the context was attached within the call under way, not the call begun within the context."""
+    """Return whether the context was attached within the call under way, rather than before it."""
     if context.__class__ is not AttachedContext or context.recording != state.first:
         return False
     return context.number > current[CALL] and context.number >= current[THREAD_CONTEXT].since

@@ -23,7 +23,6 @@ from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tracellm.probes.context.call_context import USER_SPAN, current_call, next_call, state
-from tracellm.probes.context.exceptions import remember
 from tracellm.probes.context.user_attributes import attributes_of, event_attributes, link_data
 from tracellm.probes.otel.call_span import STARTED, SpanIds, is_recorded
 from tracellm.probes.wrapping.probe import Mistake
@@ -198,8 +197,7 @@ class UserSpans:
         try:
             yield
         except Exception as error:
-            kind, message, _ = remember(error)
-            mistake = Mistake(f"spans of the program's own are not recorded: the {what} of one raised {kind}", message)
+            mistake = Mistake.of(f"spans of the program's own are not recorded: the {what} of one", error)
             if mistake not in self._mistakes:
                 self._mistakes.append(mistake)
 

@@ -40,8 +40,11 @@ VARIABLE = "TRACELLM_RECORDING"
 
 Function = Callable[..., Any]
 RecordingHandle = dict[str, Any]
-"""How to join a recording: `folder`, `selection`, `ring`, `text`, `traceparent` of the call that starts the process,
-`pid` of its process, and `clock`, the readings that make its times wall-clock times, or null."""
+"""Description of a recording to join.
+
+`folder`, `selection`, `ring` and `text` as in Recording; `traceparent` of the call that starts the process; `pid` of
+that call's process; `clock`, the readings that make its times wall-clock times, or null.
+"""
 
 LONGEST_WAIT_SECONDS = 10.0
 """The main process waits this long for others to notice the end."""
@@ -204,9 +207,6 @@ class Status:
     """Status file of this process in the folder `traces`, locked until `end`.
 
     A process that `is_idle` has recorded nothing yet; it is not missed if it is killed.
-
-    Attributes:
-        descriptor: the open file.
     """
 
     def __init__(self, traces: Path, process: str, is_idle: bool = False) -> None:
@@ -218,8 +218,8 @@ class Status:
         self._length = 0
         self._process = {"pid": os.getpid(), "name": process}
         self._file = traces / f"{file_stem(process, os.getpid())}{_STATUS}"
-        self.descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        _lock(self.descriptor)
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _lock(self._descriptor)
         self._write({})
 
     def check(self, stop: Callable[[], None], flush: Callable[[], dict[str, Any]]) -> None:
@@ -247,7 +247,7 @@ class Status:
     def end(self, stats: dict[str, Any]) -> None:
         """Mark that everything is written, with the recording's stats in this process."""
         self._write({"stats": stats})
-        os.close(self.descriptor)
+        os.close(self._descriptor)
 
     def set_busy(self) -> None:
         """Mark that this process is not idle any more."""
@@ -257,18 +257,18 @@ class Status:
     def remove(self) -> None:
         """Remove the file: this process recorded nothing."""
         self._file.unlink(missing_ok=True)
-        os.close(self.descriptor)
+        os.close(self._descriptor)
 
     def leave(self) -> None:
         """Close the file in a fork of its process."""
-        os.close(self.descriptor)
+        os.close(self._descriptor)
 
     def _write(self, more: dict[str, Any]) -> None:
         self._more = more
         content = json.dumps({**self._process, "idle": self.is_idle, **more}).encode().ljust(self._length)
         self._length = len(content)  # written at once and never shorter, so a reader has all of it
         with suppress(OSError):
-            os.pwrite(self.descriptor, content, 0)
+            os.pwrite(self._descriptor, content, 0)
 
 
 class ProcessGroup:

@@ -202,7 +202,7 @@ _COROUTINE = {  # has a call context of its own: while it waits, its call must n
     "enter": f"_token = _set_context([_call, _call, _context[{THREAD_ID}], _thread])",
     "leave": f"""try:
             _reset_context(_token)
-        except ValueError:  # it was begun in another context
+        except ValueError:  # it began in another context
             _set_context(_context){_RECONCILE}""",
     "fail": f"_set_context(_context){_RECONCILE}",
 }

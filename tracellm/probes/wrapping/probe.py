@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from tracellm.probes.context.exceptions import remember
 from tracellm.trace import names
@@ -54,6 +54,12 @@ class Mistake(NamedTuple):
 
     what: str
     message: str
+
+    @classmethod
+    def of(cls, what: str, error: Exception) -> Self:
+        """Return the failure of `what`, which raised `error`."""
+        kind, message, _ = remember(error)
+        return cls(f"{what} raised {kind}", message)
 
     def describe(self, text: bool) -> str:
         """Return the failure as a line, with the exception's message only if `text` is set."""
@@ -119,7 +125,7 @@ def path_of(target: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class Probe:
-    """How to record one function. Attributes that Entry has too are described there.
+    """Recording of one function. Attributes that Entry has too are described there.
 
     Attributes:
         method: the function's name, without its class.
@@ -160,7 +166,7 @@ class Probe:
 
     @property
     def lasting(self) -> bool:
-        """Whether its calls are few and may last, so that those under way are tracked."""
+        """True if its calls are few and may last; those under way are tracked."""
         return self.level in ("request", "step")
 
     def site(self, args: tuple[Any, ...]) -> int:
@@ -176,8 +182,7 @@ class Probe:
         if getattr(self, part) is not None:
             setattr(self, part, None)
             where = self.constants.get(names.CODE_FUNCTION, self.method)
-            kind, message, _ = remember(error)
-            self.problems.append(Mistake(f"the probe of {where} stopped: its {part} raised {kind}", message))
+            self.problems.append(Mistake.of(f"the probe of {where} stopped: its {part}", error))
 
 
 class Site(NamedTuple):

@@ -58,7 +58,6 @@ def wrap(function: Function, probe: Probe) -> Function:
         kind, wrapper = "coroutine" if is_coroutine else "", compile_wrapper(function, probe, summary, is_coroutine)
     if kind:
         probe.constants.setdefault(CALL_KIND, kind)
-    wrapper = functools.wraps(function)(wrapper)
     if probe.before is not None:
         wrapper = _with_before(wrapper, probe)
     if probe.begins_trace is not None:

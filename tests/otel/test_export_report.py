@@ -1,4 +1,4 @@
-"""A collector that did not take spans is one line of a run's report, in the reader's language."""
+"""A failed export is reported in one line at the end of a run, in the reader's language."""
 
 import os
 import re
