@@ -18,7 +18,7 @@ FLOORS = ["engine", "trace", "probes", "report", "cli"]
 ROOMS = {
     "probes": [
         "context", "wrapping", "record", "catalog", "spans", "install", "propagation", "otel", "export", "decorator",
-        "depth_limit", "overhead", "recording", "join",
+        "overhead", "recording", "join",
     ],
     "report": [
         "texts", "wording", "facts", "tree", "diagram", "calltree", "steps_table", "console", "html", "diff", "export",

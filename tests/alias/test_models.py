@@ -14,7 +14,7 @@ from tracellm.cli.overrides import overrides_of
 from tracellm.cli.script import Script
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
-from tracellm.probes.install.model_overrides import replace_models
+from tracellm.probes.join import replace_models
 from tracellm.tiny import MODEL_DIR
 
 REFUSED = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracellm.probes.context.call_context import USER_SPAN
 from tracellm.probes.export.sender import Sender
-from tracellm.probes.export.settings import settings
+from tracellm.probes.export.sender_process import settings
 from tracellm.probes.record.record_file import END, HEADER, OPEN, RECORDS, Header, RecordFile, encode
 from tracellm.probes.spans.tail import RecordTail
 from tracellm.trace import names

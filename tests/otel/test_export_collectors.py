@@ -158,7 +158,7 @@ def test_memory_is_bounded(tmp_path: Path, collector: Collecting, monkeypatch: p
         held.append(len(one._held))
         return True
 
-    monkeypatch.setattr(one, "_is_taken", _take)
+    monkeypatch.setattr(one, "_export", _take)
     one.end()
     one.run()
     assert one.account() == (200 * 64, 0, [])

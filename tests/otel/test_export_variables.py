@@ -12,7 +12,7 @@ import pytest
 from tests.otel.collecting import Collecting
 from tests.otel.sending import spans, write
 from tracellm.probes.export import sender
-from tracellm.probes.export.settings import settings
+from tracellm.probes.export.sender_process import settings
 
 BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://somewhere:4318/base/"}
 

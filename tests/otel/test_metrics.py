@@ -153,11 +153,11 @@ def test_a_provider_is_waited_for(tmp_path: Path, reader: InMemoryMetricReader, 
         return life(2).end_ns
 
     metrics = ProgramMetrics(tmp_path / "main-1.records", since)
-    metrics.look()
+    metrics.check()
     assert found == []
     provider = MeterProvider([reader])
     monkeypatch.setattr(api, "get_meter_provider", lambda: provider)
-    metrics.look()
+    metrics.check()
     metrics.end()
     assert measured(reader)["gen_ai.server.request.duration"] == [(ABOUT, 4, 2)]
     assert found == ["found"]
@@ -172,7 +172,7 @@ if "own" in sys.argv:
     from opentelemetry.sdk.metrics import MeterProvider
     metrics.set_meter_provider(MeterProvider())
 with Recording(sys.argv[1]) as recording:
-    recording._metrics.look()
+    recording._metrics.check()
     now = state.clock()
     life = {
         "name": "REQUEST", "trace_id": "a" * 32, "span_id": "b" * 16, "parent_span_id": None, "start": now, "end": now,

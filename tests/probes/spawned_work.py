@@ -48,7 +48,7 @@ def joins_again() -> None:
 
 def looks_for_a_model() -> None:
     """Ends with 1 if no model's name would be replaced."""
-    from tracellm.probes.install.model_overrides import replace_models
+    from tracellm.probes.join import replace_models
 
     sys.exit(not replace_models.cache_info().currsize)
 

@@ -14,8 +14,7 @@ from tracellm import LLM, SamplingParams
 from tracellm.engine.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 from tracellm.probes.context.call_context import DEPTH_LIMITED, state
-from tracellm.probes.depth_limit import DepthLimit
-from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.installation import DepthLimit, Installation
 from tracellm.probes.install.selection import DEPTH_LIMIT, Selection
 from tracellm.probes.recording import Recording
 from tracellm.probes.wrapping.probe import Entry
@@ -100,7 +99,7 @@ def test_a_process_without_steps_is_limited_too(tmp_path: Path):
     """The recorder's thread sees to it where no step ends, as in a server's first process."""
     with Recording(tmp_path, selection=replace(Selection(), depth_limit=1)) as recording:
         RMSNorm(8, 1e-6)(torch.ones(1, 8))
-        wait_until(lambda: recording._depth_limit._most_bytes is None, "what has been recorded to be enough")
+        wait_until(lambda: recording._depth_limit._max_bytes is None, "what has been recorded to be enough")
         assert not hasattr(RMSNorm.forward, "__wrapped__")
     assert recording.stats["deep_steps"] == 0
 
@@ -126,7 +125,7 @@ def test_an_interrupt_only_puts_it_off(monkeypatch: pytest.MonkeyPatch):
     kinds: tuple[Any, ...] = (RMSNorm, GemmaRMSNorm)
     originals = [kind.forward for kind in kinds]
     records: list[Any] = []
-    monkeypatch.setattr(state, "thinned", False)
+    monkeypatch.setattr(state, "depth_limited", False)
     monkeypatch.setattr(state, "append", records.append)
     home = "tracellm.engine.model_executor.layers.layernorm"
     installation = Installation([Entry(f"{home}:{kind.__name__}.forward", "layer") for kind in kinds], Selection(), [])

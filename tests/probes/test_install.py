@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.probes.tracing import outline, record
-from tracellm.probes.install.import_hook import ImportHook
-from tracellm.probes.install.patcher import Patcher
+from tracellm.probes.install.patcher import ImportHook, Patcher
 from tracellm.probes.install.selection import Selection, file_of
 from tracellm.probes.recording import Recording
 from tracellm.probes.wrapping.probe import Entry, Mistake
@@ -192,7 +191,7 @@ def test_what_a_user_has_patched_meanwhile_stays(module: Any, tmp_path: Path, th
         wrapped, module.helper = module.helper, lambda x: -wrapped(x)
         patched = module.helper
         if thins:
-            recording._installation.thin()
+            recording._installation.limit_depth()
             assert (module.helper, module.Thing.overridden) == (patched, original)
         assert recording.stats["installed"] == 2
     assert (module.helper, module.Thing.overridden) == (patched, original)
@@ -204,7 +203,7 @@ def test_a_patch_that_is_undone_after_thinning(module: Any, tmp_path: Path):
     original = module.helper
     with Recording(tmp_path / "run", catalog=[entry("helper", "layer")]) as recording:
         wrapped, module.helper = module.helper, None
-        recording._installation.thin()
+        recording._installation.limit_depth()
         module.helper = wrapped
     assert module.helper is original
 
@@ -241,7 +240,7 @@ def test_a_library_function_that_cannot_be_replaced(module: Any):
     assert (module.helper(1), module.Other.overridden) == (-1, original)
     patches.stop()
     assert module.helper(1) == 1
-    assert [one.told(True) for one in problems] == [
+    assert [one.describe(True) for one in problems] == [
         "thing.parts:Other.overridden is not followed: replacing it raised AttributeError: not in this version"
     ]
 
@@ -294,7 +293,7 @@ def test_a_function_that_others_have_imported(module: Any, tmp_path: Path, thins
         importer = importlib.import_module("thing.importer")
         assert importer.helper is module.helper is not original
         if thins:
-            recording._installation.thin()
+            recording._installation.limit_depth()
             assert importer.helper is module.helper is original
     assert importer.helper is module.helper is original
 

@@ -28,10 +28,9 @@ from tests.probes.tracing import outline
 from tests.probes.unknowing_work import works
 from tracellm import probe
 from tracellm.probes.install.selection import Selection
-from tracellm.probes.join import invited
-from tracellm.probes.propagation import process_group as together
-from tracellm.probes.propagation.child_processes import VARIABLE
-from tracellm.probes.propagation.process_group import ProcessGroup, Status, recorded_processes
+from tracellm.probes.join import find_handle
+from tracellm.probes.propagation import processes as processes_module
+from tracellm.probes.propagation.processes import VARIABLE, ProcessGroup, Status, recorded_processes
 from tracellm.probes.recording import Recording
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -157,14 +156,14 @@ def test_a_process_that_lives_on(tmp_path: Path):
 
 
 def test_a_process_waits_until_its_recording_has_ended(tmp_path: Path):
-    """What ends it is called once, in a thread that Python waits for, though the writer that looks is no such one."""
+    """The end is called once, in a non-daemon thread, which Python waits for."""
     met: list[threading.Thread] = []
     status = Status(tmp_path, "Worker_0")
     for is_over in (False, True, True):
         if is_over:
             (tmp_path / ".over").touch()
         writer = threading.Thread(
-            target=status.look, args=[lambda: met.append(threading.current_thread()), dict], daemon=True
+            target=status.check, args=[lambda: met.append(threading.current_thread()), dict], daemon=True
         )
         writer.start()
         writer.join()
@@ -218,16 +217,16 @@ def test_a_process_that_is_killed(tmp_path: Path):
     assert recording.stats["deep_steps"] == 0
 
 
-def test_who_is_invited():
+def test_only_spawned_children_find_a_handle():
     """Only multiprocessing's own child of the process that records joins; a child's subprocesses do not."""
     told = json.dumps({"pid": 7})
     fork = ["python", "-c", "...", "--multiprocessing-fork"]
-    assert invited({VARIABLE: told}, fork, 7) == {"pid": 7}
-    assert invited({VARIABLE: told}, ["python", "script.py"], 7) is None
-    assert invited({VARIABLE: told}, fork, 8) is None
-    assert invited({VARIABLE: "{"}, fork, 7) is None
-    assert invited({VARIABLE: "[]"}, fork, 7) is None
-    assert invited({}, fork, 7) is None
+    assert find_handle({VARIABLE: told}, fork, 7) == {"pid": 7}
+    assert find_handle({VARIABLE: told}, ["python", "script.py"], 7) is None
+    assert find_handle({VARIABLE: told}, fork, 8) is None
+    assert find_handle({VARIABLE: "{"}, fork, 7) is None
+    assert find_handle({VARIABLE: "[]"}, fork, 7) is None
+    assert find_handle({}, fork, 7) is None
 
 
 def test_a_users_subprocess_is_left_alone(tmp_path: Path):
@@ -248,14 +247,13 @@ def test_a_users_subprocess_is_left_alone(tmp_path: Path):
 def test_how_long_the_end_of_others_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool, seconds: int
 ):
-    """Of a process that does not hear of the end it is soon told that its end is missing; one that has much to write,
-    on a busy machine, is waited for."""
+    """The end of a process that does not notice it is soon given up; one that is still writing gets more time."""
     clock = itertools.count()
-    monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
+    monkeypatch.setattr(processes_module, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
     others = ProcessGroup(tmp_path)
     status = Status(tmp_path, "Worker_0")
     if heard:
-        status.is_ending()
+        status.set_ending()
     _, [problem] = others.end()
     [waited] = [int(word) for word in problem.split() if word.isdecimal()]
     assert waited in range(seconds, seconds + 5)
@@ -263,7 +261,7 @@ def test_how_long_the_end_of_others_is_waited_for(
     status.end({})
 
 
-def test_nobody_waits_for_what_is_gone(tmp_path: Path):
+def test_dead_processes_are_not_waited_for(tmp_path: Path):
     """Status files that dead processes left are no reason to wait, and are removed."""
     together = ProcessGroup(tmp_path)
     (tmp_path / "Worker_0-1.process").write_text('{"pid": 1, "name": "Worker_0", "stats": {"calls": 3}}')

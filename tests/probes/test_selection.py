@@ -12,8 +12,15 @@ import tracellm.engine
 from tracellm.probes.catalog import CATALOG, EVERY_ENGINE
 from tracellm.probes.catalog.report_needs import SUBJECTS, lacking
 from tracellm.probes.install.installation import Installation
-from tracellm.probes.install.pattern_check import choices, chosen_targets, unmatched_patterns
-from tracellm.probes.install.selection import DEPTH_LIMIT, Function, Selection, file_of
+from tracellm.probes.install.selection import (
+    DEPTH_LIMIT,
+    Function,
+    Selection,
+    choices,
+    chosen_targets,
+    file_of,
+    unmatched_patterns,
+)
 from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace.names import LEVELS
 
@@ -102,7 +109,7 @@ def test_all_that_is_wrapped_can_be_named():
     importlib.import_module("fastapi.applications")
     installation = Installation(CATALOG, Selection(), [])
     installation.start()
-    wrapped = installation.places
+    wrapped = list(installation._installed)
     installation.stop()
     assert {(one.module, one.owners[0], one.name) for one in FUNCTIONS} == {
         (owner.__module__, owner.__name__, name)

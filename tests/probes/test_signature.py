@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.probes.tracing import record
 from tracellm import probe
 from tracellm.probes.context.call_context import state
+from tracellm.probes.wrapping.codegen import signature_of
 from tracellm.probes.wrapping.probe import Probe
-from tracellm.probes.wrapping.signature import signature_of
 from tracellm.probes.wrapping.summary import arguments_and_result
 from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace import names

@@ -189,13 +189,15 @@ def test_a_loop_is_told_where_it_was_begun_whatever_was_under_way_in_an_earlier_
     vllm: dict[str, Any], tmp_path: Path
 ) -> None:
     """A request's trace that an earlier recording left behind has no say in where a loop of this one stands."""
-    spot = state.spot_here()
-    before = spot[state.PLACE]
-    state.here.set(state.spot_in(state.later_place(before, state.TraceScope("1" * 32, "2" * 16, recording=-1))))
+    spot = state.current_context()
+    before = spot[state.THREAD_CONTEXT]
+    state.context_var.set(
+        state.new_context(state.new_thread_context(before, state.TraceScope("1" * 32, "2" * 16, recording=-1)))
+    )
     try:
         test_loops_without_a_name_are_recorded(vllm, tmp_path)
     finally:
-        state.here.set(spot)
+        state.context_var.set(spot)
 
 
 def test_a_task_of_somebody_elses_is_left_as_it_is() -> None:

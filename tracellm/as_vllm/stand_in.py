@@ -24,7 +24,7 @@ class StandIn(ModuleType):
     """One module of vLLM."""
 
     __stand_in__ = True
-    """Probes are not put on such a module, but on those that it stands for (probes/install/import_hook.py)."""
+    """Probes are not put on such a module, but on those that it stands for (probes/install/patcher.py)."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, f"`{name}` of vLLM, which here is tracellm's own engine (`--engine tracellm`).")

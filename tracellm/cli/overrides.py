@@ -40,7 +40,7 @@ class Overrides:
         """From here on, in this process and in those that it starts."""
         if self.models:
             from tracellm.engine.config.envs import MODELS
-            from tracellm.probes.install.model_overrides import replace_models
+            from tracellm.probes.join import replace_models
 
             os.environ[MODELS] = json.dumps(self.models)
             replace_models()

@@ -1,16 +1,17 @@
-"""Probes: decorators that record calls, put on an engine from outside, by a catalog, for as long as somebody asks.
+"""Probes: wrappers that record calls of an engine, installed from outside by a catalog while a recording is active.
 
-From the floor up; each room uses only those above it in this list:
+Each room uses only those above it in this list:
 
-- `context/`: which call is under way where; clocks, ids, what is kept of an exception;
-- `wrapping/`: the wrapper of a probed function, and what it copies of a call;
+- `context/`: the call under way; clock, ids, exceptions;
+- `wrapping/`: the wrapper of a probed function, and its summary of arguments;
 - `record/`: records on their way into the record file of their process;
-- `catalog/`: which functions of an engine are probed, and what is kept of each call;
-- `spans/`: spans out of records: builder, encoder, converter of whole files, live feed;
-- `install/`: putting wrappers into modules, and taking them out again;
+- `catalog/`: the probed functions of each engine, and what is kept of their calls;
+- `spans/`: spans made of records: builder, encoder, converter of whole files, live feed;
+- `install/`: putting wrappers into modules, and removing them;
 - `propagation/`: threads and processes that a recorded call starts;
 - `otel/`: OpenTelemetry in the recorded program; `export/`: sending spans to a collector;
-- `recording.py`: `Recording`, all of it together; `decorator.py`: `@tracellm.probe`, for a user's own functions.
+- `recording.py`: `Recording`, all of it together; `decorator.py`: `@tracellm.probe`, for a user's own functions;
+  `join.py`: how child processes join a recording.
 """
 
 from tracellm.probes.decorator import probe

@@ -1,4 +1,4 @@
-"""`@tracellm.probe`: record a function of one's own among the engine's.
+"""`@tracellm.probe`: record a user's own function among the engine's.
 
     @tracellm.probe
     def answer(question): ...
@@ -6,7 +6,7 @@
     @tracellm.probe(name="retrieve", attributes=lambda args, kwargs, result: {"documents": len(result)})
     async def retrieve(question): ...
 
-It does nothing but call the function until something is being recorded (`tracellm run --explain`).
+Without a recording (`tracellm run --explain`) it only calls the function.
 """
 
 import functools
@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from tracellm.probes.wrapping.call_site import CALLER, caller
 from tracellm.probes.wrapping.probe import Mistake, Probe, code_constants
-from tracellm.probes.wrapping.summary import UserAttributes, arguments_and_result, receiver_of
+from tracellm.probes.wrapping.summary import CALLER, UserAttributes, arguments_and_result, caller, receiver_of
 from tracellm.probes.wrapping.wrapper import wrap
 
 __all__ = ["own_problems", "probe"]
@@ -26,11 +25,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OwnAttributes = Mapping[str, Any] | Callable[[tuple[Any, ...], dict[str, Any], Any], Mapping[str, Any]]
 
-_LONGEST_TEXT = 16_384
+_MAX_TEXT = 16_384
 _SCALARS = (bool, int, float, str)
 
 own_problems: list[Mistake] = []
-"""Mistakes of the attributes functions that users wrote; a recording takes them over when it ends."""
+"""Failures of users' `attributes` functions; a recording reports them when it ends."""
 
 
 @overload
@@ -51,15 +50,15 @@ def probe(
     """Record every call of a function, coroutine, generator, asynchronous generator or method.
 
     Args:
-        function: what to record; left out when the decorator is given arguments.
+        function: the function; omitted when the decorator has arguments.
         name: the span's name; by default that of the function, with its class.
-        attributes: what the span carries besides: a mapping, or `attributes(args, kwargs, result)` that returns one and
-            is called when a call ends well. By default the arguments and the result in short, without any text. Names
-            that begin with `tracellm.` are taken.
+        attributes: further attributes of the span: a mapping, or `attributes(args, kwargs, result)`, which returns one
+            and is called when a call returns. By default a summary of arguments and result, without any text. Names
+            that begin with `tracellm.` are reserved.
 
     Raises:
         TypeError: what is decorated is not a function.
-        ValueError: `attributes` has a name that begins with `tracellm.`.
+        ValueError: `attributes` has a reserved name.
     """
     if function is None:
         return functools.partial(_probe, name=name, attributes=attributes)
@@ -79,7 +78,7 @@ def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None
     path = function.__qualname__.replace("<locals>.", "").split(".")
     in_class = "." in function.__qualname__ and not function.__qualname__.endswith(f"<locals>.{path[-1]}")
     receiver = receiver_of(function) if in_class else ""
-    made = Probe(
+    own_probe = Probe(
         method=path[-1],
         level="request",
         receiver=receiver,  # type: ignore[arg-type]
@@ -90,21 +89,21 @@ def _own_probe(function: Any, name: str | None, attributes: OwnAttributes | None
     )
     if callable(attributes):
         own = attributes
-        made.capture = lambda args, kwargs, result: (caller(), _plain_all(own(args, kwargs, result)))
-        made.attributes = UserAttributes()
-        made.timed = True
+        own_probe.capture = lambda args, kwargs, result: (caller(), _plain_attributes(own(args, kwargs, result)))
+        own_probe.attributes = UserAttributes()
+        own_probe.timed = True
     else:
-        made.capture, made.attributes = arguments_and_result(function, receiver, also=CALLER)
-        made.users_attributes = _plain_all(attributes or {})
-        made.even_if_raises = True
-    return made
+        own_probe.capture, own_probe.attributes = arguments_and_result(function, receiver, also=CALLER)
+        own_probe.users_attributes = _plain_attributes(attributes or {})
+        own_probe.even_if_raises = True
+    return own_probe
 
 
-def _plain_all(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's attributes as OpenTelemetry can hold them.
+def _plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes as OpenTelemetry can hold them.
 
     Raises:
-        ValueError: one has a name that means something else to tracellm.
+        ValueError: a name is reserved.
     """
     plain = {str(name): _plain(value) for name, value in attributes.items()}
     for name in plain:
@@ -114,7 +113,7 @@ def _plain_all(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A copy that OpenTelemetry can hold: a scalar, a list of scalars of one type, else the value as text."""
+    """Return a scalar, a list of scalars of one type, or else the value as text."""
     for kind in _SCALARS:
         if isinstance(value, kind):
             return kind(value)
@@ -123,13 +122,13 @@ def _plain(value: Any) -> Any:
         if kind in _SCALARS and all(type(item) is kind for item in value):
             return list(value)
     try:
-        return str(value)[:_LONGEST_TEXT]
-    except Exception:  # of the value's own class
+        return str(value)[:_MAX_TEXT]
+    except Exception:  # raised by the value's own class
         return type(value).__name__
 
 
 def _module(function: Any) -> str:
-    """The lifeline of a function: its module; the script itself goes by its file's name."""
+    """Return the lifeline of a function: its module, or the script's file name."""
     if function.__module__ == "__main__":
         return Path(getattr(sys.modules["__main__"], "__file__", None) or "__main__").name
     return str(function.__module__)

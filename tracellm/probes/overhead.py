@@ -1,4 +1,4 @@
-"""What recording cost: how long a probe takes here and now, and what all processes of a run spent together."""
+"""Cost of a recording: of a probe here and now, and of all processes of a run together."""
 
 import statistics
 import time
@@ -12,11 +12,11 @@ from tracellm.probes.wrapping.probe import Probe
 from tracellm.probes.wrapping.summary import arguments_and_result
 from tracellm.probes.wrapping.wrapper import wrap
 
-__all__ = ["spent", "together", "writer_cost"]
+__all__ = ["call_cost", "combined_stats", "writer_cost"]
 
 
 def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
-    """Seconds that a probe adds to a call here and now: a probed function of two numbers against the bare one."""
+    """Measure the seconds that a probe adds to a call, with a function of two numbers."""
 
     def bare(first: int, second: int) -> int:
         return first
@@ -39,34 +39,35 @@ def _seconds_per_call(calls: int = 500, repeats: int = 5) -> float:
     return statistics.median(costs)
 
 
-def spent(calls: int, at_rest: bool = True) -> dict[str, Any]:
-    """Costs of so many calls, without their captures. Only `at_rest`, while nothing is recorded, a call's cost can be
-    measured: that of a call here and now times their number.
+def call_cost(calls: int, at_rest: bool = True) -> dict[str, Any]:
+    """Return the cost of so many calls without their captures: the measured cost of one, times their number.
+
+    It can only be measured `at_rest`, while nothing is recorded.
     """
     per_call = _seconds_per_call() if at_rest else 0.0
     return {"calls": calls, "seconds": round(calls * per_call, 6), "per_call_us": round(per_call * 1e6, 3)}
 
 
-def together(
+def combined_stats(
     own: Mapping[str, Any], others: Iterable[Mapping[str, Any]], conversion: Conversion | None, seconds: float
 ) -> dict[str, Any]:
-    """The stats of the main process with those of the others, and what their conversion found.
+    """Return the main process's stats combined with those of the others and of the conversion.
 
-    Calls and seconds are summed, problems follow each other. `share` is what probes and recorders took of the run's
-    `seconds` on the clock, so of several busy processes it may be more than any one's own.
+    Calls and seconds are summed, problems are joined. `share` is the cost of probes and recorders relative to the run's
+    `seconds` on the clock; with several busy processes it may exceed that of any one.
     """
     stats = dict(own)
     for other in others:
         stats["installed"] = max(stats["installed"], other["installed"])
         stats["engine"] = stats["engine"] or other["engine"]
-        stats["missing"] += [one for one in other["missing"] if one not in stats["missing"]]
+        stats["missing"] += [target for target in other["missing"] if target not in stats["missing"]]
         stats["calls"] += other["calls"]
         unmeasured = 0.0 if other["per_call_us"] else other["calls"] * stats["per_call_us"] / 1e6
         stats["seconds"] += other["seconds"] + unmeasured
-        stats["writer"] = _writers(stats["writer"], other["writer"])
-        stats["problems"] += [one for one in other["problems"] if one not in stats["problems"]]
+        stats["writer"] = _sum_writers(stats["writer"], other["writer"])
+        stats["problems"] += [problem for problem in other["problems"] if problem not in stats["problems"]]
     if conversion is not None:
-        stats["seconds"] *= conversion.calls / (stats["calls"] or 1)  # records that are no calls took nothing
+        stats["seconds"] *= conversion.calls / (stats["calls"] or 1)  # records that are not calls cost nothing
         stats["seconds"] += conversion.capture_ns / 1e9
         stats["calls"] = conversion.calls
         stats["let_go"] = conversion.let_go
@@ -76,14 +77,14 @@ def together(
             "seconds": round(conversion.seconds, 6),
             "us_per_span": round(conversion.seconds / conversion.spans * 1e6, 3) if conversion.spans else 0.0,
         }
-        stats["problems"] += [one for one in conversion.problems if one not in stats["problems"]]
+        stats["problems"] += [problem for problem in conversion.problems if problem not in stats["problems"]]
     stats["seconds"] = round(stats["seconds"], 6)
     stats["share"] = round((stats["seconds"] + stats["writer"]["seconds"]) / seconds, 6) if seconds else 0.0
     return stats
 
 
 def writer_cost(recorder: Recorder) -> dict[str, Any]:
-    """Work of a recorder, and its costs."""
+    """Return what a recorder wrote, and what that cost."""
     calls, seconds = recorder.calls, recorder.seconds
     return {
         "calls": calls,
@@ -95,9 +96,8 @@ def writer_cost(recorder: Recorder) -> dict[str, Any]:
     }
 
 
-def _writers(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Work of the recorders of two processes together."""
-    both = {name: one[name] + other[name] for name in ("calls", "bytes", "seconds", "lost")}
-    both["seconds"] = round(both["seconds"], 6)
-    both["us_per_call"] = round(both["seconds"] / both["calls"] * 1e6, 3) if both["calls"] else 0.0
-    return {**both, "longest_ms": max(one["longest_ms"], other["longest_ms"])}
+def _sum_writers(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    total = {name: first[name] + second[name] for name in ("calls", "bytes", "seconds", "lost")}
+    total["seconds"] = round(total["seconds"], 6)
+    total["us_per_call"] = round(total["seconds"] / total["calls"] * 1e6, 3) if total["calls"] else 0.0
+    return {**total, "longest_ms": max(first["longest_ms"], second["longest_ms"])}

@@ -1,13 +1,14 @@
-"""One recording, from its start to its end: what `tracellm run --explain` puts around a script.
+"""A recording from start to end, as `tracellm run --explain` makes it around a script.
 
     with Recording(folder) as recording:
-        ...  # whatever is run here is recorded
-    recording.stats  # what the probes cost
+        ...  # all that runs here is recorded
+    recording.stats  # the overhead
 
-It installs the catalog, starts the recorder, and opens the span that stands for the script; when it has ended it
-converts the record files. There is one recording at a time in a process. Processes that this one starts through
-multiprocessing record too, each into a file of its own (child_processes.py); when the recording ends here, it ends in
-all of them (process_group.py).
+It installs the catalog, starts the recorder, and opens the span that stands for the script; at the end it converts the
+record files. A process has one recording at a time. Processes that it starts through multiprocessing record into files
+of their own, and end with it (propagation/processes.py).
+
+OpenTelemetry: the counterpart is the setup of a `TracerProvider`, from instrumentation to `shutdown`.
 """
 
 import atexit
@@ -25,28 +26,31 @@ from msgspec.structs import replace
 
 from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.catalog.vllm.torch_compile import compile_patches
-from tracellm.probes.context.call_context import Record, call_and_place, next_call, state
+from tracellm.probes.context.call_context import Record, current_call, next_call, state
 from tracellm.probes.context.clock import Clock, Ids
 from tracellm.probes.context.exceptions import ErrorSummary, is_an_end, remember, without_probes
 from tracellm.probes.context.traceparent import parse, write
 from tracellm.probes.decorator import own_problems
-from tracellm.probes.depth_limit import DepthLimit
 from tracellm.probes.export.metrics import ProgramMetrics
 from tracellm.probes.export.sender_process import SenderProcess, start_sender
-from tracellm.probes.install.installation import Installation
+from tracellm.probes.install.installation import DepthLimit, Installation
 from tracellm.probes.install.patcher import Patcher
 from tracellm.probes.install.selection import Selection
 from tracellm.probes.otel.instrumentor import Instrumentor, parent_from_outside
-from tracellm.probes.overhead import spent, together, writer_cost
-from tracellm.probes.propagation.child_processes import (
+from tracellm.probes.overhead import call_cost, combined_stats, writer_cost
+from tracellm.probes.propagation.processes import (
+    ProcessGroup,
     RecordingHandle,
+    Status,
     earlier_engines,
-    invitation,
+    file_stem,
+    flush_all,
     name_of_fork,
+    process_attributes,
     process_patches,
+    recorded_processes,
+    recording_handle,
 )
-from tracellm.probes.propagation.process_group import ProcessGroup, Status, file_stem, flush_all, recorded_processes
-from tracellm.probes.propagation.resource import this_process
 from tracellm.probes.propagation.threads import THREAD_PATCHES
 from tracellm.probes.record.call_ids import CallIds
 from tracellm.probes.record.record_file import SUFFIX, Header, record_files
@@ -68,19 +72,18 @@ class Recording:
     """Records what happens in this process into the run folder `folder`, under `trace/`.
 
     Args:
-        folder: the run folder; made when it is missing.
-        clock: the clocks; real ones by default.
-        ids: where ids come from; random by default.
+        folder: the run folder; made if it is missing.
+        clock: the clock; the machine's by default.
+        ids: source of ids; random by default.
         selection: which of the catalog's functions are wrapped; all by default.
-        ring: how many calls of each process are kept at least, the last ones; all by default.
+        ring: the number of last calls kept of each process, at least; all by default.
         text: False leaves out every text that a user wrote or a model generated.
-        listener: called with each span when it has ended, in the order in which they end, in the recorder's thread; see
-            `live_feed.Listener`.
-        script: the name of the script, which its span has.
-        process: what this process is in the engine.
-        catalog: what to probe; by default this engine and vLLM.
+        listener: called in the recorder's thread with each span that ended, in order; see `live_feed.Listener`.
+        script: name of the script, and of its span.
+        process: name of this process in the engine.
+        catalog: the entries to probe; by default those for this engine and vLLM.
         joins: the recording of another process that this one is part of.
-        convert: False leaves the record files as they are when the recording ends.
+        convert: False leaves the record files unconverted at the end.
         progress: called with the share of the conversion that is done.
     """
 
@@ -122,13 +125,13 @@ class Recording:
         self._patches = Patcher(
             {
                 **THREAD_PATCHES,
-                **process_patches(self._invitation, self._ran, partial(flush_all, self._traces)),
+                **process_patches(self._handle, self._on_run_end, partial(flush_all, self._traces)),
                 **compile_patches(self._installation.leave_compiled),
                 **self._otel.patches,
             },
             self._mistakes,
         )
-        self._parent = parse(joins["traceparent"]) if joins is not None else None
+        self._parent = None if joins is None else parse(joins["traceparent"])
         self._parent_pid: int | None = None if joins is None else joins["pid"]
         self._status: Status | None = None
         self._others: ProcessGroup | None = None
@@ -153,15 +156,15 @@ class Recording:
         self.stop(error)
 
     def start(self) -> None:
-        """Begin to record.
+        """Start to record.
 
         Raises:
-            RuntimeError: something is being recorded already, in this process or into this folder.
+            RuntimeError: a recording is active already, in this process or into this folder.
             OSError: the folder cannot be written.
         """
         global _active
         if _active is not None and _active._joins is not None and self._joins is None:
-            _active.stop()  # in a process that had joined its parent's, somebody wants one of their own
+            _active.stop()  # this process had joined its parent's recording, and now makes its own
         if _active is not None:
             raise RuntimeError("a recording is under way in this process; stop it before starting another")
         if self._joins is None and is_recording(self._traces.parent):
@@ -184,21 +187,21 @@ class Recording:
             raise
 
     def stop(self, error: BaseException | None = None) -> None:
-        """End the recording: take off the probes, have every process that records write the rest, and convert it.
+        """End the recording in all its processes, remove the probes, and convert the records.
 
-        A second call does nothing. `error` is the exception that ended the script, if one did; the probes' frames are
-        taken out of its traceback.
+        A second call does nothing. `error` is the exception that ended the script, if any; the probes' frames are
+        removed from its traceback.
         """
         global _active
         with _stopping:
             if _active is not self:
                 return
             _active = None
-        state.append = state.settle = None
+        state.append = state.reconcile = None
         if self._status is not None:
-            self._status.is_ending()
+            self._status.set_ending()
         ended = self._clock.now()
-        self._seconds = (time.perf_counter_ns() - self._started_real) / 1e9
+        seconds = (time.perf_counter_ns() - self._started_real) / 1e9
         self._patches.stop()
         self._installation.stop()
         atexit.unregister(self.stop)
@@ -219,14 +222,14 @@ class Recording:
         if self._metrics is not None:
             self._metrics.end()
         if self._status is not None:
-            self._stats = self._cost()
+            self._stats = self._own_stats()
             self._status.end(self._stats)
             return
-        stats = [one["stats"] for one in others if "stats" in one]
         sent = self._sender.end() if self._sender is not None else None
-        conversion = self._converted() if is_written else None
-        self._stats = together(self._cost(), stats, conversion, self._seconds)
-        if problems and self._selection.depth_limit is not None:  # a killed process left no word of how deep it was
+        conversion = self._convert_records() if is_written else None
+        stats_of_others = [status["stats"] for status in others if "stats" in status]
+        self._stats = combined_stats(self._own_stats(), stats_of_others, conversion, seconds)
+        if problems and self._selection.depth_limit is not None:  # a killed process did not report its depth
             self._stats["deep_steps"] = self._stats["deep_steps"] or 0
         self._unlock()
         if self._feed is not None:
@@ -241,34 +244,33 @@ class Recording:
 
     @property
     def processes(self) -> list[dict[str, Any]]:
-        """Every process that has recorded, `pid` and `name`, this one first."""
+        """`pid` and `name` of every process that has recorded, this one first."""
         return recorded_processes(self._file, self._earlier_files)
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Costs of the recording, as run.json has them under `probes` (overhead.py); complete when it has ended."""
+        """Overhead of the recording, as in run.json under `probes` (overhead.py); complete when it has ended."""
         if self._stats is not None:
             return self._stats
         seconds = (time.perf_counter_ns() - self._started_real) / 1e9
-        return together(self._cost(), (), None, seconds)
+        return combined_stats(self._own_stats(), (), None, seconds)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- the start ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Make what records, and nothing that the program could notice."""
+        """Make all parts, without any effect on the program."""
         self._root = next_call()
         self._script_probe = Probe(method=self._script, level="request", span_name=self._script, lifeline=self._script)
         outside = parent_from_outside(os.environ) if self._joins is None else None
         if outside is not None:
             self._script_probe.constants[names.OUTSIDE] = True
             self._otel.sampled = outside.sampled
-        offset = self._ids.first_span - self._root
         trace_id, outermost = self._parent or (None, f"{self._ids.first_span:016x}")
         self._header = Header(
             process={},
             clock=(self._clock.wall_ns, self._clock.monotonic_ns),
             root=self._root,
-            origins=[(self._root, offset)],
+            origins=[(self._root, self._ids.first_span - self._root)],
             trace_id=trace_id or (self._ids.trace() if outside is None else outside.trace_id),
             outermost=outermost,
             outside=None if outside is None else outside.span_id,
@@ -283,6 +285,24 @@ class Recording:
         else:
             self._status = Status(self._traces, self._name)
         self._prepare_recorder()
+
+    def _prepare_recorder(self) -> None:
+        self._header.process = process_attributes(self._name, self._clock, self._parent_pid)
+        path = self._traces / f"{file_stem(self._name, os.getpid())}{SUFFIX}"
+        for number in range(2, 1000):
+            if not path.exists():  # else it is an earlier recording's, which is not converted
+                break
+            path = path.with_name(f"{file_stem(f'{self._name}.{number}', os.getpid())}{SUFFIX}")
+        self._file = path.with_suffix(".jsonl")
+        self._recorder = Recorder(path, self._header, self._ring, self._each_round, self._add_problem)
+        limit = self._selection.depth_limit
+        self._depth_limit = DepthLimit(limit, self._recorder, self._installation, self._on_depth_limit)
+        if self._listener is not None:
+            entries = {entry.target: entry for entry in self._entries}
+            listener: Any = self._listener if hasattr(self._listener, "names") else _EverySpan(self._listener)
+            self._feed = LiveFeed([listener], self._recorder, self._header, entries, self._wall_now, self._add_problem)
+        if self._joins is None and not self._is_fork:
+            self._metrics = ProgramMetrics(path, self._on_program_metrics)
 
     def _begin(self) -> None:
         """Begin to record.
@@ -303,106 +323,74 @@ class Recording:
         self._started_real = time.perf_counter_ns()
         self._started = self._clock.now()
         state.clock, state.ids, state.first = self._clock.now, self._ids, self._root
-        state.settle, state.place_of, state.thinned = None, self._call_ids.place_of, not self._selection.is_deep
+        state.reconcile, state.span_ids = None, self._call_ids.place_of
+        state.depth_limited = not self._selection.is_deep
         state.open = {}
         if self._parent is None:
             state.open[self._root] = (new_site(self._script_probe, None), 0, 0, self._started)
         state.append, state.step_ended = self._recorder.buffer.append, self._depth_limit.step_ended
 
     def _unlock(self) -> None:
-        """Let others record into the folder."""
+        """Let other processes record into the folder."""
         if self._lock is not None:
             unlock_recording(self._traces, self._lock)
             self._lock = None
 
-    def _prepare_recorder(self) -> None:
-        process = this_process(self._name, self._clock, self._parent_pid)
-        self._header.process = process.attributes
-        path = self._traces / f"{file_stem(self._name, process.pid)}{SUFFIX}"
-        for number in range(2, 1000):
-            if not path.exists():  # else an earlier recording's, which is not converted
-                break
-            path = path.with_name(f"{file_stem(f'{self._name}.{number}', process.pid)}{SUFFIX}")
-        self._file = path.with_suffix(".jsonl")
-        self._recorder = Recorder(path, self._header, self._ring, self._each_round, self._tell)
-        self._depth_limit = DepthLimit(
-            self._selection.depth_limit, self._recorder, self._installation, self._depth_limited
-        )
-        if self._listener is not None:
-            entries = {entry.target: entry for entry in self._entries}
-            listener: Any = self._listener if hasattr(self._listener, "names") else _Any(self._listener)
-            self._feed = LiveFeed([listener], self._recorder, self._header, entries, self._now, self._tell)
-        if self._joins is None and not self._is_fork:
-            self._metrics = ProgramMetrics(path, self._program_measures)
+    # -- while it runs ------------------------------------------------------------------------------------------------
 
-    def _now(self) -> int:
+    def _each_round(self) -> None:
+        self._depth_limit.check()
+        if self._feed is not None:
+            has_others = (self._others is not None and self._others.any()) or len(record_files(self._traces)) > 1
+            self._feed.look(has_others)
+        if self._metrics is not None:
+            self._metrics.check()
+        if self._status is not None:
+            if self._status.is_idle and not self._recorder.is_idle:
+                self._status.set_busy()
+            self._status.check(self.stop, self._flush)
+
+    def _flush(self) -> dict[str, Any]:
+        """Write all records, in the recorder's thread, and return the stats: the process may be killed next."""
+        self._recorder.flush()
+        self._recorder.write_open(least_age=0)
+        return self._own_stats(at_rest=False)
+
+    def _wall_now(self) -> int:
         return self._clock.wall(self._clock.now())
 
-    def _converted(self) -> Conversion | None:
-        if not self._convert:
-            return None
-        try:
-            return convert_traces(self._traces, None if self._is_standard else self._entries, self._progress)
-        except KeyboardInterrupt:
-            self._tell("the conversion of the records was interrupted: `tracellm show` converts them")
-            return None
-        except Exception as error:  # the records are kept
-            self._tell(f"the records could not be converted: {type(error).__name__}: {error}")
-            return None
-
-    def _tell(self, problem: str) -> None:
+    def _add_problem(self, problem: str) -> None:
         if problem not in self._problems:
             self._problems.append(problem)
 
-    def _depth_limited(self, steps: int) -> None:
-        """Pass on to whoever shows the run that it is recorded less deep from here on."""
+    def _on_depth_limit(self, steps: int) -> None:
         show = getattr(self._listener, "depth_limited", None)
         if show is not None:
             show(steps, self._recorder.bytes)
 
-    def _program_measures(self) -> int:
-        return self._sender.program_measures() if self._sender is not None else 0
+    def _on_program_metrics(self) -> int:
+        return self._sender.leave_metrics() if self._sender is not None else 0
 
-    def _has_others(self) -> bool:
-        return (self._others is not None and self._others.any()) or len(record_files(self._traces)) > 1
-
-    def _invitation(self) -> RecordingHandle | None:
-        """Handle for a process that is being started; None when nothing is being recorded."""
-        if _active is not self:
-            return None
-        call, place = call_and_place()
-        trace_id, span_id = self._call_ids.place_of(call, place)
-        parent = write(trace_id, span_id) if span_id is not None else ""
-        return invitation(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
-
-    def _ran(self) -> None:
-        """A process that was started by a recorded one has done its work."""
-        if self._joins is not None or self._is_fork:
-            self.stop()
-
-    def _each_round(self) -> None:
-        self._depth_limit.look()
-        if self._feed is not None:
-            self._feed.look(self._has_others())
-        if self._metrics is not None:
-            self._metrics.look()
-        if self._status is not None:
-            if self._status.is_idle and not self._recorder.is_idle:
-                self._status.begin()
-            self._status.look(self.stop, self._so_far)
-
-    def _so_far(self) -> dict[str, Any]:
-        """Write all that there is, in the recorder's thread, and return the costs: this may be the end."""
-        self._recorder.flush()
-        self._recorder.write_open(least_age=0)
-        return self._cost(at_rest=False)
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     def _script_record(self, ended: int, error: ErrorSummary | None) -> Record | None:
         if self._parent is not None or self._is_fork:
             return None
         return new_site(self._script_probe, None), self._root, 0, 0, self._started, ended, None, error
 
-    def _cost(self, at_rest: bool = True) -> dict[str, Any]:
+    def _convert_records(self) -> Conversion | None:
+        if not self._convert:
+            return None
+        try:
+            return convert_traces(self._traces, None if self._is_standard else self._entries, self._progress)
+        except KeyboardInterrupt:
+            self._add_problem("the conversion of the records was interrupted: `tracellm show` converts them")
+        except Exception as error:  # the records are kept
+            self._add_problem(f"the records could not be converted: {type(error).__name__}: {error}")
+        return None
+
+    def _own_stats(self, at_rest: bool = True) -> dict[str, Any]:
+        """Return this process's part of the stats."""
         mistakes = (*self._mistakes, *own_problems)
         return {
             "installed": self._installation.installed,
@@ -411,13 +399,28 @@ class Recording:
             "left_out": self._installation.left_out,
             "let_go": self._recorder.let_go,
             "deep_steps": None,
-            **spent(self._recorder.calls, at_rest),
+            **call_cost(self._recorder.calls, at_rest),
             "writer": writer_cost(self._recorder),
-            "problems": [*(one.told(self._text) for one in mistakes), *self._problems],
+            "problems": [*(mistake.describe(self._text) for mistake in mistakes), *self._problems],
         }
 
+    # -- other processes ----------------------------------------------------------------------------------------------
+
+    def _handle(self) -> RecordingHandle | None:
+        """Return the handle for a process that is being started; None if this recording is not active."""
+        if _active is not self:
+            return None
+        trace_id, span_id = self._call_ids.place_of(*current_call())
+        parent = write(trace_id, span_id) if span_id is not None else ""
+        return recording_handle(self._traces.parent, self._selection, self._ring, self._text, parent, self._clock)
+
+    def _on_run_end(self) -> None:
+        """End the recording in a child process that has done its work."""
+        if self._joins is not None or self._is_fork:
+            self.stop()
+
     def _continue_in_child(self) -> None:
-        """This process was forked from a recorded one: go on in a file of its own."""
+        """Continue in a fork of a recorded process, in a file of its own."""
         global _stopping
         _stopping = threading.Lock()  # another thread may have held it
         self._is_fork = True
@@ -436,9 +439,8 @@ class Recording:
             self._status.leave()
         first = next_call()
         self._ids = Ids()
-        self._header = replace(
-            self._header, origins=[*self._header.origins, (first, self._ids.first_span - first)], steps=0
-        )
+        origins = [*self._header.origins, (first, self._ids.first_span - first)]
+        self._header = replace(self._header, origins=origins, steps=0)
         self._call_ids.header = self._header
         state.ids = self._ids
         state.open = {}
@@ -450,14 +452,14 @@ class Recording:
         self._end_with_multiprocessing()
 
     def _end_with_multiprocessing(self) -> None:
-        """A process that multiprocessing forks, from this one or from its server, ends without what atexit knows."""
+        """Stop at the end of a process that multiprocessing forks, from this one or its server: it skips atexit."""
         util = sys.modules.get("multiprocessing.util")
         if util is not None:
             util.register_after_fork(self, lambda recording: util.Finalize(None, recording.stop, exitpriority=0))
 
 
-class _Any:
-    """A listener that wants every span."""
+class _EverySpan:
+    """A listener that receives every span."""
 
     names: frozenset[str] | None = None
 
@@ -465,23 +467,19 @@ class _Any:
         self._listener = listener
 
     def __call__(self, span: Span) -> None:
-        """Take a span that has ended."""
+        """Pass on a span that ended."""
         self._listener(span)
 
 
 def _after_fork() -> None:
+    global _active
     if _active is not None:
         try:
             _active._continue_in_child()
         except OSError as error:
-            _leave_out(_active, error)
-
-
-def _leave_out(recording: Recording, error: OSError) -> None:
-    """This process cannot be recorded."""
-    global _active
-    print(f"tracellm: what the process {recording._name} does is not recorded: {error}", file=sys.stderr)  # noqa: T201
-    _active = state.append = None
+            name = _active._name
+            print(f"tracellm: what the process {name} does is not recorded: {error}", file=sys.stderr)  # noqa: T201
+            _active = state.append = None
 
 
 os.register_at_fork(after_in_child=_after_fork)

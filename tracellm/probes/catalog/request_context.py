@@ -8,7 +8,7 @@ from typing import Any
 
 from tracellm.probes.catalog.helpers import argument
 from tracellm.probes.catalog.request_tracker import RequestTracker
-from tracellm.probes.context.call_context import SUBMITTED, call_and_place, state
+from tracellm.probes.context.call_context import SUBMITTED, current_call, state
 from tracellm.probes.context.traceparent import HEADER, parse, write
 from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
@@ -25,11 +25,11 @@ def give_place(args: tuple[Any, ...], kwargs: dict[str, Any], header: str = HEAD
     """
     request = argument(args, kwargs, 1, "request")
     headers = request.trace_headers or {}
-    given, (around, place) = parse(headers.get(HEADER)), call_and_place()
+    given, (around, place) = parse(headers.get(HEADER)), current_call()
     call, trace_id, parent = 0, "", None
-    begun = place.whose
-    if begun is not None and (given is None or given[0] == begun.trace_id):
-        call, trace_id, parent = around, begun.trace_id, begun.parent
+    scope = place.active_scope
+    if scope is not None and (given is None or given[0] == scope.trace_id):
+        call, trace_id, parent = around, scope.trace_id, scope.parent
     elif given is not None:
         trace_id, parent = given
     else:

@@ -66,7 +66,7 @@ class RequestTracker:
         tokenizers: the same for every tokenizer that was told of, by its number (catalog/token_texts.py).
         model: the model's name as the user wrote it.
         steps: engine steps so far.
-        deep_steps: how many of them are told of with what went on inside; None: all (depth_limit.py).
+        deep_steps: how many of them are told of with what went on inside; None: all (installation.py).
         queued: the requests that are in the scheduler's queues, as far as its steps told of their ends.
         untold: the subjects (catalog/subjects.py) of which a part is not recorded: nothing is put together of them, as
             requests' lives without an end would be.

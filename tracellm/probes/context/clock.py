@@ -1,6 +1,6 @@
-"""Time and ids of a recording, both of which a test can replace so that it may compare whole traces.
+"""Clock and ids of a recording. Tests replace both to compare whole traces.
 
-The hot path reads only a monotonic clock and counts calls. Wall-clock times, span ids and trace ids are made from these
+Probed calls only read a monotonic clock and count. Wall-clock times, span ids and trace ids are computed from these
 later, off the hot path.
 """
 
@@ -18,9 +18,9 @@ class Clock:
     """A monotonic clock, and the pair of readings that turns its times into wall-clock times.
 
     Attributes:
-        now: the monotonic time in nanoseconds; called twice in every probed call.
-        wall_ns: nanoseconds since 1970 ...
-        monotonic_ns: ... at this moment of `now`.
+        now: returns the monotonic time in nanoseconds; called twice in every probed call.
+        wall_ns: nanoseconds since 1970 at `monotonic_ns`.
+        monotonic_ns: a reading of `now`.
     """
 
     now: Callable[[], int]
@@ -29,35 +29,35 @@ class Clock:
 
     @classmethod
     def real(cls) -> "Clock":
-        """The machine's clocks."""
+        """Return the machine's clock."""
         return cls(time.perf_counter_ns, time.time_ns(), time.perf_counter_ns())
 
     @classmethod
     def counting(cls, step_ns: int = 1000, wall_ns: int = 1_700_000_000_000_000_000) -> "Clock":
-        """A clock for tests: each reading is `step_ns` after the one before, the first is `wall_ns`."""
+        """Return a clock for tests: the first reading is `wall_ns`, each one `step_ns` after the one before."""
         return cls(itertools.count(0, step_ns).__next__, wall_ns, 0)
 
     @property
     def readings(self) -> list[int] | None:
-        """The pair, with which another process of this machine can have the same clock; None for one of a test."""
+        """The pair, with which other processes of this machine share the clock; None for a test's clock."""
         return [self.wall_ns, self.monotonic_ns] if self.now is time.perf_counter_ns else None
 
     def wall(self, monotonic_ns: int) -> int:
-        """The wall-clock time of a monotonic one, in nanoseconds since 1970."""
+        """Return the wall-clock time of a monotonic one, in nanoseconds since 1970."""
         return self.wall_ns + monotonic_ns - self.monotonic_ns
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Where the ids of a recording come from.
+    """Source of a recording's ids.
 
-    A process numbers its calls 0, 1, 2, ...; call n has the span id `first_span + n`. So an id costs the hot path
-    nothing. The spans of requests count from `first_request`.
+    A process numbers its calls 0, 1, 2, ...; call n has the span id `first_span + n`, so an id costs a call nothing.
+    Span ids of requests count from `first_request`.
 
     Attributes:
-        first_span: 64 bits, picked at random for each process.
-        first_request: the same, far away from it.
-        trace: makes a trace id, 32 hexadecimal digits.
+        first_span: 64 bits, random for each process.
+        first_request: 64 bits, random and far from `first_span`.
+        trace: returns a new trace id, 32 hexadecimal digits.
     """
 
     first_span: int = field(default_factory=lambda: secrets.randbits(62) + 1)
@@ -66,10 +66,10 @@ class Ids:
     _requests: Iterator[int] = field(default_factory=itertools.count)
 
     def request_span(self) -> str:
-        """A span id for the next request; drawing one cannot be interrupted by another thread."""
+        """Return a span id for the next request; atomic, as no other thread can interrupt it."""
         return f"{self.first_request + next(self._requests) & (1 << 64) - 1:016x}"
 
     @classmethod
     def counting(cls) -> "Ids":
-        """Ids for tests: spans 1, 2, 3, ..., requests from 2**63, traces 1, 2, 3, ..."""
+        """Return ids for tests: spans 1, 2, 3, ..., requests from 2**63, traces 1, 2, 3, ..."""
         return cls(1, 1 << 63, map("{:032x}".format, itertools.count(1)).__next__)

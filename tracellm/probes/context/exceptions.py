@@ -1,7 +1,7 @@
-"""An exception as a record keeps it: type, message and the lines it passed, but none of the objects it holds on to.
+"""Exceptions as records keep them: type, message and stack, without references to live objects.
 
-Formatting waits until the record is built. Frames of the probes themselves are left out, so what is recorded, and what
-is printed, is the traceback of the program without them.
+The stack is formatted when the span is made. Frames of the probes are left out, so recorded and printed tracebacks are
+those of the program without them.
 """
 
 import linecache
@@ -12,50 +12,46 @@ from types import TracebackType
 __all__ = ["PROBE_FILE", "ErrorSummary", "is_an_end", "is_probe_file", "remember", "stack_trace", "without_probes"]
 
 ErrorSummary = tuple[str, str, list[tuple[str, int, str]]]
-"""`(type, message, [(file, line, function), ...])`, the outermost line first."""
+"""`(type, message, [(file, line, function), ...])`, the outermost frame first."""
 
 PROBE_FILE = "<tracellm probe"
-"""The beginning of the file names of generated wrappers (codegen.py)."""
+"""Beginning of the file names of generated wrappers (wrapping/codegen.py)."""
 
 _PROBES = (str(Path(__file__).parents[1]) + os.sep, PROBE_FILE)
-"""The beginnings of the file names of this package, and of the wrappers that it generates."""
-
 _IMPORTLIB = "<frozen importlib"
-
 _MAX_FRAMES = 100
 
 
 def is_probe_file(filename: str) -> bool:
-    """Is this the file name of the probes' own code, or of a wrapper that they have generated?"""
+    """Return whether the file is part of the probes, or a generated wrapper."""
     return filename.startswith(_PROBES)
 
 
 def remember(error: BaseException) -> ErrorSummary:
-    """A plain copy of `error`."""
+    """Return a plain copy of `error`."""
     kind = type(error)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    hides_module = kind.__module__ in ("builtins", "__main__")
+    name = kind.__qualname__ if hides_module else f"{kind.__module__}.{kind.__qualname__}"
     try:
         message = str(error)
     except Exception:  # a broken __str__ must not replace the error that is under way
         message = ""
-    codes = ((step.tb_frame.f_code, step.tb_lineno) for step in _steps(error.__traceback__))
+    codes = ((step.tb_frame.f_code, step.tb_lineno) for step in _program_frames(error.__traceback__))
     lines = [(code.co_filename, line, code.co_name) for code, line in codes]
     return name, message, lines[-_MAX_FRAMES:]
 
 
 def is_an_end(error: BaseException, loop: bool = False) -> bool:
-    """Is this exception no failure: exit status 0, or a loop that is stopped?"""
+    """Return whether this exception is no failure: exit status 0, or the end of a `loop`."""
     if isinstance(error, SystemExit):
         return error.code in (None, 0)
-    if type(error) is RuntimeError:  # raised by vLLM's shared memory in a worker that waits there
+    if type(error) is RuntimeError:  # raised by vLLM's shared memory in a waiting worker
         return loop and error.args == ("cancelled",)
     return loop and type(error).__name__ in ("CancelledError", "GeneratorExit")
 
 
 def stack_trace(error: ErrorSummary) -> str:
-    """The traceback as Python prints it."""
+    """Return the traceback as Python prints it."""
     kind, message, lines = error
     text = ["Traceback (most recent call last):"]
     for file, line, function in lines:
@@ -67,32 +63,28 @@ def stack_trace(error: ErrorSummary) -> str:
 
 
 def without_probes(error: BaseException) -> None:
-    """Take the probes' own frames out of the traceback of `error`, and of the exceptions that it came from."""
+    """Remove the probes' frames from the tracebacks of `error` and of its causes."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
-        one = pending.pop()
-        if one is None or id(one) in seen:
+        current = pending.pop()
+        if current is None or id(current) in seen:
             continue
-        seen.add(id(one))
-        one.__traceback__ = _without_probes(one.__traceback__)
-        pending += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            pending += one.exceptions
+        seen.add(id(current))
+        following = None
+        for step in reversed(_program_frames(current.__traceback__)):
+            step.tb_next = following
+            following = step
+        current.__traceback__ = following
+        pending += [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            pending += current.exceptions
 
 
-def _without_probes(traceback: TracebackType | None) -> TracebackType | None:
-    following = None
-    for step in reversed(_steps(traceback)):
-        step.tb_next = following
-        following = step
-    return following
+def _program_frames(traceback: TracebackType | None) -> list[TracebackType]:
+    """Return the frames that the traceback would have without probes.
 
-
-def _steps(traceback: TracebackType | None) -> list[TracebackType]:
-    """The frames that a traceback would have without probes.
-
-    Python leaves out importlib's own frames of an `import` statement, but not where the import hook stands among them.
+    Python hides importlib's frames of an `import` statement, but not when the import hook is among them.
     """
     kept: list[TracebackType] = []
     while traceback is not None:

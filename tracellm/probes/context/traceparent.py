@@ -1,4 +1,4 @@
-"""W3C trace context: the `traceparent` header, by which a span in one process becomes the parent of one in another.
+"""W3C trace context: the `traceparent` header, which makes a span the parent of spans in another process.
 
 https://www.w3.org/TR/trace-context/#traceparent-header
 """
@@ -13,7 +13,7 @@ _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*
 
 
 def parse(header: str | None) -> tuple[str, str] | None:
-    """Trace id and span id of a header; None for one that is not valid, which is as good as none."""
+    """Return the header's trace id and span id; None if it is missing or invalid."""
     match = _FORM.fullmatch(header.strip()) if header else None
     if match is None:
         return None
@@ -24,10 +24,10 @@ def parse(header: str | None) -> tuple[str, str] | None:
 
 
 def is_sampled(header: str) -> bool:
-    """Whether a valid header says that the spans below it are to be sampled."""
+    """Return whether a valid header has the sampled flag."""
     return bool(int(header.strip()[53:55], 16) & 1)
 
 
 def write(trace_id: str, span_id: str) -> str:
-    """The header for what is called from this span; sampled, as it is being recorded."""
+    """Return the header for calls made from this span, with the sampled flag."""
     return f"00-{trace_id}-{span_id}-01"

@@ -1,6 +1,6 @@
-"""Attributes, events and links that users set through OpenTelemetry, as a recording holds them: plain data.
+"""Attributes, events and links that users set through OpenTelemetry, as plain data for a recording.
 
-Nothing here needs OpenTelemetry itself.
+Works without OpenTelemetry installed.
 """
 
 import traceback
@@ -12,30 +12,30 @@ from tracellm.trace.model import AttributeValue
 
 __all__ = ["attributes_of", "event_attributes", "event_of_exception", "link_data"]
 
-_MEANS_MORE = {names.THREAD_NAME, names.HTTP_METHOD, names.MESSAGE_OPERATION, names.MESSAGE_ID}
-"""Names by which reports recognize the engine's own threads, requests and messages, as by all under `tracellm.`."""
+_RESERVED = {names.THREAD_NAME, names.HTTP_METHOD, names.MESSAGE_OPERATION, names.MESSAGE_ID}
+"""Names by which reports recognize the engine's threads, requests and messages, besides all under `tracellm.`."""
 
 _NUMBERS = (bool, int, float)
 
 
 def attributes_of(given: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
-    """A user's attributes as a recording can hold them; without `text`, only numbers.
+    """Return a user's attributes as plain data; without `text`, only the numbers.
 
-    Those whose names mean more in a recording are kept under `user.`.
+    Reserved names get the prefix `user.`.
     """
     kept: dict[str, AttributeValue] = {}
     for key, value in (given or {}).items():
         plain = _plain(value)
         if plain is not None and (text or _is_number(plain)):
             name = str(key)
-            kept[f"user.{name}" if name in _MEANS_MORE or name.startswith("tracellm.") else name] = plain
+            kept[f"user.{name}" if name in _RESERVED or name.startswith("tracellm.") else name] = plain
     return kept
 
 
 def event_of_exception(
     error: BaseException, attributes: Mapping[str, Any] | None, escaped: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Name and attributes of an exception's event, as OpenTelemetry's SDK has them."""
+    """Return name and attributes of an exception's event, as OpenTelemetry's SDK makes them."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
     values = {
@@ -48,7 +48,7 @@ def event_of_exception(
 
 
 def event_attributes(given: Mapping[str, Any] | None, text: bool) -> dict[str, AttributeValue]:
-    """A user's event's attributes, likewise; an exception's type is kept in any case."""
+    """Return a user's event's attributes as plain data; an exception's type is kept even without `text`."""
     kept = attributes_of(given, text)
     if given and names.EXCEPTION_TYPE in given:
         kept[names.EXCEPTION_TYPE] = str(given[names.EXCEPTION_TYPE])
@@ -56,32 +56,32 @@ def event_attributes(given: Mapping[str, Any] | None, text: bool) -> dict[str, A
 
 
 def link_data(context: Any, given: Mapping[str, Any] | None, text: bool) -> tuple[str, str, dict[str, AttributeValue]]:
-    """A user's link to the span with this `SpanContext`: trace id, span id, attributes."""
+    """Return trace id, span id and attributes of a user's link to the span with this `SpanContext`."""
     return f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes_of(given, text)
 
 
 def _is_number(value: AttributeValue) -> bool:
-    return isinstance(value, _NUMBERS) or (isinstance(value, list) and all(isinstance(one, _NUMBERS) for one in value))
+    return isinstance(value, _NUMBERS) or (isinstance(value, list) and all(isinstance(v, _NUMBERS) for v in value))
 
 
 def _plain(value: Any) -> AttributeValue | None:
-    """A copy of the value; as text what OTLP holds but a recording does not. None for what is nothing."""
     try:
         return _copy(value)
-    except Exception:  # of the value's own class
+    except Exception:  # raised by the value's own class
         return type(value).__name__
 
 
 def _copy(value: Any) -> AttributeValue | None:
+    """Return a plain copy, as text where a recording has no such type."""
     if value is None:
         return None
     for kind in (*_NUMBERS, str):
         if isinstance(value, kind):
             return kind(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        items = [_copy(one) for one in value]
-        kinds = {type(one) for one in items}
+        items = [_copy(item) for item in value]
+        kinds = {type(item) for item in items}
         if kinds <= {str} or kinds == {bool} or kinds == {int} or kinds == {float}:
             return items  # type: ignore[return-value]
-        return [str(one) for one in value]
+        return [str(item) for item in value]
     return str(value)

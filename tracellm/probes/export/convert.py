@@ -1,7 +1,6 @@
-"""Spans of a recording as those of OpenTelemetry's SDK, which its exporters take.
+"""Conversion of a recording's spans to those of OpenTelemetry's SDK, for its exporters.
 
-Everything is sent under the names that the recording has (docs/spans.md); of prompts and generated texts nothing,
-unless somebody asked for them.
+Attributes keep their names in the recording (docs/spans.md). Prompts and generated texts are sent only on request.
 """
 
 import socket
@@ -21,18 +20,15 @@ __all__ = ["Converter", "resource"]
 
 _SCOPE = InstrumentationScope("tracellm", __version__)
 _KINDS = {kind.name.lower() for kind in SpanKind}
-_ELSEWHERE = {names.SCOPE, names.SCOPE_VERSION, names.SPAN_KIND}
-"""Attributes that a span has another place for."""
-
+_FIELDS = {names.SCOPE, names.SCOPE_VERSION, names.SPAN_KIND}  # attributes that are fields of the SDK's span
+_TEXTS = names.PRIVATE - {names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE}  # as in every SDK, errors are sent
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_TEXTS = names.PRIVATE - {names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE}
-"""Left out: an error's own text is sent, as by every SDK."""
 
 
 def resource(process: Process | None) -> Resource:
-    """The resource that describes the process, or where it is None this machine.
+    """Return the resource of the process, or of this machine if that is None.
 
-    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
     """
     here = {names.SERVICE_NAME: "tracellm", names.SERVICE_VERSION: __version__, names.HOST_NAME: socket.gethostname()}
     attributes: dict[str, Any] = here if process is None else process.attributes
@@ -40,7 +36,7 @@ def resource(process: Process | None) -> Resource:
 
 
 class _Resource(Resource):
-    """A resource that is compared by identity, as each process has one: else it would be made JSON for each span."""
+    """A resource compared by identity: one per process; else the exporter would make each span's JSON to compare."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -50,15 +46,16 @@ class _Resource(Resource):
 
 
 class Converter:
-    """Makes the spans that are sent; with `texts` prompts and generated texts among their attributes."""
+    """Makes spans for the exporter; with `texts`, prompts and generated texts are among their attributes."""
 
     def __init__(self, texts: bool) -> None:
-        self._left_out = _ELSEWHERE if texts else _ELSEWHERE | _TEXTS
+        self._left_out = _FIELDS if texts else _FIELDS | _TEXTS
         self._resources: dict[tuple[int, str], Resource] = {}
 
     def __call__(self, span: Span) -> ReadableSpan:
-        """The SDK's span of the same content."""
+        """Return the SDK's span with the same content."""
         kind = span.attributes.get(names.SPAN_KIND)
+        scope = span.attributes.get(names.SCOPE)  # of the program's own instrumentation
         return ReadableSpan(
             name=span.name,
             context=_context(span.trace_id, span.span_id),
@@ -66,12 +63,14 @@ class Converter:
             parent=_context(span.trace_id, span.parent_span_id) if span.parent_span_id else None,
             resource=self._resource(span.process),
             attributes=self._public(span.attributes),
-            events=[Event(one.name, self._public(one.attributes), one.time_ns) for one in span.events],
-            links=[Link(_context(one.trace_id, one.span_id), self._public(one.attributes)) for one in span.links],
+            events=[Event(event.name, self._public(event.attributes), event.time_ns) for event in span.events],
+            links=[Link(_context(ln.trace_id, ln.span_id), self._public(ln.attributes)) for ln in span.links],
             status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
             start_time=span.start_ns,
             end_time=span.end_ns,
-            instrumentation_scope=_scope(span),
+            instrumentation_scope=_SCOPE
+            if scope is None
+            else InstrumentationScope(scope, span.attributes.get(names.SCOPE_VERSION)),
         )
 
     def _resource(self, process: Process | None) -> Resource:
@@ -84,13 +83,6 @@ class Converter:
         if self._left_out.isdisjoint(attributes):
             return attributes
         return {name: value for name, value in attributes.items() if name not in self._left_out}
-
-
-def _scope(span: Span) -> InstrumentationScope:
-    """The scope that made the span: an instrumentation, if it is the program's own, or tracellm."""
-    if (name := span.attributes.get(names.SCOPE)) is None:
-        return _SCOPE
-    return InstrumentationScope(name, span.attributes.get(names.SCOPE_VERSION))
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:

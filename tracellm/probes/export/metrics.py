@@ -1,11 +1,11 @@
-"""A request's life as numbers: `gen_ai` metrics through OpenTelemetry's metrics API.
+"""Request metrics, `gen_ai`, through OpenTelemetry's metrics API.
 
-Each life that has ended is measured once: how long it took, when its first token came, how long each other took. Names,
+Each finished request is measured once: duration, time to first token, time per output token, number of tokens. Names,
 units, attributes and bucket boundaries are those of the semantic conventions
-(https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/). A program that has a MeterProvider of its own gets
-them there; for one that has none, the process that sends spans on (sender.py) sends them too.
+(https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/). They go to the program's own MeterProvider; for a
+program without one, the helper process (sender.py) sends them.
 
-vLLM: vllm/v1/metrics/loggers.py tells the same under Prometheus' names.
+vLLM: vllm/v1/metrics/loggers.py has the same measurements under Prometheus' names.
 """
 
 import sys
@@ -21,10 +21,9 @@ from tracellm.trace.model import Span
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider
 
-__all__ = ["HISTOGRAMS", "ProgramMetrics", "RequestMetrics"]
+__all__ = ["HISTOGRAMS", "ProgramMetrics", "RequestMetrics", "program_provider"]
 
-PROVIDER = "tracellm"
-"""`gen_ai.provider.name`: whose engine it was."""
+_PROVIDER = "tracellm"  # `gen_ai.provider.name`
 
 HISTOGRAMS: dict[str, tuple[str, str, tuple[float, ...]]] = {
     "gen_ai.server.request.duration": (
@@ -48,11 +47,11 @@ HISTOGRAMS: dict[str, tuple[str, str, tuple[float, ...]]] = {
         (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864),
     ),
 }
-"""Name: unit, what it tells, bucket boundaries."""
+"""Name: unit, description, bucket boundaries."""
 
 
 class RequestMetrics:
-    """Measures lives of requests with instruments of `provider`."""
+    """Measures requests with instruments of `provider`."""
 
     def __init__(self, provider: "MeterProvider") -> None:
         meter = provider.get_meter("tracellm", __version__)
@@ -62,12 +61,12 @@ class RequestMetrics:
         }
 
     def measure(self, span: Span) -> None:
-        """A span has ended; one that is a request's life is measured, unless the recording ended before the request."""
+        """Measure a span that is a request, unless the recording ended before the request did."""
         attributes = span.attributes
         if span.name != names.REQUEST_SPAN or (names.GEN_AI_FINISH_REASONS not in attributes and span.error is None):
             return
         about = {names.GEN_AI_OPERATION: attributes.get(names.GEN_AI_OPERATION, "text_completion")}
-        about["gen_ai.provider.name"] = PROVIDER
+        about["gen_ai.provider.name"] = _PROVIDER
         if (model := attributes.get(names.GEN_AI_MODEL)) is not None:
             about[names.GEN_AI_MODEL] = about["gen_ai.response.model"] = model
         seconds = span.duration_ns / 1e9
@@ -88,20 +87,20 @@ class RequestMetrics:
 
 
 class ProgramMetrics:
-    """Measures requests of this process where the program has a MeterProvider, from the record file `own`.
+    """Measures requests of this process with the program's MeterProvider, from the record file `own`.
 
-    `found` is called when it has one; it returns the time, in nanoseconds since 1970, before whose end requests are
-    measured by another process.
+    `on_provider` is called once there is one, and returns a time in nanoseconds since 1970: requests that ended before
+    it are measured by the helper process.
     """
 
-    def __init__(self, own: Path, found: Callable[[], int]) -> None:
+    def __init__(self, own: Path, on_provider: Callable[[], int]) -> None:
         self._own = own
-        self._found = found
+        self._on_provider = on_provider
         self._metrics: RequestMetrics | None = None
         self._tail: RecordTail | None = None
         self._since = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Measure requests that have ended, if the program has a provider by now."""
         if self._metrics is None:
             provider = program_provider()
@@ -109,12 +108,12 @@ class ProgramMetrics:
                 return
             self._metrics = RequestMetrics(provider)
             self._tail = RecordTail(self._own.parent, only=self._own.name, wanted=frozenset())
-            self._since = self._found()
+            self._since = self._on_provider()
         self._measure()
 
     def end(self) -> None:
-        """Measure the last ones."""
-        self.look()
+        """Measure the last requests."""
+        self.check()
         if self._tail is not None:
             self._measure(self._tail.never_ended())
 
@@ -127,10 +126,10 @@ class ProgramMetrics:
 
 
 def program_provider() -> "MeterProvider | None":
-    """The MeterProvider that the program has set; None when it has set none. Imports nothing."""
+    """Return the MeterProvider that the program has set, or None. Imports nothing."""
     api: Any = sys.modules.get("opentelemetry.metrics")
-    if api is None or not hasattr(api, "get_meter_provider"):  # or another thread is just importing it
+    if api is None or not hasattr(api, "get_meter_provider"):  # another thread may be importing it
         return None
     provider: Any = api.get_meter_provider()
-    stands_in = isinstance(provider, api.NoOpMeterProvider) or type(provider).__name__ == "_ProxyMeterProvider"
-    return None if stands_in else provider
+    is_default = isinstance(provider, api.NoOpMeterProvider) or type(provider).__name__ == "_ProxyMeterProvider"
+    return None if is_default else provider

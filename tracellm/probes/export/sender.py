@@ -1,12 +1,12 @@
-"""The helper process: it sends a recording's spans to a collector while the run goes on.
+"""Helper process that sends a recording's spans to a collector during the run.
 
 There is one for the whole run, at the lowest priority. It reads the files that recorded processes append to
-(spans/tail.py) and hands spans to OpenTelemetry's OTLP exporter, which takes some 100 microseconds of Python a span and
-would otherwise take them from the engine. While the collector is slow or down, spans wait on disk. The process ends
-soon after the recording, or after the process that started it was killed.
+(spans/tail.py) and passes spans to OpenTelemetry's OTLP exporter, which takes some 100 microseconds of Python per span
+that the engine would otherwise lose. While the collector is slow or down, spans wait on disk. The process ends soon
+after the recording, or after the process that started it was killed.
 
-sender_process.py starts it, and writes two lines to its stdin: which files to read, and, later, that the recording has
-ended. The answer on stdout is how many spans were sent.
+sender_process.py starts it, and writes two lines to its stdin: the files to read and, later, the end of the recording.
+The answer on stdout is the number of spans sent.
 """
 
 import json
@@ -15,32 +15,32 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracellm.probes.export.settings import GRPC, Settings, settings
+from tracellm.probes.export.sender_process import GRPC, Settings, settings
 from tracellm.probes.spans.tail import RecordTail
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
 __all__ = ["Sender", "main"]
 
-_LOOK_SECONDS = 0.2
-_AGAIN_SECONDS = 5.0  # until a collector that takes nothing is tried again, besides the exporter's own attempts
-_NOBODY_SECONDS = 2.0  # likewise, after the end of the recording, where the connection is refused
+_POLL_SECONDS = 0.2
+_AGAIN_SECONDS = 5.0  # until a failed collector is tried again, besides the exporter's own retries
+_REFUSED_SECONDS = 2.0  # limit after the end of the recording while connections are refused
 _TOO_LATE = "the time for them after the end of the run was too short (OTEL_BSP_EXPORT_TIMEOUT)"
 _MISSED = "--ring let go of them before they could be sent"
 _LOGGER = "opentelemetry.exporter.otlp"
 
 
 class ExporterLog(logging.Handler):
-    """Keeps why exports fail, as the exporters log it: of each export the first message, which is the cause.
+    """Keeps why exports fail, from the exporters' log: the first message of each export, which is the cause.
 
     Attributes:
-        thread: the thread that exports spans; metrics are exported by another.
-        spans, metrics: why the last export failed; empty when it did not.
+        thread: the thread that exports spans; another one exports metrics.
+        spans, metrics: why the last export failed; empty if it did not.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class ExporterLog(logging.Handler):
 
 
 class Sender:
-    """Sends what is new in `tail` until `end`, and measures requests with `metrics`.
+    """Sends new spans of `tail` until `end`, and measures requests with `metrics`.
 
-    The file `measured` is there if the program measures those of its own process, and has the time since when.
+    If the file `measured` exists, the program measures requests of its own process since the time in it.
 
     Raises:
         ImportError: the exporter is not installed.
@@ -73,29 +73,29 @@ class Sender:
 
     Attributes:
         log: the exporters' messages.
-        sent: spans that the collector took.
+        sent: number of spans that the collector accepted.
     """
 
-    def __init__(self, tail: RecordTail, wanted: Settings, metrics: Any = None, measured: Path | None = None) -> None:
+    def __init__(self, tail: RecordTail, settings: Settings, metrics: Any = None, measured: Path | None = None) -> None:
         from tracellm.probes.export.convert import Converter
 
         self.log = ExporterLog()
         self.sent = 0
         self._tail = tail
-        self._wanted = wanted
+        self._settings = settings
         self._metrics = metrics
         self._measured = measured
         self._program = os.getppid()
-        self._exporter = _span_exporter(wanted.traces_protocol) if wanted.traces is not None else None
-        self._convert = Converter(wanted.texts)
-        self._counting = threading.Lock()  # what is read, sent or lost changes as one
+        self._exporter = _span_exporter(settings.traces_protocol) if settings.traces is not None else None
+        self._convert = Converter(settings.texts)
+        self._counting = threading.Lock()  # keeps spans read, sent and lost consistent
         self._held: list[Span] = []
-        self._aside: list[Span] = []  # a batch that failed, until another one is taken
+        self._aside: list[Span] = []  # a batch that failed, until another one is accepted
         self._lost = 0
         self._reasons: list[str] = []
         self._ended = threading.Event()
         self._is_done = False
-        self._last_taken = self._last_sent = time.monotonic()
+        self._last_accepted = self._last_sent = time.monotonic()
 
     def run(self) -> None:
         """Send until all is sent; the caller may stop waiting for it before."""
@@ -104,24 +104,25 @@ class Sender:
         logger.addHandler(self.log)
         try:
             self._run()
-        except Exception as error:  # a fault of this program: what is left is counted as lost
+        except Exception as error:  # a fault of this program: the rest counts as lost
             self.log.spans = _cause(error)
         finally:
             logger.removeHandler(self.log)
 
     def end(self) -> None:
-        """Expect no more records: from now on patience is limited."""
-        self._last_taken = time.monotonic()
+        """Mark the end of the recording: from now on patience is limited."""
+        self._last_accepted = time.monotonic()
         self._ended.set()
 
     def is_hopeless(self) -> bool:
-        """Whether the collector has failed for so long since the end that it is to be left alone."""
-        problem = self.log.spans
-        limit = min(_NOBODY_SECONDS, self._wanted.timeout_s) if "refused" in problem else self._wanted.timeout_s
-        return bool(problem) and time.monotonic() - self._last_taken > limit
+        """Return whether the collector has failed for too long since the end."""
+        problem, limit = self.log.spans, self._settings.timeout_s
+        if "refused" in problem:
+            limit = min(_REFUSED_SECONDS, limit)
+        return bool(problem) and time.monotonic() - self._last_accepted > limit
 
     def account(self) -> tuple[int, int, list[str]]:
-        """Spans sent, spans lost, and the reasons."""
+        """Return the number of spans sent and lost, and the reasons."""
         if self._exporter is None:
             return 0, 0, [self.log.spans] if self.log.spans else []
         with self._counting:
@@ -136,14 +137,16 @@ class Sender:
 
     def _run(self) -> None:
         while True:
-            is_end = self._ended.is_set()  # asked before the files are read
+            is_end = self._ended.is_set()  # checked before the files are read
             found = self._read()
             if is_end and not found and not self._held:
                 break
-            if self._is_due(is_end or len(self._held) >= self._wanted.batch):
+            wait_s = self._settings.delay_s if self._held else _AGAIN_SECONDS
+            is_due = is_end or len(self._held) >= self._settings.batch or time.monotonic() - self._last_sent >= wait_s
+            if is_due and (self._held or self._aside):
                 self._send(is_end)
             elif not found:
-                self._ended.wait(min(_LOOK_SECONDS, self._wanted.delay_s))
+                self._ended.wait(min(_POLL_SECONDS, self._settings.delay_s))
         with self._counting:
             self._hold(self._tail.never_ended())
         self._take_back()
@@ -152,7 +155,7 @@ class Sender:
         self._is_done = True
 
     def _read(self) -> bool:
-        room = self._wanted.queue - len(self._held) - len(self._aside)
+        room = self._settings.queue - len(self._held) - len(self._aside)
         with self._counting:
             spans = self._tail.new(room) if room > 0 else []
             self._hold(spans)
@@ -174,23 +177,19 @@ class Sender:
         except (OSError, ValueError):
             return False
 
-    def _is_due(self, now: bool) -> bool:
-        wait_s = self._wanted.delay_s if self._held else _AGAIN_SECONDS
-        return bool(self._held or self._aside) and (now or time.monotonic() - self._last_sent >= wait_s)
-
     def _send(self, is_last: bool) -> None:
-        """Send a batch; after the end of the recording each has a last chance.
+        """Send a batch; after the end of the recording each has one last chance.
 
-        One that fails before that is set aside, and the next is tried. If that is taken, the first is tried again, and
-        lost if it fails again; else both wait until the collector takes something.
+        A batch that fails before that is set aside for the next one. If the next is accepted, the first is tried again,
+        and lost if it fails again; otherwise both wait until the collector accepts something.
         """
         if not self._held:
             self._take_back()
-        batch = self._held[: self._wanted.batch]
-        if self._is_taken(batch):
+        batch = self._held[: self._settings.batch]
+        if self._export(batch):
             self._count(self._held, len(batch), True)
             if self._aside:
-                self._count(self._aside, len(self._aside), self._is_taken(self._aside))
+                self._count(self._aside, len(self._aside), self._export(self._aside))
         elif is_last:
             self._count(self._held, len(batch), False)
         elif self._aside:
@@ -205,24 +204,25 @@ class Sender:
             self._held += self._aside
             self._aside = []
 
-    def _is_taken(self, batch: list[Span]) -> bool:
+    def _export(self, batch: list[Span]) -> bool:
+        """Return whether the collector accepts the batch."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         assert self._exporter is not None
         spans = [self._convert(span) for span in batch]
         self.log.begin()
-        is_taken = False
+        is_accepted = False
         try:
-            is_taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
-        except Exception as error:  # older exporters raise where nobody answers
+            is_accepted = self._exporter.export(spans) is SpanExportResult.SUCCESS
+        except Exception as error:  # older exporters raise when the connection fails
             self.log.spans = _cause(error)
         self._last_sent = time.monotonic()
-        if is_taken:
-            self._last_taken = self._last_sent
+        if is_accepted:
+            self._last_accepted = self._last_sent
             self.log.spans = ""
         elif not self.log.spans:
             self.log.spans = "the exporter gave no reason"
-        return is_taken
+        return is_accepted
 
     def _count(self, spans: list[Span], count: int, is_sent: bool) -> None:
         with self._counting:
@@ -236,7 +236,7 @@ class Sender:
 
 
 def _is_to_send(span: Span) -> bool:
-    """Not if the program itself sends this span."""
+    """Return whether the program does not send this span itself."""
     return names.SENT not in span.attributes
 
 
@@ -261,7 +261,7 @@ def _metric_exporter(protocol: str) -> Any:
 
 
 def _problem(record: logging.LogRecord) -> str:
-    """The message for people, without the exporter's plans; only the cause where the exporter has an error for it."""
+    """Return the cause if the exporter logs an exception, else its message without the plan to retry."""
     for value in record.args if isinstance(record.args, tuple) else ():
         if isinstance(value, BaseException):
             return _cause(value)
@@ -270,54 +270,50 @@ def _problem(record: logging.LogRecord) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The system's message where it caused the error, else the error's own."""
-    for one in _causes(error):
-        if isinstance(one, OSError) and one.strerror:
-            return one.strerror
+    """Return the system's message if an OSError caused the error, else the error's own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
     return f"{type(error).__name__}: {error}"
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Be the helper process, until the recording has ended and what is left is sent."""
+    """Run the helper process until the recording has ended and the rest is sent."""
     files = json.loads(sys.stdin.readline())
     with suppress(OSError, AttributeError):
         os.nice(19)
-    wanted = settings(os.environ)
-    assert wanted is not None
+    found = settings(os.environ)
+    assert found is not None
     tail = RecordTail(Path(files["traces"]), files["earlier"])
     try:
-        sent, lost, errors = _send_all(tail, wanted, Path(files["measured"]))
-    except Exception as error:  # before anything was sent: what the variables ask for cannot be
+        sent, lost, errors = _send_all(tail, found, Path(files["measured"]))
+    except Exception as error:  # before anything was sent: the variables cannot be satisfied
         _wait_for_end(sys.stdin)
-        sent, lost, errors = 0, tail.count_rest(_is_to_send) + tail.num_missed, [_cannot_begin(error, wanted)]
-    with suppress(OSError):  # whoever started this may have been killed
-        print(json.dumps({"sent": sent, "lost": lost, "errors": [*errors, *wanted.problems]}), flush=True)  # noqa: T201
-    os._exit(0)  # an export may still be waiting for its answer
+        sent, lost, errors = 0, tail.count_rest(_is_to_send) + tail.num_missed, [_start_problem(error, found)]
+    with suppress(OSError):  # the parent may have been killed
+        print(json.dumps({"sent": sent, "lost": lost, "errors": [*errors, *found.problems]}), flush=True)  # noqa: T201
+    os._exit(0)  # an export may still wait for its answer
 
 
-def _cannot_begin(error: Exception, wanted: Settings) -> str:
+def _start_problem(error: Exception, settings: Settings) -> str:
     if not isinstance(error, ImportError):
         return f"{type(error).__name__}: {error}"
-    extra = "otel-grpc" if GRPC in (wanted.traces_protocol, wanted.metrics_protocol) else "otel"
+    extra = "otel-grpc" if GRPC in (settings.traces_protocol, settings.metrics_protocol) else "otel"
     return f"{error.name or error} is not installed: pip install 'tracellm[{extra}]'"
 
 
-def _send_all(tail: RecordTail, wanted: Settings, measured: Path) -> tuple[int, int, list[str]]:
-    metrics, provider = (None, None) if wanted.metrics is None else _own_metrics(wanted.metrics_protocol)
-    sender = Sender(tail, wanted, metrics, measured)
+def _send_all(tail: RecordTail, settings: Settings, measured: Path) -> tuple[int, int, list[str]]:
+    metrics, provider = (None, None) if settings.metrics is None else _make_metrics(settings.metrics_protocol)
+    sender = Sender(tail, settings, metrics, measured)
     thread = threading.Thread(target=sender.run, name="tracellm-sender", daemon=True)
     thread.start()
     _wait_for_end(sys.stdin)
-    deadline = time.monotonic() + wanted.patience_s
+    deadline = time.monotonic() + settings.patience_s
     sender.end()
     while thread.is_alive() and time.monotonic() < deadline and not sender.is_hopeless():
         thread.join(0.02)
@@ -327,14 +323,14 @@ def _send_all(tail: RecordTail, wanted: Settings, measured: Path) -> tuple[int, 
         sender.log.metrics = ""
         closing = threading.Thread(target=provider.shutdown, daemon=True)
         closing.start()
-        closing.join(max(0.0, min(deadline - time.monotonic(), wanted.timeout_s)))
-        if sender.log.metrics:
-            errors.append(f"metrics for {wanted.metrics}: {sender.log.metrics} (OTEL_METRICS_EXPORTER=none sends none)")
+        closing.join(max(0.0, min(deadline - time.monotonic(), settings.timeout_s)))
+        if problem := sender.log.metrics:
+            errors.append(f"metrics for {settings.metrics}: {problem} (OTEL_METRICS_EXPORTER=none sends none)")
     return sent, lost, errors
 
 
-def _own_metrics(protocol: str) -> tuple[Any, Any]:
-    """Instruments that measure requests, and the provider that sends the measurements to the collector now and then."""
+def _make_metrics(protocol: str) -> tuple[Any, Any]:
+    """Return the instruments that measure requests, and the provider that sends their values periodically."""
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
@@ -347,14 +343,14 @@ def _own_metrics(protocol: str) -> tuple[Any, Any]:
 
 
 def _wait_for_end(messages: TextIO) -> None:
-    """Wait until the recording has ended, or whoever records was killed."""
-    over = threading.Event()
+    """Wait until the recording has ended, or the parent was killed."""
+    ended = threading.Event()
 
-    def _listen() -> None:
-        messages.readline()  # empty where nobody is there any more
-        over.set()
+    def _read_line() -> None:
+        messages.readline()  # empty if the parent is gone
+        ended.set()
 
-    threading.Thread(target=_listen, daemon=True).start()
+    threading.Thread(target=_read_line, daemon=True).start()
     parent = os.getppid()
-    while not over.wait(_LOOK_SECONDS) and os.getppid() == parent:
+    while not ended.wait(_POLL_SECONDS) and os.getppid() == parent:
         pass

@@ -1,5 +1,6 @@
-"""Which probes would find a target in the vLLM that is installed: asked of its modules, in a process that imports them,
-without starting an engine. `tracellm doctor` runs this as `python -m tracellm.probes.install.catalog_check`.
+"""Check which probes find their targets in the installed vLLM, by importing its modules without starting an engine.
+
+`tracellm doctor` runs this as `python -m tracellm.probes.install.catalog_check`.
 """
 
 import importlib
@@ -17,17 +18,21 @@ __all__ = ["examine"]
 
 
 def examine() -> dict[str, Any]:
-    """`version`, `probes`: how many there are for it, `missing`: targets that are not there, and `unreadable`: modules
-    that cannot be imported here, each with the reason, so that nothing is known of them."""
+    """Import the catalog's modules, and look for its targets.
+
+    Returns:
+        vLLM's `version`; `probes`, the number of probes for it; `missing` targets; `unreadable` modules, which cannot
+        be imported here, with the reasons.
+    """
     unreadable = {}
     for name in dict.fromkeys(target.partition(":")[0] for entry in CATALOG for target in entry.targets):
         if "*" not in name:
             try:
                 importlib.import_module(name)
             except ModuleNotFoundError as error:
-                if error.name is None or not name.startswith(error.name):  # it is there, and asks for another library
+                if error.name is None or not name.startswith(error.name):  # it exists, but needs another library
                     unreadable[name] = str(error)
-            except Exception as error:  # whatever it does where it does not belong, on a machine without a GPU say
+            except Exception as error:  # for instance on a machine without a GPU
                 unreadable[name] = f"{type(error).__name__}: {error}"
     installation = Installation(CATALOG, Selection(), [])
     installation.findings.saw(PACKAGE)
@@ -35,7 +40,7 @@ def examine() -> dict[str, Any]:
     installation.stop()
     missing = installation.findings.missing
     version = vllm_version()
-    # As a report counts them.
+    # Counted as in reports.
     targets = [entry.target for entry in CATALOG if entry.target.partition(".")[0] == PACKAGE]
     probes = sum(not is_known_to_lack(version, target) for target in targets)
     return {"version": version, "probes": probes, "missing": missing, "unreadable": unreadable}

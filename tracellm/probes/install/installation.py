@@ -1,9 +1,8 @@
-"""Puts the catalog's probes on the engine and takes them off again.
+"""Installation of a catalog's probes on an engine, and their removal.
 
-Only what the recording's selection chooses is wrapped; everything else stays the object it was. A function is wrapped
-once, in the class that defines it, whichever of the catalog's entries led there. What an entry names and the engine
-does not have is listed as missing; an entry that cannot be installed is skipped and listed as a problem. A probe comes
-off only where it still is: what has been put in its place meanwhile stays.
+Only functions that the selection chooses are wrapped; all others stay the objects they were. A function is wrapped
+once, in the class that defines it, whichever entry led there. Targets that the engine lacks are listed as missing; an
+entry that cannot be installed is skipped and listed as a problem. A wrapper is removed only if nothing has replaced it.
 """
 
 import contextlib
@@ -16,92 +15,87 @@ from typing import Any
 from tracellm.probes.catalog.coverage import CatalogCoverage
 from tracellm.probes.catalog.report_needs import lacking
 from tracellm.probes.catalog.vllm.torch_compile import is_compiled, is_inside
-from tracellm.probes.context.exceptions import remember
-from tracellm.probes.install.import_hook import ImportHook
-from tracellm.probes.install.pattern_check import chosen_targets
-from tracellm.probes.install.selection import Function, Selection, file_of
-from tracellm.probes.wrapping.probe import Entry, Mistake, Probe, Receiver, code_constants, path_of
+from tracellm.probes.context.call_context import DEPTH_LIMITED, state
+from tracellm.probes.install.patcher import ImportHook
+from tracellm.probes.install.selection import Function, Selection, chosen_targets, file_of
+from tracellm.probes.record.recorder import Recorder
+from tracellm.probes.wrapping.probe import Entry, Mistake, Probe, Receiver, code_constants, path_of, site_numbered
 from tracellm.probes.wrapping.summary import arguments_and_result, receiver_of
 from tracellm.probes.wrapping.wrapper import wrap
 from tracellm.trace import names
 
-__all__ = ["Installation"]
+__all__ = ["DepthLimit", "Installation"]
 
 _COMPILED = (
     "the model is compiled (torch.compile), so its layers and operations are not recorded; with enforce_eager=True "
     "vLLM does not compile it"
 )
 
+Place = tuple[Any, str]
+"""A class or module, and a function's name in it."""
+
 
 class Installation:
     """The probes of one recording.
 
     Attributes:
-        installed: how many functions are wrapped.
-        findings: which of those that are chosen were found.
+        findings: which of the chosen targets were found.
     """
 
     def __init__(self, entries: Iterable[Entry], selection: Selection, problems: list[Mistake]) -> None:
         self._selection = selection
         self._by_module: dict[str, list[Entry]] = {}
         entries = list(entries)
-        chosen = chosen_targets(selection, entries)
-        self._chosen = {path_of(target) for entry in entries if entry.target in chosen for target in entry.targets}
-        self._chosen_targets = chosen
-        self._unchosen = {entry.target for entry in entries} - chosen
+        self._chosen_targets = chosen_targets(selection, entries)
+        chosen = [entry for entry in entries if entry.target in self._chosen_targets]
+        self._chosen_paths = {path_of(target) for entry in chosen for target in entry.targets}
+        self._unchosen = {entry.target for entry in entries} - self._chosen_targets
         for entry in entries:
             if selection.reaches(entry.level):
                 for module in dict.fromkeys(target.partition(":")[0] for target in entry.targets):
                     self._by_module.setdefault(module, []).append(entry)
         self._patterns = [pattern for pattern in self._by_module if "*" in pattern]
-        self._homes = tuple(
-            {pattern.partition("*")[0] for pattern in self._patterns}
-        )  # for a first look at every import
+        self._prefixes = tuple({pattern.partition("*")[0] for pattern in self._patterns})  # a fast check of imports
         self._problems = problems
-        self._installed: dict[tuple[Any, str], tuple[Any, Any]] = {}  # what is wrapped, and its wrapper
+        self._installed: dict[Place, tuple[Any, Any]] = {}  # the original and its wrapper
         self._wrappers: dict[int, tuple[Any, Any]] = {}  # the same by the wrapper's id
-        self._left_out: dict[tuple[Any, str], Entry] = {}
-        self._entries: dict[tuple[Any, str], Entry] = {}
-        self._taken_off: list[Callable[[Entry], bool]] = []  # which probes; they stay off
-        self._thinned: set[tuple[Any, str]] = set()
-        self._hook = ImportHook(self._wanted, self._install_module)
-        self.findings = CatalogCoverage(entry for entry in entries if entry.target in chosen)
+        self._left_out: dict[Place, Entry] = {}
+        self._entries: dict[Place, Entry] = {}
+        self._taken_off: list[Callable[[Entry], bool]] = []  # probes that stay off
+        self._depth_limited: set[Place] = set()
+        self._hook = ImportHook(self._is_chosen, self._install_module)
+        self.findings = CatalogCoverage(chosen)
 
     @property
     def installed(self) -> int:
-        """Number of functions that are wrapped, or were until the recording was thinned."""
-        return len(self._installed.keys() | self._thinned)
-
-    @property
-    def places(self) -> list[tuple[Any, str]]:
-        """The class or module, and the name there, of each function that is wrapped."""
-        return list(self._installed)
+        """Number of functions that are wrapped, or were until the depth limit."""
+        return len(self._installed.keys() | self._depth_limited)
 
     @property
     def left_out(self) -> dict[str, list[str]]:
-        """The subjects of reports (catalog/subjects.py) that the selection leaves out, and the functions they lack."""
+        """Subjects of reports (catalog/report_needs.py) that the selection leaves out, and the functions they lack."""
         used = self.findings.engine
         return lacking(self._chosen_targets, self._unchosen, None if used is None else used["name"])
 
     def start(self) -> None:
-        """Wrap what is imported already, and the rest as it is imported."""
+        """Wrap functions of modules imported already, and of others as they are imported."""
         if is_compiled():
             self.leave_compiled(is_inside)
         self._hook.start()
 
     def leave_compiled(self, is_meant: Callable[[Entry], bool]) -> None:
-        """Take off, and keep off, the probes of these entries: what they are about is compiled (torch_compile.py)."""
+        """Remove the probes of these entries, whose functions are compiled, for good (torch_compile.py)."""
         if (mistake := Mistake(_COMPILED, "")) not in self._problems:
             self._problems.append(mistake)
         self._take_off(is_meant, set())
 
-    def thin(self) -> None:
-        """Take off, and keep off, what is deeper than steps."""
-        self._take_off(lambda entry: _is_deep(entry.level), self._thinned)
+    def limit_depth(self) -> None:
+        """Remove all probes deeper than steps, for good."""
+        deepest = names.LEVELS.index("step")
+        self._take_off(lambda entry: names.LEVELS.index(entry.level) > deepest, self._depth_limited)
 
-    def _take_off(self, is_meant: Callable[[Entry], bool], taken: set[tuple[Any, str]]) -> None:
-        """Add each function that is no longer wrapped to `taken`. It may be interrupted, and then done again, and be
-        done by two threads at once."""
+    def _take_off(self, is_meant: Callable[[Entry], bool], taken: set[Place]) -> None:
+        """Remove probes, and add their places to `taken`. Safe to interrupt and repeat, and to do in two threads."""
         self._taken_off.append(is_meant)
         for place, entry in list(self._entries.items()):
             if is_meant(entry) and self._put_back(place):
@@ -109,13 +103,13 @@ class Installation:
                 self._installed.pop(place, None)
 
     def stop(self) -> None:
-        """Put back every original whose wrapper is still in its place."""
+        """Restore every original whose wrapper is still in its place."""
         self._hook.stop()
-        for place in reversed(list(self._installed)):  # a thread may just be adding to it
+        for place in reversed(list(self._installed)):  # another thread may be adding to it
             self._put_back(place)
 
-    def _put_back(self, place: tuple[Any, str]) -> bool:
-        """Put the original back; False where the wrapper is not, or no longer, in its place."""
+    def _put_back(self, place: Place) -> bool:
+        """Restore the original; return False if the wrapper is not in its place."""
         owner, name = place
         original, wrapper = self._installed.get(place, (None, None))
         if wrapper is None or vars(owner).get(name) is not wrapper:
@@ -123,10 +117,10 @@ class Installation:
         setattr(owner, name, original)
         return True
 
-    def _wanted(self, module_name: str) -> bool:
+    def _is_chosen(self, module_name: str) -> bool:
         if module_name in self._by_module:
             return True
-        return module_name.startswith(self._homes) and any(fnmatchcase(module_name, one) for one in self._patterns)
+        return module_name.startswith(self._prefixes) and any(fnmatchcase(module_name, p) for p in self._patterns)
 
     def _install_module(self, module: ModuleType) -> None:
         for name in (module.__name__, *self._patterns):
@@ -135,34 +129,32 @@ class Installation:
                 for entry in self._by_module.get(name, ()):
                     with self._skipping(entry):
                         self._install_entry(entry, name, module)
-        for place, entry in list(self._left_out.items()):  # the module may have a class that inherits it, and is chosen
+        for place, entry in list(self._left_out.items()):  # the module may have a chosen class that inherits it
             with self._skipping(entry):
                 self._install_at(place, entry)
 
     @contextlib.contextmanager
     def _skipping(self, entry: Entry) -> Iterator[None]:
-        """List what goes wrong with an entry as a problem: the import of its module goes on without it."""
+        """List an entry's failure as a problem, so that the import goes on."""
         try:
             yield
         except Exception as error:
-            kind, message, _ = remember(error)
-            mistake = Mistake(f"{entry.target} is not recorded: installing its probe raised {kind}", message)
+            mistake = Mistake.of(f"{entry.target} is not recorded: installing its probe", error)
             if mistake not in self._problems:
                 self._problems.append(mistake)
             self.findings.found(entry)  # it is not missing
 
     def _install_entry(self, entry: Entry, name: str, module: ModuleType) -> None:
-        """Wrap what the entry is about in a module that it calls `name`, under the first of its names that is there."""
-        for target in (one for one in entry.targets if one.partition(":")[0] == name):
-            here = False
-            for place in _places(module, path_of(target)):
-                here = self._install_at(place, entry)
-            if here:
-                self.findings.found(entry)
-                break
+        """Wrap the entry's functions in a module that it calls `name`, under the first target that is there."""
+        for target in entry.targets:
+            if target.partition(":")[0] == name:
+                done = [self._install_at(place, entry) for place in _places(module, path_of(target))]
+                if done and done[-1]:
+                    self.findings.found(entry)
+                    break
 
-    def _install_at(self, place: tuple[Any, str], entry: Entry) -> bool:
-        """Wrap the function at this place if it is chosen and is not wrapped already; False for what is no function."""
+    def _install_at(self, place: Place, entry: Entry) -> bool:
+        """Wrap the function at this place if it is chosen and not wrapped yet; return False if it is no function."""
         owner, name = place
         if place in self._installed or any(is_meant(entry) for is_meant in self._taken_off):
             return True
@@ -170,7 +162,7 @@ class Installation:
             self._left_out.setdefault(place, entry)
             return True
         original = vars(owner)[name]
-        if id(original) in self._wrappers:  # imported from a module where it is wrapped: here it comes off, too
+        if id(original) in self._wrappers:  # imported from a module where it is wrapped: is restored here, too
             self._installed[place] = self._wrappers[id(original)]
             self._entries[place] = entry
             return True
@@ -183,25 +175,25 @@ class Installation:
         setattr(owner, name, wrapped)
         return True
 
-    def _chooses(self, entry: Entry, owner: Any, name: str | None = None) -> bool:
-        """Is what the entry found at `name` of a class or module chosen; without `name`, is what it did not find?"""
-        class_name, _, method = path_of(entry.target).rpartition(".")
+    def _chooses(self, entry: Entry, owner: Any, name: str) -> bool:
+        """Return whether the selection chooses the function `name` of a class or module."""
+        class_name = path_of(entry.target).rpartition(".")[0]
         heirs: tuple[str, ...] = ()
         if isinstance(owner, type):
-            home, class_name, heirs = owner.__module__, owner.__name__, tuple(_heirs(owner))
+            home, class_name, heirs = owner.__module__, owner.__name__, tuple(_subclass_names(owner))
         else:
             home = getattr(vars(owner).get(name), "__module__", owner.__name__)
-        owners = [class_name or file_of(home), *([entry.lifeline] if entry.lifeline else [])]
-        return self._selection.chooses(entry.level, Function(home, tuple(owners), name or method, heirs))
+        owners = (class_name or file_of(home), *([entry.lifeline] if entry.lifeline else []))
+        return self._selection.chooses(entry.level, Function(home, owners, name, heirs))
 
     def _wrapped(self, entry: Entry, owner: Any, name: str, original: Any) -> Any:
-        """The wrapped function in the original's form; None for what cannot be wrapped."""
+        """Return the wrapped function in the original's form; None for what cannot be wrapped."""
         if isinstance(original, staticmethod | classmethod):
             inner = self._wrapped(entry, owner, name, original.__func__)
             return None if inner is None else type(original)(inner)
         if not isinstance(original, FunctionType):
             return None
-        if (manager := _manager(original)) is not None:  # its call is over when the `with` block is
+        if (manager := _manager(original)) is not None:  # its call lasts until the `with` block ends
             return manager(wrap(inspect.unwrap(original), self._probe(entry, owner, name, original)))
         return wrap(original, self._probe(entry, owner, name, original))
 
@@ -209,7 +201,6 @@ class Installation:
         in_class = isinstance(owner, type)
         receiver: Receiver = receiver_of(function) if in_class else ""  # type: ignore[assignment]
         capture, attributes = entry.capture, entry.attributes
-        timed = capture is not None
         if capture is None:
             capture, attributes = arguments_and_result(function, receiver)
         constants = code_constants(function)
@@ -231,14 +222,13 @@ class Installation:
             constants=constants,
             capture=capture,
             attributes=attributes,
-            gives=entry.gives if self._chosen.intersection(gives_to) else None,  # else it would wait for ever
-            gives_to=gives_to,
+            gives=entry.gives if self._chosen_paths.intersection(gives_to) else None,  # else it would wait forever
             observe=entry.observe,
             even_if_raises=entry.even_if_raises or entry.capture is None,
             before=entry.before,
             begins_trace=entry.begins_trace,
             loop=entry.loop,
-            timed=timed,
+            timed=entry.capture is not None,
             in_short=entry.in_short,
             is_step=entry.is_step,
             target=entry.target,
@@ -246,12 +236,8 @@ class Installation:
         )
 
 
-def _is_deep(level: names.Level) -> bool:
-    return names.LEVELS.index(level) > names.LEVELS.index("step")
-
-
 def _manager(function: FunctionType) -> Callable[[Any], Any] | None:
-    """The decorator of contextlib that made this of a generator function; None for neither."""
+    """Return the decorator of contextlib that made this of a generator function; None for other functions."""
     if function.__code__.co_filename != contextlib.__file__:
         return None
     generator = inspect.unwrap(function)
@@ -260,29 +246,73 @@ def _manager(function: FunctionType) -> Callable[[Any], Any] | None:
     return contextlib.contextmanager if inspect.isgeneratorfunction(generator) else None
 
 
-def _heirs(owner: type) -> Iterator[str]:
-    """The names of the classes that derive from this one, as far as they are there."""
-    one: type
-    for one in type.__subclasses__(owner):
-        yield one.__name__
-        yield from _heirs(one)
+def _subclass_names(owner: type) -> Iterator[str]:
+    """Yield the names of all existing subclasses."""
+    subclass: type
+    for subclass in type.__subclasses__(owner):
+        yield subclass.__name__
+        yield from _subclass_names(subclass)
 
 
-def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
-    """The class or module that defines the function `path` of a module, and its name there."""
+def _places(module: ModuleType, path: str) -> Iterator[Place]:
+    """Yield the class or module that defines the function `path` of a module, and its name there."""
     class_name, _, name = path.rpartition(".")
     if not class_name:
         if isinstance(vars(module).get(name), FunctionType):
             yield module, name
     elif "*" in class_name:
-        for one in list(vars(module).values()):
-            own = isinstance(one, type) and one.__module__ == module.__name__
-            if own and fnmatchcase(one.__name__, class_name) and name in vars(one):
-                yield one, name
-    elif isinstance(one := vars(module).get(class_name), type):
+        for value in list(vars(module).values()):
+            own = isinstance(value, type) and value.__module__ == module.__name__
+            if own and fnmatchcase(value.__name__, class_name) and name in vars(value):
+                yield value, name
+    elif isinstance(found := vars(module).get(class_name), type):
         package = module.__name__.partition(".")[0]
-        for base in one.__mro__:
+        for base in found.__mro__:
             if name in vars(base):
                 if base.__module__.partition(".")[0] == package:
                     yield base, name
                 return
+
+
+class DepthLimit:
+    """Removes the probes of layers and operations once a process has recorded `max_bytes`; None for no limit.
+
+    Each step has hundreds of such calls, and the first steps show what there is to see. After the limit, only requests
+    and steps are recorded, without token probabilities. Probes are removed between two steps; a step may be recorded in
+    part if another engine is within one in another thread, or in a process with a worker and no engine.
+
+    `on_limit` is called with the number of steps before the limit, in the recorder's thread.
+    """
+
+    def __init__(
+        self, max_bytes: int | None, recorder: Recorder, installation: Installation, on_limit: Callable[[int], None]
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._recorder = recorder
+        self._installation = installation
+        self._on_limit = on_limit
+        self._is_new = False
+
+    def step_ended(self, parent: int) -> None:
+        """Write the step's records, and apply the limit if it is reached."""
+        self._recorder.step_ended(parent)
+        self._apply()
+
+    def check(self) -> None:
+        """Apply the limit if it is reached and no step is under way, as in a server's first process; report it."""
+        calls = (call for call in state.open.copy().values() if isinstance(call, tuple))
+        if not any(site_numbered(site).probe.is_step for site, *_ in calls):
+            self._apply()
+        if self._is_new:
+            self._is_new = False
+            self._on_limit(self._recorder.steps)
+
+    def _apply(self) -> None:
+        if self._max_bytes is None or self._recorder.bytes < self._max_bytes:
+            return
+        state.depth_limited = True
+        self._installation.limit_depth()
+        if state.append is not None:
+            state.append((DEPTH_LIMITED, 0, 0, 0, 0, 0, None, None))
+        self._max_bytes = None  # last: after an interrupt, the next step does all of this again
+        self._is_new = True

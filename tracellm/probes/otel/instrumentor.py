@@ -1,9 +1,10 @@
-"""OpenTelemetry as the program that is recorded uses it: what is replaced in it while the recording goes on.
+"""OpenTelemetry in the recorded program: what is patched in it during a recording.
 
-A program that does not import OpenTelemetry has nothing to do with any of this, and nothing of it is imported for it.
-In one that does, a recording and the program's own spans are one tree: probed calls are the parents of spans opened in
-them (context.py, call_span.py), spans are the parents of calls made in them, and those of the SDK are recorded too
-(user_spans.py). Everything that the program exports by itself goes where it would go anyway.
+A recording and the program's own spans form one tree: probed calls are parents of the spans opened in them
+(call_span.py), spans are parents of the calls made in them (context.py), and spans of the SDK are recorded too
+(user_spans.py). All that the program exports goes where it would go anyway.
+
+OpenTelemetry is never imported for this: a program without it is recorded without.
 """
 
 import os
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Instrumentor", "Outside", "parent_from_outside"]
 
 Function = Callable[..., Any]
-Make = Callable[[Function], Function]
 
 _CONTEXT = "opentelemetry.context.contextvars_context:ContextVarsRuntimeContext"
 _API = "opentelemetry.trace"
@@ -30,19 +30,11 @@ _PROVIDER = "opentelemetry.sdk.trace:TracerProvider"
 
 _OTHER_CONTEXT, _USUAL_CONTEXT = "OTEL_PYTHON_CONTEXT", "contextvars_context"
 _NAMED_PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
-
-VARIABLE = "TRACEPARENT"
-"""The environment variable by which a program learns what it was started from; a `traceparent` header."""
+_VARIABLE = "TRACEPARENT"  # a header: the span that started the program
 
 
 class Outside(NamedTuple):
-    """The span that a recording has for its parent, and which is not in it.
-
-    Attributes:
-        trace_id: 32 hexadecimal digits.
-        span_id: 16 of them.
-        sampled: whether spans below it are to be sampled.
-    """
+    """Parent of a recording that is not part of it: `trace_id`, `span_id`, and whether it is `sampled`."""
 
     trace_id: str
     span_id: str
@@ -50,44 +42,47 @@ class Outside(NamedTuple):
 
 
 def parent_from_outside(environment: Mapping[str, str]) -> Outside | None:
-    """OpenTelemetry's current span, else the one that the environment variable names; None where there is neither."""
+    """Return OpenTelemetry's current span, else the span of the variable TRACEPARENT, else None."""
     get_current_span = getattr(sys.modules.get(_API), "get_current_span", None)
     current = get_current_span() if get_current_span is not None else None
-    current = getattr(current, "under", current)  # not a span of ours, that an earlier recording has left
+    current = getattr(current, "under", current)  # not a CallSpan left by an earlier recording
     ids = current.get_span_context() if current is not None else None
     if ids is not None and ids.is_valid:
         return Outside(f"{ids.trace_id:032x}", f"{ids.span_id:016x}", ids.trace_flags.sampled)
-    header = environment.get(VARIABLE)
+    header = environment.get(_VARIABLE)
     parsed = parse(header)
     return None if header is None or parsed is None else Outside(*parsed, is_sampled(header))
 
 
 class Instrumentor:
-    """For one recording in one process. `ids` gives those of its calls; `mistakes` lists what went wrong."""
+    """Ties OpenTelemetry to one recording in one process; failures are added to `mistakes`.
 
-    def __init__(self, text: bool, ids: Callable[[], "CallIds"], mistakes: list[Mistake]) -> None:
+    Attributes:
+        sampled: whether the parent outside is sampled.
+    """
+
+    def __init__(self, text: bool, call_ids: "Callable[[], CallIds]", mistakes: list[Mistake]) -> None:
         self._text = text
-        self._ids = ids
+        self._call_ids = call_ids
         self._mistakes = mistakes
         self._contexts: Contexts | None = None
         self._spans: UserSpans | None = None
         self.sampled = True
-        """Whether the parent from outside wants spans to be sampled."""
 
     @property
-    def patches(self) -> dict[str, Make]:
-        """The functions to replace, and what makes their replacements (patcher.py)."""
+    def patches(self) -> dict[str, Callable[[Function], Function]]:
+        """Targets to patch, and what makes their replacements (install/patcher.py)."""
         return {
-            f"{_CONTEXT}.get_current": lambda old: self._tied().get_current(old),
-            f"{_CONTEXT}.attach": lambda old: self._tied().attach(old),
-            f"{_CONTEXT}.detach": lambda old: self._tied().detach(old),
+            f"{_CONTEXT}.get_current": lambda old: self._get_contexts().get_current(old),
+            f"{_CONTEXT}.attach": lambda old: self._get_contexts().attach(old),
+            f"{_CONTEXT}.detach": lambda old: self._get_contexts().detach(old),
             f"{_API}:set_tracer_provider": self._set_tracer_provider,
-            f"{_PROVIDER}.__init__": lambda old: self._followed().new_provider(old),
-            f"{_PROVIDER}.add_span_processor": lambda old: self._followed().add_span_processor(old),
-            f"{_PROVIDER}.get_tracer": lambda old: self._followed().get_tracer(old),
+            f"{_PROVIDER}.__init__": lambda old: self._user_spans().new_provider(old),
+            f"{_PROVIDER}.add_span_processor": lambda old: self._user_spans().add_span_processor(old),
+            f"{_PROVIDER}.get_tracer": lambda old: self._user_spans().get_tracer(old),
         }
 
-    def _tied(self) -> "Contexts":
+    def _get_contexts(self) -> "Contexts":
         if self._contexts is None:
             from tracellm.probes.otel.context import Contexts
 
@@ -95,10 +90,10 @@ class Instrumentor:
         return self._contexts
 
     def _set_tracer_provider(self, old: Function) -> Function:
-        """Called when `opentelemetry.trace` is there: from now on a call can be the current span."""
+        """Called once `opentelemetry.trace` is imported: from now on a call can be the current span."""
         from tracellm.probes.otel.call_span import CallSpans
 
-        self._tied().spans = CallSpans(self._ids().place_of, self.sampled, self._text)
+        self._get_contexts().spans = CallSpans(self._call_ids().place_of, self.sampled, self._text)
         if (other := os.environ.get(_OTHER_CONTEXT, _USUAL_CONTEXT)) not in ("", _USUAL_CONTEXT):
             problem = f"{_OTHER_CONTEXT} is {other}: the recording cannot know which span is current there"
             self._mistakes.append(Mistake(problem, ""))
@@ -110,14 +105,14 @@ class Instrumentor:
 
         return set_tracer_provider
 
-    def _followed(self) -> "UserSpans":
-        """Made when the SDK is there."""
+    def _user_spans(self) -> "UserSpans":
+        """Return the recorder of user spans, made once the SDK is imported."""
         if self._spans is None:
             from opentelemetry.trace import get_tracer_provider
 
             from tracellm.probes.otel.user_spans import UserSpans
 
-            self._spans = UserSpans(self._text, self._ids().place_of, self._mistakes)
-            if _NAMED_PROVIDER not in os.environ:  # else asking for the global one could be what makes it
+            self._spans = UserSpans(self._text, self._call_ids().place_of, self._mistakes)
+            if _NAMED_PROVIDER not in os.environ:  # else asking for the global one might create it
                 self._spans.follow(get_tracer_provider())
         return self._spans

@@ -1,12 +1,10 @@
-"""The spans that a program opens with OpenTelemetry's SDK become part of the recording.
+"""Spans that a program opens with OpenTelemetry's SDK, recorded by a span processor.
 
-A span processor sees them start and end; it is added to each tracer provider from which the program gets a tracer while
-something is recorded, and to the global one. They go wherever their program sends them, untouched. A processor cannot
-be removed: it does nothing between recordings.
+The processor is added to the global tracer provider, and to each one from which the program gets a tracer during a
+recording. It cannot be removed, and does nothing between recordings. The program exports its spans as before.
 
-Times are moved to the recording's clock by what that and the wall clock read when the processor was called, so that a
-span lies within the calls around it. Spans that are not sampled, and those that began before the recording did, are not
-in it.
+Span times are moved to the recording's clock by reading it and the wall clock when the processor is called, so a span
+lies within the calls around it. Spans that are not sampled, or began before the recording, are not recorded.
 """
 
 import os
@@ -24,12 +22,11 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tracellm.probes.context.call_context import USER_SPAN, call_and_place, next_call, state
-from tracellm.probes.context.exceptions import remember
+from tracellm.probes.context.call_context import USER_SPAN, current_call, next_call, state
 from tracellm.probes.context.user_attributes import attributes_of, event_attributes, link_data
-from tracellm.probes.otel.call_span import STARTED, PlaceOf, is_recorded
-from tracellm.probes.wrapping.call_site import Where, caller, caller_attributes
+from tracellm.probes.otel.call_span import STARTED, SpanIds, is_recorded
 from tracellm.probes.wrapping.probe import Mistake
+from tracellm.probes.wrapping.summary import Where, caller, caller_attributes
 from tracellm.trace import names
 
 __all__ = ["Started", "UserSpans", "span_data"]
@@ -43,19 +40,19 @@ _DROPPED = {
     names.DROPPED_EVENTS: "dropped_events",
     names.DROPPED_LINKS: "dropped_links",
 }
-"""The properties of an SDK's span that count what was beyond its limits."""
+"""Properties of an SDK span that count what exceeded its limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The start of a user's span.
+    """Start of a user's span.
 
     Attributes:
         number: from the counter of calls.
         recording: the first call of the recording.
-        shift_ns: the recording's clock less the wall clock.
-        parent: the span id of its parent; None for a root.
-        attributes: those that are known from the start: the caller's line, the thread.
+        shift_ns: the recording's clock minus the wall clock.
+        parent: span id of the parent; None for a root.
+        attributes: attributes known from the start: the caller's line, the thread.
     """
 
     number: int
@@ -66,11 +63,11 @@ class Started:
 
 
 class _Processor(SpanProcessor):
-    """Hands the spans of one provider to the recording that is under way.
+    """Passes the spans of one provider to the active recording.
 
     Attributes:
-        sent: the program sends the provider's spans by OTLP itself.
-        is_added: it is one of the provider's processors.
+        sent: whether the program sends the provider's spans by OTLP itself.
+        is_added: whether it is one of the provider's processors.
     """
 
     recorder: "UserSpans | None" = None
@@ -92,12 +89,23 @@ class _Processor(SpanProcessor):
 _processors: WeakKeyDictionary[TracerProvider, _Processor] = WeakKeyDictionary()
 
 
-class UserSpans:
-    """Records users' spans in one recording. `place_of` gives the ids of calls (CallIds.place_of)."""
+def _processor_of(provider: TracerProvider) -> _Processor:
+    """Return the provider's processor, added or not.
 
-    def __init__(self, text: bool, place_of: PlaceOf, mistakes: list[Mistake]) -> None:
+    The exporters of a provider made before the recording are unknown. It counts as one with OTLP if the program has
+    imported such an exporter.
+    """
+    if provider not in _processors:
+        _processors[provider] = _Processor(sent=any(name.startswith(_OTLP) for name in [*sys.modules]))
+    return _processors[provider]
+
+
+class UserSpans:
+    """Records users' spans in one recording."""
+
+    def __init__(self, text: bool, span_ids: SpanIds, mistakes: list[Mistake]) -> None:
         self._text = text
-        self._place_of = place_of
+        self._span_ids = span_ids
         self._mistakes = mistakes
         self._open: dict[tuple[int, int], Started] = {}
         _Processor.recorder = self
@@ -105,14 +113,14 @@ class UserSpans:
     # -- providers ----------------------------------------------------------------------------------------------------
 
     def follow(self, provider: Any) -> None:
-        """Record the spans of this provider from here on, if it is the SDK's."""
+        """Record this provider's spans from now on, if it is the SDK's."""
         with self._guarded("provider"):
             if isinstance(provider, TracerProvider) and not (processor := _processor_of(provider)).is_added:
                 processor.is_added = True
-                TracerProvider.add_span_processor(provider, processor)  # a subclass's may put it in another's place
+                TracerProvider.add_span_processor(provider, processor)  # a subclass might put it elsewhere
 
     def new_provider(self, old: Function) -> Function:
-        """`TracerProvider.__init__`: of a provider whose beginning was seen all exporters will be seen."""
+        """Patch `TracerProvider.__init__`: all exporters of a provider made now will be known."""
 
         def __init__(provider: Any, *args: Any, **kwargs: Any) -> None:
             old(provider, *args, **kwargs)
@@ -121,7 +129,7 @@ class UserSpans:
         return __init__
 
     def add_span_processor(self, old: Function) -> Function:
-        """`TracerProvider.add_span_processor`, which shows whether the program sends the spans by OTLP itself."""
+        """Patch `TracerProvider.add_span_processor`: note whether the program sends spans by OTLP itself."""
 
         def add_span_processor(provider: Any, span_processor: Any) -> None:
             old(provider, span_processor)
@@ -132,7 +140,7 @@ class UserSpans:
         return add_span_processor
 
     def get_tracer(self, old: Function) -> Function:
-        """`TracerProvider.get_tracer`, from which on the provider's spans are recorded."""
+        """Patch `TracerProvider.get_tracer`: record the provider's spans from now on."""
 
         def get_tracer(provider: Any, *args: Any, **kwargs: Any) -> Any:
             self.follow(provider)
@@ -143,24 +151,24 @@ class UserSpans:
     # -- spans --------------------------------------------------------------------------------------------------------
 
     def started(self, span: SdkSpan, context: Context | None, processor: _Processor) -> None:
-        """Note that a span has begun, with the parent that is in `context`, or is the current one if that is None."""
+        """Track a span that began, with the parent in `context`, or the current one if that is None."""
         ids = _ids(span)
         if state.append is None or ids in self._open or not span.get_span_context().trace_flags.sampled:
             return
         with self._guarded("start"):
             wall = time_ns()
             shift_ns = state.clock() - wall  # read after the wall clock: a span begins after what came before it
-            call, place = call_and_place()
+            call, thread = current_call()
             where = caller()
             attributes: dict[str, Any] = {names.LIFELINE: _lifeline(span, where), **caller_attributes(where)}
             if _in_event_loop():
                 attributes[names.CALL_KIND] = "coroutine"
-            if place.thread_name is not None:
-                attributes[names.THREAD_NAME] = place.thread_name
+            if thread.thread_name is not None:
+                attributes[names.THREAD_NAME] = thread.thread_name
             parent = None
             if span.parent is not None and span.parent.is_valid:
-                if not span.parent.trace_flags.sampled:  # it is not recorded: the call around both is the parent
-                    parent = self._place_of(call, place)[1]
+                if not span.parent.trace_flags.sampled:  # not recorded: the call around both is the parent
+                    parent = self._span_ids(call, thread)[1]
                 else:
                     parent = trace.format_span_id(span.parent.span_id)
                     if not is_recorded(trace.get_current_span(context)):
@@ -171,7 +179,7 @@ class UserSpans:
             state.open[started.number] = lambda: span_data(span, started, None, processor.sent, self._text)
 
     def ended(self, span: ReadableSpan, processor: _Processor) -> None:
-        """Record a span that has ended."""
+        """Record a span that ended."""
         started, append = self._open.pop(_ids(span), None), state.append
         if started is None or append is None or started.recording != state.first:
             return
@@ -185,28 +193,25 @@ class UserSpans:
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
-        """List an error that must not disturb the user's program."""
+        """List an error instead of disturbing the user's program."""
         try:
             yield
         except Exception as error:
-            kind, message, _ = remember(error)
-            mistake = Mistake(f"spans of the program's own are not recorded: the {what} of one raised {kind}", message)
+            mistake = Mistake.of(f"spans of the program's own are not recorded: the {what} of one", error)
             if mistake not in self._mistakes:
                 self._mistakes.append(mistake)
 
 
 def span_data(span: ReadableSpan, started: Started, ended: int | None, sent: bool, text: bool) -> dict[str, Any]:
-    """A user's span as plain data, with times of the recording's clock; `ended` is None while it is under way.
+    """Return a user's span as plain data, with times of the recording's clock.
 
-    `sent`: the program sends it by OTLP itself; without `text` no text of the user's is kept.
+    `ended` is None while the span is open; `sent` as in `_Processor`; without `text` no user's text is kept.
     """
     trace_id, span_id = _ids(span)
     scope, version = _scope(span)
     start = (span.start_time or 0) + started.shift_ns
-    events = [
-        (one.name, one.timestamp + started.shift_ns, event_attributes(one.attributes, text)) for one in span.events
-    ]
-    attributes = {**attributes_of(_copied(span.attributes), text), names.LEVEL: "request", names.SCOPE: scope}
+    events = [(e.name, e.timestamp + started.shift_ns, event_attributes(e.attributes, text)) for e in span.events]
+    attributes = {**attributes_of(_copy(span.attributes), text), names.LEVEL: "request", names.SCOPE: scope}
     if version:
         attributes[names.SCOPE_VERSION] = version
     if span.kind is not SpanKind.INTERNAL:
@@ -218,7 +223,7 @@ def span_data(span: ReadableSpan, started: Started, ended: int | None, sent: boo
             attributes[name] = dropped
     error = None
     if span.status.status_code is StatusCode.ERROR:
-        kinds = [str(one[2][names.EXCEPTION_TYPE]) for one in events if names.EXCEPTION_TYPE in one[2]]
+        kinds = [str(event[2][names.EXCEPTION_TYPE]) for event in events if names.EXCEPTION_TYPE in event[2]]
         if kinds:
             attributes.setdefault(names.ERROR_TYPE, kinds[-1])
         error = (span.status.description if text else None) or (kinds[-1] if kinds else "ERROR")
@@ -231,17 +236,9 @@ def span_data(span: ReadableSpan, started: Started, ended: int | None, sent: boo
         "end": start if ended is None else max(start, ended),
         "attributes": {**attributes, **started.attributes},
         "events": events,
-        "links": [link_data(one.context, one.attributes, text) for one in span.links],
+        "links": [link_data(link.context, link.attributes, text) for link in span.links],
         "error": error,
     }
-
-
-def _processor_of(provider: TracerProvider) -> _Processor:
-    """Its processor, added or not. The exporters of a provider whose beginning was not seen are not known: where the
-    program has imported one for OTLP, that is taken to be its."""
-    if provider not in _processors:
-        _processors[provider] = _Processor(sent=any(name.startswith(_OTLP) for name in [*sys.modules]))
-    return _processors[provider]
 
 
 def _ids(span: ReadableSpan) -> tuple[int, int]:
@@ -250,27 +247,27 @@ def _ids(span: ReadableSpan) -> tuple[int, int]:
 
 
 def _scope(span: ReadableSpan) -> tuple[str, str]:
-    """Name and version of the tracer."""
+    """Return name and version of the tracer."""
     scope = span.instrumentation_scope
     return (scope.name or "", scope.version or "") if scope is not None else ("", "")
 
 
 def _lifeline(span: ReadableSpan, where: Where | None) -> str:
-    """The tracer's name, or for a script's own the file that opened the span."""
+    """Return the tracer's name; for a script's own tracer, the file that opened the span."""
     scope, file = _scope(span)[0], os.path.basename(where[0]) if where is not None else ""
     return file if scope in ("", "__main__") and file else scope or "opentelemetry"
 
 
 def _in_event_loop() -> bool:
-    """Whether others may run in this thread while a span goes on."""
-    events = sys.modules.get("asyncio.events")  # not to import it for a program that does not use it
+    """Return whether other tasks may run in this thread during a span."""
+    events = sys.modules.get("asyncio.events")  # not imported for a program that does not use it
     with suppress(RuntimeError):
         return events is not None and events.get_running_loop() is not None
     return False
 
 
-def _copied(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The attributes of a span, which may be under way and be given others meanwhile."""
+def _copy(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Copy the attributes of a span, which other threads may be changing."""
     for _ in range(10):
         with suppress(RuntimeError):
             return dict(attributes or {})

@@ -1,7 +1,9 @@
-"""A thread's calls belong to the call that started the thread, and a pool's to the one that submitted the work.
+"""Propagation of the current call to new threads and thread pools.
 
-A new thread has no context, so that its outermost calls would hang in the air. The idea is that of OpenTelemetry's
-threading instrumentation: whoever starts a thread, or gives work to a pool, leaves word of where it was.
+A new thread starts with an empty context, so its outermost calls would have no parent. Whatever starts a thread, or
+submits work to a pool, stores its current call for it.
+
+OpenTelemetry: opentelemetry-instrumentation-threading.
 """
 
 import functools
@@ -10,15 +12,15 @@ from contextlib import suppress
 from typing import Any
 
 from tracellm.probes.context.call_context import (
-    PLACE,
     STARTED_IN,
+    THREAD_CONTEXT,
     TraceScope,
-    call_and_place,
-    here,
-    later_place,
+    context_var,
+    current_call,
+    current_context,
+    new_context,
+    new_thread_context,
     return_to,
-    spot_here,
-    spot_in,
     state,
 )
 
@@ -26,12 +28,14 @@ __all__ = ["THREAD_PATCHES"]
 
 Function = Callable[..., Any]
 
+_LOOP = "vllm.v1.engine.core_client", "SyncMPClient.__init__.<locals>.process_outputs_socket"
+
 
 def _start(start: Function) -> Function:
     def outer(self: Any) -> Any:
         if state.append is not None:
-            call, place = call_and_place()
-            setattr(self, STARTED_IN, (call, place.begun))
+            call, thread = current_call()
+            setattr(self, STARTED_IN, (call, thread.scope))
             _name_loop(self)
         return start(self)
 
@@ -39,50 +43,45 @@ def _start(start: Function) -> Function:
 
 
 def _name_loop(thread: Any) -> None:
-    """A loop of vLLM's that is a function within a function runs within one that has a name and can be recorded."""
+    """Run a loop of vLLM's that is a nested function within a module-level one, which can be recorded."""
     target = getattr(thread, "_target", None)
-    if getattr(target, "__module__", None) == _LOOP[0] and getattr(target, "__qualname__", None) == _LOOP[1]:
+    if (getattr(target, "__module__", None), getattr(target, "__qualname__", None)) == _LOOP:
         with suppress(Exception):  # as below
             from tracellm.probes.catalog.vllm import closures
 
             thread._target = functools.partial(_run_loop, closures, target)
 
 
-_LOOP = "vllm.v1.engine.core_client", "SyncMPClient.__init__.<locals>.process_outputs_socket"
-
-
 def _run_loop(closures: Any, target: Any) -> None:
-    closures.process_outputs_socket_thread(target)
+    closures.process_outputs_socket_thread(target)  # looked up when the thread runs: wrapped by then
 
 
 def _submit(submit: Function) -> Function:
     def outer(self: Any, fn: Function, /, *args: Any, **kwargs: Any) -> Any:
         if state.append is None:
             return submit(self, fn, *args, **kwargs)
-        call, place = call_and_place()
-        return submit(self, _carried, call, place.begun, fn, args, kwargs)
+        call, thread = current_call()
+        return submit(self, _run_from, call, thread.scope, fn, args, kwargs)
 
     return outer
 
 
-def _carried(call: int, begun: TraceScope | None, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`fn(*args, **kwargs)` in a pool's thread, as called from `call`."""
-    spot = spot_here()
-    place = spot[PLACE]
+def _run_from(call: int, scope: TraceScope | None, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run `fn(*args, **kwargs)` in a pool's thread, with `call` as its parent."""
+    context = current_context()
     try:
-        here.set(spot_in(later_place(place, begun), call))
+        context_var.set(new_context(new_thread_context(context[THREAD_CONTEXT], scope), call))
         return fn(*args, **kwargs)
     finally:
-        return_to(spot)
+        return_to(context)
 
 
 def _ensure_task(ensure: Function) -> Function:
-    """Of a vLLM's `AsyncMPClient`: the loop that it makes a task of, the first time, is recorded as one that it makes
-    a thread of elsewhere."""
+    """Patch a method of vLLM's `AsyncMPClient`: the loop it makes a task of is recorded like that of a thread."""
 
     def outer(self: Any) -> Any:
         if state.append is not None:
-            with suppress(Exception):  # whatever another version has there must not break its run
+            with suppress(Exception):  # differences in other versions must not break their runs
                 if self.resources.output_queue_task is None:
                     from tracellm.probes.catalog.vllm import closures
 
@@ -97,4 +96,4 @@ THREAD_PATCHES = {
     "vllm.v1.engine.core_client:AsyncMPClient._ensure_output_queue_task": _ensure_task,
     "concurrent.futures.thread:ThreadPoolExecutor.submit": _submit,
 }
-"""What to replace, and by what (patcher.py)."""
+"""Targets to patch, and what makes their replacements (install/patcher.py)."""

@@ -30,7 +30,7 @@ class CallIds:
 
     def place_of(self, call: int, place: ThreadContext | None) -> tuple[str, str | None]:
         """The same of what is called in a place."""
-        begun = None if place is None else place.begun
-        if begun is None or begun.recording != self.header.root:
+        scope = None if place is None else place.scope
+        if scope is None or scope.recording != self.header.root:
             return self.parent_of(call, None, None)
-        return self.parent_of(call, begun.trace_id, begun.parent)
+        return self.parent_of(call, scope.trace_id, scope.parent)

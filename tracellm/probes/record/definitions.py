@@ -50,6 +50,6 @@ def define_place(place: ThreadContext | None) -> dict[str, Any]:
     """A place as plain data: the thread's name, None for the main thread, and the trace that its calls belong to."""
     if place is None:
         return {}
-    begun = place.begun
-    trace = None if begun is None else (begun.trace_id, begun.parent, begun.recording, begun.outside)
+    scope = place.scope
+    trace = None if scope is None else (scope.trace_id, scope.parent, scope.recording, scope.outside)
     return {"thread_name": place.thread_name, "trace": trace}

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tracellm.probes.context.call_context import RECORDING, USER_SPAN, Record, place_numbered, state
+from tracellm.probes.context.call_context import RECORDING, USER_SPAN, Record, find_thread_context, state
 from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import DEFINITIONS, END, HEADER, OPEN, RECORDS, Header, RecordFile, encode
 from tracellm.probes.wrapping.probe import site_numbered
@@ -240,7 +240,7 @@ class Recorder:
         frames = [frame]
         if sites or places:
             new_sites = [(number, define_site(site_numbered(number))) for number in sites if number >= 0]
-            new_places = [(number, define_place(place_numbered(number))) for number in places]
+            new_places = [(number, define_place(find_thread_context(number))) for number in places]
             frames.insert(0, encode(DEFINITIONS, new_sites, new_places))
         before, begin = file.size, time.monotonic()
         file.append(*frames)

@@ -195,7 +195,7 @@ class _File:
         done.calls, done.capture_ns = builder.calls, builder.capture_ns
         done.deep_steps = builder.tracker.deep_steps
         for mistake in builder.problems:
-            self.tell(mistake.told(builder.header.text))
+            self.tell(mistake.describe(builder.header.text))
         if builder.updates.let_go:
             self.tell(
                 f"{builder.updates.let_go:,} attributes, events or links of calls under way were too many to keep"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tracellm.probes.context.call_context import Record, place_numbered
+from tracellm.probes.context.call_context import Record, find_thread_context
 from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import Header
 from tracellm.probes.record.recorder import Recorder
@@ -124,7 +124,7 @@ class LiveFeed:
         if sites or places:
             self._builder.define(
                 [(number, define_site(site_numbered(number))) for number in sites if number >= 0],
-                [(number, define_place(place_numbered(number))) for number in places],
+                [(number, define_place(find_thread_context(number))) for number in places],
             )
 
     def _skip(self) -> None:

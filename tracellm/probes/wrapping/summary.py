@@ -1,59 +1,55 @@
-"""Arguments and results in short: `hidden_states=float32[7, 256]`, never their content.
+"""Summaries of arguments and results, `hidden_states=float32[7, 256]`, and the user's line that made a call.
 
-`brief` runs inside a probed call, so it does as little as it can: a tensor is a dtype and a shape, a number itself, a
-text its length, anything else its class. `write` makes words of that later.
+`brief` runs inside a probed call and does as little as possible: a tensor becomes dtype and shape, a number stays, a
+text becomes its length, anything else its class. `write` formats that later.
 """
 
 import inspect
+import linecache
+import os
+import sys
+import sysconfig
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType
 from typing import Any, NamedTuple
 
+from tracellm.probes.context.exceptions import is_probe_file
+from tracellm.probes.wrapping.codegen import ABSENT, Absent, Signature, signature_of
 from tracellm.probes.wrapping.probe import Attributes, Capture
-from tracellm.probes.wrapping.signature import ABSENT, Absent, Signature, signature_of
 from tracellm.trace import names
 
 __all__ = [
-    "NOT_GIVEN",
-    "ArgumentAttributes",
-    "ArgumentCapture",
-    "ExtraCapture",
-    "UserAttributes",
-    "VarArgsAttributes",
-    "Where",
-    "arguments_and_result",
-    "brief",
-    "brief_tensor",
-    "caller_attributes",
-    "is_given",
-    "receiver_of",
-    "write",
-    "written",
-]
+    "CALLER", "NOT_GIVEN", "ArgumentAttributes", "ArgumentCapture", "ExtraCapture", "UserAttributes",
+    "VarArgsAttributes", "Where", "arguments_and_result", "brief", "brief_tensor", "caller", "caller_attributes",
+    "is_given", "receiver_of", "write", "written",
+]  # fmt: skip
 
 Brief = Any
-"""Plain data: None, a number, or a tuple that begins with a mark; an empty one is no value at all. Read back from a
-record file, tuples are lists."""
+"""Plain data: None, a number, or a tuple that begins with a mark; an empty one is no value. Lists in record files."""
 
 _TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = "tensor", "text", "sized", "object", "group", "word"
 NOT_GIVEN: Brief = ()
-"""Stands for an argument that a call did not give."""
+"""Summary of an argument that a call did not give."""
 _SMALL_GROUP = 4
-_TOLD = frozenset(("request_id",))
-"""Parameters whose text is the engine's own, and is told as it is."""
+_VERBATIM = frozenset(("request_id",))
+"""Parameters whose text comes from the engine, and is kept."""
+
+
+# -- summaries --------------------------------------------------------------------------------------------------------
 
 
 def brief(value: Any) -> Brief:
-    """A small copy of what is to be told of `value`; holds no reference to it."""
-    return (_HOW.get(value.__class__) or _learn(value.__class__))(value)
+    """Return a small plain summary of `value`, without a reference to it."""
+    return (_SUMMARIZERS.get(value.__class__) or _summarizer(value.__class__))(value)
 
 
-def _itself(value: Any) -> Brief:
-    return value
-
-
-def _tensor(value: Any) -> Brief:
-    return (_TENSOR, _dtypes[value.dtype], *value.shape)
+def brief_tensor(dtype: Any, *shape: int) -> Brief:
+    """Return the summary of a tensor that was not made."""
+    return (_TENSOR, _dtypes[dtype], *shape)
 
 
 class _DtypeNames(dict[Any, str]):
@@ -67,15 +63,16 @@ class _DtypeNames(dict[Any, str]):
 _dtypes = _DtypeNames()
 
 
-def brief_tensor(dtype: Any, *shape: int) -> Brief:
-    """The same of a tensor that need not be made for it."""
-    return (_TENSOR, _dtypes[dtype], *shape)
+def _itself(value: Any) -> Brief:
+    return value
+
+
+def _tensor(value: Any) -> Brief:
+    return (_TENSOR, _dtypes[value.dtype], *value.shape)
 
 
 def _group(value: Any) -> Brief:
-    if len(value) <= _SMALL_GROUP:
-        return (_GROUP, *[brief(item) for item in value])
-    return (_SIZED, value.__class__.__name__, len(value))
+    return (_GROUP, *[brief(item) for item in value]) if len(value) <= _SMALL_GROUP else _sized(value)
 
 
 def _sized(value: Any) -> Brief:
@@ -83,9 +80,9 @@ def _sized(value: Any) -> Brief:
 
 
 _PLAIN = frozenset((type(None), int, float))
-"""Classes whose values are told as they are. Not bool: True and 1 are equal, and what equals is remembered once."""
+"""Classes whose values are kept. Not bool: True and 1 are equal, and equal values share one cache entry."""
 
-_HOW: dict[type, Callable[[Any], Brief]] = {
+_SUMMARIZERS: dict[type, Callable[[Any], Brief]] = {
     type(None): _itself,
     bool: lambda value: (_WORD, str(value)),
     int: _itself,
@@ -101,30 +98,39 @@ _HOW: dict[type, Callable[[Any], Brief]] = {
 }
 
 
-def _learn(kind: type) -> Callable[[Any], Brief]:
-    """How to copy a class met for the first time. Nothing is imported: a class that is in use is already there."""
-    how: Callable[[Any], Brief]
+def _summarizer(kind: type) -> Callable[[Any], Brief]:
+    """Return how to summarize a new class. Imports nothing: a class in use is already imported."""
+    summarize: Callable[[Any], Brief]
     if any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in kind.__mro__):
-        how = _tensor
+        summarize = _tensor
     elif kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
-        how = lambda value: (_WORD, str(value))  # noqa: E731
+        summarize = lambda value: (_WORD, str(value))  # noqa: E731
     elif issubclass(kind, type):
-        how = lambda value: (_WORD, value.__name__)  # noqa: E731
+        summarize = lambda value: (_WORD, value.__name__)  # noqa: E731
     else:
         short = (_OBJECT, kind.__name__)
-        how = lambda value: short  # noqa: E731
-    if len(_HOW) < 10_000:
-        _HOW[kind] = how
-    return how
+        summarize = lambda value: short  # noqa: E731
+    if len(_SUMMARIZERS) < 10_000:
+        _SUMMARIZERS[kind] = summarize
+    return summarize
 
 
-def write(copy: Brief) -> str:
-    """What `brief` kept, in words."""
-    if isinstance(copy, float):  # 2 and 2.0 are equal, so that whoever remembers one has the other
-        return str(int(copy)) if copy.is_integer() and abs(copy) < 1e15 else f"{copy:.6g}"
-    if not isinstance(copy, tuple | list):
-        return str(copy)
-    mark, *rest = copy
+def _verbatim(value: Any) -> Brief:
+    """Return a text itself; of anything else, the summary."""
+    return (_WORD, value) if value.__class__ is str else brief(value)
+
+
+def _brief_argument(parameter: str, value: Any) -> Brief:
+    return _verbatim(value) if parameter in _VERBATIM else brief(value)
+
+
+def write(summary: Brief) -> str:
+    """Return a summary as text."""
+    if isinstance(summary, float):  # 2 and 2.0 are equal, and share one cache entry
+        return str(int(summary)) if summary.is_integer() and abs(summary) < 1e15 else f"{summary:.6g}"
+    if not isinstance(summary, tuple | list):
+        return str(summary)
+    mark, *rest = summary
     if mark == _TENSOR:
         dtype, *shape = rest
         return f"{dtype}{shape}"
@@ -137,26 +143,37 @@ def write(copy: Brief) -> str:
     return str(rest[0])
 
 
-def receiver_of(function: Callable[..., Any]) -> str:
-    """`self` or `cls` if the function's first parameter is called so, else nothing."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    first = code.co_varnames[0] if code is not None and code.co_argcount else ""
-    return first if first in ("self", "cls") else ""
+def written(pairs: Sequence[tuple[str, Brief]], result: Brief) -> dict[str, Any]:
+    """Return the attributes for summaries of arguments and of a result; a result None is omitted."""
+    attributes: dict[str, Any] = {}
+    if pairs:
+        attributes[names.ARGUMENTS] = [f"{name}={write(value)}" for name, value in pairs]
+    if result is not None:
+        attributes[names.RESULT] = write(result)
+    return attributes
+
+
+def is_given(value: Brief) -> bool:
+    """Return whether a call gave this argument."""
+    return value.__class__ not in (tuple, list) or len(value) > 0
+
+
+# -- the default capture ----------------------------------------------------------------------------------------------
 
 
 class ExtraCapture(NamedTuple):
-    """What is kept of a call besides: what `call()` returns. `source` says it in the wrapper, `scope` has its names."""
+    """Another value to keep of a call, what `call()` returns. `source` is the same for a wrapper, with `names_used`."""
 
     call: Callable[[], Any]
     source: str
-    scope: dict[str, Any]
+    names_used: dict[str, Any]
 
 
 class ArgumentCapture:
-    """The default capture where all parameters are known: `(each argument in short..., the result in short)`.
+    """Default capture of a function whose parameters are known: `(each argument's summary..., the result's)`.
 
-    With `also`, the capture is a pair of that and of this tuple. The wrapper has `source` in place of a call
-    (codegen.py), which needs `scope`.
+    With `also`, the facts are a pair of that value and this tuple. Wrappers inline `source`, with `names_used`
+    (codegen.py).
     """
 
     def __init__(self, signature: Signature, skip: int, also: ExtraCapture | None) -> None:
@@ -164,48 +181,61 @@ class ArgumentCapture:
         self.names = signature.names[skip:]
         self._skip = skip
         self.also = also
-        short = f"({', '.join(map(_copied, [*self.names, '_result']))},)"
-        self.source = short if also is None else f"({also.source}, {short})"
-        self.scope = {**_SCOPE, **({} if also is None else {"_also": also.call, **also.scope})}
+        summaries = f"({', '.join(map(_brief_source, [*self.names, '_result']))},)"
+        self.source = summaries if also is None else f"({also.source}, {summaries})"
+        self.names_used = {**_NAMES_USED, **({} if also is None else {"_also": also.call, **also.names_used})}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        """The same, where it is not written out."""
-        if len(args) == len(self.signature.names) and _TOLD.isdisjoint(self.names):
+        """Return the facts, where the capture is not inlined."""
+        if len(args) == len(self.signature.names) and _VERBATIM.isdisjoint(self.names):
             facts = (*map(brief, args[self._skip :]), brief(result))
         else:
             given = {**dict(zip(self.signature.names, args, strict=False)), **kwargs}
-            facts = (*[_copy(name, given.get(name, ABSENT)) for name in self.names], brief(result))
+            facts = (*[_brief_argument(name, given.get(name, ABSENT)) for name in self.names], brief(result))
         return facts if self.also is None else (self.also.call(), facts)
+
+
+def _brief_source(name: str) -> str:
+    """Return source text that does `_brief_argument`, without a call for the plainest values."""
+    if name in _VERBATIM:
+        return f"_verbatim({name})"
+    kind = f"{name}.__class__"
+    return f"{name} if {kind} in _plain else (_known_summarizer({kind}) or _summarizer({kind}))({name})"
+
+
+_NAMES_USED = {
+    "_plain": _PLAIN, "_known_summarizer": _SUMMARIZERS.get, "_summarizer": _summarizer, "_verbatim": _verbatim,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentAttributes:
-    """The attributes of what `ArgumentCapture` kept; each argument has the name that stands here.
+    """Makes attributes of what `ArgumentCapture` kept; `names` are the arguments'.
 
-    With `where`, facts are a pair whose first part is the user's line.
+    With `where`, facts are a pair that begins with the user's line.
     """
 
     names: tuple[str, ...]
     where: bool = False
 
     def __call__(self, facts: Any) -> dict[str, Any]:
-        """The arguments that were given, by their names, and the result."""
-        attributes, facts = _where_and_rest(self.where, facts)
-        *given, result = facts
-        told = [(name, value) for name, value in zip(self.names, given, strict=True) if is_given(value)]
-        return attributes | written(told, result)
+        """Return the given arguments by name, and the result."""
+        attributes, facts = _split_caller(self.where, facts)
+        *arguments, result = facts
+        given = [(name, value) for name, value in zip(self.names, arguments, strict=True) if is_given(value)]
+        return attributes | written(given, result)
 
 
 @dataclass(frozen=True, slots=True)
 class VarArgsAttributes:
-    """The same for a function that takes any number of arguments or hides its own; `names` are of those by position."""
+    """The same for a function with any number of arguments or a hidden signature; `names` are the positional ones."""
 
     names: tuple[str, ...]
     where: bool = False
 
     def __call__(self, facts: Any) -> dict[str, Any]:
-        """Arguments beyond the names are `*0`, `*1`, ..."""
-        attributes, facts = _where_and_rest(self.where, facts)
+        """Return the given arguments, those without names as `*0`, `*1`, ..., and the result."""
+        attributes, facts = _split_caller(self.where, facts)
         given, keywords, result = facts
         more = [f"*{i}" for i in range(len(given) - len(self.names))]
         return attributes | written([*zip([*self.names, *more], given, strict=False), *keywords], result)
@@ -213,36 +243,35 @@ class VarArgsAttributes:
 
 @dataclass(frozen=True, slots=True)
 class UserAttributes:
-    """The user's line, and the attributes that a user's function made of the call."""
+    """Makes attributes of a pair: the user's line, and what a user's `attributes` function returned."""
 
     def __call__(self, facts: Any) -> dict[str, Any]:
-        """The user's line as attributes; what the user's function returned is the second of the facts."""
+        """Return the user's line; the rest is added later."""
         return caller_attributes(facts[0])
 
 
-def _where_and_rest(where: bool, facts: Any) -> tuple[dict[str, Any], Any]:
+def _split_caller(where: bool, facts: Any) -> tuple[dict[str, Any], Any]:
     return (caller_attributes(facts[0]), facts[1]) if where else ({}, facts)
 
 
-def is_given(value: Brief) -> bool:
-    """Whether a call gave this argument."""
-    return value.__class__ not in (tuple, list) or len(value) > 0
+def receiver_of(function: Callable[..., Any]) -> str:
+    """Return the name of the first parameter if it is `self` or `cls`, else ""."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    first = code.co_varnames[0] if code is not None and code.co_argcount else ""
+    return first if first in ("self", "cls") else ""
 
 
 def arguments_and_result(
     function: Callable[..., Any], receiver: str, also: ExtraCapture | None = None
 ) -> tuple[Capture, Attributes]:
-    """The default `capture` and `attributes` for a function: its arguments, by name, and its result, both in short.
-
-    With `also`, the capture is a pair of what that returns and of the facts that `attributes` is about.
-    """
+    """Return the default `capture` and `attributes` of a function: summaries of its arguments and its result."""
     skip = 1 if receiver else 0
     signature = signature_of(function)
     if signature is not None:
-        in_short = ArgumentCapture(signature, skip, also)
-        return in_short, ArgumentAttributes(in_short.names, also is not None)
+        summary = ArgumentCapture(signature, skip, also)
+        return summary, ArgumentAttributes(summary.names, also is not None)
     names = _positional(function)[skip:]
-    capture = _of_any(names, skip)
+    capture = _var_args_capture(names, skip)
     attributes = VarArgsAttributes(names, also is not None)
     return capture if also is None else lambda *call: (also.call(), capture(*call)), attributes
 
@@ -250,65 +279,98 @@ def arguments_and_result(
 def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin that does not tell its signature
+    except (TypeError, ValueError):  # a builtin without a signature
         return ()
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
-def _of_any(names: Sequence[str], skip: int) -> Capture:
-    """Capture for a function that takes any number of arguments or hides its own."""
-    told_ones = [i for i, name in enumerate(names) if name in _TOLD]
+def _var_args_capture(names: Sequence[str], skip: int) -> Capture:
+    verbatim = [i for i, name in enumerate(names) if name in _VERBATIM]
 
     def capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         given = tuple(map(brief, args[skip:] if skip else args))
-        for i in told_ones:
+        for i in verbatim:
             if i < len(given):
-                given = (*given[:i], told(args[skip + i]), *given[i + 1 :])
-        keywords = tuple([(name, _copy(name, value)) for name, value in kwargs.items()]) if kwargs else ()
+                given = (*given[:i], _verbatim(args[skip + i]), *given[i + 1 :])
+        keywords = tuple([(name, _brief_argument(name, value)) for name, value in kwargs.items()]) if kwargs else ()
         return given, keywords, brief(result)
 
     return capture
 
 
-def _copy(parameter: str, value: Any) -> Brief:
-    return told(value) if parameter in _TOLD else brief(value)
-
-
-def told(value: Any) -> Brief:
-    """A copy of a text that is told as it is; of anything else what `brief` makes."""
-    return (_WORD, value) if value.__class__ is str else brief(value)
-
-
-def _copied(name: str) -> str:
-    """What `_copy` does, as source text for a variable; nothing is called for the plainest of values."""
-    if name in _TOLD:
-        return f"_told({name})"
-    return f"{name} if {name}.__class__ in _plain else (_how({name}.__class__) or _learn({name}.__class__))({name})"
-
-
-_SCOPE = {"_plain": _PLAIN, "_how": _HOW.get, "_learn": _learn, "_told": told}
-
+# -- the user's line --------------------------------------------------------------------------------------------------
 
 Where = tuple[str, int, str]
-"""A line of the user's: its file from the folder of the start if it lies there, its number, its text."""
+"""Line of the user's code: file, relative to the initial directory if possible, line number, text."""
+
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
+
+_START = ""
+"""The current directory at import; a script may leave or remove it."""
+with suppress(OSError):
+    _START = os.getcwd()
+
+_MAX_KNOWN = 10_000
+_known: dict[tuple[int, int], Where] = {}
+"""Lines by the code's id and the call's offset in it. Computing a line number takes microseconds in a long script."""
+_codes: list[CodeType] = []
+"""Keeps the codes alive, so that their ids are not reused."""
+
+
+@cache
+def _owner(file: str) -> str:
+    """Return whose code a file is: `probes`, the rest of `tracellm`, `library` or `user`."""
+    if is_probe_file(file):
+        return "probes"
+    if file.startswith(_PACKAGE):
+        return "tracellm"
+    packaged = "site-packages" in file or "dist-packages" in file
+    return "library" if packaged or file.startswith((*_LIBRARIES, "<frozen")) else "user"
+
+
+def caller() -> Where | None:
+    """Return the user's line that made the call being recorded; None if the engine made it.
+
+    Called by the wrapper of a probed call, or by what that calls.
+    """
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        owner = _owner(code.co_filename)
+        if owner == "user":
+            return _known.get((id(code), frame.f_lasti)) or _add_known(code, frame.f_lasti, frame.f_lineno)
+        if owner == "tracellm":
+            return None
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _add_known(code: CodeType, position: int, line: int) -> Where:
+    file = code.co_filename
+    below = _START and Path(file).is_relative_to(_START)
+    short = Path(file).relative_to(_START).as_posix() if below else file
+    where = short, line, linecache.getline(file, line).strip()
+    if len(_known) < _MAX_KNOWN:
+        _codes.append(code)
+        _known[id(code), position] = where
+    return where
+
+
+CALLER = ExtraCapture(
+    caller,
+    "_known_calls.get((_id((_frame := _getframe(1)).f_code), _frame.f_lasti)) or _also()",
+    {"_getframe": sys._getframe, "_id": id, "_known_calls": _known},
+)
+"""The user's line for `@tracellm.probe`. Mostly the user's code is the caller, which needs no call to find out."""
 
 
 def caller_attributes(where: Where | None) -> dict[str, Any]:
-    """The user's line as attributes."""
+    """Return the user's line as attributes."""
     if where is None:
         return {}
     file, line, text = where
     attributes: dict[str, Any] = {names.CALLER_FILE: file, names.CALLER_LINE: line}
     if text:
         attributes[names.CALLER_TEXT] = text
-    return attributes
-
-
-def written(pairs: Sequence[tuple[str, Brief]], result: Brief) -> dict[str, Any]:
-    """The attributes for arguments and a result that were copied by `brief`; a result None is not worth a word."""
-    attributes: dict[str, Any] = {}
-    if pairs:
-        attributes[names.ARGUMENTS] = [f"{name}={write(value)}" for name, value in pairs]
-    if result is not None:
-        attributes[names.RESULT] = write(result)
     return attributes

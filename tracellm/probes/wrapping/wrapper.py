@@ -1,173 +1,282 @@
-"""The wrapper around a probed function: what a call costs while it is recorded, and nothing else.
+"""Wrappers of probed functions: what happens around a call while a recording is active.
 
-A wrapper notes the enclosing call, makes itself the current one while the function's body runs, and appends one record
-when it ends, well or not. There is one for each kind of function, so that a wrapped function is still of its kind.
-Nothing here may fail or change what the function does; all that can wait is left to `tracellm.probes.spans`.
+A wrapper notes the enclosing call, makes its own call the current one while the function's body runs, and appends a
+record when it ends, with or without an exception. Each kind of function has its own kind of wrapper, so a wrapped
+function is still of its kind. A wrapper never fails, and never changes what the function does; all that can wait is
+left to `tracellm.probes.spans`.
+
+A few probes do more around the call; other probed calls pay nothing for that:
+
+- `before` changes the arguments: a request gets its trace and span before it goes to another process.
+- `begins_trace`: an incoming HTTP request begins a trace of its own, to which all calls on its behalf belong.
+- `loop`: a loop, such as the task that receives outputs, belongs to no request, even if a request started it.
 """
 
 import functools
 import inspect
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
 from tracellm.probes.context.call_context import (
     CALL,
-    PLACE,
-    THREAD,
+    THREAD_CONTEXT,
+    THREAD_ID,
     ThreadContext,
     TraceScope,
-    get_ident,
-    here,
+    context_var,
+    current_call,
+    current_context,
+    new_context,
+    new_thread_context,
     next_call,
     return_to,
-    spot_here,
-    spot_in,
     state,
 )
-from tracellm.probes.wrapping.call_end import began, ended
-from tracellm.probes.wrapping.codegen import written_out
+from tracellm.probes.context.traceparent import is_sampled, parse
+from tracellm.probes.wrapping.codegen import compile_wrapper, record_call
 from tracellm.probes.wrapping.probe import Probe
-from tracellm.probes.wrapping.trace_scope import around
+from tracellm.probes.wrapping.summary import ArgumentCapture
 from tracellm.trace.names import CALL_KIND
 
 __all__ = ["wrap"]
 
 Function = Callable[..., Any]
 
-_spot = here.get
+_get_context = context_var.get
 
 
 def wrap(function: Function, probe: Probe) -> Function:
-    """`function`, recorded by `probe` while a recording is active; of the same kind and with the same metadata."""
+    """Return `function`, recorded by `probe` while a recording is active; of the same kind, with the same metadata."""
+    is_coroutine = inspect.iscoroutinefunction(function)
     if inspect.isasyncgenfunction(function):
-        kind, wrapper = "async_generator", _async_generator(function, probe)
-    elif inspect.iscoroutinefunction(function):
-        kind, wrapper = "coroutine", written_out(function, probe, is_coroutine=True)
+        kind, wrapper = "async_generator", _wrap_async_generator(function, probe)
     elif inspect.isgeneratorfunction(function):
-        kind, wrapper = "generator", _generator(function, probe)
+        kind, wrapper = "generator", _wrap_generator(function, probe)
     else:
-        kind, wrapper = "", written_out(function, probe, is_coroutine=False)
+        summary = probe.capture if isinstance(probe.capture, ArgumentCapture) else None
+        kind, wrapper = "coroutine" if is_coroutine else "", compile_wrapper(function, probe, summary, is_coroutine)
     if kind:
         probe.constants.setdefault(CALL_KIND, kind)
-    wrapper = around(functools.wraps(function)(wrapper), function, probe)
+    if probe.before is not None:
+        wrapper = _with_before(wrapper, probe)
+    if probe.begins_trace is not None:
+        if not is_coroutine:
+            raise TypeError(f"{probe.method} cannot begin a trace: it is no coroutine")
+        wrapper = _with_trace(wrapper, function, probe)
+    elif probe.loop:
+        wrapper = _outside_scopes_async(wrapper) if is_coroutine else _outside_scopes(wrapper)
     return functools.wraps(function)(wrapper)
 
 
-def _generator(function: Function, probe: Probe) -> Function:
+# -- generators -------------------------------------------------------------------------------------------------------
+
+
+def _begin_call(probe: Probe, call: int, parent: int, thread: ThreadContext, start: int, args: tuple[Any, ...]) -> int:
+    """Track a call that may last. Return its site."""
+    site = probe.site(args)
+    if probe.lasting:
+        state.open[call] = (site, parent, thread.number, start)
+    return site
+
+
+def _wrap_generator(function: Function, probe: Probe) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         generator = function(*args, **kwargs)
         append = state.append
         if append is None:
             return (yield from generator)
-        spot = spot_here()
-        parent, place = spot[CALL], spot[PLACE]
+        context = current_context()
+        parent, thread = context[CALL], context[THREAD_CONTEXT]
         call = next_call()
         start = state.clock()
-        site = began(probe, call, parent, place, start, args)
+        site = _begin_call(probe, call, parent, thread, start, args)
         resume, value = generator.send, None
         try:
             while True:
                 try:
-                    if _spot() is not spot or spot[THREAD] != get_ident() or state.settle is not None:
-                        item = _within(call, place.begun, resume, value)
-                    else:  # the same without a call, where it began and still is
-                        outer = spot[CALL]
+                    if (
+                        _get_context() is not context
+                        or context[THREAD_ID] != get_ident()
+                        or state.reconcile is not None
+                    ):
+                        item = _run_within(call, thread.scope, resume, value)
+                    else:  # the same inline, where it began and still is
+                        outer = context[CALL]
                         try:
-                            spot[CALL] = call
+                            context[CALL] = call
                             item = resume(value)
                         finally:
-                            spot[CALL] = outer
+                            context[CALL] = outer
                 except StopIteration as stop:
                     result = stop.value
                     break
                 try:
                     resume, value = generator.send, (yield item)
                 except GeneratorExit:
-                    _within(call, place.begun, generator.close)
+                    _run_within(call, thread.scope, generator.close)
                     raise
                 except BaseException as error:
                     resume, value = generator.throw, error
         except GeneratorExit:
-            ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs)
+            record_call(append, probe, site, call, parent, thread, start, state.clock(), args, kwargs)
             raise
         except BaseException as error:
-            ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs, None, error)
+            record_call(append, probe, site, call, parent, thread, start, state.clock(), args, kwargs, None, error)
             raise
-        ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs, result)
+        record_call(append, probe, site, call, parent, thread, start, state.clock(), args, kwargs, result)
         return result
 
     return wrapper
 
 
-def _within(call: int, begun: TraceScope | None, function: Function, *args: Any) -> Any:
-    """`function(*args)` with `call` as the current one; wherever the generator is being resumed from."""
-    spot = spot_here()
-    place = spot[PLACE]
-    if place.begun is not begun:  # in the midst of another trace
+def _run_within(call: int, scope: TraceScope | None, function: Function, *args: Any) -> Any:
+    """Run `function(*args)` with `call` as the current one, wherever the generator is resumed from."""
+    context = current_context()
+    thread = context[THREAD_CONTEXT]
+    if thread.scope is not scope:  # resumed within another trace
         try:
-            return_to(spot_in(ThreadContext(place.thread, place.thread_name, begun), call))
+            return_to(new_context(ThreadContext(thread.thread, thread.thread_name, scope), call))
             return function(*args)
         finally:
-            return_to(spot)
-    outer = spot[CALL]
+            return_to(context)
+    outer = context[CALL]
     try:
-        spot[CALL] = call
-        if state.settle is not None:  # a span may be attached in there, or here
-            state.settle()
+        context[CALL] = call
+        if state.reconcile is not None:  # a span may be attached in there, or here
+            state.reconcile()
         return function(*args)
     finally:
-        spot[CALL] = outer
-        if state.settle is not None:
-            state.settle()
+        context[CALL] = outer
+        if state.reconcile is not None:
+            state.reconcile()
 
 
-def _async_generator(function: Function, probe: Probe) -> Function:
+def _wrap_async_generator(function: Function, probe: Probe) -> Function:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         generator = function(*args, **kwargs)
         append = state.append
-        spot = spot_here()
-        parent, place = spot[CALL], spot[PLACE]
+        parent, thread = current_call()
         call = next_call() if append is not None else 0
         start = state.clock()
-        site = began(probe, call, parent, place, start, args) if append is not None else 0
+        site = _begin_call(probe, call, parent, thread, start, args) if append is not None else 0
         resume, value = generator.asend, None
         try:
             while True:
                 try:
-                    item = await _within_async(call, place.begun, resume, value)
+                    item = await _run_within_async(call, thread.scope, resume, value)
                 except StopAsyncIteration:
                     break
                 try:
                     resume, value = generator.asend, (yield item)
                 except GeneratorExit:
-                    await _within_async(call, place.begun, generator.aclose)
+                    await _run_within_async(call, thread.scope, generator.aclose)
                     raise
                 except BaseException as error:
                     resume, value = generator.athrow, error
         except GeneratorExit:
             if append is not None:
-                ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs)
+                record_call(append, probe, site, call, parent, thread, start, state.clock(), args, kwargs)
             raise
         except BaseException as error:
             if append is not None:
-                ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs, None, error)
+                record_call(append, probe, site, call, parent, thread, start, state.clock(), args, kwargs, None, error)
             raise
         if append is not None:
-            ended(append, probe, site, call, parent, place, start, state.clock(), args, kwargs)
+            record_call(append, probe, site, call, parent, thread, start, state.clock(), args, kwargs)
 
     return wrapper
 
 
-async def _within_async(call: int, begun: TraceScope | None, function: Function, *args: Any) -> Any:
-    """The same for what may pause: others in the outer place must not see `call` meanwhile. 0: nothing is recorded."""
+async def _run_within_async(call: int, scope: TraceScope | None, function: Function, *args: Any) -> Any:
+    """Await `function(*args)` in a call context of its own, as it may pause. Call 0: no recording is active."""
     if not call:
         return await function(*args)
-    outer = spot_here()
-    place = outer[PLACE]
-    if place.begun is not begun:
-        place = ThreadContext(place.thread, place.thread_name, begun)
+    outer = current_context()
+    thread = outer[THREAD_CONTEXT]
+    if thread.scope is not scope:
+        thread = ThreadContext(thread.thread, thread.thread_name, scope)
     try:
-        return_to(spot_in(place, call, call))
+        return_to(new_context(thread, call, call))
         return await function(*args)
     finally:
         return_to(outer)
+
+
+# -- around the wrapper -----------------------------------------------------------------------------------------------
+
+
+def _with_before(wrapper: Function, probe: Probe) -> Function:
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        if state.append is not None and probe.before is not None:
+            try:
+                args, kwargs = probe.before(args, kwargs) or (args, kwargs)
+            except Exception as mistake:
+                probe.disable("before", mistake)
+        return wrapper(*args, **kwargs)
+
+    async def outer_async(*args: Any, **kwargs: Any) -> Any:
+        return await outer(*args, **kwargs)
+
+    return outer_async if inspect.iscoroutinefunction(wrapper) else outer
+
+
+def _with_trace(wrapper: Function, function: Function, probe: Probe) -> Function:
+    # With ASGI's own parameters: uvicorn calls an application without any to see whether it objects.
+    async def outer(app: Any, scope: Any, receive: Any, send: Any) -> Any:
+        context = current_context()
+        thread = context[THREAD_CONTEXT]
+        enclosing = thread.active_scope
+        if state.append is None or probe.begins_trace is None or (enclosing is not None and enclosing.request):
+            return await wrapper(app, scope, receive, send)
+        try:
+            header = probe.begins_trace((app, scope, receive, send), {})
+        except Exception as mistake:
+            header = None
+            probe.disable("begins_trace", mistake)
+        if header is None:
+            return await function(app, scope, receive, send)
+        given = parse(header)
+        if enclosing is not None and (given is None or given[0] == enclosing.trace_id):
+            trace = enclosing._replace(request=True)  # a user's span, in which the request is handled
+        else:
+            trace_id, parent = given or (state.ids.trace(), None)
+            sampled = given is None or is_sampled(header)
+            trace = TraceScope(trace_id, parent, state.first, request=True, sampled=sampled)
+        try:
+            context_var.set(new_context(new_thread_context(thread, trace)))
+            return await wrapper(app, scope, receive, send)
+        finally:
+            return_to(context)
+
+    return outer
+
+
+def _outside_scopes(wrapper: Function) -> Function:
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        context = current_context()
+        thread = context[THREAD_CONTEXT]
+        if state.append is None or thread.active_scope is None:
+            return wrapper(*args, **kwargs)
+        try:
+            context_var.set(new_context(new_thread_context(thread, None)))
+            return wrapper(*args, **kwargs)
+        finally:
+            return_to(context)
+
+    return outer
+
+
+def _outside_scopes_async(wrapper: Function) -> Function:
+    async def outer(*args: Any, **kwargs: Any) -> Any:
+        context = current_context()
+        thread = context[THREAD_CONTEXT]
+        if state.append is None or thread.active_scope is None:
+            return await wrapper(*args, **kwargs)
+        try:
+            context_var.set(new_context(new_thread_context(thread, None)))
+            return await wrapper(*args, **kwargs)
+        finally:
+            return_to(context)
+
+    return outer

@@ -14,9 +14,8 @@ from tracellm.probes.catalog.request_context import ADDED, ARRIVES, give_place
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.sampling_options import changed_parameters
 from tracellm.probes.context.traceparent import HEADER, parse
-from tracellm.probes.wrapping.call_site import caller, caller_attributes
 from tracellm.probes.wrapping.probe import Entry
-from tracellm.probes.wrapping.summary import brief, written
+from tracellm.probes.wrapping.summary import brief, caller, caller_attributes, written
 from tracellm.trace import names
 from tracellm.trace.model import Span
 

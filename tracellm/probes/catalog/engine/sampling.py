@@ -83,7 +83,7 @@ def chances(logits: Any, tokens: Any) -> dict[str, Any]:
     which takes some 20 microseconds, however small; and those on a few numbers are NumPy's, which are quicker than
     PyTorch's.
     """
-    if state.thinned:
+    if state.depth_limited:
         return {}
     probabilities = logits.float().softmax(dim=-1)
     if probabilities.is_cpu:

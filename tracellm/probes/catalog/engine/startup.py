@@ -10,9 +10,8 @@ from typing import Any
 from tracellm.probes.catalog.helpers import argument, capture_engine, learn_engine, plain
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.token_texts import learn_tokenizer_in
-from tracellm.probes.wrapping.call_site import caller, caller_attributes
 from tracellm.probes.wrapping.probe import Entry
-from tracellm.probes.wrapping.summary import brief, write
+from tracellm.probes.wrapping.summary import brief, caller, caller_attributes, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracellm.probes.wrapping.call_site import Where, caller
 from tracellm.probes.wrapping.probe import Entry, path_of
+from tracellm.probes.wrapping.summary import Where, caller
 from tracellm.trace.names import Level
 
 __all__ = ["at", "heirs", "like", "plain", "told_as", "users_line"]

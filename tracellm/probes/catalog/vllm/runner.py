@@ -80,7 +80,7 @@ def _keep_logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[A
     batch = args[0].input_batch
     _, asked = ours.batch_of(args[0], [*range(batch.num_reqs)])
     tell_constrained(any("structured_outputs" in before for (before, _, _), _ in asked))
-    if state.thinned or str(logits.dtype) != "torch.float32":
+    if state.depth_limited or str(logits.dtype) != "torch.float32":
         return None
     if not acts_on_logits(batch.sampling_metadata):
         return None

@@ -10,7 +10,15 @@ vLLM: vllm/v1/executor/multiproc_executor.py.
 from typing import Any
 
 from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.context.call_context import CALL, PLACE, TraceScope, call_and_place, later_place, spot_here, state
+from tracellm.probes.context.call_context import (
+    CALL,
+    THREAD_CONTEXT,
+    TraceScope,
+    current_call,
+    current_context,
+    new_thread_context,
+    state,
+)
 
 __all__ = ["Asked", "tell_workers"]
 
@@ -31,8 +39,9 @@ class Asked(str):
 def _read(method: str, trace_id: str, parent: str) -> str:
     """In the worker: what this thread does until it reads the next one is called from there."""
     if state.append is not None:
-        spot = spot_here()
-        spot[CALL], spot[PLACE] = 0, later_place(spot[PLACE], TraceScope(trace_id, parent, state.first))
+        context = current_context()
+        scope = TraceScope(trace_id, parent, state.first)
+        context[CALL], context[THREAD_CONTEXT] = 0, new_thread_context(context[THREAD_CONTEXT], scope)
     return method
 
 
@@ -42,10 +51,10 @@ def tell_workers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[A
     Not those on other machines, which may not have this package.
     """
     method = argument(args, kwargs, 1, "method")
-    if type(method) is not str or getattr(args[0].parallel_config, "nnodes", 1) > 1 or state.place_of is None:
+    if type(method) is not str or getattr(args[0].parallel_config, "nnodes", 1) > 1 or state.span_ids is None:
         return None
     asked = Asked(method)
-    asked.trace_id, parent = state.place_of(*call_and_place())
+    asked.trace_id, parent = state.span_ids(*current_call())
     if parent is None:
         return None
     asked.parent = parent

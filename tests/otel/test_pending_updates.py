@@ -1,4 +1,4 @@
-"""What users tell of calls under way is kept until these end, within bounds."""
+"""Users' updates of open calls are kept until the calls end, within bounds."""
 
 import inspect
 from pathlib import Path

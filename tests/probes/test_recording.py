@@ -1,4 +1,4 @@
-"""A recording from start to end: nothing is lost, however the program ends, and what it cost is told."""
+"""A recording from start to end: nothing is lost, however the program ends, and its overhead is reported."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A collector that did not take spans is one line of a run's report, in the reader's language."""
+"""A failed export is reported in one line at the end of a run, in the reader's language."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tracellm.probes.export import settings
+from tracellm.probes.export import sender_process
 from tracellm.probes.export.metrics import HISTOGRAMS
 from tracellm.report.facts.coverage import cost
 from tracellm.report.wording.problems import recording_problems
@@ -83,7 +83,7 @@ def test_the_page_knows_every_metric_and_variable(page: str):
     told = (ROOT / page).read_text()
     for name, (unit, _, _) in HISTOGRAMS.items():
         assert f"| `{name}` | {unit} |" in told
-    source = Path(str(settings.__file__)).read_text()
+    source = Path(str(sender_process.__file__)).read_text()
     variables = set(re.findall(r"OTEL_[A-Z_]+[A-Z]", source))
     assert len(variables) > 5
     assert [name for name in variables if f"`{name}`" not in told and f"`{name}_" not in told] == []
