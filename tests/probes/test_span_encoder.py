@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tracellm.probes.catalog.engine.step_span import told_candidates
 from tracellm.probes.context.call_context import RECORDING, SUBMITTED, ThreadContext, TraceScope
 from tracellm.probes.context.exceptions import remember
-from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import Header
+from tracellm.probes.record.recorder import define_place, define_site
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.encoder import SpanEncoder
 from tracellm.probes.wrapping.probe import Entry, Probe, Site
