@@ -93,7 +93,7 @@ class _Writer:
     def _call(self, span: Span, number: int) -> Any:
         arguments = [one.partition("=") for one in span.attributes.get(names.ARGUMENTS, ())]
         result = span.attributes.get(names.RESULT)
-        facts = *(("word", value) for _, _, value in arguments), None if result is None else ("word", result)
+        facts = *((5, value) for _, _, value in arguments), None if result is None else (5, result)
         site = self._site(span, tuple(name for name, _, _ in arguments))
         return site, number, self._number(span.parent_span_id), 0, span.start_ns, span.end_ns, facts, None
 

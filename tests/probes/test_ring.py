@@ -103,7 +103,8 @@ with Recording(sys.argv[1], ring=300):
     llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
     engine = llm.llm_engine
     for name, tokens in (("short", 2), ("long", 40)):
-        engine.add_request(name, f"A {name} story", SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0.25))
+        params = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0.25)
+        engine.add_request(name, f"A {name} story", params)
     while engine.has_unfinished_requests():
         engine.step()
 """

@@ -161,7 +161,7 @@ def test_most_calls_have_no_span(monkeypatch: pytest.MonkeyPatch):
     """A call with nothing but arguments and result goes the short way."""
     builder = made()
     monkeypatch.setattr(SpanBuilder, "build", lambda builder, record: pytest.fail("a span was made"))
-    record = (0, ROOT + 1, ROOT, 0, 1, 2, (("tensor", "float32", 7, 256), 1, None), None)
+    record = (0, ROOT + 1, ROOT, 0, 1, 2, ((0, "float32", 7, 256), 1, None), None)
     assert len(SpanEncoder(builder, fail).encode([raw(record)])) == 1
 
 

@@ -169,21 +169,11 @@ class PendingUpdates:
             if not oldest:
                 del self.of[first]
 
-    def add_to(self, span: Span, call: int, shift_ns: int, text: bool) -> None:
-        """Add the call's updates to its span; they replace none of the recording's own attributes."""
-        updates = self.of.pop(call)
+    def take(self, call: int) -> Iterable[Update]:
+        """Return the updates of a call that has ended, and forget them."""
+        updates = self.of.pop(call, ())
         self._count -= len(updates)
-        own = dict(span.attributes)
-        for attributes, event, link in updates:
-            span.attributes.update(attributes_of(attributes, text))
-            if event is not None:
-                name, attributes, time, is_wall = event
-                time_ns = time if is_wall else time + shift_ns
-                span.events.append(Event(name, time_ns, event_attributes(attributes, text)))
-            if link is not None:
-                trace_id, span_id, attributes = link
-                span.links.append(Link(trace_id, span_id, attributes_of(attributes, text)))
-        span.attributes.update(own)
+        return updates
 
 
 def span_from(data: Mapping[str, Any], shift_ns: int) -> Span:
@@ -261,40 +251,44 @@ class SpanBuilder:
             yield from self._build_other(number, call, parent, start, end, facts)
             return
         site, place = self.sites[number], self.places.get(place_number, NOWHERE)
-        self.calls += 1
-        self.open.pop(call, None)
-        if site.timed and facts is not None:
-            capture_ns, facts = facts
-            self.capture_ns += capture_ns
-            self._add_recording_time(parent, capture_ns)
+        recording_ns = self.recording_ns.get(call, 0)
+        updates = self.updates.take(call)
+        facts, given = self.follow(number, call, parent, facts)
         span = self._span(call, site, parent, place, start, end)
-        given = self.given.pop(call, ())
         if facts is not None:
             self._describe(site, facts, span.attributes)
-        if (recording_ns := self.recording_ns.pop(call, 0)) > 0:
+        if recording_ns > 0:
             span.attributes[names.RECORDING_DURATION] = recording_ns
-        if call in self.updates.of:
-            self.updates.add_to(span, call, self.shift_ns, self.header.text)
+        if updates:
+            self._update(span, updates)
         if error is not None:
             self._fail(span, error)
-        mine = self.pass_on(site, parent, given) if given else {}
-        if facts is not None and site.gives is not None:
-            self._give(site, parent, facts)
         if site.observe is not None:
             try:
-                site.observe(self.tracker, span, facts, mine)
+                site.observe(self.tracker, span, facts, given)
             except Exception as mistake:
                 site.disable("observe", mistake)
         yield self._publish(span)
         yield from map(self._publish, self.tracker.take_ended())
 
-    def give_facts(self, number: int, parent: int, facts: Any) -> None:
-        """Pass a call's facts to the enclosing call, without making a span."""
+    def follow(self, number: int, call: int, parent: int, facts: Any) -> tuple[Any, dict[str, Any]]:
+        """Keep the state that a call leaves behind; alone, that is enough for a site without `observe`.
+
+        Return its facts without their capture's time, and the facts that other calls gave to it.
+        """
         site = self.sites[number]
-        if facts is not None and site.timed:
-            facts = facts[1]
+        self.calls += 1
+        self.open.pop(call, None)
+        self.recording_ns.pop(call, None)
+        if site.timed and facts is not None:
+            capture_ns, facts = facts
+            self.capture_ns += capture_ns
+            self._add_recording_time(parent, capture_ns)
+        given = self.given.pop(call, ())
+        mine = self._pass_on(site, parent, given) if given else {}
         if facts is not None and site.gives is not None:
             self._give(site, parent, facts)
+        return facts, mine
 
     def note_open(self, calls: Iterable[Sequence[Any]]) -> None:
         """Note the calls of an OPEN frame."""
@@ -352,16 +346,6 @@ class SpanBuilder:
             self._describe(site, facts, own)
         return self.public(own) if own.keys().isdisjoint(alike) else None
 
-    def pass_on(self, site: SpanSite, parent: int, given: Iterable[Given]) -> dict[str, Any]:
-        """Return the facts that are for a call of this site, and pass the others on to the enclosing call."""
-        mine: dict[str, Any] = {}
-        for target, facts in given:
-            if site.defined in target:
-                mine.update(facts)
-            elif parent >= self.first:  # a call of another process never ends here
-                self.given.setdefault(parent, []).append((target, facts))
-        return mine
-
     def _build_other(self, kind: int, call: int, parent: int, start: int, end: int, facts: Any) -> Iterator[Span]:
         if kind == SUBMITTED:
             request_id, trace_id, span_id, request_parent = facts
@@ -410,6 +394,21 @@ class SpanBuilder:
             if self.header.text or isinstance(value, bool | int | float):
                 attributes.setdefault(name, value)
 
+    def _update(self, span: Span, updates: Iterable[Update]) -> None:
+        """Add users' updates to a span; they replace none of the recording's own attributes."""
+        text = self.header.text
+        own = dict(span.attributes)
+        for attributes, event, link in updates:
+            span.attributes.update(attributes_of(attributes, text))
+            if event is not None:
+                name, attributes, time, is_wall = event
+                time_ns = time if is_wall else time + self.shift_ns
+                span.events.append(Event(name, time_ns, event_attributes(attributes, text)))
+            if link is not None:
+                trace_id, span_id, attributes = link
+                span.links.append(Link(trace_id, span_id, attributes_of(attributes, text)))
+        span.attributes.update(own)
+
     def _give(self, site: SpanSite, parent: int, facts: Any) -> None:
         assert site.gives is not None
         try:
@@ -419,6 +418,16 @@ class SpanBuilder:
             return
         if parent >= self.first:
             self.given.setdefault(parent, []).append((site.gives_to, given))
+
+    def _pass_on(self, site: SpanSite, parent: int, given: Iterable[Given]) -> dict[str, Any]:
+        """Return the facts that are for a call of this site, and pass the others on to the enclosing call."""
+        mine: dict[str, Any] = {}
+        for target, facts in given:
+            if site.defined in target:
+                mine.update(facts)
+            elif parent >= self.first:  # a call of another process never ends here
+                self.given.setdefault(parent, []).append((target, facts))
+        return mine
 
     def _fail(self, span: Span, error: ErrorSummary) -> None:
         text = self.header.text

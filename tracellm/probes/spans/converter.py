@@ -54,7 +54,7 @@ Progress = Callable[[float], None]
 _SPANS_IN_A_LINE = 64
 _BLOCK = 1 << 18  # bytes of record files; a line has spans of one block
 _LARGE = 32 << 20  # bytes of record files that are converted by all cores
-_SKIPPING = 0.3  # time to read a part without writing its spans, relative to writing them
+_SKIPPING = 0.2  # time to read a part without writing its spans, relative to writing them
 _CODE = "import sys; from tracellm.probes.spans.converter import main; main(sys.argv[1:])"
 
 
@@ -384,7 +384,7 @@ def _convert_in_parts(
                 if job not in outcomes:
                     problem = f"a record file was not converted (exit status {process.returncode})"
                     outcomes[job] = Conversion(failed=True, problems=[problem])
-                if all((path, part) in outcomes for part in parts[path]):
+                if not any(path == other for other, _ in (*waiting, *(job for _, job in running.values()))):
                     file = Conversion()
                     for part in parts[path]:
                         file.add(outcomes[path, part])

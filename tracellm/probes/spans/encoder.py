@@ -219,8 +219,13 @@ class SpanEncoder:
 
     def _encode_long(self, record: RawRecord, texts: list[str], skips: bool) -> None:
         try:
-            *begin, facts, error = record
-            spans = self._builder.build((*begin, facts_of(facts), error))
+            *begin, raw, error = record
+            facts = facts_of(raw)
+            if skips and begin[0] >= 0 and self._builder.sites[begin[0]].observe is None:
+                self._builder.updates.take(begin[1])
+                self._builder.follow(*begin[:3], facts)
+                return
+            spans = self._builder.build((*begin, facts, error))
             if skips:
                 deque(spans, 0)
             else:

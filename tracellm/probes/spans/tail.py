@@ -63,19 +63,17 @@ class SpanFeed:
             use = uses.get(number)
             if use is None:
                 use = uses[number] = _SPAN if number < 0 else _use(builder.sites[number], self._wanted)
-            if use is not _SPAN and record[7] is None:
-                builder.open.pop(record[1], None)
-                self.num_left_out += 1
-                if (given := builder.given.pop(record[1], None)) is not None:
-                    builder.pass_on(builder.sites[number], record[2], given)
-                if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
-                    continue
             *begin, facts, error = record
             try:
-                facts = facts if facts_of is None else facts_of(facts)
                 if use is not _SPAN and error is None:
-                    builder.give_facts(number, begin[2], facts)
+                    self.num_left_out += 1
+                    if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
+                        facts = None
+                    elif facts_of is not None:
+                        facts = facts_of(facts)
+                    builder.follow(*begin[:3], facts)
                     continue
+                facts = facts if facts_of is None else facts_of(facts)
                 for span in builder.build((*begin, facts, error)):
                     span.process = self.process
                     yield span

@@ -35,7 +35,7 @@ Brief = Any
 """Plain data: None, a number, or a tuple that begins with a mark; an empty one is no value at all. Read back from a
 record file, tuples are lists."""
 
-_TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = "tensor", "text", "sized", "object", "group", "word"
+_TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = range(6)  # in the record file, too: docs/run-folder.md
 NOT_GIVEN: Brief = ()
 """Stands for an argument that a call did not give."""
 _SMALL_GROUP = 4
