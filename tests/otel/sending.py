@@ -35,7 +35,7 @@ def write(
     first = 0
     for frame in frames:
         records = [
-            (USER_SPAN, int(span.span_id, 16), 0, 0, span.start_ns, span.end_ns, span_data(span), None) for span in frame
+            (USER_SPAN, int(one.span_id, 16), 0, 0, one.start_ns, one.end_ns, span_data(one), None) for one in frame
         ]
         file.append(encode(RECORDS, first, records))
         first += len(frame)

@@ -50,7 +50,8 @@ def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytes
     kept = PendingUpdates()
     for call in (1, 2, 3):
         kept.keep(call, ({"n": call}, None, None))
-    assert list(kept.take(2)) == [({"n": 2}, None, None)]
+    assert list(kept.of[2]) == [({"n": 2}, None, None)]
+    kept.forget(2)
     for call in (4, 5):
         kept.keep(call, ({}, None, None))
     assert (list(kept.of), kept.let_go) == ([3, 4, 5], 1)

@@ -169,11 +169,9 @@ class PendingUpdates:
             if not oldest:
                 del self.of[first]
 
-    def take(self, call: int) -> Iterable[Update]:
-        """Return the updates of a call that has ended, and forget them."""
-        updates = self.of.pop(call, ())
-        self._count -= len(updates)
-        return updates
+    def forget(self, call: int) -> None:
+        """Forget the updates of a call that has ended."""
+        self._count -= len(self.of.pop(call, ()))
 
 
 def span_from(data: Mapping[str, Any], shift_ns: int) -> Span:
@@ -251,8 +249,7 @@ class SpanBuilder:
             yield from self._build_other(number, call, parent, start, end, facts)
             return
         site, place = self.sites[number], self.places.get(place_number, NOWHERE)
-        recording_ns = self.recording_ns.get(call, 0)
-        updates = self.updates.take(call)
+        recording_ns, updates = self.recording_ns.get(call, 0), self.updates.of.get(call)
         facts, given = self.follow(number, call, parent, facts)
         span = self._span(call, site, parent, place, start, end)
         if facts is not None:
@@ -280,6 +277,7 @@ class SpanBuilder:
         self.calls += 1
         self.open.pop(call, None)
         self.recording_ns.pop(call, None)
+        self.updates.forget(call)
         if site.timed and facts is not None:
             capture_ns, facts = facts
             self.capture_ns += capture_ns

@@ -9,6 +9,7 @@ Both ways give the same text (tests/probes/test_span_encoder.py).
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import getitem
 from typing import Any
 
@@ -44,8 +45,8 @@ class _ArgumentText:
     """
 
     def __init__(self, parameters: Sequence[str]) -> None:
-        self._parameters = [_Arguments(name) for name in parameters]
-        self._results = _Results()
+        self._parameters = [_Texts(partial(_argument, name)) for name in parameters]
+        self._results = _Texts(_result)
 
     def __call__(self, facts: Any) -> str:
         """Return the text of these facts, each attribute after a comma."""
@@ -55,35 +56,30 @@ class _ArgumentText:
         return f"{_BEFORE}{given[1:]}{_AFTER}{result}" if given else result
 
 
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if value.__class__ is list else value
-
-
 class _Texts(dict[Any, str]):
-    """Texts by their values, each after a comma; empty for a value that is not shown."""
+    """Texts by their values, made when first needed."""
+
+    def __init__(self, make: Callable[[Any], str]) -> None:
+        super().__init__()
+        self._make = make
 
     def __missing__(self, value: Any) -> str:
         if len(self) >= _MOST_VALUES:
             self.clear()
-        text = self[value] = self._text(value)
+        text = self[value] = self._make(value)
         return text
 
-    def _text(self, value: Any) -> str:
-        raise NotImplementedError
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if value.__class__ is list else value
 
 
-class _Arguments(_Texts):
-    def __init__(self, parameter: str) -> None:
-        super().__init__()
-        self._parameter = parameter
-
-    def _text(self, value: Any) -> str:
-        return "" if not is_given(value) else f",{value_text(f'{self._parameter}={write(value)}')}"
+def _argument(parameter: str, value: Any) -> str:
+    return f",{value_text(f'{parameter}={write(value)}')}" if is_given(value) else ""
 
 
-class _Results(_Texts):
-    def _text(self, value: Any) -> str:
-        return "" if value is None else f",{attributes_text({names.RESULT: write(value)})}"
+def _result(value: Any) -> str:
+    return "" if value is None else f",{attributes_text({names.RESULT: write(value)})}"
 
 
 _MARK = "the arguments"
@@ -218,20 +214,20 @@ class SpanEncoder:
         return texts
 
     def _encode_long(self, record: RawRecord, texts: list[str], skips: bool) -> None:
+        number, call, parent, place, start, end, raw, error = record
+        builder = self._builder
         try:
-            *begin, raw, error = record
             facts = facts_of(raw)
-            if skips and begin[0] >= 0 and self._builder.sites[begin[0]].observe is None:
-                self._builder.updates.take(begin[1])
-                self._builder.follow(*begin[:3], facts)
+            if skips and number >= 0 and builder.sites[number].observe is None:
+                builder.follow(number, call, parent, facts)
                 return
-            spans = self._builder.build((*begin, facts, error))
+            spans = builder.build((number, call, parent, place, start, end, facts, error))
             if skips:
                 deque(spans, 0)
             else:
                 texts += self.encode_spans(spans)
-        except Exception as error:
-            self._tell(f"a call cannot be recorded: {type(error).__name__}: {error}")
+        except Exception as failure:
+            self._tell(f"a call cannot be recorded: {type(failure).__name__}: {failure}")
 
     def _where(self, number: int) -> tuple[dict[int, _Template | None], str, str, bool]:
         """Return the templates, the texts of trace id and outermost parent, and whether that parent is outside."""
