@@ -25,7 +25,7 @@ from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.run_folder import SCHEMA, TRACE_FOLDER, write_manifest
 
-__all__ = ["record_run"]
+__all__ = ["record_run", "span_data"]
 
 _CONSTANT = (names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.LIFELINE, names.LEVEL)
 _PLAIN = {*_CONSTANT, names.ARGUMENTS, names.RESULT}
@@ -73,9 +73,9 @@ class _Writer:
         for span in spans:
             number = self._number(span.span_id)
             if span.open:
-                self._file.append(encode(OPEN, [(number, USER_SPAN, 0, 0, 0, _data(span))]))
+                self._file.append(encode(OPEN, [(number, USER_SPAN, 0, 0, 0, span_data(span))]))
             elif span.parent_span_id is None or not span.attributes.keys() <= _PLAIN:
-                self._records.append((USER_SPAN, number, 0, 0, span.start_ns, span.end_ns, _data(span), None))
+                self._records.append((USER_SPAN, number, 0, 0, span.start_ns, span.end_ns, span_data(span), None))
             else:
                 self._records.append(self._call(span, number))
             if len(self._records) >= _IN_A_FRAME:
@@ -93,7 +93,7 @@ class _Writer:
     def _call(self, span: Span, number: int) -> Any:
         arguments = [one.partition("=") for one in span.attributes.get(names.ARGUMENTS, ())]
         result = span.attributes.get(names.RESULT)
-        facts = *(("word", value) for _, _, value in arguments), None if result is None else ("word", result)
+        facts = *((5, value) for _, _, value in arguments), None if result is None else (5, result)
         site = self._site(span, tuple(name for name, _, _ in arguments))
         return site, number, self._number(span.parent_span_id), 0, span.start_ns, span.end_ns, facts, None
 
@@ -107,7 +107,8 @@ class _Writer:
         return self._sites[key]
 
 
-def _data(span: Span) -> dict[str, Any]:
+def span_data(span: Span) -> dict[str, Any]:
+    """Return a span as a record file has one of the program's own (otel/user_spans.py)."""
     return {
         "name": span.name,
         "trace_id": span.trace_id,

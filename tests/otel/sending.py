@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.big_traces.recorded import span_data
 from tracellm.probes.context.call_context import USER_SPAN
 from tracellm.probes.export.sender import Sender
 from tracellm.probes.export.sender_process import settings
@@ -30,11 +31,11 @@ def write(
     """Write a recording with these spans, each of them the program's own, into the folder `traces`."""
     file = RecordFile(traces / "main-1.records")
     file.append(encode(HEADER, Header({**MAIN, **(process or {})}, (0, 0), 1, [(1, 1)], TRACE, "b" * 16)))
-    file.append(encode(OPEN, [(int(span.span_id, 16), USER_SPAN, 0, 0, 0, _data(span)) for span in under_way]))
+    file.append(encode(OPEN, [(int(span.span_id, 16), USER_SPAN, 0, 0, 0, span_data(span)) for span in under_way]))
     first = 0
     for frame in frames:
         records = [
-            (USER_SPAN, int(span.span_id, 16), 0, 0, span.start_ns, span.end_ns, _data(span), None) for span in frame
+            (USER_SPAN, int(one.span_id, 16), 0, 0, one.start_ns, one.end_ns, span_data(one), None) for one in frame
         ]
         file.append(encode(RECORDS, first, records))
         first += len(frame)
@@ -56,19 +57,3 @@ def send(traces: Path) -> tuple[int, int, list[str]]:
     one.end()
     one.run()
     return one.account()
-
-
-def _data(span: Span) -> dict[str, Any]:
-    """The span as a program's own is recorded."""
-    return {
-        "name": span.name,
-        "trace_id": span.trace_id,
-        "span_id": span.span_id,
-        "parent_span_id": span.parent_span_id,
-        "start": span.start_ns,
-        "end": span.end_ns,
-        "attributes": span.attributes,
-        "events": [(one.name, one.time_ns, one.attributes) for one in span.events],
-        "links": [(one.trace_id, one.span_id, one.attributes) for one in span.links],
-        "error": span.error,
-    }

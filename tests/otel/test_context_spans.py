@@ -23,8 +23,8 @@ from tracellm.probes.context.call_context import USER_UPDATE, state
 from tracellm.probes.context.clock import Clock
 from tracellm.probes.otel.user_spans import Started, span_data
 from tracellm.probes.recording import Recording
+from tracellm.probes.spans.builder import span_from
 from tracellm.probes.spans.converter import convert_folder
-from tracellm.probes.spans.user_span import span_from
 from tracellm.trace import model, names
 from tracellm.trace.run_folder import RunFolder, write_manifest
 
@@ -409,7 +409,7 @@ def test_a_span_as_plain_data():
     assert span.start_time is not None
     started = Started(7, 1, -span.start_time, "a" * 16, {names.LIFELINE: "shop"})
     data = json.loads(json.dumps(span_data(span, started, 50_000_000, sent=True, text=True)))
-    made = span_from(data, lambda ns: ns + 1000)
+    made = span_from(data, 1000)
     assert (made.name, made.parent_span_id, made.start_ns, made.end_ns) == (span.name, "a" * 16, 1000, 50_001_000)
     assert made.attributes == {
         "items": 3, "user": "Ada", "prices": [1.5, 2.5], "paid": False, "user.http.request.method": "GET",

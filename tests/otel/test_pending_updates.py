@@ -8,10 +8,9 @@ from opentelemetry import trace
 
 from tracellm import probe
 from tracellm.probes.recording import Recording
-from tracellm.probes.spans import pending_updates as notes
-from tracellm.probes.spans.pending_updates import PendingUpdates
+from tracellm.probes.spans import builder
+from tracellm.probes.spans.builder import PendingUpdates
 from tracellm.trace import names
-from tracellm.trace.model import Span
 from tracellm.trace.run_folder import RunFolder
 
 
@@ -37,7 +36,7 @@ def test_the_last_value_counts(tmp_path: Path):
 
 def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The first of too many things is let go, and it is said how many that were."""
-    monkeypatch.setattr(notes, "_MOST", 4)
+    monkeypatch.setattr(builder, "_MOST_UPDATES", 4)
     with Recording(tmp_path, catalog=()) as recording:
         tells(3)
     [span] = RunFolder.open(tmp_path).trace.named("tells")
@@ -47,13 +46,12 @@ def test_what_is_too_much_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_told_of_calls_that_are_over_does_not_pile_up(monkeypatch: pytest.MonkeyPatch):
     """The oldest goes first, of whichever call it is, and of a call that has ended nothing is kept."""
-    monkeypatch.setattr(notes, "_MOST", 3)
+    monkeypatch.setattr(builder, "_MOST_UPDATES", 3)
     kept = PendingUpdates()
     for call in (1, 2, 3):
         kept.keep(call, ({"n": call}, None, None))
-    span = Span("call", "0" * 32, "0" * 16, None, 0, 1)
-    kept.add_to(span, 2, int, True)
-    assert span.attributes == {"n": 2}
+    assert list(kept.of[2]) == [({"n": 2}, None, None)]
+    kept.forget(2)
     for call in (4, 5):
         kept.keep(call, ({}, None, None))
     assert (list(kept.of), kept.let_go) == ([3, 4, 5], 1)

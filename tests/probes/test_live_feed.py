@@ -9,8 +9,8 @@ import pytest
 from tests.faults.processes import HANG_GUARD, wait_until
 from tracellm import LLM, SamplingParams, probe
 from tracellm.probes.record import recorder as recorder_module
-from tracellm.probes.record.definitions import define_site
 from tracellm.probes.record.record_file import DEFINITIONS, END, HEADER, RECORDS, Header, RecordFile, encode
+from tracellm.probes.record.recorder import define_site
 from tracellm.probes.recording import Recording
 from tracellm.probes.spans import live_feed
 from tracellm.probes.spans.tail import RecordTail

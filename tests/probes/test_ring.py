@@ -1,5 +1,7 @@
 """A ring has the last calls at any moment, so many at least."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -82,13 +84,58 @@ def test_calls_that_outlive_a_ring(tmp_path: Path):
 
 
 def test_steps_keep_their_numbers(tmp_path: Path):
-    """The steps that a ring keeps have the numbers that they have in the run."""
+    """The steps that a ring keeps, after the setup and its first step, have the numbers that they have in the run."""
     with Recording(tmp_path, ring=300):
         llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
         llm.generate(["Hello"], SamplingParams(max_tokens=20, ignore_eos=True), use_tqdm=False)
-    steps = [span.attributes[names.STEP_INDEX] for span in RunFolder.open(tmp_path).trace.named(STEP_SPAN)]
-    assert 0 < len(steps) < 20
+    first, *steps = [span.attributes[names.STEP_INDEX] for span in RunFolder.open(tmp_path).trace.named(STEP_SPAN)]
+    assert first == 1
+    assert 0 < len(steps) < 19
     assert steps == list(range(21 - len(steps), 21))
+
+
+RING = """
+import sys
+from tracellm import LLM, SamplingParams
+from tracellm.probes.recording import Recording
+
+with Recording(sys.argv[1], ring=300):
+    llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
+    engine = llm.llm_engine
+    for name, tokens in (("short", 2), ("long", 40)):
+        params = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0.25)
+        engine.add_request(name, f"A {name} story", params)
+    while engine.has_unfinished_requests():
+        engine.step()
+"""
+
+
+def test_a_ring_keeps_setup_and_submissions(tmp_path: Path):
+    """What a run began with is kept, and the prompt and parameters of a request that outlives its records."""
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", RING, tmp_path], check=True)
+    run = RunFolder.open(tmp_path)
+    assert {problem.code for problem in run.problems} == {"manifest_missing"}
+    trace = run.trace
+    assert len(trace.named("LLM.__init__")) == len(trace.named("DefaultModelLoader.load_weights")) == 2
+    lives = trace.named("llm_request")
+    assert [life.attributes[names.REQUEST_ID] for life in lives] == ["long", "long"]
+    for life in lives:
+        assert life.attributes[names.REQUEST_PROMPT] == "A long story"
+        assert life.attributes[names.GEN_AI_TEMPERATURE] == 0.25
+        assert life.attributes[names.GEN_AI_OUTPUT_TOKENS] == 40
+        assert not life.open
+    assert len({life.trace_id for life in lives}) == 2
+
+
+def test_submissions_give_way_to_newer_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The memory of the submissions that a ring keeps is bounded."""
+    monkeypatch.setattr(recorder_module, "_MOST_KEPT_BYTES", 5000)
+    with Recording(tmp_path, ring=300) as recording:
+        llm = LLM(max_model_len=64, kv_cache_memory_bytes=1 << 20)
+        llm.generate(["Hello"] * 30, SamplingParams(max_tokens=2, ignore_eos=True), use_tqdm=False)
+    kept = recording._recorder._kept
+    assert 0 < sum(len(content) for _, content in kept) == recording._recorder._kept_bytes <= 5000
 
 
 def test_tokens_have_texts_in_each_segment(tmp_path: Path):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tracellm.probes.catalog.engine.step_span import told_candidates
 from tracellm.probes.context.call_context import RECORDING, SUBMITTED, ThreadContext, TraceScope
 from tracellm.probes.context.exceptions import remember
-from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import Header
+from tracellm.probes.record.recorder import define_place, define_site
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.encoder import SpanEncoder
 from tracellm.probes.wrapping.probe import Entry, Probe, Site
@@ -161,7 +161,7 @@ def test_most_calls_have_no_span(monkeypatch: pytest.MonkeyPatch):
     """A call with nothing but arguments and result goes the short way."""
     builder = made()
     monkeypatch.setattr(SpanBuilder, "build", lambda builder, record: pytest.fail("a span was made"))
-    record = (0, ROOT + 1, ROOT, 0, 1, 2, (("tensor", "float32", 7, 256), 1, None), None)
+    record = (0, ROOT + 1, ROOT, 0, 1, 2, ((0, "float32", 7, 256), 1, None), None)
     assert len(SpanEncoder(builder, fail).encode([raw(record)])) == 1
 
 

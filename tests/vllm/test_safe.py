@@ -16,8 +16,7 @@ from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.probes.catalog.vllm import CATALOG, schedule
 from tracellm.probes.catalog.vllm.torch_compile import compile_patches
 from tracellm.probes.record.record_file import Header
-from tracellm.probes.spans.builder import SpanBuilder
-from tracellm.probes.spans.span_site import SpanSite
+from tracellm.probes.spans.builder import SpanBuilder, SpanSite
 from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 

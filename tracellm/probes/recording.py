@@ -25,6 +25,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tracellm.probes.catalog import EVERY_ENGINE
+from tracellm.probes.catalog.report_needs import SUBMISSIONS
 from tracellm.probes.catalog.vllm.torch_compile import compile_patches
 from tracellm.probes.context.call_context import Record, current_call, next_call, state
 from tracellm.probes.context.clock import Clock, Ids
@@ -52,8 +53,7 @@ from tracellm.probes.propagation.processes import (
     recording_handle,
 )
 from tracellm.probes.propagation.threads import THREAD_PATCHES
-from tracellm.probes.record.call_ids import CallIds
-from tracellm.probes.record.record_file import SUFFIX, Header, record_files
+from tracellm.probes.record.record_file import SUFFIX, CallIds, Header, record_files
 from tracellm.probes.record.recorder import Recorder
 from tracellm.probes.spans.converter import Conversion, Progress, convert_traces
 from tracellm.probes.spans.live_feed import LiveFeed
@@ -294,7 +294,7 @@ class Recording:
                 break
             path = path.with_name(f"{file_stem(f'{self._name}.{number}', os.getpid())}{SUFFIX}")
         self._file = path.with_suffix(".jsonl")
-        self._recorder = Recorder(path, self._header, self._ring, self._each_round, self._add_problem)
+        self._recorder = Recorder(path, self._header, self._ring, SUBMISSIONS, self._each_round, self._add_problem)
         limit = self._selection.depth_limit
         self._depth_limit = DepthLimit(limit, self._recorder, self._installation, self._on_depth_limit)
         if self._listener is not None:

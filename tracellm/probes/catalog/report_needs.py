@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tracellm.probes.wrapping.probe import path_of
 
-__all__ = ["SAMPLERS", "SUBJECTS", "lacking"]
+__all__ = ["SAMPLERS", "SUBJECTS", "SUBMISSIONS", "lacking"]
 
 _CORE = "tracellm.engine.core.core:EngineCore"
 _CODEC = "tracellm.engine.ipc.serial_utils:Msgpack"
@@ -69,6 +69,18 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
 
 SAMPLERS = ("tracellm.engine.sample.sampler:Sampler.sample", "vllm.v1.sample.sampler:Sampler.sample")
 """Entries that know which tokens were left to draw from."""
+
+SUBMISSIONS = frozenset(
+    (
+        "tracellm.engine.frontend.llm_engine:LLMEngine._add_request",
+        "tracellm.engine.frontend.async_llm:AsyncLLM._add_request",
+        f"{_OUTPUT_PROCESSOR}.add_request",
+        "tracellm.engine.core.sched.requests:SchedulerRequests.add_request",
+        f"{_VLLM_OUTPUTS}:OutputProcessor.add_request",
+        f"{_VLLM_SCHEDULER}.add_request",
+    )
+)
+"""Entries that say how a request was submitted, or that it reached the scheduler; a ring keeps their records longer."""
 
 _ENGINES = {"tracellm": "tracellm.engine.", "vllm": "vllm."}
 

@@ -86,6 +86,7 @@ class RequestTracker:
     _elsewhere: dict[str, Link] = field(default_factory=dict)
     _ended: list[Span] = field(default_factory=list)
     _made_by: dict[str, int] = field(default_factory=dict)
+    _kept: dict[str, _TrackedRequest] = field(default_factory=dict)
 
     @property
     def _tells_lives(self) -> bool:
@@ -132,7 +133,24 @@ class RequestTracker:
         self._elsewhere.pop(request_id, None)
 
     def _begin_unknown(self, request_id: str, start_ns: int) -> _TrackedRequest:
+        if (kept := self._kept.pop(request_id, None)) is not None:
+            self._lives[request_id] = kept
+            return kept
         return self._begin(request_id, self.ids.trace(), self.ids.request_span(), None, start_ns)
+
+    def skip(self, steps: int) -> None:
+        """Forget all requests: a ring has let go of records, after so many steps, in which they may have ended."""
+        self.steps = steps
+        for requests in (self._lives, self._elsewhere, self._children, self.queued):
+            requests.clear()
+
+    def set_kept(self) -> None:
+        """Treat the requests that are known as kept ones: one is under way if a later call names it."""
+        self._kept, self._lives = self._lives, {}
+        for request in self._kept.values():
+            request.span.links.clear()  # the call that submitted it is not in the recording
+        self.queued.clear()
+        self._ended.clear()
 
     def _begin(
         self, request_id: str, trace_id: str, span_id: str, parent: str | None, start_ns: int

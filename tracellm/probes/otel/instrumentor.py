@@ -18,7 +18,7 @@ from tracellm.probes.wrapping.probe import Mistake
 if TYPE_CHECKING:
     from tracellm.probes.otel.context import Contexts
     from tracellm.probes.otel.user_spans import UserSpans
-    from tracellm.probes.record.call_ids import CallIds
+    from tracellm.probes.record.record_file import CallIds
 
 __all__ = ["Instrumentor", "Outside", "parent_from_outside"]
 

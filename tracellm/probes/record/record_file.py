@@ -1,22 +1,13 @@
-"""The record file of a process: what probed calls left behind, as it was, appended once a step.
+"""The record file of a process: records of its probed calls, appended once a step, and read back for conversion.
 
     TRACELLM-RECORDS 1\\n
     length (4 bytes, little endian), then so many bytes of MessagePack; and so on
 
-Each such frame is an array whose first element is its kind:
+Each frame is an array whose first element is its kind; docs/run-folder.md describes them. Records are the tuples of
+context/call_context.py. A killed process leaves at most a torn last frame, which a reader leaves out.
 
-- `[HEADER, {...}]`: the process, its clock pair, the ids; first in each file (`Header`).
-- `[DEFINITIONS, [[number, site], ...], [[number, place], ...]]`: the meaning of numbers that later records use.
-- `[RECORDS, first, [record, ...]]`: records (context: call_context.py), the first of which has this number among all.
-- `[OPEN, [[call, site, parent call, place, start, facts], ...]]`: calls that last. Each is written once; a call that
-  has no record later never ended.
-- `[END, time]`: the recording ended.
-
-A process that is killed leaves at most a torn last frame, which a reader leaves out. With a ring (`--ring N`) the file
-is set aside when it holds N records, and replaces the one that was set aside before: the last N are always there.
-
-MessagePack by msgspec takes 0.18 us and 48 bytes a record here, `marshal` 0.24 us and 53 bytes, `pickle` 0.48 us
-(batches of 70 to 4,096 records of layers, 2.8 GHz Xeon); and unlike these it is safe to read from anybody.
+msgspec's MessagePack takes 0.18 us and 48 bytes a record here, `marshal` 0.24 us and 53 bytes, `pickle` 0.48 us
+(batches of 70 to 4,096 records of layers, 2.8 GHz Xeon). Unlike these, it is safe to read from an untrusted source.
 """
 
 import os
@@ -29,13 +20,17 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from tracellm.probes.context.call_context import ThreadContext
+
 __all__ = [
     "DEFINITIONS",
     "END",
     "HEADER",
+    "KEPT",
     "OPEN",
     "RECORDS",
     "SUFFIX",
+    "CallIds",
     "Frame",
     "Header",
     "RawRecord",
@@ -45,36 +40,37 @@ __all__ = [
     "encode",
     "facts_of",
     "record_files",
-    "set_aside",
+    "segments_of",
 ]
 
 SUFFIX = ".records"
-_BEFORE = ".before"  # of the segment that a ring has set aside
+_RENAMED = (".setup", ".before")  # earlier segments of a ring, in their order
 
 _MAGIC = b"TRACELLM-RECORDS 1\n"
 _LENGTH = struct.Struct("<I")
-HEADER, DEFINITIONS, RECORDS, OPEN, END = range(5)
+HEADER, DEFINITIONS, RECORDS, OPEN, END, KEPT = range(6)
 _LONGEST = 1 << 30  # bytes of a frame: a longer one is damage
+_MASK = (1 << 64) - 1
 
 RawRecord = tuple[int, int, int, int, int, int, Raw, Any]
-"""A record of a file, its facts still encoded."""
+"""A record as read, with its facts still encoded."""
 
 
 class Header(msgspec.Struct, omit_defaults=True):
-    """Facts about the process that a reader needs.
+    """The recorded process, as a reader needs it.
 
     Attributes:
-        process: the OTLP resource's attributes.
-        clock: wall-clock and monotonic nanoseconds of one moment.
+        process: attributes of the OTLP resource.
+        clock: wall-clock and monotonic nanoseconds, read together.
         root: number of the call that stands for the script.
-        origins: `[first call, offset]`; a call's span id is its number plus the offset. The last one is this process's,
-            those before it are of the processes that it was forked from.
+        origins: `[first call, offset]` pairs; a call's span id is its number plus the offset. The last pair is this
+            process's, the others belong to the processes that it was forked from.
         trace_id: 32 hexadecimal digits.
         outermost: span id of the parent of outermost calls.
-        outside: span id of the script's parent, which is not in the recording.
+        outside: span id of the script's parent, which is not in the recording; or None.
         text: whether texts of users and models are recorded.
-        untold: subjects (catalog/subjects.py) that are not recorded whole.
-        steps: engine steps before the first record, where a ring let go of them.
+        untold: subjects (catalog/report_needs.py) that are not recorded in full.
+        steps: engine steps before this segment.
     """
 
     process: dict[str, Any]
@@ -89,22 +85,65 @@ class Header(msgspec.Struct, omit_defaults=True):
     steps: int = 0
 
 
+class CallIds:
+    """Trace and span ids of a process's calls, computed from their numbers."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+
+    def span_id(self, call: int) -> str:
+        """Return the span id of a call; for a call of an earlier recording, that of the outermost calls' parent."""
+        for first, offset in reversed(self.header.origins):
+            if call >= first:
+                return f"{call + offset & _MASK:016x}"
+        return self.header.outermost
+
+    def parent_of(self, call: int, trace_id: str | None, parent: str | None) -> tuple[str, str | None]:
+        """Return the trace id, and the parent's span id, for calls made within `call`.
+
+        `trace_id` is their trace, None for the recording's own; `parent` is the parent of outermost calls in it.
+        """
+        if trace_id is None:
+            return self.header.trace_id, self.span_id(call)
+        return trace_id, self.span_id(call) if call >= self.header.root else parent
+
+    def place_of(self, call: int, place: ThreadContext | None) -> tuple[str, str | None]:
+        """Return the same for calls made within `call` in a thread's context."""
+        begun = None if place is None else place.scope
+        if begun is None or begun.recording != self.header.root:
+            return self.parent_of(call, None, None)
+        return self.parent_of(call, begun.trace_id, begun.parent)
+
+
 class Frame(NamedTuple):
-    """A frame after the header: its kind, and the rest of it."""
+    """A frame after the header: its kind and its content."""
 
     kind: int
     content: Any
 
 
 class RecordFileError(Exception):
-    """It is no record file, or of another version."""
+    """The file is no record file, or has another version."""
+
+
+def segments_of(path: Path) -> list[Path]:
+    """Return the paths that the segments of a record file may have, the oldest first."""
+    return [*(path.with_name(f"{path.stem}{name}{path.suffix}") for name in _RENAMED), path]
+
+
+def record_files(traces: Path) -> dict[Path, list[Path]]:
+    """Return every record file in the folder `traces`, with its existing segments, the oldest first."""
+    found = sorted(traces.glob(f"*{SUFFIX}"))
+    names = [path.stem.removesuffix(_RENAMED[0]).removesuffix(_RENAMED[1]) for path in found]
+    files = {traces / f"{name}{SUFFIX}" for name in names}
+    return {path: [segment for segment in segments_of(path) if segment in found] for path in sorted(files)}
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def _plain(value: Any) -> Any:
-    """Stand-in for an object that MessagePack does not have; never fails."""
+    """Return a stand-in for an object that MessagePack has no form for; never raise."""
     kinds: tuple[Any, ...] = (str, int, float, bytes, tuple, list, dict)
     for kind in kinds:
         if isinstance(value, kind):
@@ -119,22 +158,22 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
 def encode(kind: int, *content: Any) -> bytes:
-    """A frame without its length.
+    """Return a frame without its length.
 
     Raises:
-        Exception: something in it cannot be encoded, such as an integer of more than 64 bits.
+        Exception: the content cannot be encoded, such as an integer of more than 64 bits.
     """
     return _encoder.encode((kind, *content))
 
 
 class RecordFile:
-    """Appends frames to the file `path`, which only its owner may read.
+    """Appends frames to the file `path`, readable by its owner only; used by the recorder.
 
-    Every frame is written at a known offset, so that one which was interrupted, or was written in part, is overwritten
-    by the next. A program that closes all open files, as daemons do, loses nothing: the file is opened again.
+    Every frame is written at a known offset, and overwrites one that was interrupted or written in part. A program that
+    closes all open files, as daemons do, loses nothing: the file is opened again.
 
     Raises:
-        OSError: the file cannot be made; so does `append`.
+        OSError: the file cannot be created; `append` raises it, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,21 +185,22 @@ class RecordFile:
         self._write(_MAGIC)
 
     def append(self, *frames: bytes) -> None:
-        """Append these in one go.
+        """Append these frames in one write.
 
         Raises:
-            OSError: not all of it could be written; nothing of it counts as written.
+            OSError: the write failed or was incomplete; none of the frames counts as written.
         """
         self._write(b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)]))
 
-    def set_aside(self) -> None:
-        """Close the file, and keep it as the segment before the one that follows.
+    def set_aside(self, is_setup: bool = False) -> None:
+        """Close the file, and rename it to an earlier segment: the setup's, or the one before, which it replaces.
 
         Raises:
-            OSError: it cannot be renamed.
+            OSError: the file cannot be renamed.
         """
         self.close()
-        self.path.replace(set_aside(self.path))
+        setup, before, _ = segments_of(self.path)
+        self.path.replace(setup if is_setup else before)
 
     def close(self) -> None:
         """Close the file, unless the program has."""
@@ -187,7 +227,7 @@ class RecordFile:
         self._file = status.st_dev, status.st_ino
 
     def _is_own(self) -> bool:
-        """Whether the descriptor is still that of this file, and not of another that the program opened."""
+        """Return whether the descriptor still belongs to this file: the program may have reused its number."""
         try:
             status = os.fstat(self._descriptor)
         except OSError:
@@ -195,44 +235,30 @@ class RecordFile:
         return (status.st_dev, status.st_ino) == self._file
 
 
-def set_aside(path: Path) -> Path:
-    """The segment of a ring before this one."""
-    return path.with_name(f"{path.stem}{_BEFORE}{path.suffix}")
-
-
-def record_files(traces: Path) -> dict[Path, list[Path]]:
-    """Every record file in the folder `traces`, with the segments that there are of it, the oldest first."""
-    segments: dict[Path, list[Path]] = {}
-    for path in sorted(traces.glob(f"*{SUFFIX}")):
-        if path.stem.endswith(_BEFORE):
-            segments.setdefault(path.with_name(path.stem.removesuffix(_BEFORE) + SUFFIX), []).insert(0, path)
-        else:
-            segments.setdefault(path, []).append(path)
-    return segments
-
-
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class _Records(msgspec.Struct, array_like=True):
+class Records(msgspec.Struct, array_like=True):
+    """Content of a RECORDS or KEPT frame; `first` is the number of its first record in the process."""
+
     kind: int
     first: int
     records: list[RawRecord]
 
 
-_decode_records = msgspec.msgpack.Decoder(_Records).decode
+_decode_records = msgspec.msgpack.Decoder(Records).decode
 _decode_header = msgspec.msgpack.Decoder(tuple[int, Header]).decode
 _decode_any = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class RecordReader:
-    """Reads a record file, also one that still grows: `frames` returns what is there and was not read before.
+    """Reads the frames of a record file, also of one that still grows.
 
-    The facts of records stay encoded (`msgspec.Raw`): most are alike, which their bytes show.
+    The facts of records stay encoded (`msgspec.Raw`): most repeat, and equal bytes need decoding once.
 
     Attributes:
-        header: None until it was read.
-        damaged: the file has a frame that cannot be read; nothing after it is.
+        header: the last header read, or None.
+        damaged: whether a frame cannot be read; nothing after it is read.
 
     Raises:
         OSError: the file cannot be opened.
@@ -246,16 +272,16 @@ class RecordReader:
         self._begun = False
 
     def frames(self) -> Iterator[Frame]:
-        """The frames that are whole.
+        """Yield the complete frames that were not read before.
 
         Raises:
-            RecordFileError: it is no record file, or of another version.
+            RecordFileError: the file is no record file, or has another version.
         """
         if not self._begun:
             begin = self._stream.read(len(_MAGIC))
             if begin != _MAGIC:
                 self._stream.seek(0)
-                if _MAGIC.startswith(begin):  # it is only just being made
+                if _MAGIC.startswith(begin):  # the file is just being created
                     return
                 raise RecordFileError(f"{self.path} is no record file that this version of tracellm reads")
             self._begun = True
@@ -273,17 +299,12 @@ class RecordReader:
         self._stream.close()
 
     def fileno(self) -> int:
-        """The open file's descriptor."""
+        """Return the file descriptor."""
         return self._stream.fileno()
 
     @property
-    def is_torn(self) -> bool:
-        """Whether there are bytes after the last frame that is whole."""
-        return self.damaged or os.fstat(self._stream.fileno()).st_size > self._stream.tell()
-
-    @property
     def position(self) -> int:
-        """Number of bytes that have been read."""
+        """Number of bytes read."""
         return self._stream.tell()
 
     def _next(self) -> bytes | None:
@@ -305,7 +326,7 @@ class RecordReader:
             return None
         if self.header is None:
             raise ValueError("a frame before the header")
-        if kind == RECORDS:
+        if kind in (RECORDS, KEPT):
             return Frame(kind, _decode_records(content))
         if kind not in (DEFINITIONS, OPEN, END):
             return None  # of a later version

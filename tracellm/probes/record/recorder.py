@@ -1,12 +1,11 @@
-"""The recorder of a process: the buffer that probed calls append to, and its way into the record file.
+"""The recorder of a process: the buffer that probed calls append to, and its writing to the record file.
 
-Each probed call of each thread appends one tuple to one list, which no other thread can interrupt: nothing is locked
-and nothing is lost. Whoever ends an engine step encodes what is there and appends it to the file, some 0.3 us a call; a
-thread does so five times a second where no step ends. That thread also writes which calls last, and sees to all that
-can wait (`each_round`).
+Each probed call of each thread appends one tuple to one list, without a lock. The thread that ends an engine step
+encodes the buffer and appends it to the file, at some 0.3 us a call. The recorder's own thread does so five times a
+second where no step ends, writes which calls are under way, and runs all that can wait (`each_round`).
 
-The buffer is bounded: while the file cannot be written, as on a full disk, records wait in it; beyond `_MOST_WAITING`
-they are lost, and counted. Where the disk is slow, the engine leaves writing to the thread.
+The buffer is bounded: on a full disk `_MOST_WAITING` records wait, and more are lost and counted. On a slow disk the
+engine leaves writing to the thread.
 """
 
 import threading
@@ -19,38 +18,62 @@ from typing import Any
 
 import msgspec
 
-from tracellm.probes.context.call_context import RECORDING, USER_SPAN, Record, find_thread_context, state
-from tracellm.probes.record.definitions import define_place, define_site
-from tracellm.probes.record.record_file import DEFINITIONS, END, HEADER, OPEN, RECORDS, Header, RecordFile, encode
-from tracellm.probes.wrapping.probe import site_numbered
+from tracellm.probes.context.call_context import (
+    RECORDING,
+    SUBMITTED,
+    USER_SPAN,
+    Record,
+    ThreadContext,
+    find_thread_context,
+    state,
+)
+from tracellm.probes.record.record_file import (
+    DEFINITIONS,
+    END,
+    HEADER,
+    KEPT,
+    OPEN,
+    RECORDS,
+    Header,
+    RecordFile,
+    encode,
+)
+from tracellm.probes.wrapping.probe import Attributes, Site, site_numbered
+from tracellm.probes.wrapping.summary import ArgumentAttributes, UserAttributes, VarArgsAttributes
 
-__all__ = ["FLUSH_SECONDS", "Recorder"]
+__all__ = ["FLUSH_SECONDS", "Recorder", "define_place", "define_site"]
 
 FLUSH_SECONDS = 0.2
 _MOST_AT_ONCE = 16_384  # records in a frame: encoding holds the interpreter's lock
 _MOST_WAITING = 500_000  # records, some 150 MB
-_SLOW_SECONDS = 0.1  # a write that takes longer is left to the thread from then on
+_MOST_KEPT_BYTES = 8 << 20  # of submissions that each segment of a ring begins with
+_SLOW_SECONDS = 0.1  # after a longer write, only the thread writes
 _LONGEST_END_SECONDS = 10.0
 
 _site_of, _place_of = itemgetter(0), itemgetter(3)
 
 
 class Recorder:
-    """Owns the buffer, the file and the thread of one process.
+    """Owns the buffer, the file and the thread of one recorded process; used by `Recording`.
 
-    With `ring`, only the last so many calls are kept, or up to twice as many. `each_round` is called five times a
-    second in the recorder's thread; `tell` is given a problem, for people.
+    Args:
+        path: the record file.
+        header: its header.
+        ring: number of calls to keep, the last ones; at most twice as many are. None keeps all.
+        submissions: targets of the catalog's entries that say how a request was submitted, which a ring keeps longer.
+        each_round: called five times a second in the recorder's thread.
+        tell: called with a problem, worded for people.
 
     Attributes:
-        buffer: where records go.
-        batches: what was written and nobody has taken yet, if it `keeps_batches` for somebody.
-        calls: records written so far.
-        lost: calls that are not recorded, as the file could not be written.
-        let_go: calls that a ring has let go.
-        bytes: size of all that was written.
+        buffer: records that are not written yet.
+        batches: records that were written, for the live feed; filled only if `keeps_batches`.
+        calls: records written.
+        lost: calls that could not be written.
+        let_go: calls that a ring did not keep.
+        bytes: bytes written.
         steps: engine steps that have ended.
         seconds: processor time spent writing.
-        longest_seconds: longest time that an engine waited for it.
+        longest_seconds: longest time that an engine waited for a write.
     """
 
     def __init__(
@@ -58,6 +81,7 @@ class Recorder:
         path: Path,
         header: Header,
         ring: int | None,
+        submissions: Collection[str],
         each_round: Callable[[], None],
         tell: Callable[[str], None],
     ) -> None:
@@ -69,15 +93,21 @@ class Recorder:
         self.path = path
         self._header = header
         self._ring = ring
+        self._submissions = submissions
         self._each_round = each_round
         self._tell = tell
         self._file: RecordFile | None = None
-        self._segments = [0, 0]  # first record of the segment before, and of this one
-        self._steps_written = 0  # counted for a ring, whose segments begin with it
+        self._begin = 0  # number of this segment's first record
+        self._num_before = 0  # records of the segment before
+        self._is_setup = ring is not None  # until the first request
+        self._steps_written = 0  # of a ring
+        self._kept: deque[tuple[Record, bytes]] = deque()
+        self._kept_bytes = 0
         self._step_sites: set[int] = set()
+        self._kept_sites: set[int] = {SUBMITTED}
         self._sites: set[int] = set()  # defined in this segment
         self._places: set[int] = set()
-        self._open: set[int] = set()  # calls that were written as lasting
+        self._open: set[int] = set()  # calls written as under way
         self._seen: Collection[int] = ()  # calls that were under way at the last round
         self._writing = threading.Lock()
         self._is_slow = False
@@ -86,34 +116,34 @@ class Recorder:
         self._append = self.buffer.append
 
     def start(self, begin_file: bool = True) -> None:
-        """Begin to write in the background; the file begins at once, or when there is something to write.
+        """Start the thread; create the file now, or else with the first record.
 
         Raises:
-            OSError: the file cannot be made.
+            OSError: the file cannot be created.
         """
         if begin_file:
             self._file = self._new_file()
         self._thread.start()
 
     def abandon(self) -> None:
-        """Remove the file: there is no recording after all."""
+        """Remove the file, where the recording could not start."""
         self._stopping.set()
         if self._file is not None:
             self._file.close()
             self._file.path.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Leave the file alone: this is a fork of the process whose file it is."""
+        """Close the file in a fork of the process that it belongs to."""
         if self._file is not None:
             self._file.close()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was recorded yet."""
+        """Whether nothing has been recorded."""
         return not (self.calls or self.buffer or state.open)
 
     def step_ended(self, parent: int) -> None:
-        """Write what was recorded until the end of a step that was called from `parent`."""
+        """Write what was recorded up to the end of a step, whose caller is `parent`."""
         self.steps += 1
         if self._is_slow:
             return
@@ -125,7 +155,7 @@ class Recorder:
             self._append((RECORDING, 0, parent, 0, start, end, None, None))
 
     def flush(self, wait: bool = True) -> bool:
-        """Write what is in the buffer now; False if another thread is writing, and `wait` is false."""
+        """Write the buffer; return False if another thread is writing, and `wait` is false."""
         if not wait and self._writing.locked():
             return False
         with self._writing:
@@ -137,9 +167,9 @@ class Recorder:
         return True
 
     def stop(self, ended: int, last: Record | None) -> bool:
-        """Write all that is left, with the script's own record, and end the thread.
+        """Write the rest, with the script's own record, and end the thread.
 
-        False if the disk did not take it in time: the end is missing.
+        Return False if the disk did not take the rest in time: the recording's end is missing.
         """
         self._stopping.set()
         if last is not None:
@@ -147,7 +177,7 @@ class Recorder:
         finish = threading.Thread(target=self._finish, args=(ended,), name="tracellm-end", daemon=True)
         try:
             finish.start()
-        except RuntimeError:  # the interpreter starts no threads any more
+        except RuntimeError:  # at interpreter exit no thread can start
             self._finish(ended)
             return True
         finish.join(_LONGEST_END_SECONDS)
@@ -164,7 +194,7 @@ class Recorder:
                 self.flush()
                 self.write_open()
                 self._each_round()
-            except Exception as error:  # what comes after it is still to be written
+            except Exception as error:  # later records can still be written
                 self._tell(f"part of this run is not recorded: {type(error).__name__}: {error}")
 
     def _finish(self, ended: int) -> None:
@@ -187,23 +217,23 @@ class Recorder:
                 self._file.close()
 
     def _most_at_once(self) -> int:
-        """The most records of the next frame: a ring's segment takes so many and no more."""
+        """Return the most records of the next frame; a ring's segment holds `ring` records."""
         if self._ring is None:
             return _MOST_AT_ONCE
-        room = self._ring - (self.calls - self._segments[1])
+        room = self._begin + self._ring - self.calls
         return min(_MOST_AT_ONCE, room if room > 0 else self._ring)
 
     def _flush(self, count: int) -> int:
-        """Write so many records from the front of the buffer; return their number, 0 if they cannot be written now."""
+        """Write the first `count` records of the buffer; return how many left it, 0 if the disk refused them."""
         records = self.buffer[:count]
-        if state.append == self._append:  # the disk may not answer
+        if state.append == self._append:  # the disk may hang
             state.append = self._append_bounded
         try:
             self._write(records)
         except OSError as error:
             self._cannot_write(error)
             return 0
-        except Exception as error:  # a fault of this program must not disturb the engine, nor come again
+        except Exception as error:  # a fault of tracellm must neither disturb the engine nor repeat
             self._tell(f"{count:,} calls are not recorded: {type(error).__name__}: {error}")
             self.lost += count
             del self.buffer[:count]
@@ -211,30 +241,46 @@ class Recorder:
         finally:
             if state.append == self._append_bounded:
                 state.append = self._append
-        # Ctrl-C strikes between calls, so not between these two: a frame that is written twice has the same number.
+        # Ctrl-C cannot come between these two statements; a frame written twice has the same number.
         self.calls += count
         del self.buffer[:count]
         if self._ring is not None:
             self._steps_written += sum(record[0] in self._step_sites for record in records)
+            self._keep([record for record in records if record[0] in self._kept_sites])
         if self.keeps_batches:
             self.batches.append(records)
         return count
 
     def _write(self, records: list[Record]) -> None:
         file = self._file
-        if file is None or (self._ring is not None and self.calls - self._segments[1] >= self._ring):
+        if file is None or self._is_full():
             file = self._rotate()
         sites, places = set(map(_site_of, records)), set(map(_place_of, records))
         self._append_frame(file, sites, places, self._encoded(records))
 
+    def _is_full(self) -> bool:
+        """Return whether a ring begins a new segment: after `ring` records, and after the setup."""
+        if self._ring is None:
+            return False
+        return self.calls - self._begin >= self._ring or (self._is_setup and bool(self._kept))
+
     def _encoded(self, records: list[Record]) -> bytes:
         try:
             return encode(RECORDS, self.calls, records)
-        except Exception:  # a number of more than 64 bits, half of a surrogate pair, an endless structure
+        except Exception:  # an integer of more than 64 bits, half of a surrogate pair, an endless structure
             return encode(RECORDS, self.calls, [_encodable(record) for record in records])
 
+    def _keep(self, records: list[Record]) -> None:
+        """Keep the submissions of requests, which the next segments begin with; the oldest give way."""
+        for record in records:
+            content = encode(*_encodable(record))
+            self._kept.append((record, content))
+            self._kept_bytes += len(content)
+        while self._kept_bytes > _MOST_KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft()[1])
+
     def _append_frame(self, file: RecordFile, sites: set[int], places: set[int], frame: bytes) -> None:
-        """Append a frame, and before it the meaning of its sites and places where this segment does not define them."""
+        """Append a frame, after the definitions of its sites and places that are new in this segment."""
         sites -= self._sites
         places -= self._places
         frames = [frame]
@@ -248,11 +294,13 @@ class Recorder:
         self.bytes += file.size - before
         self._sites |= sites
         self._places |= places
-        self._step_sites.update(number for number in sites if number >= 0 and site_numbered(number).probe.is_step)
+        probes = {number: site_numbered(number).probe for number in sites if number >= 0}
+        self._step_sites.update(number for number, probe in probes.items() if probe.is_step)
+        self._kept_sites.update(number for number, probe in probes.items() if probe.target in self._submissions)
 
     def write_open(self, least_age: int = 1) -> None:
-        """Write calls that last: those that were under way already at the last round, or all for a `least_age` of 0."""
-        open_calls = state.open.copy()  # in one piece: a dict's copy cannot be interrupted by a probed call
+        """Write the calls that were already under way at the last round, or all that are for a `least_age` of 0."""
+        open_calls = state.open.copy()  # no probed call can interrupt a dict's copy
         lasting = {call: one for call, one in open_calls.items() if call in self._seen or not least_age}
         self._seen = open_calls.keys()
         self._open &= open_calls.keys()
@@ -270,18 +318,26 @@ class Recorder:
             self._open |= {one[0] for one in new}
 
     def _rotate(self) -> RecordFile:
-        """Begin a new segment, and let go of the one before the last."""
+        """Begin a new segment; rename the full one to the setup, or to the one before, which it replaces."""
         if self._file is not None:
-            self._file.set_aside()
+            is_setup = self._is_setup and bool(self._kept)
+            self._file.set_aside(is_setup)
             self._file = None
-            self.let_go = self._segments[1]
-        self._segments = [self._segments[1], self.calls]
+            self._is_setup = False
+            if not is_setup:
+                self.let_go += self._num_before
+                self._num_before = self.calls - self._begin
+            self._begin = self.calls
         self._header.steps = self._steps_written
         state.segment += 1
         self._file = file = self._new_file()
         self._sites.clear()
         self._places.clear()
         self._open.clear()
+        if self.calls:
+            sites, places = {one[0] for one, _ in self._kept}, {one[3] for one, _ in self._kept}
+            kept = [msgspec.Raw(content) for _, content in self._kept]
+            self._append_frame(file, sites, places, encode(KEPT, self.calls, kept))
         return file
 
     def _new_file(self) -> RecordFile:
@@ -303,20 +359,66 @@ class Recorder:
             self.lost += surplus
 
 
+def define_site(site: Site) -> dict[str, Any]:
+    """Return a site as plain data, without entries that are false, empty or None.
+
+    `facts` is their form: `arguments` and `any` with the parameters' `names`, `user`, or `entry` for the form of the
+    catalog's entry `target`. With `where` they are a pair with the user's line; `timed` facts follow the
+    nanoseconds that their capture took.
+    """
+    probe = site.probe
+    definition = {
+        "name": site.name,
+        "attributes": site.attributes,
+        "defined": probe.defined,
+        **_form(probe.attributes),
+        "timed": probe.timed,
+        "target": probe.target,
+        "gives": probe.gives is not None,
+        "observes": probe.observe is not None,
+        "user_attributes": dict(probe.users_attributes or {}),
+        "in_short": probe.in_short,
+        "is_step": probe.is_step,
+    }
+    return {name: value for name, value in definition.items() if value or name in ("name", "attributes")}
+
+
+def _form(attributes: Attributes | None) -> dict[str, Any]:
+    match attributes:
+        case None:
+            return {}
+        case ArgumentAttributes(names, where):
+            return {"facts": "arguments", "names": names, "where": where}
+        case VarArgsAttributes(names, where):
+            return {"facts": "any", "names": names, "where": where}
+        case UserAttributes():
+            return {"facts": "user"}
+    return {"facts": "entry"}
+
+
+def define_place(place: ThreadContext | None) -> dict[str, Any]:
+    """Return a thread context as plain data: the thread's name, None for the main one, and the trace of its calls."""
+    if place is None:
+        return {}
+    begun = place.scope
+    trace = None if begun is None else (begun.trace_id, begun.parent, begun.recording, begun.outside)
+    return {"thread_name": place.thread_name, "trace": trace}
+
+
 def _encodable(record: Record) -> Record:
-    """The record as it is if it can be encoded, else with its facts in words."""
+    """Return the record itself if it can be encoded, else one with plain facts."""
     *begin, facts, error = record
-    return (*begin, _facts_in_words(facts), _facts_in_words(error))
+    return (*begin, _plain_facts(facts), _plain_facts(error))
 
 
-def _facts_in_words(value: Any, depth: int = 20) -> Any:
+def _plain_facts(value: Any, depth: int = 20) -> Any:
     try:
-        msgspec.msgpack.encode(value)
+        encode(RECORDS, value)
     except Exception:
         if isinstance(value, tuple | list) and depth:
-            return [_facts_in_words(one, depth - 1) for one in value]
+            return [_plain_facts(one, depth - 1) for one in value]
         if isinstance(value, dict) and depth:
-            return {str(name): _facts_in_words(one, depth - 1) for name, one in value.items()}
+            return {str(name): _plain_facts(one, depth - 1) for name, one in value.items()}
         if isinstance(value, float | int):
             return float(value) if abs(value) < 1e300 else str(value)[:100]
         if isinstance(value, str):

@@ -1,54 +1,216 @@
-"""Records become spans: names, ids, times, attributes, and the facts that one call gives to another.
+"""Spans of records: names, ids, times, attributes, and facts that one call passes to another.
 
-Calls are built in the order they ended, so a call's children come before it; what a child gives to a call around it
-waits here until that call ends. Spans of calls and requests that never ended are made last, and marked as such.
+The converter, the live feed and the tail feed it the records of one process in the order in which calls ended, so
+children come before their caller. Facts for an enclosing call wait until that call ends. Calls and requests that never
+ended become spans last, with tracellm.open.
 
-Most calls have nothing but arguments and a result: encoder.py writes the text of their spans without making them.
+Most calls have only arguments and a result: encoder.py makes their text without a span.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.context.call_context import DEPTH_LIMITED, RECORDING, SUBMITTED, USER_SPAN, USER_UPDATE, Record
-from tracellm.probes.context.exceptions import ErrorSummary, stack_trace
-from tracellm.probes.record.call_ids import CallIds
-from tracellm.probes.record.record_file import Header
-from tracellm.probes.spans.pending_updates import PendingUpdates
-from tracellm.probes.spans.span_site import SpanPlace, SpanSite
-from tracellm.probes.spans.user_span import span_from
-from tracellm.probes.wrapping.probe import Entry, Mistake
+from tracellm.probes.context.exceptions import ErrorSummary, remember, stack_trace
+from tracellm.probes.context.user_attributes import attributes_of, event_attributes
+from tracellm.probes.record.record_file import CallIds, Header, RawRecord, facts_of
+from tracellm.probes.wrapping.probe import Attributes, Entry, Gives, Mistake, Observe
+from tracellm.probes.wrapping.summary import ArgumentAttributes, UserAttributes, VarArgsAttributes
 from tracellm.trace import names
-from tracellm.trace.model import Event, Span
+from tracellm.trace.model import Event, Link, Span
 
-__all__ = ["SpanBuilder"]
+__all__ = ["PendingUpdates", "SpanBuilder", "SpanPlace", "SpanSite", "span_from"]
 
 Given = tuple[tuple[str, ...], dict[str, Any]]
-"""Facts for a call around, and the names of the functions one of which that must be."""
+"""Facts for an enclosing call, after the names of the functions that it may be a call of."""
+
+Update = Sequence[Any]
+"""`(attributes, event, link)`, the latter None where there is none: a USER_UPDATE record's facts (call_context.py)."""
 
 _LONGEST_TEXT = 16_384
-_NOWHERE = SpanPlace()
+_MOST_UPDATES = 50_000  # of half a kilobyte each
+
+
+@dataclass(slots=True)
+class SpanSite:
+    """Common part of a site's spans, as its definition in the record file has it (record/recorder.py).
+
+    Attributes:
+        name: name of the spans.
+        alike: attributes of all spans.
+        defined: name of the function, with the class that defines it.
+        target: the catalog entry that its probe was made of, or "".
+        facts: form of the facts: arguments, any, user, entry, or "".
+        names: names of the parameters.
+        timed: whether facts follow the nanoseconds that their capture took.
+        attributes: makes attributes of facts, or None.
+        user_attributes: attributes that a user set for every span.
+        in_short: whether the catalog's attributes are only arguments and result.
+        problems: mistakes of the catalog's functions.
+    """
+
+    name: str
+    alike: dict[str, Any]
+    defined: str = ""
+    target: str = ""
+    facts: str = ""
+    names: tuple[str, ...] = ()
+    timed: bool = False
+    attributes: Attributes | None = None
+    user_attributes: Mapping[str, Any] = field(default_factory=dict)
+    gives: Gives | None = None
+    gives_to: tuple[str, ...] = ()
+    observe: Observe | None = None
+    in_short: bool = False
+    problems: list[Mistake] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, definition: Mapping[str, Any], entries: Mapping[str, Entry], problems: list[Mistake]) -> "SpanSite":
+        """Return the site with this definition; `entries` are the catalog's by their targets."""
+        entry = entries.get(definition.get("target", ""))
+        facts = definition.get("facts", "")
+        parameters, where = tuple(definition.get("names", ())), bool(definition.get("where"))
+        made: dict[str, Attributes] = {
+            "arguments": ArgumentAttributes(parameters, where),
+            "any": VarArgsAttributes(parameters, where),
+            "user": UserAttributes(),
+        }
+        site = cls(
+            definition["name"],
+            definition["attributes"],
+            definition.get("defined", ""),
+            definition.get("target", ""),
+            facts,
+            parameters,
+            bool(definition.get("timed")),
+            made.get(facts, None if entry is None else entry.attributes),
+            user_attributes=definition.get("user_attributes", {}),
+            in_short=bool(definition.get("in_short")),
+            problems=problems,
+        )
+        if entry is not None and definition.get("gives"):
+            site.gives = entry.gives
+            site.gives_to = (entry.gives_to,) if isinstance(entry.gives_to, str) else entry.gives_to
+        if entry is not None and definition.get("observes"):
+            site.observe = entry.observe
+        return site
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a span has only arguments and a result of its own, which nothing else depends on."""
+        return not self.timed and self.gives is None and self.observe is None and self.facts != "entry"
+
+    def disable(self, part: str, error: Exception) -> None:
+        """Stop using a part that failed, and note it once; spans are made without it."""
+        setattr(self, part, None)
+        where = self.alike.get(names.CODE_FUNCTION, self.name)
+        kind, message, _ = remember(error)
+        self.problems.append(Mistake(f"the probe of {where} stopped: its {part} raised {kind}", message))
+
+
+class SpanPlace(NamedTuple):
+    """A thread, and the trace that its calls belong to.
+
+    Attributes:
+        thread_name: None for the main thread.
+        trace_id: None for the recording's own trace.
+        parent: span id of the parent of outermost calls in that trace; None where they are roots.
+        outside: whether the parent is not in the recording.
+    """
+
+    thread_name: str | None = None
+    trace_id: str | None = None
+    parent: str | None = None
+    outside: bool = False
+
+    @classmethod
+    def of(cls, definition: Mapping[str, Any], root: int) -> "SpanPlace":
+        """Return the place with this definition, in the recording whose script is the call `root`."""
+        thread_name, trace = definition.get("thread_name"), definition.get("trace")
+        if trace is None or trace[2] != root:
+            return cls(thread_name)
+        return cls(thread_name, trace[0], trace[1], bool(trace[3]))
+
+
+NOWHERE = SpanPlace()
+"""Place of calls whose place is not defined."""
+
+
+class PendingUpdates:
+    """Attributes, events and links that users set on calls under way, through OpenTelemetry's current span.
+
+    Only the last ones are kept: some programs also set more on a call that has ended, which never gets to a span.
+
+    Attributes:
+        of: updates by the number of the call.
+        let_go: number of updates that were not kept.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, deque[Update]] = {}
+        self.let_go = 0
+        self._count = 0
+
+    def keep(self, call: int, update: Update) -> None:
+        """Keep an update until the call ends."""
+        self.of.setdefault(call, deque()).append(update)
+        self._count += 1
+        if self._count > _MOST_UPDATES:
+            first, oldest = next(iter(self.of.items()))
+            oldest.popleft()
+            self._count -= 1
+            self.let_go += 1
+            if not oldest:
+                del self.of[first]
+
+    def forget(self, call: int) -> None:
+        """Forget the updates of a call that has ended."""
+        self._count -= len(self.of.pop(call, ()))
+
+
+def span_from(data: Mapping[str, Any], shift_ns: int) -> Span:
+    """Return a span that the program made with OpenTelemetry (otel/user_spans.py)."""
+    return Span(
+        data["name"],
+        data["trace_id"],
+        data["span_id"],
+        data["parent_span_id"],
+        data["start"] + shift_ns,
+        data["end"] + shift_ns,
+        attributes=dict(data["attributes"]),
+        events=[Event(name, time + shift_ns, attributes) for name, time, attributes in data["events"]],
+        links=[Link(*one) for one in data["links"]],
+        error=data["error"],
+    )
 
 
 class SpanBuilder:
-    """Makes the spans of one process, whose record file has this header. `entries` are the catalog's by their targets.
+    """Makes the spans of one process, from the records of its record file.
 
-    Without the header's `text` what names.PRIVATE lists is left out, and the messages of exceptions, and texts in
-    attributes of the user's own.
+    Without the header's `text`, spans lack the attributes in names.PRIVATE, messages of exceptions, and texts in users'
+    attributes.
+
+    Args:
+        header: the record file's.
+        entries: the catalog's entries by their targets.
 
     Attributes:
-        header: the file's.
         ids: ids of the process's calls.
-        sites, places: those that were defined, by their numbers.
-        tracker: what is known across calls.
-        given: what calls that have ended gave to those around them, by the number of the next one around.
+        shift_ns: wall-clock time less the time of the recording's clock.
+        sites, places: definitions by their numbers.
+        tracker: state across calls.
+        given: facts for calls that have not ended, by the number of the next enclosing call.
         recording_ns: time that the recording took within calls that have not ended, by their numbers.
-        open: calls that last, by their numbers, as an OPEN frame has them.
-        updates: what the program set on spans of calls that have not ended.
+        open: calls under way, by their numbers, as in an OPEN frame.
+        updates: users' additions to the spans of calls that have not ended.
         problems: mistakes of the catalog's functions.
-        calls, capture_ns: how many calls have ended, and how long their captures took.
+        calls, capture_ns: number of calls that have ended, and how long their captures took.
     """
 
     def __init__(self, header: Header, entries: Mapping[str, Entry]) -> None:
@@ -70,73 +232,94 @@ class SpanBuilder:
         self._entries = entries
 
     def define(self, sites: Iterable[tuple[int, Mapping[str, Any]]], places: Iterable[Any]) -> None:
-        """Take over the definitions of a frame."""
+        """Add the definitions of a frame."""
         for number, definition in sites:
             self.sites[number] = SpanSite.of(definition, self._entries, self.problems)
         for number, definition in places:
             self.places[number] = SpanPlace.of(definition, self.header.root)
 
     def build(self, record: Record | Sequence[Any]) -> Iterator[Span]:
-        """The call's span, and those of requests that ended with it. Facts are decoded, and may have lists for tuples.
+        """Yield the call's span, and those of requests that ended with it; facts are decoded.
 
         Raises:
-            Exception: the record is not what its site has.
+            Exception: the record does not match its site.
         """
         number, call, parent, place_number, start, end, facts, error = record
         if number < 0:
             yield from self._build_other(number, call, parent, start, end, facts)
             return
-        site, place = self.sites[number], self.places.get(place_number, _NOWHERE)
-        self.calls += 1
-        self.open.pop(call, None)
-        if site.timed and facts is not None:
-            capture_ns, facts = facts
-            self.capture_ns += capture_ns
-            self._add_recording_time(parent, capture_ns)
+        site, place = self.sites[number], self.places.get(place_number, NOWHERE)
+        recording_ns, updates = self.recording_ns.get(call, 0), self.updates.of.get(call)
+        facts, given = self.follow(number, call, parent, facts)
         span = self._span(call, site, parent, place, start, end)
-        given = self.given.pop(call, ())
         if facts is not None:
             self._describe(site, facts, span.attributes)
-        if (recording_ns := self.recording_ns.pop(call, 0)) > 0:
+        if recording_ns > 0:
             span.attributes[names.RECORDING_DURATION] = recording_ns
-        if call in self.updates.of:
-            self.updates.add_to(span, call, self.wall, self.header.text)
+        if updates:
+            self._update(span, updates)
         if error is not None:
             self._fail(span, error)
-        mine = self.pass_on(site, parent, given) if given else {}
-        if facts is not None and site.gives is not None:
-            self._give(site, parent, facts)
         if site.observe is not None:
             try:
-                site.observe(self.tracker, span, facts, mine)
+                site.observe(self.tracker, span, facts, given)
             except Exception as mistake:
                 site.disable("observe", mistake)
         yield self._publish(span)
         yield from map(self._publish, self.tracker.take_ended())
 
-    def give_facts(self, number: int, parent: int, facts: Any) -> None:
-        """Give a call's facts to the one around it, without a span of the call itself."""
+    def follow(self, number: int, call: int, parent: int, facts: Any) -> tuple[Any, dict[str, Any]]:
+        """Keep the state that a call leaves behind; alone, that is enough for a site without `observe`.
+
+        Return its facts without their capture's time, and the facts that other calls gave to it.
+        """
         site = self.sites[number]
-        if facts is not None and site.timed:
-            facts = facts[1]
+        self.calls += 1
+        self.open.pop(call, None)
+        self.recording_ns.pop(call, None)
+        self.updates.forget(call)
+        if site.timed and facts is not None:
+            capture_ns, facts = facts
+            self.capture_ns += capture_ns
+            self._add_recording_time(parent, capture_ns)
+        given = self.given.pop(call, ())
+        mine = self._pass_on(site, parent, given) if given else {}
         if facts is not None and site.gives is not None:
             self._give(site, parent, facts)
+        return facts, mine
 
     def note_open(self, calls: Iterable[Sequence[Any]]) -> None:
-        """Note calls that last, of an OPEN frame."""
+        """Note the calls of an OPEN frame."""
         for one in calls:
             self.open[one[0]] = one
 
+    def skip(self, steps: int, kept: Iterable[RawRecord] = ()) -> None:
+        """Go on after records that a ring has let go, and after `steps` steps.
+
+        `kept` are submissions among those records, which describe requests that later records name.
+        """
+        self.open.clear()
+        self.tracker.skip(steps)
+        calls, capture_ns = self.calls, self.capture_ns
+        for *begin, facts, error in kept:
+            with suppress(Exception):  # damaged facts
+                deque(self.build((*begin, facts_of(facts), error)), 0)
+        self.calls, self.capture_ns = calls, capture_ns
+        self.tracker.set_kept()
+
     def close(self, ended: int | None) -> Iterator[Span]:
-        """The spans of calls that never ended, and of requests: those ended with the recording, if that did."""
+        """Yield the spans of calls and requests that never ended; `ended` is the recording's end, None if it has none.
+
+        Requests end with the recording.
+        """
         if ended is not None:
-            self.tracker.close(self.wall(ended))
+            self.tracker.close(ended + self.shift_ns)
             yield from map(self._publish, self.tracker.take_ended())
         for call, number, parent, place, start, facts in self.open.values():
             if number == USER_SPAN:
-                span = span_from(facts, self.wall)
+                span = span_from(facts, self.shift_ns)
             else:
-                span = self._span(call, self.sites[number], parent, self.places.get(place, _NOWHERE), start, start)
+                span = self._span(call, self.sites[number], parent, self.places.get(place, NOWHERE), start, start)
             span.attributes[names.OPEN] = True
             yield self._publish(span)
         for life in self.tracker.unfinished():
@@ -144,46 +327,32 @@ class SpanBuilder:
 
     # -- parts of a span -----------------------------------------------------------------------------------------------
 
-    def wall(self, monotonic_ns: int) -> int:
-        """The wall-clock time of a reading of the recording's clock, in nanoseconds since 1970."""
-        return monotonic_ns + self.shift_ns
-
     def alike(self, site: SpanSite, thread_name: str | None) -> dict[str, Any]:
-        """Attributes that the spans of all calls of this site, in this thread, have."""
+        """Return the attributes that all spans of a site have in a thread."""
         return site.alike if thread_name is None else {**site.alike, names.THREAD_NAME: thread_name}
 
     def public(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The attributes that are to be recorded."""
+        """Return the attributes that may be recorded."""
         if self.header.text:
             return attributes
         return {name: value for name, value in attributes.items() if name not in names.PRIVATE}
 
     def own_attributes(self, site: SpanSite, facts: Any, alike: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The attributes that a call's facts add to those that are `alike`; None where they would change these."""
+        """Return the attributes that facts add to those that are `alike`; None where they would change these."""
         own: dict[str, Any] = {}
         if facts is not None:
             self._describe(site, facts, own)
         return self.public(own) if own.keys().isdisjoint(alike) else None
 
-    def pass_on(self, site: SpanSite, parent: int, given: Iterable[Given]) -> dict[str, Any]:
-        """What of this was given to a call of this site; the rest goes to the one around it."""
-        mine: dict[str, Any] = {}
-        for target, facts in given:
-            if site.defined in target:
-                mine.update(facts)
-            elif parent >= self.first:  # else it is another process's, and would never end here
-                self.given.setdefault(parent, []).append((target, facts))
-        return mine
-
     def _build_other(self, kind: int, call: int, parent: int, start: int, end: int, facts: Any) -> Iterator[Span]:
         if kind == SUBMITTED:
-            request_id, trace_id, span_id, life_parent = facts
-            self.tracker.submitted(
-                request_id, trace_id, span_id, self.ids.span_id(call) if call else life_parent, self.wall(start)
-            )
+            request_id, trace_id, span_id, request_parent = facts
+            if call:
+                request_parent = self.ids.span_id(call)
+            self.tracker.submitted(request_id, trace_id, span_id, request_parent, start + self.shift_ns)
         elif kind == USER_SPAN:
             self.open.pop(call, None)
-            yield self._publish(span_from(facts, self.wall))
+            yield self._publish(span_from(facts, self.shift_ns))
         elif kind == USER_UPDATE:
             self.updates.keep(call or self.header.root, facts)
         elif kind == RECORDING:
@@ -212,7 +381,7 @@ class SpanBuilder:
         )
 
     def _describe(self, site: SpanSite, facts: Any, attributes: dict[str, Any]) -> None:
-        """Add what a call's facts are as attributes."""
+        """Add the attributes that a call's facts become."""
         if site.attributes is not None:
             try:
                 attributes.update(site.attributes(facts))
@@ -223,6 +392,21 @@ class SpanBuilder:
             if self.header.text or isinstance(value, bool | int | float):
                 attributes.setdefault(name, value)
 
+    def _update(self, span: Span, updates: Iterable[Update]) -> None:
+        """Add users' updates to a span; they replace none of the recording's own attributes."""
+        text = self.header.text
+        own = dict(span.attributes)
+        for attributes, event, link in updates:
+            span.attributes.update(attributes_of(attributes, text))
+            if event is not None:
+                name, attributes, time, is_wall = event
+                time_ns = time if is_wall else time + self.shift_ns
+                span.events.append(Event(name, time_ns, event_attributes(attributes, text)))
+            if link is not None:
+                trace_id, span_id, attributes = link
+                span.links.append(Link(trace_id, span_id, attributes_of(attributes, text)))
+        span.attributes.update(own)
+
     def _give(self, site: SpanSite, parent: int, facts: Any) -> None:
         assert site.gives is not None
         try:
@@ -232,6 +416,16 @@ class SpanBuilder:
             return
         if parent >= self.first:
             self.given.setdefault(parent, []).append((site.gives_to, given))
+
+    def _pass_on(self, site: SpanSite, parent: int, given: Iterable[Given]) -> dict[str, Any]:
+        """Return the facts that are for a call of this site, and pass the others on to the enclosing call."""
+        mine: dict[str, Any] = {}
+        for target, facts in given:
+            if site.defined in target:
+                mine.update(facts)
+            elif parent >= self.first:  # a call of another process never ends here
+                self.given.setdefault(parent, []).append((target, facts))
+        return mine
 
     def _fail(self, span: Span, error: ErrorSummary) -> None:
         text = self.header.text
@@ -252,19 +446,18 @@ class SpanBuilder:
 
 
 class _DerivedIds:
-    """Ids for requests that were submitted before the recording began: made of the process's own, so always the
-    same."""
+    """Ids of requests submitted before the recording began: derived from the process's, so every conversion agrees."""
 
     def __init__(self, header: Header) -> None:
         self._process = f"{header.trace_id} {header.origins[-1]}"
         self._count = count()
 
     def trace(self) -> str:
-        """A trace id."""
+        """Return a trace id."""
         return self._next(16)
 
     def request_span(self) -> str:
-        """A span id."""
+        """Return a span id."""
         return self._next(8)
 
     def _next(self, size: int) -> str:

@@ -1,11 +1,17 @@
-"""Record files become the run's trace: OTLP JSON lines, once, when the run has ended or when somebody opens the folder.
+"""Conversion of record files into the run's trace, OTLP JSON lines: when the run has ended, or a command opens it.
 
-A file is read from its beginning to its end, a frame at a time, so memory stays small. The trace file appears when it
-is whole, and the record file goes after that: whatever interrupts a conversion, the next one begins anew. Files of
-several processes are converted side by side, by as many processes as there are cores, where there is much to convert.
+A file is read from beginning to end, frame by frame, so memory stays small. The trace file appears when it is complete,
+and the record file is removed after that: after an interrupt, the next conversion begins anew.
+
+Large files are converted by all cores. Each process reads a file from its beginning, keeping only the state across
+calls, and writes the spans of one part of it; the parts are then joined. Lines end at each block of the file, so the
+trace is the same however many processes wrote it.
 """
 
 import os
+import selectors
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,9 +28,12 @@ from tracellm.probes.catalog import EVERY_ENGINE
 from tracellm.probes.record.record_file import (
     DEFINITIONS,
     END,
+    KEPT,
     OPEN,
     RECORDS,
     Frame,
+    Header,
+    RawRecord,
     RecordFileError,
     RecordReader,
     record_files,
@@ -39,23 +49,26 @@ from tracellm.trace.run_folder import TRACE_FOLDER
 __all__ = ["Conversion", "convert_file", "convert_folder", "convert_traces", "has_records"]
 
 Progress = Callable[[float], None]
-"""Called now and then with the share that is done, from 0 to 1."""
+"""Called with the share that is done, from 0 to 1."""
 
 _SPANS_IN_A_LINE = 64
-_LARGE = 32 << 20  # bytes of record files: with more, every file has a process of its own
+_BLOCK = 1 << 18  # bytes of record files; a line has spans of one block
+_LARGE = 32 << 20  # bytes of record files that are converted by all cores
+_SKIPPING = 0.2  # time to read a part without writing its spans, relative to writing them
 _CODE = "import sys; from tracellm.probes.spans.converter import main; main(sys.argv[1:])"
 
 
 @dataclass(slots=True)
 class Conversion:
-    """Outcome of the conversion of record files.
+    """Outcome of converting record files.
 
     Attributes:
-        calls, spans: how many calls were in them, and spans were written.
-        capture_ns: time that the captures took, in the recorded processes.
-        seconds: time of the conversion.
-        let_go: calls that a ring had let go.
-        deep_steps: steps of which more than requests and steps is recorded; None: all.
+        calls, spans: number of calls in the records, and of spans written.
+        capture_ns: time that captures took in the recorded processes.
+        seconds: processor time of the conversion.
+        let_go: calls that a ring did not keep.
+        deep_steps: steps recorded in more depth than requests and steps; None: all.
+        failed: whether a file could not be converted; its records are kept.
         problems: what is missing, and why.
     """
 
@@ -65,24 +78,40 @@ class Conversion:
     seconds: float = 0.0
     let_go: int = 0
     deep_steps: int | None = None
+    failed: bool = False
     problems: list[str] = field(default_factory=list)
 
     def add(self, other: "Conversion") -> None:
-        """Count in another one's."""
+        """Add another outcome to this one."""
         for name in ("calls", "spans", "capture_ns", "seconds", "let_go"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.deep_steps is not None:
             self.deep_steps = max(self.deep_steps or 0, other.deep_steps)
-        self.problems += [problem for problem in other.problems if problem not in self.problems]
+        self.failed |= other.failed
+        for problem in other.problems:
+            self.tell(problem)
+
+    def tell(self, problem: str) -> None:
+        """Note a problem, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+class _Part(NamedTuple):
+    """Blocks of a record file that one process converts; its segments count as one file. The last part has no end."""
+
+    number: int = 0
+    begin: int = 0
+    end: float = float("inf")
 
 
 def has_records(folder: Path) -> bool:
-    """Whether a run folder has record files that were not converted."""
+    """Return whether a run folder has record files that are not converted."""
     return bool(record_files(folder / TRACE_FOLDER))
 
 
 def convert_folder(folder: Path, progress: Progress | None = None) -> list[str]:
-    """Convert every record file of a run folder. Return what is missing, and why, a line each."""
+    """Convert every record file of a run folder; return what is missing, and why, a line each."""
     return convert_traces(folder / TRACE_FOLDER, None, progress).problems
 
 
@@ -92,22 +121,22 @@ def convert_traces(
     """Convert every record file in the folder `traces`; `entries` are the catalog, by default of every engine.
 
     Raises:
-        KeyboardInterrupt: it was interrupted; files that were not converted are whole.
+        KeyboardInterrupt: the conversion was interrupted; the records of unfinished files are complete.
     """
-    done = Conversion()
     files = record_files(traces)
     sizes = {path: sum(map(_size, segments)) for path, segments in files.items()}
     whole = sum(sizes.values()) or 1
-    if entries is None and whole > _LARGE and len(files) > 1 and sys.executable:
-        return _convert_side_by_side(files, progress)
-    before = 0
+    cores = len(os.sched_getaffinity(0))
+    if entries is None and whole > _LARGE and cores > 1 and sys.executable:
+        return _convert_in_parts(files, sizes, cores, progress)
+    done, before = Conversion(), 0
     for path, segments in files.items():
-        part = (
-            (lambda share, path=path, before=before: progress((before + share * sizes[path]) / whole))
-            if progress
-            else None
-        )
-        done.add(convert_file(path, segments, entries, part))
+
+        def show(share: float, before: float = before, size: int = sizes[path]) -> None:
+            if progress is not None:
+                progress((before + share * size) / whole)
+
+        done.add(convert_file(path, segments, entries, show))
         before += sizes[path]
     return done
 
@@ -118,113 +147,136 @@ def convert_file(
     entries: Iterable[Entry] | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Convert the record file `path`, of which there are these segments, the oldest first."""
+    """Convert the record file `path` in this process; `segments` are its segments, the oldest first."""
+    part = _Part()
+    try:
+        return _finish(path, segments, [part], _convert_part(path, segments, part, entries, progress))
+    finally:
+        _remove_parts(path, [part])
+
+
+def _convert_part(
+    path: Path,
+    segments: Sequence[Path],
+    part: _Part,
+    entries: Iterable[Entry] | None = None,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Write the spans of a part of a record file into a file of its own."""
     catalog = {entry.target: entry for entry in (EVERY_ENGINE if entries is None else entries)}
     begin = time.process_time()
-    file = _File(path, catalog)
-    target = path.with_suffix(".jsonl")
-    part = path.with_suffix(".jsonl.part")
+    converter = _PartConverter(part, catalog)
+    whole = min(sum(map(_size, segments)), part.end * _BLOCK) or 1
     try:
-        with open(part, "wb", buffering=1 << 20, opener=_private) as stream:
-            size, read = sum(map(_size, segments)) or 1, 0
-            for segment in segments:
-                for lines in file.read(segment):
-                    stream.write(lines)
-                    if progress is not None:
-                        progress(min(1.0, (read + file.position) / size))
-                read += _size(segment)
-            stream.write(file.rest())
-        if file.done.spans:
-            _publish(part, target)
-        for segment in segments:
-            segment.unlink()
+        with open(_part_file(path, part), "wb", buffering=1 << 20, opener=_private) as stream:
+            for lines in converter.lines(segments):
+                stream.write(lines)
+                if progress is not None:
+                    progress(min(1.0, converter.position / whole))
     except OSError as error:
-        file.tell(f"{path} cannot be converted ({error.strerror}): its spans are missing")
+        converter.fail(f"{path} cannot be converted ({error.strerror}): its spans are missing")
     except RecordFileError as error:
-        file.tell(str(error))
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-    done = file.done
-    done.seconds = time.process_time() - begin
-    return done
+        converter.fail(str(error))
+    converter.done.seconds = time.process_time() - begin
+    return converter.done
 
 
-class _File:
-    """The records of one process on their way to its trace file."""
+class _PartConverter:
+    """Makes the lines of one part of a record file.
 
-    def __init__(self, path: Path, entries: Mapping[str, Entry]) -> None:
+    Attributes:
+        done: the outcome; what concerns the whole file is in that of the last part.
+        position: bytes of the file read.
+    """
+
+    def __init__(self, part: _Part, entries: Mapping[str, Entry]) -> None:
         self.done = Conversion()
         self.position = 0
-        self._path = path
+        self._part = part
         self._entries = entries
         self._builder: SpanBuilder | None = None
-        self._next: int | None = None  # number of the next record
+        self._skips = part.begin > 0
+        self._next = self._let_go = 0  # number of the next record, and of records that a ring let go
         self._ended: int | None = None
         self._texts: list[str] = []
 
-    def tell(self, problem: str) -> None:
-        """Note a problem, once."""
-        if problem not in self.done.problems:
-            self.done.problems.append(problem)
+    def fail(self, problem: str) -> None:
+        """Note a problem because of which the file is not converted."""
+        self.done.failed = True
+        self.done.tell(problem)
 
-    def read(self, segment: Path) -> Iterator[bytes]:
-        """The lines of a segment, after each frame those that are due."""
-        reader = RecordReader(segment)
-        try:
-            for frame in reader.frames():
-                if self._builder is None:
-                    self._begin(reader)
-                self._take(frame)
-                self.position = reader.position
-                yield self._lines() if len(self._texts) >= _SPANS_IN_A_LINE else b""
-            if self._builder is None and reader.header is not None:
-                self._begin(reader)
-            if reader.damaged:
-                self.tell(f"{segment.name} is damaged: what comes after {reader.position:,} bytes is missing")
-        finally:
-            reader.close()
+    def lines(self, segments: Sequence[Path]) -> Iterator[bytes]:
+        """Yield the part's lines, after each frame those that are complete."""
+        before = block = 0
+        for segment in segments:
+            reader = RecordReader(segment)
+            try:
+                for frame in reader.frames():
+                    self.position = before + reader.position
+                    if self.position // _BLOCK > block:
+                        yield self._lines()
+                        block = self.position // _BLOCK
+                        self._skips = block < self._part.begin
+                        if block >= self._part.end:
+                            return
+                    self._convert(frame, reader)
+                    yield self._lines() if len(self._texts) >= _SPANS_IN_A_LINE else b""
+                if self._builder is None and reader.header is not None:
+                    self._start(reader.header)
+                if reader.damaged:
+                    self.done.tell(f"{segment.name} is damaged: what comes after {reader.position:,} bytes is missing")
+            finally:
+                reader.close()
+            before += _size(segment)
+        if self._part.end == float("inf") and self._builder is not None:
+            yield self._end(self._builder)
 
-    def rest(self) -> bytes:
-        """The last lines, when all segments are read."""
-        if self._builder is None:
-            return b""
-        self._texts += self._encoder.encode_spans(self._builder.close(self._ended))
-        content = self._lines()
-        builder, done = self._builder, self.done
-        done.calls, done.capture_ns = builder.calls, builder.capture_ns
-        done.deep_steps = builder.tracker.deep_steps
-        for mistake in builder.problems:
-            self.tell(mistake.describe(builder.header.text))
-        if builder.updates.let_go:
-            self.tell(
-                f"{builder.updates.let_go:,} attributes, events or links of calls under way were too many to keep"
-            )
-        return content
-
-    def _begin(self, reader: RecordReader) -> None:
-        assert reader.header is not None
-        self._builder = SpanBuilder(reader.header, self._entries)
-        self._encoder = SpanEncoder(self._builder, self.tell)
-        attributes = reader.header.process
+    def _start(self, header: Header) -> SpanBuilder:
+        self._builder = builder = SpanBuilder(header, self._entries)
+        self._encoder = SpanEncoder(builder, self.done.tell)
+        attributes = header.process
         process = Process(attributes[names.PROCESS_PID], attributes[names.PROCESS_NAME], attributes)
         self._opening = opening(process, __version__)
+        return builder
 
-    def _take(self, frame: Frame) -> None:
-        assert self._builder is not None
+    def _convert(self, frame: Frame, reader: RecordReader) -> None:
+        assert reader.header is not None
+        builder = self._builder or self._start(reader.header)
         kind, content = frame
         if kind == DEFINITIONS:
             self._encoder.define(*content)
+        elif kind == KEPT:
+            self._skip_to(content.first, reader.header.steps, content.records)
         elif kind == RECORDS:
-            if self._next is None:
-                self.done.let_go = self._next = content.first
-            records = content.records[max(0, self._next - content.first) :]  # a frame that was interrupted came twice
+            self._skip_to(content.first, reader.header.steps)
+            records = content.records[self._next - content.first :]  # an interrupted frame was written twice
             self._next += len(records)
-            self._texts += self._encoder.encode(records)
+            self._texts += self._encoder.encode(records, self._skips)
         elif kind == OPEN:
-            self._builder.note_open(content[0])
+            builder.note_open(content[0])
         elif kind == END:
             self._ended = content[0]
+
+    def _skip_to(self, first: int, steps: int, kept: Sequence[RawRecord] = ()) -> None:
+        """Go on with the record `first`, where a ring has let go of those before."""
+        if first > self._next:
+            assert self._builder is not None
+            self._builder.skip(steps, kept)
+            self._let_go += first - self._next
+            self._next = first
+
+    def _end(self, builder: SpanBuilder) -> bytes:
+        self._texts += self._encoder.encode_spans(builder.close(self._ended))
+        done = self.done
+        done.calls, done.capture_ns, done.let_go = builder.calls, builder.capture_ns, self._let_go
+        done.deep_steps = builder.tracker.deep_steps
+        for mistake in builder.problems:
+            done.tell(mistake.describe(builder.header.text))
+        if builder.updates.let_go:
+            done.tell(
+                f"{builder.updates.let_go:,} attributes, events or links of calls under way were too many to keep"
+            )
+        return self._lines()
 
     def _lines(self) -> bytes:
         texts, self._texts = self._texts, []
@@ -233,14 +285,42 @@ class _File:
         return b"".join([line(self._opening, texts[at : at + size]) for at in range(0, len(texts), size)])
 
 
-def _publish(part: Path, target: Path) -> None:
-    """Let the trace file appear; what an earlier recording of the process left in the folder stays before it."""
-    if target.exists():
-        with part.open("rb") as added, target.open("ab") as stream:
-            while content := added.read(1 << 20):
-                stream.write(content)
-    else:
-        part.replace(target)
+def _finish(path: Path, segments: Sequence[Path], parts: Sequence[_Part], done: Conversion) -> Conversion:
+    """Join the parts to the trace file, and remove the record file, unless the conversion has failed."""
+    if done.failed:
+        return done
+    first, *others = (_part_file(path, part) for part in parts)
+    try:
+        for other in others:
+            _append(first, other)
+            other.unlink()
+        if done.spans:
+            target = path.with_suffix(".jsonl")
+            if target.exists():  # of an earlier recording of the process
+                _append(target, first)
+            else:
+                first.replace(target)
+        for segment in segments:
+            segment.unlink()
+    except OSError as error:
+        done.failed = True
+        done.tell(f"{path} cannot be converted ({error.strerror}): its spans are missing")
+    return done
+
+
+def _append(target: Path, added: Path) -> None:
+    with added.open("rb") as source, target.open("ab") as stream:
+        shutil.copyfileobj(source, stream, 1 << 20)
+
+
+def _part_file(path: Path, part: _Part) -> Path:
+    return path.with_suffix(f".jsonl.part{part.number}")
+
+
+def _remove_parts(path: Path, parts: Iterable[_Part]) -> None:
+    for part in parts:
+        with suppress(OSError):
+            _part_file(path, part).unlink(missing_ok=True)
 
 
 def _private(path: str, flags: int) -> int:
@@ -254,39 +334,84 @@ def _size(path: Path) -> int:
         return 0
 
 
-# -- several processes
-# --------------------------------------------------------------------------------------------------
+# -- several processes -------------------------------------------------------------------------------------------------
 
 
-def _convert_side_by_side(files: Mapping[Path, Sequence[Path]], progress: Progress | None) -> Conversion:
-    """Convert each file in a process of its own, the largest first, as many at a time as there are cores."""
-    waiting = sorted(files, key=lambda path: sum(map(_size, files[path])))
-    running: list[subprocess.Popen[bytes]] = []
-    done = Conversion()
+def _parts(size: int, count: int) -> list[_Part]:
+    """Divide a file of `size` bytes into parts that take equally long: later ones skip more, and so are smaller."""
+    ratio = 1 - _SKIPPING
+    ends = [round(size / _BLOCK * (1 - ratio**number) / (1 - ratio**count)) for number in range(count)]
+    return [_Part(number, *ends) for number, ends in enumerate(zip(ends, [*ends[1:], float("inf")], strict=True))]
+
+
+def _convert_in_parts(
+    files: Mapping[Path, Sequence[Path]], sizes: Mapping[Path, int], cores: int, progress: Progress | None
+) -> Conversion:
+    """Convert large files by processes of their own, as many at a time as there are cores."""
+    whole = sum(sizes.values())
+    parts = {path: _parts(size, max(1, round(cores * size / whole))) for path, size in sizes.items()}
+    waiting = [(path, part) for path in sorted(files, key=sizes.__getitem__) for part in parts[path]]
+    shares = dict.fromkeys(waiting, 0.0)
+    outcomes: dict[tuple[Path, _Part], Conversion] = {}
+    running: dict[Any, tuple[subprocess.Popen[bytes], tuple[Path, _Part]]] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])}
+    done = Conversion()
+    selector = selectors.DefaultSelector()
     try:
         while waiting or running:
-            while waiting and len(running) < len(os.sched_getaffinity(0)):
-                path = waiting.pop()
-                command = [sys.executable, "-c", _CODE, str(path), *map(str, files[path])]
-                running.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
-            first = running.pop(0)
-            said, _ = first.communicate()
-            try:
-                done.add(Conversion(**msgspec.json.decode(said.splitlines()[-1])))
-            except (IndexError, ValueError, TypeError):
-                done.problems.append(f"a record file was not converted (exit status {first.returncode})")
-            if progress is not None:
-                progress(1 - (len(waiting) + len(running)) / len(files))
-    except BaseException:
-        for process in running:
+            while waiting and len(running) < cores:
+                path, part = job = waiting.pop()
+                arguments = msgspec.json.encode((str(path), [*map(str, files[path])], part)).decode()
+                command = [sys.executable, "-c", _CODE, arguments]
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+                assert process.stdout is not None
+                selector.register(process.stdout, selectors.EVENT_READ)
+                running[process.stdout] = process, job
+            for key, _ in selector.select():
+                process, job = running[key.fileobj]
+                path = job[0]
+                if output := key.fileobj.readline():  # type: ignore[union-attr]
+                    answer = msgspec.json.decode(output, type=float | Conversion)
+                    if isinstance(answer, Conversion):
+                        outcomes[job] = answer
+                    elif progress is not None:
+                        shares[job] = answer
+                        progress(sum(share / len(parts[at]) * sizes[at] for (at, _), share in shares.items()) / whole)
+                    continue
+                selector.unregister(key.fileobj)
+                del running[key.fileobj]
+                process.communicate()
+                if job not in outcomes:
+                    problem = f"a record file was not converted (exit status {process.returncode})"
+                    outcomes[job] = Conversion(failed=True, problems=[problem])
+                if not any(path == other for other, _ in (*waiting, *(job for _, job in running.values()))):
+                    file = Conversion()
+                    for part in parts[path]:
+                        file.add(outcomes[path, part])
+                    done.add(_finish(path, files[path], parts[path], file))
+    finally:
+        selector.close()
+        for process, _ in running.values():
             process.kill()
-            process.wait()
-        raise
+            process.communicate()
+        for path in files:
+            _remove_parts(path, parts[path])
     return done
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Convert one file, and print what came of it."""
-    path, *segments = map(Path, arguments)
-    print(msgspec.json.encode(convert_file(path, segments)).decode())  # noqa: T201
+    """Convert a part of a record file; print the share that is done, and at last the outcome."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    path, segments, part = msgspec.json.decode(arguments[0], type=tuple[str, list[str], tuple[int, int, float | None]])
+    shown = 0.0
+
+    def show(share: float) -> None:
+        nonlocal shown
+        if share >= shown + 0.01:
+            shown = share
+            print(share, flush=True)  # noqa: T201
+
+    number, begin, end = part
+    whole = _Part(number, begin, float("inf") if end is None else end)
+    done = _convert_part(Path(path), [Path(one) for one in segments], whole, None, show)
+    print(msgspec.json.encode(done).decode(), flush=True)  # noqa: T201

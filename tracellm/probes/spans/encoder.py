@@ -1,36 +1,98 @@
-"""Records become text at once: most calls have no span, only the text that their span would have.
+"""Text of spans made directly from records: most calls need no span.
 
-Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. They have arguments and a result
-in short, and these are the same again and again. So what all calls of a site share is made once (`_Template`), the text
-of facts that came before is kept by their bytes, and a call's text is put together of these, two ids and two times.
-Everything else goes through builder.py, which makes a span.
+Nine of ten calls of a run are of layers, kernels and the scheduler's small functions. They have arguments and a result,
+which repeat. The common part of a site's text is made once (`_Template`), the text of facts is kept by their bytes, and
+a call's text is put together of these, two ids and two times. All other records go through builder.py.
 
-Both ways end in the same text; a test compares them.
+Both ways give the same text (tests/probes/test_span_encoder.py).
 """
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import getitem
 from typing import Any
 
 from tracellm.probes.record.record_file import RawRecord, facts_of
-from tracellm.probes.spans.argument_text import ArgumentText
-from tracellm.probes.spans.builder import SpanBuilder
-from tracellm.probes.spans.span_site import SpanPlace, SpanSite
+from tracellm.probes.spans.builder import NOWHERE, SpanBuilder, SpanSite
+from tracellm.probes.wrapping.summary import is_given, write
+from tracellm.trace import names
 from tracellm.trace.model import Span
-from tracellm.trace.otlp.encoding import ENDED, LAST, PARENT, SPAN, TRACE, attributes_text, form, span_text
+from tracellm.trace.otlp.encoding import (
+    ENDED,
+    LAST,
+    PARENT,
+    SPAN,
+    TRACE,
+    attributes_text,
+    form,
+    span_text,
+    value_text,
+)
 
 __all__ = ["SpanEncoder"]
 
 _MOST_FACTS = 20_000  # of half a kilobyte each
 _MOST_PLACES = 1_000
 _MOST_IDS = 65_536
+_MOST_VALUES = 2_000  # of one parameter
+
+
+class _ArgumentText:
+    """Text of the attributes that summary.ArgumentAttributes makes, for a function with these parameters.
+
+    The texts of a parameter's last values are kept.
+    """
+
+    def __init__(self, parameters: Sequence[str]) -> None:
+        self._parameters = [_Texts(partial(_argument, name)) for name in parameters]
+        self._results = _Texts(_result)
+
+    def __call__(self, facts: Any) -> str:
+        """Return the text of these facts, each attribute after a comma."""
+        keys = list(map(_hashable, facts))
+        result = self._results[keys[-1]]
+        given = "".join(map(getitem, self._parameters, keys))  # the last key, the result, has no parameter
+        return f"{_BEFORE}{given[1:]}{_AFTER}{result}" if given else result
+
+
+class _Texts(dict[Any, str]):
+    """Texts by their values, made when first needed."""
+
+    def __init__(self, make: Callable[[Any], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, value: Any) -> str:
+        if len(self) >= _MOST_VALUES:
+            self.clear()
+        text = self[value] = self._make(value)
+        return text
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if value.__class__ is list else value
+
+
+def _argument(parameter: str, value: Any) -> str:
+    return f",{value_text(f'{parameter}={write(value)}')}" if is_given(value) else ""
+
+
+def _result(value: Any) -> str:
+    return "" if value is None else f",{attributes_text({names.RESULT: write(value)})}"
+
+
+_MARK = "the arguments"
+_BEFORE, _, _AFTER = f",{attributes_text({names.ARGUMENTS: [_MARK]})}".partition(value_text(_MARK))
 
 
 class _Template:
-    """Text that all calls of a site, in one thread, share.
+    """Common text of a site's spans in one thread.
 
     Attributes:
-        begin: between a span's ids and its start.
-        end: attributes of all of them.
+        alike: attributes of all spans.
+        begin: text between a span's ids and its start.
+        end: text of the attributes of all spans.
         known: text after a span's times, by the bytes of the call's facts.
     """
 
@@ -43,10 +105,10 @@ class _Template:
         self._builder = builder
         self._site = site
         is_short = site.facts == "arguments" and not site.user_attributes and not getattr(site.attributes, "where", 0)
-        self._argument_text = ArgumentText(site.names) if is_short else None
+        self._argument_text = _ArgumentText(site.names) if is_short else None
 
     def rest(self, facts: Any) -> str | None:
-        """The text after the times of a call with these facts; None where they change what all calls share."""
+        """Return the text after the times of a call with these facts; None where they change common attributes."""
         if facts is not None and self._argument_text is not None:
             return f"{self.end}{self._argument_text(facts)}{LAST}"
         own = self._builder.own_attributes(self._site, facts, self.alike)
@@ -56,9 +118,9 @@ class _Template:
 
 
 class _SpanIds(dict[int, str]):
-    """Span ids by the number of the call: each is wanted again for the calls within.
+    """Span ids by the number of the call, kept for the calls within.
 
-    Many are made at a time, which is a fifth of the work: numbers that follow each other differ in the last two digits.
+    256 are made at a time, at a fifth of the cost: they differ in the last two digits only.
     """
 
     def __init__(self, offset: int) -> None:
@@ -75,11 +137,15 @@ class _SpanIds(dict[int, str]):
 
 
 _LAST_DIGITS = [f"{number:02x}" for number in range(256)]
-_NOWHERE = SpanPlace()
 
 
 class SpanEncoder:
-    """Encodes the records of the process that `builder` knows; `tell` is given a problem, for people."""
+    """Encodes the records of one process; used by the converter.
+
+    Args:
+        builder: makes the spans of calls that need one, and has the state across calls.
+        tell: called with a problem, worded for people.
+    """
 
     def __init__(self, builder: SpanBuilder, tell: Callable[[str], None]) -> None:
         self._builder = builder
@@ -90,21 +156,16 @@ class SpanEncoder:
         self._ids = _SpanIds(builder.offset)
 
     def define(self, *definitions: Any) -> None:
-        """Take over the definitions of a frame."""
+        """Add the definitions of a frame."""
         self._builder.define(*definitions)
         self._wheres.clear()
 
-    def encode(self, records: Iterable[RawRecord]) -> list[str]:
-        """The texts of the spans of these records."""
+    def encode(self, records: Iterable[RawRecord], skips: bool = False) -> list[str]:
+        """Return the texts of the spans of these records; with `skips`, only keep the state across calls."""
         builder = self._builder
         first, root, shift = builder.first, builder.header.root, builder.shift_ns
-        ids, given, updates, recording, opened = (
-            self._ids,
-            builder.given,
-            builder.updates.of,
-            builder.recording_ns,
-            builder.open,
-        )
+        ids, given, updates = self._ids, builder.given, builder.updates.of
+        recording, opened = builder.recording_ns, builder.open
         texts: list[str] = []
         before = -1
         calls = 0
@@ -126,43 +187,53 @@ class SpanEncoder:
                 or call in recording
                 or (updates and call in updates)
             ):
-                self._encode_long(record, texts)
+                self._encode_long(record, texts, skips)
                 continue
-            facts = bytes(raw)
-            rest = template.known.get(facts) or self._learn(template, facts, raw)
-            if rest is None:
-                self._encode_long(record, texts)
-                continue
+            if not skips:
+                facts = bytes(raw)
+                rest = template.known.get(facts) or self._learn(template, facts, raw)
+                if rest is None:
+                    self._encode_long(record, texts, skips)
+                    continue
+                above = f"{PARENT}{ids[parent]}" if parent >= first else outermost
+                texts.append(f"{trace}{ids[call]}{above}{template.begin}{start + shift}{ENDED}{end + shift}{rest}")
             if opened and call in opened:
                 del opened[call]
-            above = f"{PARENT}{ids[parent]}" if parent >= first else outermost
-            texts.append(f"{trace}{ids[call]}{above}{template.begin}{start + shift}{ENDED}{end + shift}{rest}")
             calls += 1
         builder.calls += calls
         return texts
 
     def encode_spans(self, spans: Iterable[Span]) -> list[str]:
-        """The texts of these spans; without those that cannot be encoded."""
+        """Return the texts of these spans, without those that cannot be encoded."""
         texts = []
         for span in spans:
             try:
                 texts.append(span_text(span))
-            except Exception as error:  # must not take the others with it
+            except Exception as error:  # the other spans can be encoded
                 self._tell(f"a call of {span.name} cannot be written: {type(error).__name__}")
         return texts
 
-    def _encode_long(self, record: RawRecord, texts: list[str]) -> None:
+    def _encode_long(self, record: RawRecord, texts: list[str], skips: bool) -> None:
+        number, call, parent, place, start, end, raw, error = record
+        builder = self._builder
         try:
-            *begin, facts, error = record
-            texts += self.encode_spans(self._builder.build((*begin, facts_of(facts), error)))
-        except Exception as error:
-            self._tell(f"a call cannot be recorded: {type(error).__name__}: {error}")
+            facts = facts_of(raw)
+            if skips and number >= 0 and builder.sites[number].observe is None:
+                builder.follow(number, call, parent, facts)
+                return
+            spans = builder.build((number, call, parent, place, start, end, facts, error))
+            if skips:
+                deque(spans, 0)
+            else:
+                texts += self.encode_spans(spans)
+        except Exception as failure:
+            self._tell(f"a call cannot be recorded: {type(failure).__name__}: {failure}")
 
     def _where(self, number: int) -> tuple[dict[int, _Template | None], str, str, bool]:
-        """Templates of the thread, text up to a span's id, text of the outermost calls' parent; is that outside?"""
+        """Return the templates, the texts of trace id and outermost parent, and whether that parent is outside."""
         if (known := self._wheres.get(number)) is not None:
             return known
-        place = self._builder.places.get(number, _NOWHERE)
+        place = self._builder.places.get(number, NOWHERE)
         trace_id, parent_id = self._builder.ids.parent_of(0, place.trace_id, place.parent)
         above = f"{PARENT}{parent_id}" if parent_id is not None else ""
         known = self._templates.setdefault(place.thread_name, {}), f"{TRACE}{trace_id}{SPAN}", above, place.outside
@@ -172,13 +243,13 @@ class SpanEncoder:
         return known
 
     def _template(self, templates: dict[int, _Template | None], number: int, place: int) -> _Template | None:
-        """The template of this site; None for one whose calls all need a span."""
+        """Return the template of a site; None for one whose calls all need a span."""
         template = None
         site = self._builder.sites.get(number)
         if site is not None and site.is_plain:
             try:
-                template = _Template(self._builder, site, self._builder.places.get(place, _NOWHERE).thread_name)
-            except Exception as error:  # which its spans will fail with, too
+                template = _Template(self._builder, site, self._builder.places.get(place, NOWHERE).thread_name)
+            except Exception as error:  # the site's spans fail in the same way
                 self._tell(f"a call of {site.name} cannot be written: {type(error).__name__}")
         templates[number] = template
         return template
@@ -186,7 +257,7 @@ class SpanEncoder:
     def _learn(self, template: _Template, facts: bytes, raw: Any) -> str | None:
         try:
             rest = template.rest(facts_of(raw))
-        except Exception:  # which the span will fail with, too
+        except Exception:  # the span fails in the same way
             return None
         if rest is not None:
             if self._num_known >= _MOST_FACTS:

@@ -1,9 +1,8 @@
-"""Spans while the run goes on, for those in the recorded process who show them: the console, the program's metrics.
+"""Live feed: spans while the run goes on, for listeners in the recorded process: the console, the program's metrics.
 
-Only the few kinds of spans that they want are made, five times a second, in the recorder's thread: of this process's
-from the batches that were just written, of other processes' from their record files. Where there are several processes,
-spans wait until those that ended before them must have come, and are shown in the order in which they ended. A feed
-that falls behind skips ahead: it never slows the engine.
+Only the kinds of spans that they need are made, five times a second, in the recorder's thread: this process's from the
+batches just written, other processes' from their record files. With several processes, spans wait for those that ended
+before them, and are fed in the order of their ends. A feed that falls behind skips ahead: it never slows the engine.
 """
 
 import heapq
@@ -13,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tracellm.probes.context.call_context import Record, find_thread_context
-from tracellm.probes.record.definitions import define_place, define_site
 from tracellm.probes.record.record_file import Header
-from tracellm.probes.record.recorder import Recorder
+from tracellm.probes.record.recorder import Recorder, define_place, define_site
 from tracellm.probes.spans.builder import SpanBuilder
 from tracellm.probes.spans.tail import RecordTail, SpanFeed
 from tracellm.probes.wrapping.probe import Entry, site_numbered
@@ -24,35 +22,41 @@ from tracellm.trace.model import Span
 __all__ = ["HOLD_NS", "Listener", "LiveFeed"]
 
 HOLD_NS = 500_000_000
-"""Longer than it takes until a record is in the file: a process writes five times a second at least."""
+"""Longest time until a record is in the file: a process writes at least five times a second."""
 
 _MOST_BEHIND = 200_000
-"""Records that may wait for the feed; beyond, it skips them."""
+"""Records that may wait for the feed; it skips those beyond."""
 
 _MOST_SECONDS = 0.01
-"""Processor time of a round, of which there are five a second: what is left waits for the next."""
+"""Processor time of one of the five rounds a second; the rest waits for the next."""
 
 
 class Listener(Protocol):
-    """Called with each ended span that it wants, in the order in which they end.
+    """Receives ended spans in the order of their ends.
 
     Attributes:
-        names: names of the spans that it wants besides those that have more than arguments and result; None: all.
+        names: names of the spans needed besides those with more than arguments and result; None: all.
     """
 
     names: frozenset[str] | None
 
     def __call__(self, span: Span) -> None:
-        """Take a span that has ended."""
+        """Receive a span that has ended."""
 
 
 class LiveFeed:
-    """Feeds `listeners` with spans of the process that `recorder` records, and of others in the same folder.
+    """Feeds listeners with the spans of this process, and of the others in the same folder; used by `Recording`.
 
-    `now` is the wall clock in nanoseconds, `tell` is given the problem when a listener fails: it gets no other span.
+    Args:
+        listeners: the receivers; one that raises receives no other span.
+        recorder: this process's recorder.
+        header: header of its record file.
+        entries: the catalog's entries by their targets.
+        now: the wall clock in nanoseconds.
+        tell: called with a problem, worded for people.
 
     Attributes:
-        skipped: calls of this process that the feed skipped, as it fell behind.
+        skipped: calls of this process that were skipped.
     """
 
     def __init__(
@@ -82,12 +86,12 @@ class LiveFeed:
         recorder.keeps_batches = True
 
     def look(self, has_others: bool = False) -> None:
-        """Feed what is new; hold some of it back where there are other processes."""
+        """Feed new spans; with other processes, hold the last ones back."""
         self._holds = self._holds or has_others
         self._skip()
         enough = time.thread_time() + _MOST_SECONDS
         for span in self._own():
-            time.sleep(0)  # else the engine would wait for the interpreter's lock for 5 ms at a time
+            time.sleep(0)  # the engine would otherwise wait 5 ms for the GIL each time
             if self._holds:
                 heapq.heappush(self._held, (span.end_ns, next(self._count), span))
             else:
@@ -99,7 +103,7 @@ class LiveFeed:
             self._show_until(self._now() - HOLD_NS)
 
     def end(self, ended: int) -> None:
-        """Feed all that is left: the recording has ended at this time."""
+        """Feed the rest, when the recording has ended at `ended`."""
         own = [*self._own(), *self._builder.close(ended)]
         self._read_others()
         for span in [*own, *(one for one in self._others.never_ended() if not one.open)]:
@@ -108,9 +112,9 @@ class LiveFeed:
         self._show_until(None)
 
     def _own(self) -> Iterator[Span]:
-        """The spans of this process that were not fed yet; a caller may stop anywhere, and go on later."""
+        """Yield the spans of this process that are new; the caller may stop anywhere and go on later."""
         while True:
-            for span in self._under_way:  # noqa: UP028  (`yield from` would close it when the caller stops)
+            for span in self._under_way:  # noqa: UP028  (`yield from` would close the iterator)
                 yield span
             if not self._recorder.batches:
                 return

@@ -1,7 +1,7 @@
-"""Spans of a recording that goes on, as its processes append to their record files: for the console, for a collector.
+"""Spans of a recording under way, made from its record files as they grow: for the console and the collector.
 
-The files are the queue between the run and whoever follows it: what is not read yet waits on disk, and the engine
-neither waits nor keeps anything in memory for it. A file that a ring set aside is held open until it is read.
+The files are the queue between the run and its readers: what is not read yet waits on disk, and the engine neither
+waits nor keeps it in memory. A reader keeps a ring's segment open until it is read to its end.
 """
 
 import os
@@ -14,16 +14,16 @@ from tracellm.probes.catalog.report_needs import SAMPLERS, SUBJECTS
 from tracellm.probes.record.record_file import (
     DEFINITIONS,
     END,
+    KEPT,
     OPEN,
     RECORDS,
     RecordFileError,
     RecordReader,
     facts_of,
     record_files,
-    set_aside,
+    segments_of,
 )
-from tracellm.probes.spans.builder import SpanBuilder
-from tracellm.probes.spans.span_site import SpanSite
+from tracellm.probes.spans.builder import SpanBuilder, SpanSite
 from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
@@ -34,12 +34,13 @@ _MANY = 4096
 
 
 class SpanFeed:
-    """Makes spans of one process's records as they come; with `wanted`, only those that somebody wants of such names.
+    """Makes spans of one process's records as they come; used by the tail and the live feed.
 
-    That are spans of these names, those with more than arguments and result, and those that others are made of.
+    With `wanted`, only spans with these names are made, those with more than arguments and result, and those that
+    others depend on.
 
     Attributes:
-        num_left_out: spans that were not made as nobody wants them.
+        num_left_out: number of spans that were not made.
     """
 
     def __init__(self, builder: SpanBuilder, wanted: Collection[str] | None = None) -> None:
@@ -50,45 +51,42 @@ class SpanFeed:
         self._uses: dict[int, str] = {}
 
     def want(self, wanted: Collection[str]) -> None:
-        """Make only those spans from now on."""
+        """Make only these spans from now on."""
         self._wanted = wanted
         self._uses.clear()
 
     def spans(self, records: Iterable[Any], facts_of: Callable[[Any], Any] | None = None) -> Iterator[Span]:
-        """The spans of these records, whose facts `facts_of` decodes; a record that makes none is left out."""
+        """Yield the spans of these records, whose facts `facts_of` decodes; skip a record that is damaged."""
         builder, uses = self.builder, self._uses
         for record in records:
             number = record[0]
             use = uses.get(number)
             if use is None:
                 use = uses[number] = _SPAN if number < 0 else _use(builder.sites[number], self._wanted)
-            if use is not _SPAN and record[7] is None:
-                builder.open.pop(record[1], None)
-                self.num_left_out += 1
-                if (given := builder.given.pop(record[1], None)) is not None:
-                    builder.pass_on(builder.sites[number], record[2], given)
-                if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
-                    continue
             *begin, facts, error = record
             try:
-                facts = facts if facts_of is None else facts_of(facts)
                 if use is not _SPAN and error is None:
-                    builder.give_facts(number, begin[2], facts)
+                    self.num_left_out += 1
+                    if use is _NONE or (use is _SAMPLES and builder.tracker.steps >= _STEPS_WITH_SAMPLES):
+                        facts = None
+                    elif facts_of is not None:
+                        facts = facts_of(facts)
+                    builder.follow(number, record[1], record[2], facts)
                     continue
+                facts = facts if facts_of is None else facts_of(facts)
                 for span in builder.build((*begin, facts, error)):
                     span.process = self.process
                     yield span
-            except Exception:  # the conversion notes it
+            except Exception:  # the conversion reports it
                 continue
 
 
 _SPAN, _FACTS, _SAMPLES, _NONE = "span", "facts", "samples", ""
-"""Uses of a site's calls: each becomes a span; gives facts to the call around it; so do sampled tokens; none."""
+"""Uses of a site's calls: a span; facts for the enclosing call; sampled tokens, which are such facts; none."""
 
 _SAMPLERS = frozenset((*SUBJECTS["samples"], *SAMPLERS))
 _STEPS_WITH_SAMPLES = 16
-"""Steps of a process that have their sampled tokens where only some spans are wanted; to describe them takes as long as
-all else."""
+"""Steps whose sampled tokens are described where only some spans are wanted: it takes as long as all other work."""
 
 
 def _use(site: SpanSite, wanted: Collection[str] | None) -> str:
@@ -101,9 +99,14 @@ def _use(site: SpanSite, wanted: Collection[str] | None) -> str:
 
 
 class RecordTail:
-    """Follows the record files in the folder `traces`, those to come too, without the files `earlier`, or `only` one.
+    """Reads the record files in a folder as they appear and grow; used by the sender, the metrics and the live feed.
 
-    With `wanted`, spans of other names are left out that have no more than arguments and result.
+    Args:
+        traces: the folder.
+        earlier: names of files to leave out.
+        entries: the catalog's entries by their targets, by default of every engine.
+        wanted: as in SpanFeed.
+        only: name of the only file to read.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class RecordTail:
         self._files: dict[Path, _Tail] = {}
 
     def new(self, limit: int) -> list[Span]:
-        """Spans that have ended and were not returned before, at most `limit` of them."""
+        """Return at most `limit` spans that have ended and were not returned before."""
         for path in record_files(self._traces):
             if self._only not in (None, path.name):
                 continue
@@ -134,11 +137,11 @@ class RecordTail:
         return spans
 
     def never_ended(self) -> list[Span]:
-        """Calls and requests that were under way at the end, once each; nothing more is read."""
+        """Return the calls and requests that never ended; nothing more is read."""
         return [span for tail in self._files.values() for span in tail.close()]
 
     def count_rest(self, is_counted: Callable[[Span], bool]) -> int:
-        """The number of spans left for which this is true, with those of calls that never ended; most are not made."""
+        """Return how many of the remaining spans count, with those of calls that never ended; most are not made."""
         self._wanted = frozenset()
         for tail in self._files.values():
             tail.want(self._wanted)
@@ -150,7 +153,7 @@ class RecordTail:
 
     @property
     def num_missed(self) -> int:
-        """The number of records that a ring let go before they were read."""
+        """Number of records that a ring let go before they were read."""
         return sum(tail.num_missed for tail in self._files.values())
 
 
@@ -158,7 +161,7 @@ class _Tail:
     """One process's file, segment after segment.
 
     Attributes:
-        num_missed: records in segments that were gone before they were opened.
+        num_missed: number of records that a ring let go before they were read.
     """
 
     def __init__(self, path: Path, entries: Mapping[str, Entry], wanted: Collection[str] | None) -> None:
@@ -168,30 +171,30 @@ class _Tail:
         self._wanted = wanted
         self._reader: RecordReader | None = None
         self._feed: SpanFeed | None = None
-        self._frame: Iterator[Span] = iter(())  # what is left of the last one
+        self._frame: Iterator[Span] = iter(())  # the rest of the last frame
         self._next = 0
         self._ended: int | None = None
 
     @property
     def num_left_out(self) -> int:
-        """The number of spans that were not made."""
+        """Number of spans that were not made."""
         return self._feed.num_left_out if self._feed is not None else 0
 
     def want(self, wanted: Collection[str]) -> None:
-        """Make only those spans from now on."""
+        """Make only these spans from now on."""
         self._wanted = wanted
         if self._feed is not None:
             self._feed.want(wanted)
 
     def take(self, limit: int) -> list[Span]:
-        """The spans of records that were not read before, at most `limit` of them."""
+        """Return at most `limit` spans of records that were not read before."""
         spans = list(islice(self._frame, limit))
         while len(spans) < limit and self._advance():
             spans += islice(self._frame, limit - len(spans))
         return spans
 
     def close(self) -> list[Span]:
-        """The spans of calls and requests that never ended; nothing more is read."""
+        """Return the spans of calls and requests that never ended; nothing more is read."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -204,12 +207,12 @@ class _Tail:
         return spans
 
     def _advance(self) -> bool:
-        """Go on to the next frame; False if there is none yet."""
+        """Go on to the next frame; return False if there is none yet."""
         while True:
             self._reader = self._reader or self._open(None)
             if self._reader is None:
                 return False
-            is_last = self._is_current(self._reader)  # asked before: what is set aside later is still read to its end
+            is_last = self._is_current(self._reader)  # before reading: what is renamed later is read to its end
             try:
                 frame = next(self._reader.frames(), None)
             except RecordFileError:
@@ -222,8 +225,8 @@ class _Tail:
             self._reader = self._open(self._reader)
 
     def _open(self, before: RecordReader | None) -> RecordReader | None:
-        """The segment after `before`, which is read to its end: the one that the ring has set aside, or the current."""
-        for path in (set_aside(self._path), self._path):
+        """Return the segment after `before`, which is read to its end; `before` itself if there is none yet."""
+        for path in segments_of(self._path)[before is not None :]:
             try:
                 reader = RecordReader(path)
             except OSError:
@@ -239,7 +242,7 @@ class _Tail:
         try:
             status = self._path.stat()
         except OSError:
-            return True  # converted, or about to be made anew
+            return True  # converted, or about to be created again
         return (status.st_dev, status.st_ino) == _inode(reader)
 
     def _take(self, reader: RecordReader, kind: int, content: Any) -> Iterator[Span]:
@@ -253,8 +256,12 @@ class _Tail:
             builder.note_open(content[0])
         elif kind == END:
             self._ended = content[0]
-        elif kind == RECORDS:
-            self.num_missed += max(0, content.first - self._next)
+        elif kind in (RECORDS, KEPT) and content.first > self._next:
+            assert reader.header is not None
+            self.num_missed += content.first - self._next
+            self._next = content.first
+            builder.skip(reader.header.steps, content.records if kind == KEPT else ())
+        if kind == RECORDS:
             records = content.records[max(0, self._next - content.first) :]
             self._next = content.first + len(content.records)
             return self._feed.spans(records, facts_of)

@@ -31,7 +31,7 @@ __all__ = [
 Brief = Any
 """Plain data: None, a number, or a tuple that begins with a mark; an empty one is no value. Lists in record files."""
 
-_TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = "tensor", "text", "sized", "object", "group", "word"
+_TENSOR, _TEXT, _SIZED, _OBJECT, _GROUP, _WORD = range(6)  # in the record file, too: docs/run-folder.md
 NOT_GIVEN: Brief = ()
 """Summary of an argument that a call did not give."""
 _SMALL_GROUP = 4
