@@ -10,8 +10,8 @@ import pytest
 from tracellm import LLM, SamplingParams
 from tracellm.engine.outputs import RequestOutput
 from tracellm.engine.sampling_params import StructuredOutputsParams
-from tracellm.probes.catalog.engine.sampling import likeliest, token_ids
-from tracellm.probes.catalog.sampling_options import asked_of, changed_parameters, processors_of
+from tracellm.probes.catalog.engine.runner import likeliest, token_ids
+from tracellm.probes.catalog.sampling_options import active_processors, changed_parameters, logit_options
 from tracellm.probes.recording import Recording
 from tracellm.report.facts.requests import request_times, requests
 from tracellm.trace import names
@@ -160,19 +160,19 @@ def test_texts_are_private():
 def test_processors_end_when_their_parameter_does():
     """min_tokens acts until it is reached; greedy rows have no temperature, top_k, top_p or min_p."""
     params = SamplingParams(temperature=0.5, min_tokens=2, min_p=0.1, repetition_penalty=1.5)
-    assert processors_of(asked_of(params), 1) == (
+    assert active_processors(logit_options(params), 1) == (
         "min_tokens",
         "repetition_penalty",
         "temperature",
         "min_p",
     )
-    assert processors_of(asked_of(params), 2) == (
+    assert active_processors(logit_options(params), 2) == (
         "repetition_penalty",
         "temperature",
         "min_p",
     )
     greedy = SamplingParams(temperature=0, top_k=3, top_p=0.5, frequency_penalty=1.0)
-    assert processors_of(asked_of(greedy), 0) == ("frequency_penalty",)
+    assert active_processors(logit_options(greedy), 0) == ("frequency_penalty",)
 
 
 def test_no_text_leaves_no_candidate(tmp_path: Path):

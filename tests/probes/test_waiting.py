@@ -6,7 +6,6 @@ from typing import Any
 from tests.report.traces import Calls
 from tracellm.engine.sched.reasons import HeldReason
 from tracellm.probes.catalog.engine import step as catalog
-from tracellm.probes.catalog.engine.step_span import complete_step
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.context.clock import Ids
 from tracellm.report.wording.changes import changes
@@ -46,7 +45,7 @@ def schedule_of(waiting: int) -> Any:
 def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
     """The step whose span is told these facts."""
     span = Span(catalog.STEP, "0" * 32, "0" * 16, None, 0, 1)
-    complete_step(tracker or RequestTracker(Ids.counting()), span, True, {"scheduled": facts})
+    catalog.complete_step(tracker or RequestTracker(Ids.counting()), span, True, {"scheduled": facts})
     calls = Calls()
     calls.leaf(catalog.STEP, **span.attributes)
     [step] = steps(calls.trace())
@@ -55,16 +54,16 @@ def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
 
 def test_a_short_queue_is_told_whole() -> None:
     """Where not more wait than are told by name, there is nothing to add."""
-    step = step_of(schedule_of(catalog.LISTED))
-    assert len(step.waiting) == step.num_waiting == catalog.LISTED
+    step = step_of(schedule_of(catalog.MAX_LISTED))
+    assert len(step.waiting) == step.num_waiting == catalog.MAX_LISTED
     assert names.STEP_NUM_WAITING not in step.span.attributes
-    assert len(step.held) == catalog.LISTED + 1
+    assert len(step.held) == catalog.MAX_LISTED + 1
 
 
 def test_of_a_long_queue_the_beginning_is_told() -> None:
     """So many are told by name, those first who do not wait, and how many wait; the report counts the others in."""
     step = step_of(schedule_of(5000))
-    assert step.waiting == tuple(f"w{i}" for i in range(catalog.LISTED))
+    assert step.waiting == tuple(f"w{i}" for i in range(catalog.MAX_LISTED))
     assert step.num_waiting == 5000
     assert [one.request_id for one in step.held] == ["r", *step.waiting]
     [held] = [line for line in changes(step, "en") if "w0" in line]

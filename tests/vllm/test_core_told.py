@@ -14,12 +14,12 @@ import pytest
 
 import tracellm
 from tests.probes.tracing import record
-from tracellm.probes.catalog.engine.step_span import complete_step
+from tracellm.probes.catalog.engine.step import complete_step
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm import CATALOG
-from tracellm.probes.catalog.vllm.sampling import acts_on_logits
-from tracellm.probes.catalog.vllm.schedule import _in_order, give_schedule
-from tracellm.probes.catalog.vllm.workers import tell_workers
+from tracellm.probes.catalog.vllm.processes import attach_call_context
+from tracellm.probes.catalog.vllm.runner import acts_on_logits
+from tracellm.probes.catalog.vllm.step import _in_order, give_schedule
 from tracellm.probes.context.clock import Ids
 from tracellm.probes.recording import Recording
 from tracellm.trace import names
@@ -198,7 +198,7 @@ def test_what_a_worker_does_belongs_to_the_call_that_asked(tmp_path: Path):
 
     @tracellm.probe(name="step")
     def step(method: str) -> None:
-        (_, asked), _ = tell_workers((EXECUTOR, method), {}) or ((), {})
+        (_, asked), _ = attach_call_context((EXECUTOR, method), {}) or ((), {})
         sent.append(pickle.dumps(asked))
 
     def worker() -> None:
@@ -227,9 +227,9 @@ def test_workers_on_other_machines_are_told_nothing(tmp_path: Path):
 
     def run() -> None:
         executor = SimpleNamespace(parallel_config=SimpleNamespace(nnodes=2))
-        assert tell_workers((executor, "execute_model"), {}) is None
-        assert tell_workers((EXECUTOR, len), {}) is None
-        [told] = (tell_workers((EXECUTOR,), {"method": "execute_model"}) or ((), {}))[1].values()
+        assert attach_call_context((executor, "execute_model"), {}) is None
+        assert attach_call_context((EXECUTOR, len), {}) is None
+        [told] = (attach_call_context((EXECUTOR,), {"method": "execute_model"}) or ((), {}))[1].values()
         assert told == "execute_model"
 
     record(tmp_path / "run", run, CATALOG)

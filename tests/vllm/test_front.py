@@ -14,8 +14,8 @@ from tests.probes.tracing import outline, record
 from tests.report.two_runs import Recorder
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
-from tracellm.probes.catalog.vllm import CATALOG, loading, startup
-from tracellm.probes.catalog.vllm.request_context import HEADER
+from tracellm.probes.catalog.vllm import CATALOG, startup
+from tracellm.probes.catalog.vllm.request import HEADER
 from tracellm.probes.context import call_context as state
 from tracellm.probes.context.exceptions import is_an_end
 from tracellm.report.console.boxes import client_rows
@@ -240,7 +240,7 @@ def test_a_context_manager_is_a_call_until_its_block_ends(vllm: dict[str, Any], 
 
 def test_secrets_are_not_recorded() -> None:
     """Of an argument that is a key only its name is told."""
-    [entry] = [one for one in startup.ENTRIES if one.target == "vllm.entrypoints.llm:LLM.__init__"]
+    [entry] = [one for one in CATALOG if one.target == "vllm.entrypoints.llm:LLM.__init__"]
     assert entry.capture is not None
     assert entry.attributes is not None
     facts = entry.capture((None, "tiny"), {"hf_token": "hf_abc", "seed": 3}, None)
@@ -252,9 +252,9 @@ def test_weights_are_counted_in_the_files_headers(tmp_path: Path) -> None:
     header = json.dumps({"__metadata__": {}, "a": {}, "b": {}}).encode()
     file = tmp_path / "model.safetensors"
     file.write_bytes(len(header).to_bytes(8, "little") + header + b"0123")
-    assert loading._num_tensors([str(file)]) == 2
-    assert loading._num_bytes([str(file)]) == 8 + len(header) + 4
-    assert loading._num_tensors([str(file), str(tmp_path / "model.bin")]) is None
+    assert startup._num_tensors([str(file)]) == 2
+    assert startup._num_bytes([str(file)]) == 8 + len(header) + 4
+    assert startup._num_tensors([str(file), str(tmp_path / "model.bin")]) is None
 
 
 def test_calls_of_two_engines_are_paired_by_their_names() -> None:

@@ -13,7 +13,8 @@ import pytest
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sampling_params import SamplingParams
-from tracellm.probes.catalog.vllm import CATALOG, schedule
+from tracellm.probes.catalog.vllm import CATALOG
+from tracellm.probes.catalog.vllm import step as catalog
 from tracellm.probes.catalog.vllm.torch_compile import compile_patches
 from tracellm.probes.record.record_file import Header
 from tracellm.probes.spans.builder import SpanBuilder
@@ -73,9 +74,9 @@ def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
             pass
 
     manager = Manager()
-    for number in range(2 * schedule._MOST_REFUSALS):
-        schedule.capture_allocation((manager, SimpleNamespace(request_id=str(number)), 1), {}, None)
-    assert len(schedule._refusals[manager]) == schedule._MOST_REFUSALS
+    for number in range(2 * catalog._MAX_REFUSALS):
+        catalog.capture_allocation((manager, SimpleNamespace(request_id=str(number)), 1), {}, None)
+    assert len(catalog._refusals[manager]) == catalog._MAX_REFUSALS
 
 
 def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:

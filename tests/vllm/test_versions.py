@@ -2,9 +2,8 @@
 
 import pytest
 
-from tracellm.probes.catalog.coverage import CatalogCoverage
+from tracellm.probes.catalog.coverage import GONE, NEW, CatalogCoverage, is_known_to_lack
 from tracellm.probes.catalog.vllm import CATALOG
-from tracellm.probes.catalog.vllm.versions import GONE, NEW, is_known_to_lack
 from tracellm.probes.install.catalog_check import examine
 
 ENTRIES = {entry.target: entry for entry in CATALOG}

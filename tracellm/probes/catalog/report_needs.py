@@ -1,5 +1,7 @@
-"""What reports tell of, and the functions that must be recorded for it: where a selection leaves one out, run.json says
-what cannot be told, and no report takes "not recorded" for "did not happen".
+"""Subjects of reports, and the functions that must be recorded for each.
+
+When a selection leaves out one of them, run.json lists the subject as unrecorded, so that no report takes "not
+recorded" for "did not happen".
 """
 
 from collections.abc import Collection
@@ -36,7 +38,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         f"{_VLLM_LOADER}.utils:process_weights_after_loading",
     ),
     "cache": (f"{_CORE}._initialize_kv_caches", f"{_VLLM_CORE}._initialize_kv_caches"),
-    "requests": (  # their lives, which are told whole or not at all
+    "requests": (  # request spans are recorded whole or not at all
         "tracellm.engine.llm_engine:LLMEngine._add_request",
         "tracellm.engine.async_llm:AsyncLLM._add_request",
         f"{_OUTPUT_PROCESSOR}.process_outputs",
@@ -65,25 +67,27 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         for method in ("Encoder.encode", "Encoder.encode_into", "Decoder.decode")
     ),
 }
-"""Of each subject the targets of the catalog's entries that it takes, in the one engine and in the other."""
+"""Targets of the entries that each subject needs, in our engine and in vLLM."""
 
 SAMPLERS = ("tracellm.engine.sample.sampler:Sampler.sample", "vllm.v1.sample.sampler:Sampler.sample")
-"""Entries that know which tokens were left to draw from."""
+"""Entries that record how many tokens were left to draw from."""
 
 _ENGINES = {"tracellm": "tracellm.engine.", "vllm": "vllm."}
 
 
 def lacking(chosen: Collection[str], unchosen: Collection[str], engine: str | None) -> dict[str, list[str]]:
-    """The subjects that cannot be told where these targets are chosen and those are not, with the functions it takes.
+    """Return the subjects that a selection makes impossible, each with the functions it lacks.
 
-    An engine of which nothing is chosen is not meant, as ours with `--only vllm`. Before it is known which `engine` is
-    used, what any lacks counts; functions are named as the one that was used has them.
+    Args:
+        chosen: selected targets. An engine without any is not considered, as ours with `--only vllm`.
+        unchosen: targets that are left out.
+        engine: engine that was used; while it is None, a subject counts if any engine lacks a function.
     """
-    homes = [home for home in _ENGINES.values() if any(target.startswith(home) for target in chosen)]
-    meant = tuple(homes or _ENGINES.values())
+    prefixes = [prefix for prefix in _ENGINES.values() if any(target.startswith(prefix) for target in chosen)]
+    considered = tuple(prefixes or _ENGINES.values())
     found = {}
     for subject, targets in SUBJECTS.items():
-        lacks = [target for target in targets if target in unchosen and target.startswith(meant)]
+        lacks = [target for target in targets if target in unchosen and target.startswith(considered)]
         of_used = [target for target in lacks if engine is not None and target.startswith(_ENGINES[engine])]
         if lacks:
             found[subject] = list(dict.fromkeys(map(path_of, of_used or lacks)))
