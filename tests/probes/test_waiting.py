@@ -87,4 +87,4 @@ def test_steps_of_outputs_that_are_never_sent_are_forgotten() -> None:
         tracker.made_outputs([step + 0.5])
     assert tracker.step_of("OUTPUTS 0 1.5") is None
     assert tracker.step_of("OUTPUTS 0 6000.5") == 6000
-    assert len(tracker._made_by) < 5000
+    assert len(tracker._output_steps) < 5000

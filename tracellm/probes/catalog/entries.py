@@ -12,10 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from tracellm.probes.wrapping.call_site import Where, caller
-from tracellm.probes.wrapping.probe import Entry, Gives, path_of
+from tracellm.probes.wrapping.probe import Capture, Entry, Gives, path_of
 from tracellm.trace.names import Level
 
-__all__ = ["argument", "called_by", "gives", "like", "ours_only", "plain", "users_line", "vllm_only"]
+__all__ = [
+    "ADDED",
+    "REMOVED",
+    "argument",
+    "called_by",
+    "gives",
+    "like",
+    "ours_only",
+    "plain",
+    "users_line",
+    "vllm_only",
+]
 
 VLLM_MODULES = {
     "tracellm.engine.arg_utils": "vllm.engine.arg_utils",
@@ -42,6 +53,7 @@ VLLM_MODULES = {
     "tracellm.engine.llm_engine": "vllm.v1.engine.llm_engine",
     "tracellm.engine.logprobs": "vllm.v1.engine.logprobs",
     "tracellm.engine.models.*": "vllm.model_executor.models.*",
+    "tracellm.engine.model_loader.default_loader": "vllm.model_executor.model_loader.default_loader",
     "tracellm.engine.mp_base": "vllm.v1.engine.core_client",
     "tracellm.engine.mp_client": "vllm.v1.engine.core_client",
     "tracellm.engine.output_collector": "vllm.v1.engine.output_processor",
@@ -63,55 +75,85 @@ VLLM_MODULES = {
 }
 """Modules of our engine, and the modules of vLLM 0.11.1 with the same classes and functions."""
 
+LATER_HOMES = {
+    "vllm.entrypoints.openai.serving_chat:OpenAIServingChat": "chat_completion.serving:OpenAIServingChat",
+    "vllm.entrypoints.openai.serving_completion:OpenAIServingCompletion": "completion.serving:OpenAIServingCompletion",
+    "vllm.entrypoints.openai.serving_models:OpenAIServingModels": "models.serving:OpenAIServingModels",
+}
+"""Classes of vLLM 0.11.1, and where later versions have them in `vllm.entrypoints.openai`."""
+
+ADDED: dict[str, str] = {}
+"""Targets that only later versions of vLLM have, and the first version known to have them."""
+REMOVED: dict[str, str] = {}
+"""Targets without a counterpart in later versions of vLLM, and the first version known to be without them."""
+
 _PROBES = str(Path(__file__).parents[1]) + os.sep
 
 
-def plain(level: Level, home: str, *functions: str, later: str = "", **more: Any) -> list[Entry]:
+def plain(
+    level: Level, home: str, *functions: str, later: str = "", added: str = "", removed: str = "", **more: Any
+) -> list[Entry]:
     """Entries for functions of our engine, and for the same functions of vLLM.
 
     Args:
         level: how deep in the engine the functions sit.
         home: our module, without `tracellm.engine.`; `module:Class` for methods.
         functions: names of the functions or methods.
-        later: module of a later vLLM that has the functions, `module:Class` for methods, without `vllm.`.
-        more: `inherited` or `shown_as`, as for `ours_only`; fields of `Entry` that both engines share.
+        later: home of the functions in a later vLLM, without `vllm.`.
+        added: first version of vLLM known to have the functions.
+        removed: first version of vLLM known to be without them.
+        more: `inherited`, `shown_as` and `record`, as for `ours_only`; fields of `Entry` that both engines share.
     """
     module, colon, class_name = home.partition(":")
     vllm_home = VLLM_MODULES[f"tracellm.engine.{module}"].removeprefix("vllm.") + colon + class_name
-    return ours_only(level, home, *functions, **more) + vllm_only(level, vllm_home, *functions, later=later, **more)
+    return [
+        *ours_only(level, home, *functions, **more),
+        *vllm_only(level, vllm_home, *functions, later=later, added=added, removed=removed, **more),
+    ]
 
 
 def ours_only(level: Level, home: str, *functions: str, **more: Any) -> list[Entry]:
     """Entries for functions that only our engine has, or that vLLM needs other entries for.
 
-    `inherited=True` names the spans by the class in `home`, not by the receiver's; `shown_as` names the class that the
-    spans and their lifeline are named by.
+    `inherited=True` names the spans by the class in `home`, not by the receiver's; `shown_as` is the class that spans
+    and lifeline are named by; `record` is a capture that returns attributes.
     """
     return [_entry(f"tracellm.engine.{home}", function, level, **more) for function in functions]
 
 
-def vllm_only(level: Level, home: str, *functions: str, later: str = "", **more: Any) -> list[Entry]:
+def vllm_only(
+    level: Level, home: str, *functions: str, later: str = "", added: str = "", removed: str = "", **more: Any
+) -> list[Entry]:
     """Entries for functions that only vLLM has; `home` is given without `vllm.`."""
-    return [
-        _entry(
-            f"vllm.{home}",
-            function,
-            level,
-            other_targets=(_target(f"vllm.{later}", function),) if later else (),
-            **more,
-        )
-        for function in functions
-    ]
+    entries = []
+    if f"vllm.{home}" in LATER_HOMES:
+        later = f"entrypoints.openai.{LATER_HOMES[f'vllm.{home}']}"
+    for function in functions:
+        other_targets = (_target(f"vllm.{later}", function),) if later else ()
+        entries.append(_entry(f"vllm.{home}", function, level, other_targets=other_targets, **more))
+    for versions, version in ((ADDED, added), (REMOVED, removed)):
+        versions.update(dict.fromkeys([entry.target for entry in entries if version], version))
+    return entries
 
 
 def _entry(
-    home: str, function: str, level: Level, inherited: bool = False, shown_as: str | None = None, **more: Any
+    home: str,
+    function: str,
+    level: Level,
+    *,
+    inherited: bool = False,
+    shown_as: str | None = None,
+    record: Capture | None = None,
+    **more: Any,
 ) -> Entry:
+    target = _target(home, function)
     if inherited:
-        more["span_name"] = path_of(_target(home, function))
+        more["span_name"] = path_of(target)
     if shown_as is not None:
         more |= {"lifeline": shown_as, "span_name": f"{shown_as}.{function}"}
-    return Entry(_target(home, function), level, **more)
+    if record is not None:
+        more |= {"capture": record, "attributes": dict}
+    return Entry(target, level, **more)
 
 
 def _target(home: str, function: str) -> str:

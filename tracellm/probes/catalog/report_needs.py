@@ -6,70 +6,46 @@ recorded" for "did not happen".
 
 from collections.abc import Collection
 
+from tracellm.probes.catalog.entries import ours_only, plain, vllm_only
 from tracellm.probes.wrapping.probe import path_of
 
 __all__ = ["SAMPLERS", "SUBJECTS", "lacking"]
 
-_CORE = "tracellm.engine.core:EngineCore"
-_CODEC = "tracellm.engine.serial_utils:Msgpack"
-_LOADER = "tracellm.engine.model_loader.default_loader:DefaultModelLoader"
-_OUTPUT_PROCESSOR = "tracellm.engine.output_processor:OutputProcessor"
+_LOADER = "model_loader.default_loader:DefaultModelLoader"
+_OUTPUTS = "output_processor:OutputProcessor"
 
-_VLLM_CLIENT = "vllm.v1.engine.core_client:EngineCoreClient"
-_VLLM_CORE = "vllm.v1.engine.core:EngineCore"
-_VLLM_CODEC = "vllm.v1.serial_utils:Msgpack"
-_VLLM_LOADER = "vllm.model_executor.model_loader"
-_VLLM_OUTPUTS = "vllm.v1.engine.output_processor"
-_VLLM_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
-
-SUBJECTS: dict[str, tuple[str, ...]] = {
-    "client": (
-        "tracellm.engine.core_client:EngineCoreClient.make_client",
-        "tracellm.engine.core_client:EngineCoreClient.make_async_mp_client",
-        f"{_VLLM_CLIENT}.make_client",
-        f"{_VLLM_CLIENT}.make_async_mp_client",
-    ),
+_ENTRIES = {
+    "client": plain("request", "core_client:EngineCoreClient", "make_client", "make_async_mp_client"),
     "load": (
-        f"{_LOADER}._prepare_weights",
-        f"{_LOADER}.load_weights",
-        f"{_LOADER}.place_on_device",
-        f"{_VLLM_LOADER}.default_loader:DefaultModelLoader._prepare_weights",
-        f"{_VLLM_LOADER}.default_loader:DefaultModelLoader.load_weights",
-        f"{_VLLM_LOADER}.utils:process_weights_after_loading",
+        *plain("request", _LOADER, "_prepare_weights", "load_weights"),
+        *ours_only("request", _LOADER, "place_on_device"),
+        *vllm_only("request", "model_executor.model_loader.utils", "process_weights_after_loading"),
     ),
-    "cache": (f"{_CORE}._initialize_kv_caches", f"{_VLLM_CORE}._initialize_kv_caches"),
+    "cache": plain("request", "core:EngineCore", "_initialize_kv_caches"),
     "requests": (  # request spans are recorded whole or not at all
-        "tracellm.engine.llm_engine:LLMEngine._add_request",
-        "tracellm.engine.async_llm:AsyncLLM._add_request",
-        f"{_OUTPUT_PROCESSOR}.process_outputs",
-        f"{_OUTPUT_PROCESSOR}.abort_requests",
-        f"{_OUTPUT_PROCESSOR}.propagate_error",
-        "tracellm.engine.output_collector:RequestOutputCollector.put",
-        f"{_VLLM_OUTPUTS}:OutputProcessor.add_request",
-        f"{_VLLM_OUTPUTS}:OutputProcessor.process_outputs",
-        f"{_VLLM_OUTPUTS}:OutputProcessor.abort_requests",
-        f"{_VLLM_OUTPUTS}:OutputProcessor.propagate_error",
-        f"{_VLLM_OUTPUTS}:RequestOutputCollector.put",
+        *ours_only("request", "llm_engine:LLMEngine", "_add_request"),
+        *ours_only("request", "async_llm:AsyncLLM", "_add_request"),
+        *vllm_only("request", "v1.engine.output_processor:OutputProcessor", "add_request"),
+        *plain("request", _OUTPUTS, "process_outputs", "abort_requests", "propagate_error"),
+        *plain("request", "output_collector:RequestOutputCollector", "put"),
     ),
-    "steps": (f"{_CORE}.step_fn", f"{_VLLM_CORE}.step", f"{_VLLM_CORE}.step_with_batch_queue"),
-    "schedules": ("tracellm.engine.sched.scheduler:Scheduler.schedule", f"{_VLLM_SCHEDULER}.schedule"),
-    "endings": (
-        "tracellm.engine.sched.scheduler:Scheduler.update_from_output",
-        f"{_VLLM_SCHEDULER}.update_from_output",
+    "steps": (
+        *ours_only("step", "core:EngineCore", "step_fn"),
+        *vllm_only("step", "v1.engine.core:EngineCore", "step", "step_with_batch_queue"),
     ),
-    "samples": (
-        "tracellm.engine.worker.gpu_model_runner:GPUModelRunner._sample",
-        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._sample",
-    ),
-    "messages": tuple(
-        f"{codec}{method}"
-        for codec in (_CODEC, _VLLM_CODEC)
-        for method in ("Encoder.encode", "Encoder.encode_into", "Decoder.decode")
+    "schedules": plain("step", "sched.scheduler:Scheduler", "schedule"),
+    "endings": plain("step", "sched.scheduler:Scheduler", "update_from_output"),
+    "samples": plain("step", "worker.gpu_model_runner:GPUModelRunner", "_sample"),
+    "messages": (
+        *plain("step", "serial_utils:MsgpackEncoder", "encode", "encode_into"),
+        *plain("step", "serial_utils:MsgpackDecoder", "decode"),
     ),
 }
+
+SUBJECTS = {subject: tuple(entry.target for entry in entries) for subject, entries in _ENTRIES.items()}
 """Targets of the entries that each subject needs, in our engine and in vLLM."""
 
-SAMPLERS = ("tracellm.engine.sample.sampler:Sampler.sample", "vllm.v1.sample.sampler:Sampler.sample")
+SAMPLERS = tuple(entry.target for entry in plain("layer", "sample.sampler:Sampler", "sample"))
 """Entries that record how many tokens were left to draw from."""
 
 _ENGINES = {"tracellm": "tracellm.engine.", "vllm": "vllm."}

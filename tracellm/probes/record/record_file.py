@@ -73,7 +73,7 @@ class Header(msgspec.Struct, omit_defaults=True):
         outermost: span id of the parent of outermost calls.
         outside: span id of the script's parent, which is not in the recording.
         text: whether texts of users and models are recorded.
-        untold: subjects (catalog/subjects.py) that are not recorded whole.
+        untold: subjects (catalog/report_needs.py) that are not recorded whole.
         steps: engine steps before the first record, where a ring let go of them.
     """
 

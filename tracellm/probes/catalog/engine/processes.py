@@ -16,21 +16,18 @@ from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES", "client_attributes"]
+__all__ = ["ENTRIES"]
 
 # -- the choice of a client -------------------------------------------------------------------------------------------
 
 
-def client_attributes(multiprocess: bool, asyncio: bool, executor: str) -> dict[str, Any]:
-    """Return the inputs of the choice of a client, as attributes."""
-    return {
-        names.CLIENT_MULTIPROCESS: multiprocess,
-        names.CLIENT_ASYNCIO: asyncio,
-        names.CLIENT_EXECUTOR: executor,
-        names.ARGUMENTS: [
-            f"multiprocess_mode={multiprocess}", f"asyncio_mode={asyncio}", f"executor_class={executor}"
-        ],
-    }  # fmt: skip
+_RULES = {
+    (False, False): ("InprocClient", "not multiprocess_mode and not asyncio_mode"),
+    (True, False): ("SyncMPClient", "multiprocess_mode and not asyncio_mode"),
+    (True, True): ("AsyncMPClient", "multiprocess_mode and asyncio_mode"),
+    (False, True): ("none", "asyncio_mode and not multiprocess_mode"),
+}
+"""Usual client and condition, by multiprocess_mode and asyncio_mode."""
 
 
 def _capture_choice(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -38,31 +35,38 @@ def _capture_choice(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 
 def _capture_make_client(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    executor = argument(args, kwargs, 3, "executor_class")
-    return client_attributes(
-        bool(argument(args, kwargs, 0, "multiprocess_mode")),
-        bool(argument(args, kwargs, 1, "asyncio_mode")),
-        getattr(executor, "__name__", str(executor)),
-    )
+    multiprocess = bool(argument(args, kwargs, 0, "multiprocess_mode"))
+    asyncio = bool(argument(args, kwargs, 1, "asyncio_mode"))
+    config, executor = argument(args, kwargs, 2, "vllm_config"), argument(args, kwargs, 3, "executor_class")
+    flags = [f"multiprocess_mode={multiprocess}", f"asyncio_mode={asyncio}"]
+    return _client(multiprocess, asyncio, config, executor, result, flags)
 
 
 def _capture_async_client(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """`make_async_mp_client` is `make_client` with both flags set, so it records the same attributes."""
-    executor, client = argument(args, kwargs, 1, "executor_class"), type(result).__name__
-    name = getattr(executor, "__name__", str(executor))
-    return {
-        **client_attributes(True, True, name),
-        names.CLIENT_CHOICE: "AsyncMPClient" if result is None else client,
-        names.CLIENT_RULE: "multiprocess_mode and asyncio_mode",
-        names.ARGUMENTS: [f"executor_class={name}"],
-        names.RESULT: client,
+    """Capture `make_async_mp_client`, which is `make_client` with both flags set."""
+    config, executor = argument(args, kwargs, 0, "vllm_config"), argument(args, kwargs, 1, "executor_class")
+    return _client(True, True, config, executor, result, [])
+
+
+def _client(
+    multiprocess: bool, asyncio: bool, config: Any, executor: Any, client: Any, flags: list[str]
+) -> dict[str, Any]:
+    """Return the inputs, the rule and the client as attributes. vLLM's `make_async_mp_client` chooses again where there
+    are several engine cores."""
+    name = str(getattr(executor, "__name__", executor))
+    num_engines = int(getattr(getattr(config, "parallel_config", None), "data_parallel_size", 1))
+    usual, rule = _RULES[multiprocess, asyncio]
+    if num_engines > 1 and asyncio:
+        rule += f" and data_parallel_size > 1 ({num_engines})"
+    attributes = {
+        names.CLIENT_MULTIPROCESS: multiprocess,
+        names.CLIENT_ASYNCIO: asyncio,
+        names.CLIENT_EXECUTOR: name,
+        names.CLIENT_CHOICE: usual if client is None else type(client).__name__,
+        names.CLIENT_RULE: rule,
+        names.ARGUMENTS: [*flags, f"executor_class={name}"],
     }
-
-
-def _complete_client(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
-    span.attributes.update(child_facts)
-    if names.CLIENT_CHOICE in child_facts:
-        span.attributes[names.RESULT] = child_facts[names.CLIENT_CHOICE]
+    return attributes if client is None else {**attributes, names.RESULT: type(client).__name__}
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
@@ -183,37 +187,15 @@ _BASE, _SYNC, _ASYNC = "mp_base:MPClient", "mp_client:SyncMPClient", "mp_client:
 _MANAGER = "core_launch:CoreEngineProcManager"
 _PROC = "core_proc:EngineCoreProc"
 _OPENAI = "entrypoints.openai"
+_CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
+_COMPLETION = "entrypoints.openai.serving_completion:OpenAIServingCompletion"
 _ENTRY = "entrypoints.launchers.api_server.entry"
 _SENT = {"capture": _capture_sent, "attributes": _message, "observe": _complete_sent}
 
 _CLIENTS = (
-    *ours_only(
-        "request",
-        _CLIENT,
-        "make_client",
-        capture=_capture_make_client,
-        attributes=dict,
-        observe=_complete_client,
-        even_if_raises=True,
-    ),
-    *ours_only(
-        "request",
-        "core_client",
-        "choose_client",
-        capture=_capture_choice,
-        attributes=dict,
-        gives=dict,
-        gives_to="EngineCoreClient.make_client",
-        lifeline="EngineCoreClient",
-    ),
-    *ours_only(
-        "request",
-        _CLIENT,
-        "make_async_mp_client",
-        capture=_capture_async_client,
-        attributes=dict,
-        even_if_raises=True,
-    ),
+    *plain("request", _CLIENT, "make_client", record=_capture_make_client, even_if_raises=True),
+    *plain("request", _CLIENT, "make_async_mp_client", record=_capture_async_client, even_if_raises=True),
+    *ours_only("request", "core_client", "choose_client", record=_capture_choice, lifeline="EngineCoreClient"),
     *plain("request", "core_client:InprocClient", "__init__"),
     *plain("request", _BASE, "__init__", inherited=True),
     *ours_only("request", _BASE, "launch_core_engines", inherited=True),
@@ -274,35 +256,14 @@ _SERVER = (
         before=_replace_send,
         begins_trace=_begins_trace,
     ),
-    *plain("request", f"{_OPENAI}.serving_engine:OpenAIServing", "_preprocess_chat", "_process_inputs"),
     *plain(
-        "request",
-        f"{_OPENAI}.serving_chat:OpenAIServingChat",
-        "__init__",
-        "create_chat_completion",
-        "chat_completion_stream_generator",
-        "chat_completion_full_generator",
-        later=f"{_OPENAI}.chat_completion.serving:OpenAIServingChat",
+        "request", f"{_OPENAI}.serving_engine:OpenAIServing", "_preprocess_chat", "_process_inputs", removed="0.32.0"
     ),
-    *plain(
-        "request",
-        f"{_OPENAI}.serving_completion:OpenAIServingCompletion",
-        "create_completion",
-        "completion_stream_generator",
-        later=f"{_OPENAI}.completion.serving:OpenAIServingCompletion",
-    ),
-    *plain(
-        "step",
-        f"{_OPENAI}.serving_completion:OpenAIServingCompletion",
-        "request_output_to_completion_response",
-        later=f"{_OPENAI}.completion.serving:OpenAIServingCompletion",
-    ),
-    *plain(
-        "request",
-        f"{_OPENAI}.serving_models:OpenAIServingModels",
-        "show_available_models",
-        later=f"{_OPENAI}.models.serving:OpenAIServingModels",
-    ),
+    *plain("request", _CHAT, "__init__", "create_chat_completion"),
+    *plain("request", _CHAT, "chat_completion_stream_generator", "chat_completion_full_generator"),
+    *plain("request", _COMPLETION, "create_completion", "completion_stream_generator"),
+    *plain("step", _COMPLETION, "request_output_to_completion_response"),
+    *plain("request", f"{_OPENAI}.serving_models:OpenAIServingModels", "show_available_models"),
     *plain(
         "request",
         f"{_OPENAI}.serving_tokenization:OpenAIServingTokenization",

@@ -100,26 +100,28 @@ def submission(request: Any, prompt: Any, sibling: tuple[str, int, int] | None) 
     for an embedding has no sampling parameters, and one with prompt embeddings no tokens.
     """
     params, tokens = request.sampling_params, request.prompt_token_ids
-    facts = {
-        "request_id": request.request_id,
-        "prompt": prompt,
-        "prompt_tokens": list(tokens[:_MAX_PROMPT]) if tokens is not None else [],
-        "num_prompt_tokens": len(tokens) if tokens is not None else 0,
-        "priority": request.priority,
-        "parent": sibling,
-        "delta": False,
-        "operation": "chat" if called_by(_is_chat) else "text_completion" if params is not None else "embeddings",
+    operation = "chat" if called_by(_is_chat) else "text_completion" if params is not None else "embeddings"
+    attributes = {
+        names.GEN_AI_OPERATION: operation,
+        names.REQUEST_PROMPT: prompt,
+        names.REQUEST_PROMPT_TOKENS: list(tokens[:_MAX_PROMPT]) if tokens is not None else [],
+        names.GEN_AI_INPUT_TOKENS: len(tokens) if tokens is not None else 0,
+        names.REQUEST_PRIORITY: request.priority or None,
     }
-    if params is None:
-        return facts
-    return facts | {
-        "max_tokens": params.max_tokens,
-        "temperature": float(params.temperature),
-        "top_p": float(params.top_p),
-        "top_k": params.top_k,
-        "seed": params.seed,
-        "stop": [params.stop] if isinstance(params.stop, str) else list(params.stop or ()),
-        "delta": params.output_kind.name == "DELTA",
+    if params is not None:
+        attributes |= {
+            names.GEN_AI_MAX_TOKENS: params.max_tokens,
+            names.GEN_AI_TEMPERATURE: float(params.temperature),
+            names.GEN_AI_TOP_P: float(params.top_p),
+            names.GEN_AI_TOP_K: params.top_k,
+            names.GEN_AI_SEED: params.seed,
+            names.GEN_AI_STOP: ([params.stop] if isinstance(params.stop, str) else list(params.stop or ())) or None,
+        }
+    return {
+        "request_id": request.request_id,
+        "parent": sibling,
+        "delta": params is not None and params.output_kind.name == "DELTA",
+        "attributes": attributes,
     }
 
 
@@ -139,7 +141,7 @@ _CHAT_FILES = ("llm.py", "serving_chat.py", "chat_completion/serving.py")
 
 def submission_attributes(facts: Any) -> dict[str, Any]:
     """Return the attributes of the call that submits a request."""
-    tokens = f"prompt_token_ids={facts['num_prompt_tokens']} tokens"
+    tokens = f"prompt_token_ids={facts['attributes'][names.GEN_AI_INPUT_TOKENS]} tokens"
     return {names.REQUEST_ID: facts["request_id"], names.ARGUMENTS: [f"request_id={facts['request_id']}", tokens]}
 
 
@@ -170,30 +172,13 @@ def begin_request(
 ) -> None:
     """Complete the request's span with the facts of its `submission`, which `span` is the call of."""
     span.attributes.update(submission_attributes(facts))
-    request = tracker.request(facts["request_id"], span.start_ns, submitted_by=span, in_pieces=facts["delta"])
-    request.attributes |= {
-        names.GEN_AI_OPERATION: facts["operation"],
-        names.REQUEST_PROMPT_TOKENS: facts["prompt_tokens"],
-        names.GEN_AI_INPUT_TOKENS: facts["num_prompt_tokens"],
-    }
+    request = tracker.request(facts["request_id"], span.start_ns, submitted_by=span, delta=facts["delta"])
+    request.attributes |= {name: value for name, value in facts["attributes"].items() if value is not None}
     request.attributes[names.REQUEST_PARAMS], request.attributes[names.REQUEST_TEXT_PARAMS] = parameters
-    if facts["priority"]:
-        request.attributes[names.REQUEST_PRIORITY] = facts["priority"]
     if facts["parent"] is not None:
         parent_id, index, n = facts["parent"]
-        tracker.adopt(parent_id, index, facts["request_id"])
+        tracker.add_child(parent_id, index, facts["request_id"])
         request.attributes |= {names.REQUEST_PARENT: parent_id, names.REQUEST_INDEX: index, names.GEN_AI_CHOICES: n}
-    for name, key in (
-        (names.REQUEST_PROMPT, "prompt"),
-        (names.GEN_AI_MAX_TOKENS, "max_tokens"),
-        (names.GEN_AI_TEMPERATURE, "temperature"),
-        (names.GEN_AI_TOP_P, "top_p"),
-        (names.GEN_AI_TOP_K, "top_k"),
-        (names.GEN_AI_SEED, "seed"),
-        (names.GEN_AI_STOP, "stop"),
-    ):
-        if facts.get(key) not in (None, []):
-            request.attributes[name] = facts[key]
 
 
 # -- arrival in the engine core ---------------------------------------------------------------------------------------
@@ -209,16 +194,12 @@ def _capture_queued(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     return request.request_id, parse((request.trace_headers or {}).get(HEADER))
 
 
-def _queued(facts: Any) -> dict[str, Any]:
-    return {names.ARGUMENTS: ["request=Request"]}
-
-
 def _note_queued(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     """Recorded here, in turn with aborts, as `preprocess_add_request` is not: an id may be reused once given up."""
     if facts is not None:
         tracker.arrived(facts[0])
         if facts[1] is not None:
-            tracker.computed_here(facts[0], *facts[1])
+            tracker.link_remote(facts[0], *facts[1])
 
 
 # -- outputs and the end ----------------------------------------------------------------------------------------------
@@ -287,23 +268,11 @@ def _capture_error(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     return remember(argument(args, kwargs, 1, "error"))[:2], list(result)
 
 
-def _error(facts: Any) -> dict[str, Any]:
-    return {names.RESULT: f"{len(facts[1])} requests failed"}
-
-
 def _note_error(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     if facts is not None:
         (kind, message), request_ids = facts
         for request_id in request_ids:
             tracker.failed(request_id, span.end_ns, f"{kind}: {message}" if tracker.text and message else kind)
-
-
-def _capture_aborted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return list(result)
-
-
-def _aborted(facts: Any) -> dict[str, Any]:
-    return {names.RESULT: f"{len(facts)} aborted"}
 
 
 def _note_aborted(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
@@ -325,7 +294,7 @@ def _finished(facts: Any) -> dict[str, Any]:
 
 def _note_finished(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     for request_id in facts or ():
-        tracker.computed(request_id)
+        tracker.forget_remote(request_id)
 
 
 _LLM = "entrypoints.llm:LLM"
@@ -334,7 +303,7 @@ _INPUTS = "preprocess:InputPreprocessor"
 _PROCESSOR = "processor:Processor"
 _OUTPUTS = "output_processor:OutputProcessor"
 _GRAMMARS = "structured_output.manager:StructuredOutputManager"
-_ARRIVED = {"capture": _capture_arrived, "attributes": dict, "inherited": True}
+_ARRIVED = {"record": _capture_arrived, "inherited": True}
 _FINISHED = {"capture": _capture_finished, "attributes": _finished, "observe": _note_finished, "shown_as": "Scheduler"}
 
 _SUBMISSION = (
@@ -353,7 +322,7 @@ _SUBMISSION = (
         )
     ),
     *ours_only("request", "entrypoints.llm", "apply_hf_chat_template"),
-    *plain("request", _LLM, "_validate_and_add_requests", "_process_inputs"),
+    *plain("request", _LLM, "_validate_and_add_requests", "_process_inputs", removed="0.32.0"),
     *plain("request", _LLM, "_add_request", "_run_engine", later=_OFFLINE),
     *plain(
         "request",
@@ -363,9 +332,9 @@ _SUBMISSION = (
         "_validate_model_input",
         later="v1.engine.input_processor:InputProcessor",
     ),
-    *plain("request", _INPUTS, "preprocess", "_process_decoder_only_prompt", "_prompt_to_llm_inputs"),
-    *plain("request", _INPUTS, "_process_text", "_process_tokens"),
-    *ours_only("request", _INPUTS, "tokenize_prompt", capture=_capture_tokenized, attributes=dict),
+    *plain("request", _INPUTS, "preprocess", "_process_decoder_only_prompt", removed="0.32.0"),
+    *plain("request", _INPUTS, "_prompt_to_llm_inputs", "_process_text", "_process_tokens", removed="0.32.0"),
+    *ours_only("request", _INPUTS, "tokenize_prompt", record=_capture_tokenized),
     *(
         entry
         for engine in ("llm_engine:LLMEngine", "async_llm:AsyncLLM")
@@ -401,7 +370,8 @@ _ARRIVAL = (
     *plain("request", "core:EngineCore", "preprocess_add_request", **_ARRIVED),
     *plain("request", "core:EngineCore", "add_request", inherited=True),
     *plain("request", "request:Request", "from_engine_core_request"),
-    *plain("request", _GRAMMARS, "grammar_init", "_create_grammar"),
+    *plain("request", _GRAMMARS, "grammar_init"),
+    *plain("request", _GRAMMARS, "_create_grammar", added="0.32.0"),
     *plain("request", "structured_output.backend_guidance:GuidanceBackend", "compile_grammar"),
     *ours_only(
         "request",
@@ -409,7 +379,7 @@ _ARRIVAL = (
         "add_request",
         shown_as="Scheduler",
         capture=_capture_queued,
-        attributes=_queued,
+        attributes=lambda facts: {names.ARGUMENTS: ["request=Request"]},
         observe=_note_queued,
     ),
     *ours_only("request", "sched.request_queue:*RequestQueue", "add_request", lifeline="Scheduler"),
@@ -418,17 +388,26 @@ _ARRIVAL = (
 _OUTPUT = (
     # Called once a step or an output, and yet at the level of requests: without them no request has an end.
     *plain(
-        "request",
-        _OUTPUTS,
-        "process_outputs",
-        capture=_capture_outputs,
-        attributes=_outputs,
-        observe=_note_outputs,
+        "request", _OUTPUTS, "process_outputs", capture=_capture_outputs, attributes=_outputs, observe=_note_outputs
     ),
     *plain("request", "llm_engine:LLMEngine", "abort_request"),
-    *plain("request", _OUTPUTS, "abort_requests", capture=_capture_aborted, attributes=_aborted, observe=_note_aborted),
+    *plain(
+        "request",
+        _OUTPUTS,
+        "abort_requests",
+        capture=lambda args, kwargs, result: list(result),
+        attributes=lambda ids: {names.RESULT: f"{len(ids)} aborted"},
+        observe=_note_aborted,
+    ),
     *plain("request", "core:EngineCore", "abort_requests", inherited=True),
-    *ours_only("request", _OUTPUTS, "propagate_error", capture=_capture_error, attributes=_error, observe=_note_error),
+    *ours_only(
+        "request",
+        _OUTPUTS,
+        "propagate_error",
+        capture=_capture_error,
+        attributes=lambda facts: {names.RESULT: f"{len(facts[1])} requests failed"},
+        observe=_note_error,
+    ),
     *plain(
         "request",
         "output_collector:RequestOutputCollector",

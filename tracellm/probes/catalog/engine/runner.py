@@ -28,7 +28,7 @@ __all__ = [
     "Likeliest",
     "batch_rows",
     "changes_logits",
-    "drawn_attributes",
+    "is_tensor",
     "likeliest",
     "probabilities",
     "sampled_attributes",
@@ -43,8 +43,13 @@ CANDIDATES = 5
 # -- input tensors ----------------------------------------------------------------------------------------------------
 
 
+def is_tensor(value: Any) -> bool:
+    """Return whether the value is a tensor, without importing torch."""
+    return value.__class__.__name__ == "Tensor"
+
+
 def _tensors(of: Any) -> list[tuple[str, Any]]:
-    return [(name, brief(value)) for name, value in vars(of).items() if value.__class__.__name__ == "Tensor"]
+    return [(name, brief(value)) for name, value in getattr(of, "__dict__", {}).items() if is_tensor(value)]
 
 
 def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -64,7 +69,9 @@ def _inputs(facts: Any) -> dict[str, Any]:
 
 def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """Capture one layer's metadata of each group; the layers of a group share it."""
-    groups = {id(metadata): metadata for metadata in result.values()}
+    by_layer = result[0] if isinstance(result, tuple) else result  # vLLM: with more, in later versions
+    parts = by_layer if isinstance(by_layer, list) else [by_layer]  # vLLM: one for each half of a batch that is split
+    groups = {id(metadata): metadata for part in parts for metadata in part.values()}
     return [tensor for metadata in groups.values() for tensor in _tensors(metadata)]
 
 
@@ -123,16 +130,15 @@ def batch_rows(runner: Any, rows: list[int]) -> _Batch:
 
 
 def _sample(facts: Any) -> dict[str, Any]:
-    attributes = {
-        names.ARGUMENTS: [f"logits={write(facts['logits'])}"],
-        names.RESULT: f"{len(facts['tokens'])} tokens",
-    }
-    launches, times = facts["gpu"]
+    attributes: dict[str, Any] = {names.ARGUMENTS: [f"logits={write(facts['logits'])}"]}
+    if "tokens" in facts:
+        attributes[names.RESULT] = f"{len(facts['tokens'])} tokens"
+    launches, times = facts.get("gpu", ((), ()))
     return {**attributes, names.GPU_LAUNCHES: launches, names.GPU_TIMES: times} if launches else attributes
 
 
 def _complete_sample(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
-    if facts is not None:
+    if facts is not None and "tokens" in facts:
         span.attributes.update(sampled_attributes(facts, tracker.decode))
 
 
@@ -147,10 +153,7 @@ def to_millionths(values: list[float]) -> list[float]:
 def sampled_attributes(sampled: dict[str, Any], decode: Callable[[int], str] | None) -> dict[str, Any]:
     """Return requests, tokens, probabilities and texts as attributes; made once for the two spans that have them."""
     if "attributes" not in sampled:
-        sampled["attributes"] = {
-            names.STEP_SAMPLED: sampled["requests"],
-            names.STEP_SAMPLED_IDS: sampled["tokens"],
-        }
+        sampled["attributes"] = {names.STEP_SAMPLED: sampled["requests"], names.STEP_SAMPLED_IDS: sampled["tokens"]}
         if "probabilities" in sampled:
             sampled["attributes"][names.STEP_SAMPLED_PROBS] = to_millionths(sampled["probabilities"])
         if decode is not None:
@@ -193,13 +196,12 @@ def changes_logits(metadata: Any, processors: Sequence[Any]) -> bool:
     )
 
 
-def drawn_attributes(facts: Any) -> dict[str, Any]:
-    """Return the attributes of the sampler's call."""
-    return {
-        names.ARGUMENTS: [f"logits={write(facts['logits'])}"],
-        names.RESULT: f"drawn from {', '.join(map(str, facts['left'][:CANDIDATES]))}"
-        f"{', ...' if len(facts['left']) > CANDIDATES else ''} tokens",
-    }
+def _drawn(facts: Any) -> dict[str, Any]:
+    attributes: dict[str, Any] = {names.ARGUMENTS: [f"logits={write(facts['logits'])}"]}
+    if "left" in facts:
+        left = [*map(str, facts["left"][:CANDIDATES]), *(["..."] if len(facts["left"]) > CANDIDATES else [])]
+        attributes[names.RESULT] = f"drawn from {', '.join(left)} tokens"
+    return attributes
 
 
 def probabilities(logits: Any, tokens: Any) -> dict[str, Any]:
@@ -280,12 +282,7 @@ ENTRIES = (
     *plain("step", "worker.gpu_model_runner", "apply_grammar_bitmask"),
     *ours_only("step", _RUNNER, "_prepare_inputs", capture=_capture_inputs, attributes=_inputs, in_short=True),
     *ours_only(
-        "step",
-        _RUNNER,
-        "_build_attention_metadata",
-        capture=_capture_metadata,
-        attributes=_metadata,
-        in_short=True,
+        "step", _RUNNER, "_build_attention_metadata", capture=_capture_metadata, attributes=_metadata, in_short=True
     ),
     *plain("step", _RUNNER, "_model_forward", "_bookkeeping_sync", shown_as="GPUModelRunner"),
     *ours_only(
@@ -303,13 +300,7 @@ ENTRIES = (
     *plain("layer", "sample.sampler", "apply_bad_words"),
     *plain("layer", "sample.logits_processor.builtin:*LogitsProcessor", "apply"),
     *ours_only(
-        "layer",
-        _SAMPLER,
-        "sample",
-        capture=_capture_drawn,
-        attributes=drawn_attributes,
-        gives=gives("drawn"),
-        gives_to=_GIVES_TO,
+        "layer", _SAMPLER, "sample", capture=_capture_drawn, attributes=_drawn, gives=gives("drawn"), gives_to=_GIVES_TO
     ),
     *ours_only("layer", "ops.*:*Ops", "apply_top_k_top_p", span_name="apply_top_k_top_p"),
     *ours_only("layer", "sample.sampler", "random_sample", "compute_logprobs", "gather_logprobs"),

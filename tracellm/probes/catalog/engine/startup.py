@@ -194,7 +194,7 @@ _UNIPROC = "executor.uniproc_executor:UniProcExecutor"
 _WRAPPER = "worker.worker_base:WorkerWrapperBase"
 _WORKER = "worker.gpu_worker:Worker"
 _RUNNER = "worker.gpu_model_runner:GPUModelRunner"
-_MEMORY = {"capture": _capture_memory, "attributes": dict}
+_MEMORY = {"record": _capture_memory}
 
 ENTRIES = (
     *plain(
@@ -207,9 +207,9 @@ ENTRIES = (
         even_if_raises=True,
     ),
     *plain("request", "llm_engine:LLMEngine", "from_engine_args"),
-    *ours_only("request", "arg_utils:EngineArgs", "create_engine_config", capture=_capture_config, attributes=dict),
+    *ours_only("request", "arg_utils:EngineArgs", "create_engine_config", record=_capture_config),
     *plain("request", "arg_utils:EngineArgs", "create_model_config"),
-    *ours_only("request", "libraries", "import_libraries", capture=_capture_libraries, attributes=dict),
+    *ours_only("request", "libraries", "import_libraries", record=_capture_libraries),
     *plain("request", "executor.abstract:Executor", "get_class"),
     *ours_only("request", "llm_engine:LLMEngine", "__init__", capture=capture_engine, observe=learn_engine),
     *ours_only("request", "llm_engine", "get_tokenizer"),
@@ -229,19 +229,12 @@ ENTRIES = (
     *plain("request", _WRAPPER, "init_worker", "init_device", lifeline="Worker"),
     *plain("request", _WORKER, "__init__", "init_device", "load_model", shown_as="Worker"),
     *plain("request", _RUNNER, "__init__", shown_as="GPUModelRunner"),
-    *ours_only("request", _RUNNER, "load_model", capture=_capture_ops, attributes=dict),
+    *ours_only("request", _RUNNER, "load_model", record=_capture_ops),
     *ours_only("request", _LOADER, "load_model"),
-    *ours_only("request", _LOADER, "_prepare_weights", capture=_capture_files, attributes=dict),
-    *ours_only("request", _LOADER, "load_weights", capture=_capture_weights, attributes=dict),
-    *ours_only("request", _LOADER, "place_on_device", capture=_capture_device, attributes=dict),
-    *plain(
-        "request",
-        "core:EngineCore",
-        "_initialize_kv_caches",
-        inherited=True,
-        capture=_capture_kv_cache,
-        attributes=dict,
-    ),
+    *ours_only("request", _LOADER, "_prepare_weights", record=_capture_files),
+    *ours_only("request", _LOADER, "load_weights", record=_capture_weights),
+    *ours_only("request", _LOADER, "place_on_device", record=_capture_device),
+    *plain("request", "core:EngineCore", "_initialize_kv_caches", inherited=True, record=_capture_kv_cache),
     *ours_only("request", _UNIPROC, "get_kv_cache_specs", "initialize_from_config"),
     *vllm_only("request", "v1.executor.abstract:Executor", "get_kv_cache_specs", "initialize_from_config"),
     *ours_only("request", _UNIPROC, "determine_available_memory", **_MEMORY),
@@ -250,22 +243,10 @@ ENTRIES = (
     *ours_only("request", "kv_cache.kv_cache_utils", "get_kv_cache_config"),
     *plain("step", _WRAPPER, "initialize_from_config", lifeline="Worker"),
     *plain(
-        "step",
-        _WORKER,
-        "get_kv_cache_spec",
-        "determine_available_memory",
-        "initialize_from_config",
-        shown_as="Worker",
+        "step", _WORKER, "get_kv_cache_spec", "determine_available_memory", "initialize_from_config", shown_as="Worker"
     ),
     *plain("step", _RUNNER, "get_kv_cache_spec", "initialize_kv_cache", "profile_run", shown_as="GPUModelRunner"),
-    *ours_only(
-        "request",
-        "sched.scheduler:Scheduler",
-        "__init__",
-        shown_as="Scheduler",
-        capture=_capture_scheduler,
-        attributes=dict,
-    ),
+    *ours_only("request", "sched.scheduler:Scheduler", "__init__", shown_as="Scheduler", record=_capture_scheduler),
     *plain("step", "kv_cache.kv_cache_manager:KVCacheManager", "__init__"),
     *plain("step", "kv_cache.kv_cache_coordinator:UnitaryKVCacheCoordinator", "__init__"),
     *plain("step", "kv_cache.block_pool:BlockPool", "__init__"),

@@ -149,19 +149,11 @@ def outputs_times(outputs: Any) -> list[float]:
     return [client_outputs.timestamp for client_outputs in outputs.values()]
 
 
-def _update(facts: Any) -> dict[str, Any]:
-    return {names.RESULT: f"{len(facts['ended'])} finished"}
-
-
 # -- the step's span --------------------------------------------------------------------------------------------------
 
 
 def _capture_step(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     return None if result is None else result[1]
-
-
-def _step(executed: Any) -> dict[str, Any]:
-    return {names.RESULT: f"model_executed={executed}"}
 
 
 def complete_step(tracker: RequestTracker, span: Span, executed: Any, child_facts: dict[str, Any]) -> None:
@@ -175,13 +167,13 @@ def complete_step(tracker: RequestTracker, span: Span, executed: Any, child_fact
         _set_schedule(attributes, child_facts["scheduled"])
         if "endings" not in tracker.untold:
             _set_aborted(attributes, tracker)
-        tracker.took_part(attributes[names.STEP_REQUESTS], span)
+        tracker.link_step(attributes[names.STEP_REQUESTS], span)
     tracker.made_outputs(child_facts.get("outputs_made", ()))
     if "ended" in child_facts:
         attributes[names.STEP_FINISHED] = [request_id for request_id, _ in child_facts["ended"]]
         attributes[names.STEP_FINISH_REASONS] = [reason for _, reason in child_facts["ended"]]
         for request_id in attributes[names.STEP_FINISHED]:
-            tracker.computed(request_id)
+            tracker.forget_remote(request_id)
             tracker.queued.discard(request_id)
     if child_facts.get("logits_shape"):
         attributes[names.STEP_LOGITS] = list(child_facts["logits_shape"])
@@ -340,7 +332,7 @@ ENTRIES = (
         "step_fn",
         inherited=True,
         capture=_capture_step,
-        attributes=_step,
+        attributes=lambda executed: {names.RESULT: f"model_executed={executed}"},
         observe=complete_step,
         also="step",
         is_step=True,
@@ -368,7 +360,7 @@ ENTRIES = (
         "update_from_output",
         shown_as="Scheduler",
         capture=_capture_update,
-        attributes=_update,
+        attributes=lambda facts: {names.RESULT: f"{len(facts['ended'])} finished"},
         gives=dict,
         gives_to=STEP,
     ),

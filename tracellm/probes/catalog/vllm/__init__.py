@@ -13,12 +13,5 @@ __all__ = ["CATALOG", "PACKAGE"]
 PACKAGE = "vllm"
 """The package that all entries are about."""
 
-CATALOG = (
-    *startup.ENTRIES,
-    *processes.ENTRIES,
-    *request.ENTRIES,
-    *step.ENTRIES,
-    *runner.ENTRIES,
-    *SHARED,
-)
+CATALOG = (*startup.ENTRIES, *processes.ENTRIES, *request.ENTRIES, *step.ENTRIES, *runner.ENTRIES, *SHARED)
 """Every entry. Where two match the same function, the first counts."""

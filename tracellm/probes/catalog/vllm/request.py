@@ -64,10 +64,6 @@ def _parameters(params: Any, stops: frozenset[int]) -> tuple[list[str], list[str
     return [value for value in values if value != "watermarking=False"], texts
 
 
-def _submitted(facts: Any) -> dict[str, Any]:
-    return ours.submission_attributes(facts[0])
-
-
 def _begin_submitted(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     if facts is None:
         return
@@ -83,7 +79,7 @@ def _begin_submitted(tracker: RequestTracker, span: Span, facts: Any, child_fact
     if external_id != request_id:
         tracker.request(request_id, span.start_ns).attributes[names.GEN_AI_RESPONSE_ID] = external_id
         if submitted["parent"] is None:
-            tracker.adopt(external_id, 0, request_id)
+            tracker.add_child(external_id, 0, request_id)
 
 
 def _capture_queued(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -101,18 +97,20 @@ _OUTPUTS = "v1.engine.output_processor:OutputProcessor"
 _QUEUES = "v1.core.sched.request_queue"
 
 ENTRIES = (
-    *vllm_only("request", "entrypoints.llm:LLM", "preprocess_chat"),
-    *vllm_only("request", _OFFLINE, "_preprocess_chat", "_preprocess_cmpl", "_render_and_add_requests"),
-    *vllm_only("request", "v1.engine.input_processor:InputProcessor", "assign_request_id"),
-    *vllm_only("request", "inputs.preprocess:InputPreprocessor", "_tokenize_prompt"),
-    *vllm_only("request", _RENDERER, "render_cmpl", "render_chat", "tokenize_prompt", "process_for_engine"),
-    *vllm_only("request", "renderers.hf:HfRenderer", "render_messages"),
+    *vllm_only("request", "entrypoints.llm:LLM", "preprocess_chat", removed="0.32.0"),
+    *vllm_only("request", _OFFLINE, "_preprocess_chat", "_preprocess_cmpl", "_render_and_add_requests", added="0.32.0"),
+    *vllm_only("request", "v1.engine.input_processor:InputProcessor", "assign_request_id", added="0.32.0"),
+    *vllm_only("request", "inputs.preprocess:InputPreprocessor", "_tokenize_prompt", removed="0.32.0"),
+    *vllm_only(
+        "request", _RENDERER, "render_cmpl", "render_chat", "tokenize_prompt", "process_for_engine", added="0.32.0"
+    ),
+    *vllm_only("request", "renderers.hf:HfRenderer", "render_messages", added="0.32.0"),
     *vllm_only(
         "request",
         _OUTPUTS,
         "add_request",
         capture=_capture_submitted,
-        attributes=_submitted,
+        attributes=lambda facts: ours.submission_attributes(facts[0]),
         observe=_begin_submitted,
         even_if_raises=True,
         before=_assign_request_span,

@@ -11,17 +11,13 @@ vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/worker/gpu/, vllm/v1/sample/.
 """
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from tracellm.probes.catalog.engine import runner as ours
 from tracellm.probes.catalog.entries import argument, like, vllm_only
-from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm.step import STEPS
 from tracellm.probes.context.call_context import state
-from tracellm.probes.wrapping.summary import brief, brief_tensor, write, written
-from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.probes.wrapping.summary import brief, brief_tensor, written
 
 __all__ = ["ENTRIES", "acts_on_logits"]
 
@@ -45,26 +41,8 @@ def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         tensor = getattr(buffer, "gpu", buffer)  # a CpuGpuBuffer, or a tensor
         if getattr(tensor, "ndim", 0) == 1:
             tensors.append((name, brief_tensor(tensor.dtype, length)))  # type: ignore[union-attr]
-    tensors += [("logits_indices", brief(value)) for value in result[:1] if _is_tensor(value)]
+    tensors += [("logits_indices", brief(value)) for value in result[:1] if ours.is_tensor(value)]
     return tensors, None
-
-
-def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Capture one layer's metadata of each group; the layers of a group share it."""
-    by_layer = result[0] if isinstance(result, tuple) else result
-    parts = by_layer if isinstance(by_layer, list) else [by_layer]  # one for each half of a batch that is split
-    groups = {id(metadata): metadata for part in parts for metadata in part.values()}
-    return [tensor for metadata in groups.values() for tensor in _tensors(metadata)]
-
-
-def _tensors(metadata: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in getattr(metadata, "__dict__", {}).items():
-        if _is_tensor(value):
-            yield name, brief(value)
-
-
-def _is_tensor(value: Any) -> bool:
-    return type(value).__name__ == "Tensor"
 
 
 # -- the model runner's sampling --------------------------------------------------------------------------------------
@@ -131,19 +109,9 @@ def _prefilling_rows(runner: Any) -> frozenset[int]:
     return frozenset(used.nonzero()[0].tolist()) if used.any() else frozenset()
 
 
-def _sample(facts: Any) -> dict[str, Any]:
-    arguments = {names.ARGUMENTS: [f"logits={write(facts['logits'])}"]}
-    return {**arguments, names.RESULT: f"{len(facts['tokens'])} tokens"} if "tokens" in facts else arguments
-
-
 def _give_sample(facts: Any) -> dict[str, Any]:
     _, _, *shape = facts["logits"] or (None, None)
     return {"logits_shape": shape, "sampled": facts} if "tokens" in facts else {"logits_shape": shape}
-
-
-def _complete_sample(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
-    if facts is not None and "tokens" in facts:
-        span.attributes.update(ours.sampled_attributes(facts, tracker.decode))
 
 
 # -- the sampler ------------------------------------------------------------------------------------------------------
@@ -174,10 +142,6 @@ def _capture_filter(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
     return arguments, brief(result)
 
 
-def _filter(facts: Any) -> dict[str, Any]:
-    return written(*facts)
-
-
 def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     """Capture for each row the tokens left to draw from, the drawn one's probability, and the likeliest."""
     logits, metadata = argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_metadata")
@@ -195,14 +159,6 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
     if not acts:
         return facts  # the runner's `_sample` has the probabilities
     return {**facts, **ours.probabilities(logits, result[0].long()[:, None])}
-
-
-def _drawn(facts: Any) -> dict[str, Any]:
-    return ours.drawn_attributes(facts) if "left" in facts else {names.ARGUMENTS: [f"logits={write(facts['logits'])}"]}
-
-
-def _give_drawn(facts: Any) -> dict[str, Any]:
-    return {"drawn": facts} if "left" in facts else {}
 
 
 _RUNNER = "v1.worker.gpu_model_runner:GPUModelRunner"
@@ -223,7 +179,6 @@ ENTRIES = (
     like(
         ours.ENTRIES,
         f"{_RUNNER}._build_attention_metadata",
-        capture=_capture_metadata,
         span_name="GPUModelRunner._build_attention_metadata",
         **_NAMED,
     ),
@@ -232,10 +187,8 @@ ENTRIES = (
         f"{_RUNNER}._sample",
         before=_copy_logits,
         capture=_capture_sample,
-        attributes=_sample,
         gives=_give_sample,
         gives_to=STEPS,
-        observe=_complete_sample,
         span_name="GPUModelRunner._sample",
         **_NAMED,
     ),
@@ -259,13 +212,12 @@ ENTRIES = (
         ours.ENTRIES,
         f"{_SAMPLER}.sample",
         capture=_capture_drawn,
-        attributes=_drawn,
-        gives=_give_drawn,
+        gives=lambda facts: {"drawn": facts} if "left" in facts else {},
         gives_to=STEPS,
     ),
     *vllm_only("layer", _SAMPLER, "compute_logprobs", "gather_logprobs"),
     *vllm_only("layer", f"{_OPS}:TopKTopPSampler", "forward_native", "forward_cuda", "forward_cpu"),
     *vllm_only("layer", _OPS, "random_sample"),
-    *vllm_only("layer", _OPS, "apply_top_k_top_p", capture=_capture_filter, attributes=_filter),
+    *vllm_only("layer", _OPS, "apply_top_k_top_p", capture=_capture_filter, attributes=lambda facts: written(*facts)),
     *vllm_only("layer", "v1.worker.gpu.sample.*:Sampler", "apply_sampling_params", "sample"),
 )

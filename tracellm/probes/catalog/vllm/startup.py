@@ -135,14 +135,14 @@ ENTRIES = (
     like(ours.ENTRIES, "engine.arg_utils:EngineArgs.create_engine_config", capture=_capture_config),
     like(ours.ENTRIES, "v1.engine.llm_engine:LLMEngine.__init__", capture=_capture_engine),
     like(ours.ENTRIES, "v1.engine.async_llm:AsyncLLM.__init__", "LLMEngine.__init__", capture=_capture_engine),
-    *vllm_only("request", "transformers_utils.tokenizer", "init_tokenizer_from_configs"),
-    *vllm_only("request", "renderers.registry", "renderer_from_config"),
+    *vllm_only("request", "transformers_utils.tokenizer", "init_tokenizer_from_configs", removed="0.32.0"),
+    *vllm_only("request", "renderers.registry", "renderer_from_config", added="0.32.0"),
     *vllm_only("request", "v1.executor.abstract:Executor", "__init__"),
     *vllm_only("request", "v1.executor.multiproc_executor:MultiprocExecutor", "_init_executor"),
     *vllm_only("request", "v1.worker.cpu_worker:CPUWorker", "init_device", shown_as="Worker"),
     *vllm_only("request", "v1.worker.gpu_model_runner:GPUModelRunner", "load_model", shown_as="GPUModelRunner"),
     *vllm_only("request", "v1.worker.cpu_model_runner:CPUModelRunner", "load_model", shown_as="GPUModelRunner"),
-    *vllm_only("request", _SECOND_RUNNER, "__init__", "load_model", shown_as="GPUModelRunner"),
+    *vllm_only("request", _SECOND_RUNNER, "__init__", "load_model", added="0.32.0", shown_as="GPUModelRunner"),
     *vllm_only("request", "model_executor.model_loader.base_loader:BaseModelLoader", "load_model"),
     *vllm_only(
         "request",
@@ -153,16 +153,8 @@ ENTRIES = (
         gives=gives("files"),
         gives_to="DefaultModelLoader.load_weights",
     ),
-    *vllm_only(
-        "request", _LOADER, "load_weights", capture=_capture_weights, attributes=dict, observe=_complete_weights
-    ),
-    *vllm_only(
-        "request",
-        "model_executor.model_loader.utils",
-        "process_weights_after_loading",
-        capture=_capture_device,
-        attributes=dict,
-    ),
+    *vllm_only("request", _LOADER, "load_weights", record=_capture_weights, observe=_complete_weights),
+    *vllm_only("request", "model_executor.model_loader.utils", "process_weights_after_loading", record=_capture_device),
     like(
         ours.ENTRIES,
         "v1.executor.multiproc_executor:MultiprocExecutor.collective_rpc",
@@ -179,7 +171,13 @@ ENTRIES = (
         shown_as="Worker",
     ),
     *vllm_only(
-        "step", _SECOND_RUNNER, "get_kv_cache_spec", "initialize_kv_cache", "profile_run", shown_as="GPUModelRunner"
+        "step",
+        _SECOND_RUNNER,
+        "get_kv_cache_spec",
+        "initialize_kv_cache",
+        "profile_run",
+        added="0.32.0",
+        shown_as="GPUModelRunner",
     ),
     *vllm_only("request", "v1.core.sched.scheduler:Scheduler", "__init__"),
     *(

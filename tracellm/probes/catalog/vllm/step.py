@@ -322,19 +322,9 @@ _EXECUTOR = "v1.executor.multiproc_executor:MultiprocExecutor"
 ENTRIES = (
     like(ours.ENTRIES, f"{_CORE}.step", ours.STEP, observe=_complete_step),
     like(
-        ours.ENTRIES,
-        f"{_CORE}.step_with_batch_queue",
-        ours.STEP,
-        observe=_complete_step,
-        also="step_with_batch_queue",
+        ours.ENTRIES, f"{_CORE}.step_with_batch_queue", ours.STEP, observe=_complete_step, also="step_with_batch_queue"
     ),
-    like(
-        ours.ENTRIES,
-        f"{_SCHEDULER}.schedule",
-        capture=_capture_schedule,
-        gives=give_schedule,
-        gives_to=STEPS,
-    ),
+    like(ours.ENTRIES, f"{_SCHEDULER}.schedule", capture=_capture_schedule, gives=give_schedule, gives_to=STEPS),
     like(ours.ENTRIES, f"{_SCHEDULER}.update_from_output", capture=_capture_update, gives_to=STEPS),
     *vllm_only(
         "step",
