@@ -6,7 +6,7 @@ module of vLLM that `VLLM_MODULES` names for it. A capture runs inside the call,
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,7 @@ from tracellm.probes.wrapping.call_site import Where, caller
 from tracellm.probes.wrapping.probe import Capture, Entry, Gives, path_of
 from tracellm.trace.names import Level
 
-__all__ = [
-    "ADDED",
-    "REMOVED",
-    "argument",
-    "called_by",
-    "gives",
-    "like",
-    "ours_only",
-    "plain",
-    "users_line",
-    "vllm_only",
-]
+__all__ = ["ADDED", "REMOVED", "argument", "gives", "like", "ours_only", "plain", "users_line", "vllm_only"]
 
 VLLM_MODULES = {
     "tracellm.engine.arg_utils": "vllm.engine.arg_utils",
@@ -187,18 +176,6 @@ def gives(name: str) -> Gives:
 def argument(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, otherwise: Any = None) -> Any:
     """Return the argument `name`, which has this index when passed by position (0 is self, if there is one)."""
     return args[index] if len(args) > index else kwargs.get(name, otherwise)
-
-
-def called_by(matches: Callable[[Any], bool], max_frames: int = 40) -> bool:
-    """Return whether `matches(code)` holds for one of the calls under way."""
-    frame = sys._getframe(1)
-    for _ in range(max_frames):
-        if frame is None:
-            return False
-        if matches(frame.f_code):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
 
 
 def users_line() -> Where | None:

@@ -79,7 +79,7 @@ class Installation:
 
     @property
     def left_out(self) -> dict[str, list[str]]:
-        """The subjects of reports (catalog/report_needs.py) that the selection leaves out, and the functions they lack."""
+        """Subjects of reports (catalog/report_needs.py) that the selection leaves out, and the functions they lack."""
         used = self.findings.engine
         return lacking(self._chosen_targets, self._unchosen, None if used is None else used["name"])
 

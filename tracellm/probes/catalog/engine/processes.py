@@ -187,10 +187,12 @@ _BASE, _SYNC, _ASYNC = "mp_base:MPClient", "mp_client:SyncMPClient", "mp_client:
 _MANAGER = "core_launch:CoreEngineProcManager"
 _PROC = "core_proc:EngineCoreProc"
 _OPENAI = "entrypoints.openai"
+_API = "entrypoints.openai.api_server"
+_FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
 _CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
 _COMPLETION = "entrypoints.openai.serving_completion:OpenAIServingCompletion"
 _ENTRY = "entrypoints.launchers.api_server.entry"
-_SENT = {"capture": _capture_sent, "attributes": _message, "observe": _complete_sent}
+_SENT: dict[str, Any] = {"capture": _capture_sent, "attributes": _message, "observe": _complete_sent}
 
 _CLIENTS = (
     *plain("request", _CLIENT, "make_client", record=_capture_make_client, even_if_raises=True),
@@ -230,17 +232,9 @@ _CORE_PROCESS = (
 )
 
 _SERVER = (
-    *(
-        entry
-        for function, later in (
-            ("run_server", _ENTRY),
-            ("run_server_worker", _ENTRY),
-            ("build_async_engine_client", _ENTRY),
-            ("build_app", "entrypoints.launchers.app"),
-            ("init_app_state", "entrypoints.launchers.api_server.app_state"),
-        )
-        for entry in plain("request", f"{_OPENAI}.api_server", function, later=later, lifeline="api_server.py")
-    ),
+    *plain("request", _API, "run_server", "run_server_worker", "build_async_engine_client", later=_ENTRY, **_FILE),
+    *plain("request", _API, "build_app", later="entrypoints.launchers.app", **_FILE),
+    *plain("request", _API, "init_app_state", later="entrypoints.launchers.api_server.app_state", **_FILE),
     *ours_only("request", "async_llm:AsyncLLM", "__init__"),
     *plain("request", "async_llm:AsyncLLM", "from_vllm_config", "from_engine_args", "generate", "add_request"),
     *plain("request", "async_llm:AsyncLLM", "abort", "shutdown"),

@@ -7,12 +7,12 @@ whichever process, links its steps to it.
 vLLM: vllm/entrypoints/llm.py, vllm/v1/engine/, vllm/inputs/preprocess.py, vllm/v1/core/sched/scheduler.py.
 """
 
+import sys
 from functools import partial
-from types import CodeType
 from typing import Any
 
 from tracellm.probes.catalog.engine.startup import capture_engine, learn_engine
-from tracellm.probes.catalog.entries import argument, called_by, gives, ours_only, plain, users_line, vllm_only
+from tracellm.probes.catalog.entries import argument, gives, ours_only, plain, users_line, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.sampling_options import changed_parameters
 from tracellm.probes.context.call_context import SUBMITTED, call_and_place, state
@@ -100,7 +100,7 @@ def submission(request: Any, prompt: Any, sibling: tuple[str, int, int] | None) 
     for an embedding has no sampling parameters, and one with prompt embeddings no tokens.
     """
     params, tokens = request.sampling_params, request.prompt_token_ids
-    operation = "chat" if called_by(_is_chat) else "text_completion" if params is not None else "embeddings"
+    operation = "chat" if _is_chat() else "text_completion" if params is not None else "embeddings"
     attributes = {
         names.GEN_AI_OPERATION: operation,
         names.REQUEST_PROMPT: prompt,
@@ -125,10 +125,19 @@ def submission(request: Any, prompt: Any, sibling: tuple[str, int, int] | None) 
     }
 
 
-def _is_chat(code: CodeType) -> bool:
-    return code.co_filename.endswith(_CHAT_FILES) and code.co_name in _CHAT_FUNCTIONS
+def _is_chat() -> bool:
+    """Return whether a chat function of either engine is among the calls under way."""
+    frame = sys._getframe(1)
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_code.co_name in _CHAT_FUNCTIONS and frame.f_code.co_filename.endswith(_CHAT_FILES):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
+_MAX_FRAMES = 40
 _CHAT_FUNCTIONS = (
     "chat",
     "chat_completion_full_generator",
@@ -303,24 +312,29 @@ _INPUTS = "preprocess:InputPreprocessor"
 _PROCESSOR = "processor:Processor"
 _OUTPUTS = "output_processor:OutputProcessor"
 _GRAMMARS = "structured_output.manager:StructuredOutputManager"
-_ARRIVED = {"record": _capture_arrived, "inherited": True}
-_FINISHED = {"capture": _capture_finished, "attributes": _finished, "observe": _note_finished, "shown_as": "Scheduler"}
+_GENERATION: dict[str, Any] = {
+    "attributes": _call,
+    "observe": _end_generated,
+    "phase": "generation",
+    "even_if_raises": True,
+}
+_SUBMITTED: dict[str, Any] = {
+    "capture": _capture_request,
+    "observe": _begin_submitted,
+    "even_if_raises": True,
+    "before": assign_request_span,
+}
+_ARRIVED: dict[str, Any] = {"record": _capture_arrived, "inherited": True}
+_FINISHED: dict[str, Any] = {
+    "capture": _capture_finished,
+    "attributes": _finished,
+    "observe": _note_finished,
+    "shown_as": "Scheduler",
+}
 
 _SUBMISSION = (
-    *(
-        entry
-        for method, first in (("generate", "prompts"), ("chat", "messages"))
-        for entry in plain(
-            "request",
-            _LLM,
-            method,
-            capture=partial(_capture_call, first),
-            attributes=_call,
-            observe=_end_generated,
-            phase="generation",
-            even_if_raises=True,
-        )
-    ),
+    *plain("request", _LLM, "generate", capture=partial(_capture_call, "prompts"), **_GENERATION),
+    *plain("request", _LLM, "chat", capture=partial(_capture_call, "messages"), **_GENERATION),
     *ours_only("request", "entrypoints.llm", "apply_hf_chat_template"),
     *plain("request", _LLM, "_validate_and_add_requests", "_process_inputs", removed="0.32.0"),
     *plain("request", _LLM, "_add_request", "_run_engine", later=_OFFLINE),
@@ -335,19 +349,8 @@ _SUBMISSION = (
     *plain("request", _INPUTS, "preprocess", "_process_decoder_only_prompt", removed="0.32.0"),
     *plain("request", _INPUTS, "_prompt_to_llm_inputs", "_process_text", "_process_tokens", removed="0.32.0"),
     *ours_only("request", _INPUTS, "tokenize_prompt", record=_capture_tokenized),
-    *(
-        entry
-        for engine in ("llm_engine:LLMEngine", "async_llm:AsyncLLM")
-        for entry in ours_only(
-            "request",
-            engine,
-            "_add_request",
-            capture=_capture_request,
-            observe=_begin_submitted,
-            even_if_raises=True,
-            before=assign_request_span,
-        )
-    ),
+    *ours_only("request", "llm_engine:LLMEngine", "_add_request", **_SUBMITTED),
+    *ours_only("request", "async_llm:AsyncLLM", "_add_request", **_SUBMITTED),
     *ours_only(
         "request",
         _OUTPUTS,

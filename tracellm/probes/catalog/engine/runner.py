@@ -276,19 +276,19 @@ def _row_numbers(count: int) -> Any:
 _RUNNER = "worker.gpu_model_runner:GPUModelRunner"
 _SAMPLER = "sample.sampler:Sampler"
 _GIVES_TO = "EngineCore.step_fn"
+_SHORT: dict[str, Any] = {"shown_as": "GPUModelRunner", "in_short": True}
 
 ENTRIES = (
     *plain("step", _RUNNER, "execute_model", "_update_states", "sample_tokens", shown_as="GPUModelRunner"),
     *plain("step", "worker.gpu_model_runner", "apply_grammar_bitmask"),
-    *ours_only("step", _RUNNER, "_prepare_inputs", capture=_capture_inputs, attributes=_inputs, in_short=True),
-    *ours_only(
-        "step", _RUNNER, "_build_attention_metadata", capture=_capture_metadata, attributes=_metadata, in_short=True
-    ),
+    *ours_only("step", _RUNNER, "_prepare_inputs", capture=_capture_inputs, attributes=_inputs, **_SHORT),
+    *plain("step", _RUNNER, "_build_attention_metadata", capture=_capture_metadata, attributes=_metadata, **_SHORT),
     *plain("step", _RUNNER, "_model_forward", "_bookkeeping_sync", shown_as="GPUModelRunner"),
     *ours_only(
         "step",
         _RUNNER,
         "_sample",
+        shown_as="GPUModelRunner",
         capture=_capture_sample,
         attributes=_sample,
         gives=gives("sampled"),

@@ -194,7 +194,7 @@ _UNIPROC = "executor.uniproc_executor:UniProcExecutor"
 _WRAPPER = "worker.worker_base:WorkerWrapperBase"
 _WORKER = "worker.gpu_worker:Worker"
 _RUNNER = "worker.gpu_model_runner:GPUModelRunner"
-_MEMORY = {"record": _capture_memory}
+_MEMORY: dict[str, Any] = {"record": _capture_memory}
 
 ENTRIES = (
     *plain(

@@ -162,26 +162,14 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
 
 
 _RUNNER = "v1.worker.gpu_model_runner:GPUModelRunner"
+_SHOWN: dict[str, Any] = {"shown_as": "GPUModelRunner"}
 _SECOND_RUNNER = "v1.worker.gpu.*:GPUModelRunner"
 _SAMPLER, _OPS = "v1.sample.sampler:Sampler", "v1.sample.ops.topk_topp_sampler"
-_NAMED = {"lifeline": "GPUModelRunner"}  # also for a CPUModelRunner
 
 ENTRIES = (
-    *vllm_only("step", _RUNNER, "_preprocess", "_execute_mm_encoder", shown_as="GPUModelRunner"),
-    *vllm_only("step", _RUNNER, "propose_draft_token_ids", shown_as="GPUModelRunner"),
-    like(
-        ours.ENTRIES,
-        f"{_RUNNER}._prepare_inputs",
-        capture=_capture_inputs,
-        span_name="GPUModelRunner._prepare_inputs",
-        **_NAMED,
-    ),
-    like(
-        ours.ENTRIES,
-        f"{_RUNNER}._build_attention_metadata",
-        span_name="GPUModelRunner._build_attention_metadata",
-        **_NAMED,
-    ),
+    *vllm_only("step", _RUNNER, "_preprocess", "_execute_mm_encoder", **_SHOWN),
+    *vllm_only("step", _RUNNER, "propose_draft_token_ids", **_SHOWN),
+    like(ours.ENTRIES, f"{_RUNNER}._prepare_inputs", capture=_capture_inputs),
     like(
         ours.ENTRIES,
         f"{_RUNNER}._sample",
@@ -189,23 +177,10 @@ ENTRIES = (
         capture=_capture_sample,
         gives=_give_sample,
         gives_to=STEPS,
-        span_name="GPUModelRunner._sample",
-        **_NAMED,
     ),
-    *vllm_only(
-        "step",
-        _SECOND_RUNNER,
-        "execute_model",
-        "finish_requests",
-        "add_requests",
-        "update_requests",
-        "prepare_inputs",
-        "prepare_attn",
-        "sample_tokens",
-        "sample",
-        "postprocess_sampled",
-        shown_as="GPUModelRunner",
-    ),
+    *vllm_only("step", _SECOND_RUNNER, "execute_model", "finish_requests", "add_requests", **_SHOWN),
+    *vllm_only("step", _SECOND_RUNNER, "update_requests", "prepare_inputs", "prepare_attn", **_SHOWN),
+    *vllm_only("step", _SECOND_RUNNER, "sample_tokens", "sample", "postprocess_sampled", **_SHOWN),
     *vllm_only("step", "v1.sample.rejection_sampler:RejectionSampler", "forward"),
     *vllm_only("step", "v1.worker.gpu.sample.*:Sampler", "__call__"),
     like(

@@ -128,7 +128,6 @@ def _capture_device(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 _LOADER = "model_executor.model_loader.default_loader:DefaultModelLoader"
 _SECOND_RUNNER = "v1.worker.gpu.model_runner:GPUModelRunner"
-_COORDINATORS = ("HybridKVCacheCoordinator", "KVCacheCoordinatorNoPrefixCache")
 
 ENTRIES = (
     *vllm_only("request", "v1.engine.llm_engine:LLMEngine", "from_vllm_config"),
@@ -180,9 +179,6 @@ ENTRIES = (
         shown_as="GPUModelRunner",
     ),
     *vllm_only("request", "v1.core.sched.scheduler:Scheduler", "__init__"),
-    *(
-        entry
-        for name in _COORDINATORS
-        for entry in vllm_only("step", f"v1.core.kv_cache_coordinator:{name}", "__init__")
-    ),
+    *vllm_only("step", "v1.core.kv_cache_coordinator:HybridKVCacheCoordinator", "__init__"),
+    *vllm_only("step", "v1.core.kv_cache_coordinator:KVCacheCoordinatorNoPrefixCache", "__init__"),
 )
