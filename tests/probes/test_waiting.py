@@ -1,4 +1,4 @@
-"""A queue of thousands: its beginning is told by name, how many more there are as a number, and nobody is forgotten."""
+"""A long waiting queue is recorded as its first requests by name and a count."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ LIMIT = HeldReason.max_num_seqs(1, 1)
 
 
 def schedule_of(waiting: int) -> Any:
-    """What is captured of a step in which one request runs, in chunks, and so many wait."""
+    """Return the schedule of a step with one running request and `waiting` others."""
     ids = [f"w{i}" for i in range(waiting)]
     none: Any = SimpleNamespace(
         req_ids=[], num_computed_tokens=[], new_block_ids=[], num_output_tokens=[], resumed_req_ids=[]
@@ -43,7 +43,7 @@ def schedule_of(waiting: int) -> Any:
 
 
 def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
-    """The step whose span is told these facts."""
+    """Return the step whose span is completed with these facts."""
     span = Span(catalog.STEP, "0" * 32, "0" * 16, None, 0, 1)
     catalog.complete_step(tracker or RequestTracker(Ids.counting()), span, True, {"scheduled": facts})
     calls = Calls()
@@ -53,7 +53,7 @@ def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
 
 
 def test_a_short_queue_is_told_whole() -> None:
-    """Where not more wait than are told by name, there is nothing to add."""
+    """A queue within the limit is listed whole, without a count."""
     step = step_of(schedule_of(catalog.MAX_LISTED))
     assert len(step.waiting) == step.num_waiting == catalog.MAX_LISTED
     assert names.STEP_NUM_WAITING not in step.span.attributes
@@ -61,7 +61,7 @@ def test_a_short_queue_is_told_whole() -> None:
 
 
 def test_of_a_long_queue_the_beginning_is_told() -> None:
-    """So many are told by name, those first who do not wait, and how many wait; the report counts the others in."""
+    """A longer queue is listed up to the limit, and the report counts the rest."""
     step = step_of(schedule_of(5000))
     assert step.waiting == tuple(f"w{i}" for i in range(catalog.MAX_LISTED))
     assert step.num_waiting == 5000
@@ -71,7 +71,7 @@ def test_of_a_long_queue_the_beginning_is_told() -> None:
 
 
 def test_who_is_aborted_far_behind_is_told() -> None:
-    """A request that no step told by name, since many were before it, and that is given up there, was aborted."""
+    """A request far behind in the queue that is given up is recorded as aborted."""
     tracker = RequestTracker(Ids.counting())
     tracker.arrived("w4000")
     step_of(schedule_of(5000), tracker)
@@ -80,7 +80,7 @@ def test_who_is_aborted_far_behind_is_told() -> None:
 
 
 def test_steps_of_outputs_that_are_never_sent_are_forgotten() -> None:
-    """In one process nothing is sent: of each step's outputs the tracker keeps a bounded number, the last ones."""
+    """The tracker remembers a bounded number of outputs that are never sent."""
     tracker = RequestTracker(Ids.counting())
     for step in range(1, 6001):
         tracker.steps = step

@@ -1,5 +1,4 @@
-"""What must not happen to a program in which vLLM's functions are wrapped: broken runs, calls told twice, a class under
-two names, memory that grows."""
+"""Wrapping vLLM breaks no run, records no call twice, and does not grow memory."""
 
 import importlib
 import sys
@@ -31,7 +30,7 @@ def vllm(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_a_function_that_another_module_imports_is_told_once(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """0.32's `openai/api_server.py` only passes on what its launchers define; both are in the catalog."""
+    """A function that 0.32 re-exports from its launchers is recorded once."""
     folder = Path(sys.modules["vllm"].__path__[0])
     (folder / "launcher.py").write_text("def run_server(): pass")
     (folder / "api_server.py").write_text("from vllm.launcher import run_server")
@@ -42,7 +41,7 @@ def test_a_function_that_another_module_imports_is_told_once(vllm: dict[str, Any
 
 
 def test_a_version_with_another_client_starts_its_thread(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """Where the functions that the loops are in are called otherwise, the loop runs, without a name."""
+    """A loop in a renamed function still runs, unrecorded."""
     client = vllm["core_client"]
     del client.AsyncMPClient._ensure_output_queue_task
     trace = record(
@@ -54,7 +53,7 @@ def test_a_version_with_another_client_starts_its_thread(vllm: dict[str, Any], t
 
 
 def test_a_worker_whose_configuration_cannot_be_read_is_made() -> None:
-    """It is taken for one whose model is compiled: so no probe can be in the compiler's way."""
+    """A configuration that cannot be read counts as compiled."""
     left: list[Any] = []
     made: list[Any] = []
     [make] = compile_patches(left.append).values()
@@ -64,7 +63,7 @@ def test_a_worker_whose_configuration_cannot_be_read_is_made() -> None:
 
 
 def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
-    """`Scheduler.schedule` takes them; it may be left out of a recording."""
+    """Refusals do not pile up when `Scheduler.schedule` is not recorded."""
 
     class Manager:
         block_pool = SimpleNamespace(get_num_free_blocks=lambda: 0)
@@ -80,7 +79,7 @@ def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
 
 
 def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
-    """Its engine core's step is in the process that it was forked from, and never ends in this one."""
+    """Facts for a step of the parent process are dropped in a forked worker."""
     forked = Header({}, (0, 0), 1, [(1, 0), (10, 99)], "a" * 32, "b" * 16)
     builder = SpanBuilder(forked, {})
     sampled = SpanSite("_sample", {}, "R._sample", gives=lambda facts: {"tokens": facts}, gives_to=("E.step",))
@@ -93,7 +92,7 @@ def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
 
 
 def test_a_request_that_is_not_taken_has_no_life(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """Its place was given before it was refused; nothing of it is kept, and nothing is told to have no end."""
+    """The span of a refused request is dropped."""
     processor = vllm["output_processor"].OutputProcessor()
     asked = SimpleNamespace(
         request_id="a", prompt_token_ids=[5], priority=0, sampling_params=SamplingParams(), trace_headers=None
@@ -112,7 +111,7 @@ def test_a_request_that_is_not_taken_has_no_life(vllm: dict[str, Any], tmp_path:
 
 
 def test_a_worker_for_the_cpu_is_a_worker(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """What it has of its own and what it inherits have one name, ours; what ran is in the attributes."""
+    """Inherited and own methods of a subclass have the same lifeline."""
     folder = Path(sys.modules["vllm"].__path__[0]) / "v1" / "worker"
     folder.mkdir()
     methods = "def load_model(self): pass\n    def init_device(self): pass"

@@ -72,9 +72,10 @@ LATER_HOMES = {
 """Classes of vLLM 0.11.1, and where later versions have them in `vllm.entrypoints.openai`."""
 
 ADDED: dict[str, str] = {}
-"""Targets that only later versions of vLLM have, and the first version known to have them."""
+"""Targets that only later versions of vLLM have, and the first version known to have them; set by `vllm_only`."""
 REMOVED: dict[str, str] = {}
-"""Targets without a counterpart in later versions of vLLM, and the first version known to be without them."""
+"""Targets without a counterpart in later versions of vLLM, and the first version known to be without them; set by
+`vllm_only`."""
 
 _PROBES = str(Path(__file__).parents[1]) + os.sep
 

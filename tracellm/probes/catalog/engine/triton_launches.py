@@ -1,12 +1,9 @@
 """Launches of Triton kernels: the grid, block sizes and tensors, the work to do, and the time on the GPU.
 
-A launch only queues work, so the call's own time is the host's. Two CUDA events stand before and behind the kernel in
-the GPU's queue; when a step's tokens have arrived (runner.py), the time between is read for all pairs that are done. So
-the probe never waits for the GPU. A hook of Triton's moves the first event just before the kernel, past the host's work
-for the launch.
-
-Two kinds of launches have no GPU time: those captured into a CUDA graph, which do not run, and those that compile or
-tune their kernel, as other work runs between the two events.
+A launch only queues work, so the time on the GPU is measured by two CUDA events around the kernel in the GPU's queue,
+read when a step's tokens have arrived (runner.py); the probe never waits for the GPU. A hook of Triton's moves the
+first event past the host's work for the launch. Launches captured into a CUDA graph have no time, as they do not run,
+and neither have those that compile or tune their kernel, as other work runs between the events.
 """
 
 import threading

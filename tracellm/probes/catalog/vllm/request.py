@@ -1,9 +1,8 @@
-"""A request to a vLLM where it differs from ours: its submission, its span, its names.
+"""A request to a vLLM where it differs from ours: its submission, its span, its ids.
 
-vLLM has no function that all requests pass in its front half's engines, but both submit them to
-`OutputProcessor.add_request`, where the request's span begins. The span travels in `trace_headers` under a header of
-its own, so that the `traceparent` that vLLM's tracing reads stays as it was. Later versions give each request an
-internal id, made of the caller's and a random part; the tracker learns which belong together.
+Both engines of the front half submit requests to `OutputProcessor.add_request`, where the request's span begins. It
+travels in `trace_headers` under a header of its own, so that the `traceparent` that vLLM's tracing reads stays as it
+was. Later versions give each request an internal id besides the caller's; the tracker learns which belong together.
 
 vLLM: vllm/entrypoints/llm.py, vllm/v1/engine/processor.py or input_processor.py, vllm/renderers/.
 """

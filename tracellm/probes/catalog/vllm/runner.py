@@ -1,11 +1,8 @@
-"""A vLLM's model runner and sampler where they differ.
+"""A vLLM's model runners, the later one in `worker/gpu/`, and its sampler where they differ from ours.
 
-There are two runners of one name: `gpu_model_runner.py`, and in later versions `worker/gpu/`, the default on a GPU.
-Probabilities are recorded where the logits are in the CPU's memory. To read them on a GPU would make the engine wait,
-and take memory that vLLM has given to the KV cache; there the scheduler provides the tokens (step.py).
-
-The sampler changes the logits in place, or `apply_top_k_top_p` makes new ones, depending on version and device; so what
-that function returned is what the tokens were drawn from.
+Probabilities are recorded where the logits are in the CPU's memory. Reading them on a GPU would make the engine wait,
+and take memory of the KV cache; there the scheduler provides the tokens (step.py). Tokens are drawn from what
+`apply_top_k_top_p` returned, if the sampler called it, otherwise from logits that it changed in place.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/worker/gpu/, vllm/v1/sample/.
 """

@@ -1,11 +1,8 @@
-"""One step of a vLLM's engine core where it differs: what was scheduled is read from the scheduler's own objects.
+"""One step of a vLLM's engine core where it differs: the schedule is read from the scheduler's own objects.
 
-The span is named `EngineCore.step_fn`, as ours: in vLLM a name for one of two methods. `step` schedules a batch and
-waits for it; `step_with_batch_queue` schedules one and waits for the previous one.
-
-vLLM gives no reasons for requests that it does not schedule. They are derived here from what its loop decides by: the
-tokens and places left, refused blocks, the request's state. Other limits, as on adapters or transfers of KV blocks,
-show as the request's state or not at all.
+The span is named `EngineCore.step_fn`, in vLLM a name for `step` or `step_with_batch_queue`. vLLM gives no reasons for
+requests that it does not schedule; they are derived from what its loop decides by: tokens and places left, refused
+blocks, the request's state. Other limits, as on adapters, show as that state or not at all.
 
 vLLM: vllm/v1/engine/core.py, vllm/v1/core/sched/scheduler.py, vllm/v1/core/kv_cache_manager.py.
 """
