@@ -87,7 +87,7 @@ def plain(
 
     Args:
         level: how deep in the engine the functions sit.
-        home: our module, without `tracellm.engine.`; `module:Class` for methods.
+        home: `module:` for functions, `module:Class` for methods; without `tracellm.engine.`.
         functions: names of the functions or methods.
         later: home of the functions in a later vLLM, without `vllm.`.
         added: first version of vLLM known to have the functions.
@@ -147,7 +147,7 @@ def _entry(
 
 
 def _target(home: str, function: str) -> str:
-    return f"{home}.{function}" if ":" in home else f"{home}:{function}"
+    return f"{home}{function}" if home.endswith(":") else f"{home}.{function}"
 
 
 def like(ours: Iterable[Entry], target: str, path: str | None = None, **changes: Any) -> Entry:

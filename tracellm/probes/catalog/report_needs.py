@@ -19,7 +19,7 @@ _ENTRIES = {
     "load": (
         *plain("request", _LOADER, "_prepare_weights", "load_weights"),
         *ours_only("request", _LOADER, "place_on_device"),
-        *vllm_only("request", "model_executor.model_loader.utils", "process_weights_after_loading"),
+        *vllm_only("request", "model_executor.model_loader.utils:", "process_weights_after_loading"),
     ),
     "cache": plain("request", "core:EngineCore", "_initialize_kv_caches"),
     "requests": (  # request spans are recorded whole or not at all

@@ -186,23 +186,22 @@ _CLIENT = "core_client:EngineCoreClient"
 _BASE, _SYNC, _ASYNC = "mp_base:MPClient", "mp_client:SyncMPClient", "mp_client:AsyncMPClient"
 _MANAGER = "core_launch:CoreEngineProcManager"
 _PROC = "core_proc:EngineCoreProc"
-_OPENAI = "entrypoints.openai"
-_API = "entrypoints.openai.api_server"
+_API = "entrypoints.openai.api_server:"
 _FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
 _CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
 _COMPLETION = "entrypoints.openai.serving_completion:OpenAIServingCompletion"
-_ENTRY = "entrypoints.launchers.api_server.entry"
+_ENTRY = "entrypoints.launchers.api_server.entry:"
 _SENT: dict[str, Any] = {"capture": _capture_sent, "attributes": _message, "observe": _complete_sent}
 
 _CLIENTS = (
     *plain("request", _CLIENT, "make_client", record=_capture_make_client, even_if_raises=True),
     *plain("request", _CLIENT, "make_async_mp_client", record=_capture_async_client, even_if_raises=True),
-    *ours_only("request", "core_client", "choose_client", record=_capture_choice, lifeline="EngineCoreClient"),
+    *ours_only("request", "core_client:", "choose_client", record=_capture_choice, lifeline="EngineCoreClient"),
     *plain("request", "core_client:InprocClient", "__init__"),
     *plain("request", _BASE, "__init__", inherited=True),
     *ours_only("request", _BASE, "launch_core_engines", inherited=True),
     *ours_only("step", _MANAGER, "start"),
-    *plain("step", "core_launch", "wait_for_engine_startup"),
+    *plain("step", "core_launch:", "wait_for_engine_startup"),
     *plain("step", _BASE, "start_engine_core_monitor"),
     *plain("request", _SYNC, "__init__", "add_request", "_send_input", "call_utility"),
     *plain("request", _ASYNC, "__init__", "add_request_async", "_send_input", "call_utility_async"),
@@ -233,13 +232,13 @@ _CORE_PROCESS = (
 
 _SERVER = (
     *plain("request", _API, "run_server", "run_server_worker", "build_async_engine_client", later=_ENTRY, **_FILE),
-    *plain("request", _API, "build_app", later="entrypoints.launchers.app", **_FILE),
-    *plain("request", _API, "init_app_state", later="entrypoints.launchers.api_server.app_state", **_FILE),
+    *plain("request", _API, "build_app", later="entrypoints.launchers.app:", **_FILE),
+    *plain("request", _API, "init_app_state", later="entrypoints.launchers.api_server.app_state:", **_FILE),
     *ours_only("request", "async_llm:AsyncLLM", "__init__"),
     *plain("request", "async_llm:AsyncLLM", "from_vllm_config", "from_engine_args", "generate", "add_request"),
     *plain("request", "async_llm:AsyncLLM", "abort", "shutdown"),
     *ours_only("request", "async_llm:AsyncLLM", "_run_output_handler"),
-    *ours_only("request", "output_handling", "output_handler", shown_as="AsyncLLM", loop=True),
+    *ours_only("request", "output_handling:", "output_handler", shown_as="AsyncLLM", loop=True),
     Entry(
         "fastapi.applications:FastAPI.__call__",
         "request",
@@ -251,21 +250,25 @@ _SERVER = (
         begins_trace=_begins_trace,
     ),
     *plain(
-        "request", f"{_OPENAI}.serving_engine:OpenAIServing", "_preprocess_chat", "_process_inputs", removed="0.32.0"
+        "request",
+        "entrypoints.openai.serving_engine:OpenAIServing",
+        "_preprocess_chat",
+        "_process_inputs",
+        removed="0.32.0",
     ),
     *plain("request", _CHAT, "__init__", "create_chat_completion"),
     *plain("request", _CHAT, "chat_completion_stream_generator", "chat_completion_full_generator"),
     *plain("request", _COMPLETION, "create_completion", "completion_stream_generator"),
     *plain("step", _COMPLETION, "request_output_to_completion_response"),
-    *plain("request", f"{_OPENAI}.serving_models:OpenAIServingModels", "show_available_models"),
+    *plain("request", "entrypoints.openai.serving_models:OpenAIServingModels", "show_available_models"),
     *plain(
         "request",
-        f"{_OPENAI}.serving_tokenization:OpenAIServingTokenization",
+        "entrypoints.openai.serving_tokenization:OpenAIServingTokenization",
         "create_tokenize",
         "create_detokenize",
         later="entrypoints.serve.tokenize.serving:ServingTokenization",
     ),
-    *ours_only("step", f"{_OPENAI}.tokenizing:AsyncTokenizer", "tokenize"),
+    *ours_only("step", "entrypoints.openai.tokenizing:AsyncTokenizer", "tokenize"),
 )
 
 ENTRIES = (*_CLIENTS, *_CORE_PROCESS, *_SERVER)

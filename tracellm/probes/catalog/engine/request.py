@@ -335,7 +335,7 @@ _FINISHED: dict[str, Any] = {
 _SUBMISSION = (
     *plain("request", _LLM, "generate", capture=partial(_capture_call, "prompts"), **_GENERATION),
     *plain("request", _LLM, "chat", capture=partial(_capture_call, "messages"), **_GENERATION),
-    *ours_only("request", "entrypoints.llm", "apply_hf_chat_template"),
+    *ours_only("request", "entrypoints.llm:", "apply_hf_chat_template"),
     *plain("request", _LLM, "_validate_and_add_requests", "_process_inputs", removed="0.32.0"),
     *plain("request", _LLM, "_add_request", "_run_engine", later=_OFFLINE),
     *plain(

@@ -280,7 +280,7 @@ _SHORT: dict[str, Any] = {"shown_as": "GPUModelRunner", "in_short": True}
 
 ENTRIES = (
     *plain("step", _RUNNER, "execute_model", "_update_states", "sample_tokens", shown_as="GPUModelRunner"),
-    *plain("step", "worker.gpu_model_runner", "apply_grammar_bitmask"),
+    *plain("step", "worker.gpu_model_runner:", "apply_grammar_bitmask"),
     *ours_only("step", _RUNNER, "_prepare_inputs", capture=_capture_inputs, attributes=_inputs, **_SHORT),
     *plain("step", _RUNNER, "_build_attention_metadata", capture=_capture_metadata, attributes=_metadata, **_SHORT),
     *plain("step", _RUNNER, "_model_forward", "_bookkeeping_sync", shown_as="GPUModelRunner"),
@@ -297,12 +297,12 @@ ENTRIES = (
     ),
     *plain("step", _SAMPLER, "forward"),
     *plain("layer", _SAMPLER, "apply_logits_processors", "apply_penalties", "greedy_sample", "apply_temperature"),
-    *plain("layer", "sample.sampler", "apply_bad_words"),
+    *plain("layer", "sample.sampler:", "apply_bad_words"),
     *plain("layer", "sample.logits_processor.builtin:*LogitsProcessor", "apply"),
     *ours_only(
         "layer", _SAMPLER, "sample", capture=_capture_drawn, attributes=_drawn, gives=gives("drawn"), gives_to=_GIVES_TO
     ),
     *ours_only("layer", "ops.*:*Ops", "apply_top_k_top_p", span_name="apply_top_k_top_p"),
-    *ours_only("layer", "sample.sampler", "random_sample", "compute_logprobs", "gather_logprobs"),
+    *ours_only("layer", "sample.sampler:", "random_sample", "compute_logprobs", "gather_logprobs"),
     *ours_only("layer", "worker.prompt_logprobs:InProgressPromptLogprobs", "add_chunk"),
 )

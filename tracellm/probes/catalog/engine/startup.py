@@ -209,10 +209,10 @@ ENTRIES = (
     *plain("request", "llm_engine:LLMEngine", "from_engine_args"),
     *ours_only("request", "arg_utils:EngineArgs", "create_engine_config", record=_capture_config),
     *plain("request", "arg_utils:EngineArgs", "create_model_config"),
-    *ours_only("request", "libraries", "import_libraries", record=_capture_libraries),
+    *ours_only("request", "libraries:", "import_libraries", record=_capture_libraries),
     *plain("request", "executor.abstract:Executor", "get_class"),
     *ours_only("request", "llm_engine:LLMEngine", "__init__", capture=capture_engine, observe=learn_engine),
-    *ours_only("request", "llm_engine", "get_tokenizer"),
+    *ours_only("request", "llm_engine:", "get_tokenizer"),
     *plain("step", "processor:Processor", "__init__", later="v1.engine.input_processor:InputProcessor"),
     *plain("step", "output_processor:OutputProcessor", "__init__"),
     *plain(
@@ -240,7 +240,7 @@ ENTRIES = (
     *ours_only("request", _UNIPROC, "determine_available_memory", **_MEMORY),
     *vllm_only("request", "v1.executor.abstract:Executor", "determine_available_memory", **_MEMORY),
     *plain("step", _UNIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
-    *ours_only("request", "kv_cache.kv_cache_utils", "get_kv_cache_config"),
+    *ours_only("request", "kv_cache.kv_cache_utils:", "get_kv_cache_config"),
     *plain("step", _WRAPPER, "initialize_from_config", lifeline="Worker"),
     *plain(
         "step", _WORKER, "get_kv_cache_spec", "determine_available_memory", "initialize_from_config", shown_as="Worker"

@@ -320,7 +320,7 @@ def _json_starts(decode: Callable[[int], str] | None) -> _JsonStarts:
 
 
 _SCHEDULER = "sched.scheduler:Scheduler"
-_COORDINATOR = "kv_cache.kv_cache_coordinator"
+_COORDINATOR = "kv_cache.kv_cache_coordinator:KVCacheCoordinator"
 _GRAMMARS = "structured_output.manager:StructuredOutputManager"
 
 ENTRIES = (
@@ -366,13 +366,13 @@ ENTRIES = (
     ),
     *plain("step", "kv_cache.kv_cache_manager:KVCacheManager", "get_computed_blocks", "free"),
     *ours_only("step", "kv_cache.kv_cache_manager:KVCacheManager", "allocate_slots"),
-    *ours_only("layer", f"{_COORDINATOR}:*KVCacheCoordinator", "find_longest_cache_hit"),
-    *plain("layer", f"{_COORDINATOR}:KVCacheCoordinator", "allocate_new_blocks", "cache_blocks"),
-    *plain("layer", f"{_COORDINATOR}:KVCacheCoordinator", "remove_skipped_blocks"),
+    *ours_only("layer", "kv_cache.kv_cache_coordinator:*KVCacheCoordinator", "find_longest_cache_hit"),
+    *plain("layer", _COORDINATOR, "allocate_new_blocks", "cache_blocks"),
+    *plain("layer", _COORDINATOR, "remove_skipped_blocks"),
     *plain("layer", "kv_cache.single_type_kv_cache_manager:*Manager", "find_longest_cache_hit"),
     *plain("layer", "kv_cache.block_pool:BlockPool", "get_new_blocks", "touch", "free_blocks", "cache_full_blocks"),
     *plain("layer", _SCHEDULER, "_update_request_with_output", shown_as="Scheduler"),
-    *plain("layer", "sched.scheduler", "check_stop"),
+    *plain("layer", "sched.scheduler:", "check_stop"),
     *plain("step", "executor.uniproc_executor:UniProcExecutor", "execute_model", "sample_tokens"),
     *ours_only("step", "worker.async_output:AsyncGPUModelRunnerOutput", "get_output", lifeline="GPUModelRunner"),
     *plain("step", "worker.worker_base:WorkerWrapperBase", "execute_model", lifeline="Worker"),

@@ -162,7 +162,7 @@ def _name(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str
 ENTRIES = (
     *ours_only(
         "kernel",
-        "ops.triton.*",  # each module that imports it
+        "ops.triton.*:",  # each module that imports it
         "launch",
         capture=_capture,
         attributes=_attributes,

@@ -84,7 +84,7 @@ _MANAGER = "v1.engine.utils:CoreEngineProcManager"
 _RENDERER = "renderers.online_renderer:OnlineRenderer"
 
 ENTRIES = (
-    *vllm_only("request", "v1.engine.utils", "launch_core_engines", record=_capture_launch),
+    *vllm_only("request", "v1.engine.utils:", "launch_core_engines", record=_capture_launch),
     *vllm_only("step", _MANAGER, "__init__"),
     *vllm_only("request", f"{_CLIENT}:DPAsyncMPClient", "add_request_async"),
     *vllm_only("step", f"{_CLIENT}:AsyncMPClient", "_send_input_message", span_name="MPClient._send_input_message"),
@@ -107,11 +107,15 @@ ENTRIES = (
     *vllm_only("request", "v1.engine.core:EngineCore", "shutdown"),
     *vllm_only("request", "v1.executor.multiproc_executor:WorkerProc", "worker_busy_loop", loop=True),
     *vllm_only(
-        "request", "entrypoints.launchers.api_server.entry", "build_and_serve", added="0.32.0", lifeline="api_server.py"
+        "request",
+        "entrypoints.launchers.api_server.entry:",
+        "build_and_serve",
+        added="0.32.0",
+        lifeline="api_server.py",
     ),
-    *vllm_only("request", "entrypoints.cli.serve", "run_multi_api_server"),
+    *vllm_only("request", "entrypoints.cli.serve:", "run_multi_api_server"),
     *vllm_only("request", "v1.utils:APIServerProcessManager", "__init__"),
-    *vllm_only("request", "entrypoints.cli.serve", "run_api_server_worker_proc", later="v1.utils"),
+    *vllm_only("request", "entrypoints.cli.serve:", "run_api_server_worker_proc", later="v1.utils:"),
     *vllm_only("request", "v1.engine.async_llm:AsyncLLM", "_run_output_handler", before=_record_output_handler),
     *vllm_only("request", "v1.engine.async_llm:AsyncLLM", "_add_request"),
     *vllm_only("request", _RENDERER, "render_chat", "preprocess_chat", "render_completion", added="0.32.0"),

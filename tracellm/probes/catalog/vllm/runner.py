@@ -161,7 +161,7 @@ def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -
 _RUNNER = "v1.worker.gpu_model_runner:GPUModelRunner"
 _SHOWN: dict[str, Any] = {"shown_as": "GPUModelRunner"}
 _SECOND_RUNNER = "v1.worker.gpu.*:GPUModelRunner"
-_SAMPLER, _OPS = "v1.sample.sampler:Sampler", "v1.sample.ops.topk_topp_sampler"
+_SAMPLER, _OPS = "v1.sample.sampler:Sampler", "v1.sample.ops.topk_topp_sampler:"
 
 ENTRIES = (
     *vllm_only("step", _RUNNER, "_preprocess", "_execute_mm_encoder", **_SHOWN),
@@ -188,7 +188,7 @@ ENTRIES = (
         gives_to=STEPS,
     ),
     *vllm_only("layer", _SAMPLER, "compute_logprobs", "gather_logprobs"),
-    *vllm_only("layer", f"{_OPS}:TopKTopPSampler", "forward_native", "forward_cuda", "forward_cpu"),
+    *vllm_only("layer", f"{_OPS}TopKTopPSampler", "forward_native", "forward_cuda", "forward_cpu"),
     *vllm_only("layer", _OPS, "random_sample"),
     *vllm_only("layer", _OPS, "apply_top_k_top_p", capture=_capture_filter, attributes=lambda facts: written(*facts)),
     *vllm_only("layer", "v1.worker.gpu.sample.*:Sampler", "apply_sampling_params", "sample"),

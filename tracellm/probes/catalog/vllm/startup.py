@@ -134,8 +134,8 @@ ENTRIES = (
     like(ours.ENTRIES, "engine.arg_utils:EngineArgs.create_engine_config", capture=_capture_config),
     like(ours.ENTRIES, "v1.engine.llm_engine:LLMEngine.__init__", capture=_capture_engine),
     like(ours.ENTRIES, "v1.engine.async_llm:AsyncLLM.__init__", "LLMEngine.__init__", capture=_capture_engine),
-    *vllm_only("request", "transformers_utils.tokenizer", "init_tokenizer_from_configs", removed="0.32.0"),
-    *vllm_only("request", "renderers.registry", "renderer_from_config", added="0.32.0"),
+    *vllm_only("request", "transformers_utils.tokenizer:", "init_tokenizer_from_configs", removed="0.32.0"),
+    *vllm_only("request", "renderers.registry:", "renderer_from_config", added="0.32.0"),
     *vllm_only("request", "v1.executor.abstract:Executor", "__init__"),
     *vllm_only("request", "v1.executor.multiproc_executor:MultiprocExecutor", "_init_executor"),
     *vllm_only("request", "v1.worker.cpu_worker:CPUWorker", "init_device", shown_as="Worker"),
@@ -153,14 +153,16 @@ ENTRIES = (
         gives_to="DefaultModelLoader.load_weights",
     ),
     *vllm_only("request", _LOADER, "load_weights", record=_capture_weights, observe=_complete_weights),
-    *vllm_only("request", "model_executor.model_loader.utils", "process_weights_after_loading", record=_capture_device),
+    *vllm_only(
+        "request", "model_executor.model_loader.utils:", "process_weights_after_loading", record=_capture_device
+    ),
     like(
         ours.ENTRIES,
         "v1.executor.multiproc_executor:MultiprocExecutor.collective_rpc",
         "UniProcExecutor.collective_rpc",
         before=attach_call_context,
     ),
-    *vllm_only("request", "v1.core.kv_cache_utils", "get_kv_cache_configs"),
+    *vllm_only("request", "v1.core.kv_cache_utils:", "get_kv_cache_configs"),
     *vllm_only("step", "v1.worker.gpu_worker:Worker", "compile_or_warm_up_model", shown_as="Worker"),
     *vllm_only(
         "step",
