@@ -6,10 +6,10 @@ request's span from its submission to its last token. It runs where spans are bu
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from tracellm.probes.context.clock import Ids
 from tracellm.trace import names
 from tracellm.trace.model import Link, Span
 
@@ -38,6 +38,16 @@ class _TrackedRequest:
     engine_end: tuple[int, str] | None = None  # when and why the engine core finished it
 
 
+class RequestIds(Protocol):
+    """Makes the ids of requests that have none."""
+
+    def trace(self) -> str:
+        """A trace id, 32 hexadecimal digits."""
+
+    def request_span(self) -> str:
+        """A span id, 16 hexadecimal digits."""
+
+
 @dataclass(slots=True)
 class RequestTracker:
     """State that joins calls, one for each process that is recorded.
@@ -57,7 +67,7 @@ class RequestTracker:
         untold: subjects (report_needs.py) that are recorded in part, so that nothing is joined for them.
     """
 
-    ids: Ids
+    ids: RequestIds
     text: bool = True
     decode: Callable[[int], str] | None = None
     tokenizers: dict[int, Callable[[int], str]] = field(default_factory=dict)
