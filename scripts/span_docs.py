@@ -17,10 +17,7 @@ from tracellm.trace import names
 
 __all__ = ["blocks", "known_spans"]
 
-_REGIONS = (
-    "startup", "client", "processes", "server", "request", "outputs", "step", "runner", "sampling", "model", "kernels",
-    "triton_launches",
-)  # fmt: skip
+_REGIONS = ("startup", "processes", "request", "step", "runner", "model", "triton_launches")
 """The catalog's files, in the order of a request's life."""
 
 

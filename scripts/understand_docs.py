@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -86,9 +87,10 @@ def _run_scripts(name: str, folder: Path) -> None:
 
     for run, (options, code) in scripts_of(page_of(name, "en").read_text(encoding="utf-8")).items():
         sys.argv = [f"{run}.py"]
+        more: dict[str, Any] = {name: value.split() for name, value in options.items()}
         said = io.StringIO()
         with (
-            tracellm.explain(folder / run, lang="en", **{key: value.split() for key, value in options.items()}),
+            tracellm.explain(folder / run, lang="en", **more),
             contextlib.redirect_stdout(said),
         ):
             exec(compile(code, f"{run}.py", "exec"), {"__name__": "__main__"})

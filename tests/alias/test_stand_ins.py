@@ -12,9 +12,9 @@ import pytest
 
 from tracellm.as_vllm.errors import MissingModuleError
 from tracellm.as_vllm.table import HOMES, PACKAGES
+from tracellm.engine.config.errors import EngineError
 from tracellm.engine.ipc import core_client
 from tracellm.engine.sample import sampling_params
-from tracellm.engine.config.errors import EngineError
 from tracellm.probes.install.patcher import ImportHook
 
 pytestmark = pytest.mark.usefixtures("vllm_is_tracellm")

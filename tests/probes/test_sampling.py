@@ -1,4 +1,4 @@
-"""Sampling as a recording tells it: parameters, processors, what was left to choose from, n outputs, times."""
+"""Recorded sampling: parameters, processors, tokens left, n outputs, times."""
 
 import math
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import pytest
 from tracellm import LLM, SamplingParams
 from tracellm.engine.frontend.outputs import RequestOutput
 from tracellm.engine.sample.sampling_params import StructuredOutputsParams
-from tracellm.probes.catalog.engine.sampling import likeliest, token_ids
-from tracellm.probes.catalog.sampling_options import asked_of, changed_parameters, processors_of
+from tracellm.probes.catalog.engine.runner import likeliest, token_ids
+from tracellm.probes.catalog.sampling_options import active_processors, changed_parameters, logit_options
 from tracellm.probes.recording import Recording
 from tracellm.report.facts.requests import request_times, requests
 from tracellm.trace import names
@@ -33,7 +33,7 @@ ASKED = {
 
 @dataclass
 class Sampling:
-    """What was recorded, and what the callers got, by the names of ASKED."""
+    """The recording, and the outputs by the names of ASKED."""
 
     trace: Trace
     outputs: dict[str, RequestOutput]
@@ -60,7 +60,7 @@ def test_nothing_went_wrong(run: Sampling):
 
 
 def test_an_engine_made_before_is_known_all_the_same(run: Sampling):
-    """Tokens have their texts, and requests their model, though the recording began after the LLM was made."""
+    """Token texts and the model are recorded for an LLM older than the recording."""
     assert [one.text for one in run.tokens("0")] == [" blue", ".", "<|endoftext|>"]
     assert all(one.attributes[names.GEN_AI_MODEL] == "tiny" for one in run.trace.named(names.REQUEST_SPAN))
 
@@ -80,7 +80,7 @@ def test_what_acted_on_the_logits(run: Sampling):
 
 
 def test_how_many_tokens_were_left(run: Sampling):
-    """Three for a top_k or an allowed list of three, all for a bias, the grammar's few, and the likeliest are told."""
+    """The number of tokens left follows from each parameter, and the likeliest are recorded."""
     of = {name: run.tokens(str(i)) for i, name in enumerate(ASKED)}
     vocabulary = of["greedy"][0].tokens_left
     assert vocabulary == 4096
@@ -93,7 +93,7 @@ def test_how_many_tokens_were_left(run: Sampling):
 
 
 def test_probabilities_are_those_the_caller_is_told(run: Sampling):
-    """What a token was chosen with is e to the log probability of what was chosen from, as the output has it."""
+    """The recorded probability is that of the log probability in the output."""
     for name, ids in (*((name, [str(i)]) for i, name in enumerate(ASKED) if name != "two"), ("two", ["0_5", "1_5"])):
         for completion, request_id in zip(run.outputs[name].outputs, ids, strict=True):
             if completion.logprobs is None:
@@ -106,7 +106,7 @@ def test_probabilities_are_those_the_caller_is_told(run: Sampling):
 
 
 def test_outputs_of_one_request(run: Sampling):
-    """With n = 2 there are two lives, each with its parent, place, text and end; the parent itself has none."""
+    """With n = 2 there are two request spans, and none for the parent."""
     lives = {one.id: one for one in requests(run.trace.spans)}
     assert {id for id in lives if "_" in id} == {"0_5", "1_5"}
     assert "5" not in lives
@@ -118,7 +118,7 @@ def test_outputs_of_one_request(run: Sampling):
 
 
 def test_parameters_that_were_chosen(run: Sampling):
-    """Of the parameters those are told that differ from their defaults, besides max_tokens and temperature."""
+    """Only parameters that differ from their defaults are recorded."""
     params = {one.id: dict(one.params) for one in requests(run.trace.spans)}
     assert params["0"] == {"max_tokens": "4", "temperature": "0"}
     assert params["1"] == {
@@ -128,7 +128,7 @@ def test_parameters_that_were_chosen(run: Sampling):
 
 
 def test_times_agree_with_the_engines(run: Sampling):
-    """Prefill and decode as the trace tells them are what the engine's own metrics say, to within a step."""
+    """Prefill and decode times match the engine's metrics to within a step."""
     times = request_times(run.trace)
     for index, output in enumerate(list(run.outputs.values())[:5]):
         told, stats = times[str(index)], output.metrics
@@ -145,7 +145,7 @@ def test_times_agree_with_the_engines(run: Sampling):
 
 
 def test_texts_are_private():
-    """Stop strings, bad words and grammars are apart from the parameters that no one minds."""
+    """Parameters that hold user text are kept apart."""
     params = SamplingParams(
         top_k=4, stop=["secret"], bad_words=["word"], structured_outputs=StructuredOutputsParams(regex="a+"), seed=0
     )
@@ -160,23 +160,23 @@ def test_texts_are_private():
 def test_processors_end_when_their_parameter_does():
     """min_tokens acts until it is reached; greedy rows have no temperature, top_k, top_p or min_p."""
     params = SamplingParams(temperature=0.5, min_tokens=2, min_p=0.1, repetition_penalty=1.5)
-    assert processors_of(asked_of(params), 1) == (
+    assert active_processors(logit_options(params), 1) == (
         "min_tokens",
         "repetition_penalty",
         "temperature",
         "min_p",
     )
-    assert processors_of(asked_of(params), 2) == (
+    assert active_processors(logit_options(params), 2) == (
         "repetition_penalty",
         "temperature",
         "min_p",
     )
     greedy = SamplingParams(temperature=0, top_k=3, top_p=0.5, frequency_penalty=1.0)
-    assert processors_of(asked_of(greedy), 0) == ("frequency_penalty",)
+    assert active_processors(logit_options(greedy), 0) == ("frequency_penalty",)
 
 
 def test_no_text_leaves_no_candidate(tmp_path: Path):
-    """Without text neither tokens nor candidates nor grammars are kept; how many were left is."""
+    """Without text, the number of tokens left is recorded but no texts."""
     llm = LLM(max_model_len=64, num_gpu_blocks_override=32)
     form = StructuredOutputsParams(choice=["Xylophone"])
     with Recording(tmp_path, text=False):
@@ -192,7 +192,7 @@ def test_no_text_leaves_no_candidate(tmp_path: Path):
 @pytest.mark.parametrize("vocabulary", [3, 64, 320, 4096, 8256, 9000, 16_384])
 @pytest.mark.parametrize("rows", [0, 1, 7, 520])
 def test_the_likeliest_tokens(vocabulary: int, rows: int):
-    """The likeliest tokens and their probabilities are those of `topk`, whatever the vocabulary's size."""
+    """The likeliest tokens are those of `topk` for every vocabulary size."""
     import torch
 
     generator = torch.Generator().manual_seed(vocabulary)
@@ -209,7 +209,7 @@ def test_the_likeliest_tokens(vocabulary: int, rows: int):
 
 
 def test_of_many_values_only_the_first_are_looked_at() -> None:
-    """A request that allows most of a vocabulary does not wait for all of it to be written."""
+    """A long list of allowed tokens is cut before it is formatted."""
 
     class Unread:
         def __repr__(self) -> str:

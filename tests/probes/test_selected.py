@@ -192,9 +192,9 @@ def test_a_ledger_without_requests():
         request = str(number)
         tracker.submitted(request, "3" * 32, "4" * 16, None, 0)
         tracker.request(request, 0, step)
-        tracker.adopt(request, 0, f"{request}-0")
-        tracker.computed_here(request, "3" * 32, "4" * 16)
-        tracker.took_part([request], step)
+        tracker.add_child(request, 0, f"{request}-0")
+        tracker.link_remote(request, "3" * 32, "4" * 16)
+        tracker.link_step([request], step)
         tracker.generated(request, "text", 1, 2)
         assert not tracker.is_open(request)
         assert tracker.request_of(request, 0) == request
@@ -208,9 +208,9 @@ def test_requests_of_another_process_are_not_kept_where_no_step_is_told():
     step = Span("EngineCore.step_fn", "1" * 32, "2" * 16, None, 0, 1)
     for untold, links in (((), 1), (("steps",), 0), (("endings",), 0)):
         tracker = RequestTracker(Ids.counting(), untold=untold)
-        tracker.computed_here("a", "3" * 32, "4" * 16)
+        tracker.link_remote("a", "3" * 32, "4" * 16)
         before = len(step.links)
-        tracker.took_part(["a"], step)
+        tracker.link_step(["a"], step)
         assert [link.span_id for link in step.links[before:]].count("4" * 16) == links
 
 

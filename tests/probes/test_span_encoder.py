@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracellm.probes.catalog.engine.step_span import told_candidates
+from tracellm.probes.catalog.engine.step import candidates_json
 from tracellm.probes.context.call_context import RECORDING, SUBMITTED, ThreadContext, TraceScope
 from tracellm.probes.context.exceptions import remember
 from tracellm.probes.record.record_file import Header
@@ -200,9 +200,9 @@ def test_memory_of_an_encoder_is_bounded():
 def test_candidates_of_rows_without_a_number_are_json():
     """Where the logits held no number, and where a token is half a character, the likeliest tokens are JSON as well."""
     sampled = ([[0.12345678, float("nan")], [1.0]], None, [[5, 6], [7]])
-    first, second = told_candidates(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
+    first, second = candidates_json(sampled, {5: "a", 6: "b", 7: "\ud800"}.__getitem__)
     assert json.loads(first)[0] == [5, "a", 0.123457]
     assert json.loads(second) == [[7, "\ud800", 1.0]]
     sampled = ([[0.5], [0.25]], None, [[5], [6]])
-    assert told_candidates(sampled, {5: "]],[[", 6: "b"}.__getitem__) == ['[[5,"]],[[",0.5]]', '[[6,"b",0.25]]']
-    assert told_candidates(([[0.12345678]], None, [[5]]), None) == ['[[5,"",0.123457]]']
+    assert candidates_json(sampled, {5: "]],[[", 6: "b"}.__getitem__) == ['[[5,"]],[[",0.5]]', '[[6,"b",0.25]]']
+    assert candidates_json(([[0.12345678]], None, [[5]]), None) == ['[[5,"",0.123457]]']

@@ -12,7 +12,7 @@ import pytest
 
 from tests.probes.tracing import outline, record
 from tracellm import probe
-from tracellm.probes.catalog.engine.server import ENTRIES
+from tracellm.probes.catalog.engine.processes import ENTRIES
 from tracellm.probes.context.traceparent import parse, write
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace

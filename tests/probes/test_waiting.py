@@ -1,4 +1,4 @@
-"""A queue of thousands: its beginning is told by name, how many more there are as a number, and nobody is forgotten."""
+"""A long waiting queue is recorded as its first requests by name and a count."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from tests.report.traces import Calls
 from tracellm.engine.core.sched.reasons import HeldReason
 from tracellm.probes.catalog.engine import step as catalog
-from tracellm.probes.catalog.engine.step_span import complete_step
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.context.clock import Ids
 from tracellm.report.wording.changes import changes
@@ -18,7 +17,7 @@ LIMIT = HeldReason.max_num_seqs(1, 1)
 
 
 def schedule_of(waiting: int) -> Any:
-    """What is captured of a step in which one request runs, in chunks, and so many wait."""
+    """Return the schedule of a step with one running request and `waiting` others."""
     ids = [f"w{i}" for i in range(waiting)]
     none: Any = SimpleNamespace(
         req_ids=[], num_computed_tokens=[], new_block_ids=[], num_output_tokens=[], resumed_req_ids=[]
@@ -44,9 +43,9 @@ def schedule_of(waiting: int) -> Any:
 
 
 def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
-    """The step whose span is told these facts."""
+    """Return the step whose span is completed with these facts."""
     span = Span(catalog.STEP, "0" * 32, "0" * 16, None, 0, 1)
-    complete_step(tracker or RequestTracker(Ids.counting()), span, True, {"scheduled": facts})
+    catalog.complete_step(tracker or RequestTracker(Ids.counting()), span, True, {"scheduled": facts})
     calls = Calls()
     calls.leaf(catalog.STEP, **span.attributes)
     [step] = steps(calls.trace())
@@ -54,17 +53,17 @@ def step_of(facts: Any, tracker: RequestTracker | None = None) -> Step:
 
 
 def test_a_short_queue_is_told_whole() -> None:
-    """Where not more wait than are told by name, there is nothing to add."""
-    step = step_of(schedule_of(catalog.LISTED))
-    assert len(step.waiting) == step.num_waiting == catalog.LISTED
+    """A queue within the limit is listed whole, without a count."""
+    step = step_of(schedule_of(catalog.MAX_LISTED))
+    assert len(step.waiting) == step.num_waiting == catalog.MAX_LISTED
     assert names.STEP_NUM_WAITING not in step.span.attributes
-    assert len(step.held) == catalog.LISTED + 1
+    assert len(step.held) == catalog.MAX_LISTED + 1
 
 
 def test_of_a_long_queue_the_beginning_is_told() -> None:
-    """So many are told by name, those first who do not wait, and how many wait; the report counts the others in."""
+    """A longer queue is listed up to the limit, and the report counts the rest."""
     step = step_of(schedule_of(5000))
-    assert step.waiting == tuple(f"w{i}" for i in range(catalog.LISTED))
+    assert step.waiting == tuple(f"w{i}" for i in range(catalog.MAX_LISTED))
     assert step.num_waiting == 5000
     assert [one.request_id for one in step.held] == ["r", *step.waiting]
     [held] = [line for line in changes(step, "en") if "w0" in line]
@@ -72,7 +71,7 @@ def test_of_a_long_queue_the_beginning_is_told() -> None:
 
 
 def test_who_is_aborted_far_behind_is_told() -> None:
-    """A request that no step told by name, since many were before it, and that is given up there, was aborted."""
+    """A request far behind in the queue that is given up is recorded as aborted."""
     tracker = RequestTracker(Ids.counting())
     tracker.arrived("w4000")
     step_of(schedule_of(5000), tracker)
@@ -81,11 +80,11 @@ def test_who_is_aborted_far_behind_is_told() -> None:
 
 
 def test_steps_of_outputs_that_are_never_sent_are_forgotten() -> None:
-    """In one process nothing is sent: of each step's outputs the tracker keeps a bounded number, the last ones."""
+    """The tracker remembers a bounded number of outputs that are never sent."""
     tracker = RequestTracker(Ids.counting())
     for step in range(1, 6001):
         tracker.steps = step
         tracker.made_outputs([step + 0.5])
     assert tracker.step_of("OUTPUTS 0 1.5") is None
     assert tracker.step_of("OUTPUTS 0 6000.5") == 6000
-    assert len(tracker._made_by) < 5000
+    assert len(tracker._output_steps) < 5000

@@ -1,4 +1,4 @@
-"""What is concluded of a real vLLM's step from its objects, without a vLLM: reasons, tokens, what is compiled."""
+"""What is derived of a vLLM's step from its objects, tested without a vLLM."""
 
 import pickle
 import sys
@@ -14,12 +14,12 @@ import pytest
 
 import tracellm
 from tests.probes.tracing import record
-from tracellm.probes.catalog.engine.step_span import complete_step
+from tracellm.probes.catalog.engine.step import complete_step
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.vllm import CATALOG
-from tracellm.probes.catalog.vllm.sampling import acts_on_logits
-from tracellm.probes.catalog.vllm.schedule import _in_order, give_schedule
-from tracellm.probes.catalog.vllm.workers import tell_workers
+from tracellm.probes.catalog.vllm.processes import attach_call_context
+from tracellm.probes.catalog.vllm.runner import acts_on_logits
+from tracellm.probes.catalog.vllm.step import _in_order, give_schedule
 from tracellm.probes.context.clock import Ids
 from tracellm.probes.recording import Recording
 from tracellm.trace import names
@@ -42,22 +42,22 @@ FACTS: dict[str, Any] = {
     "threshold": 0,
     "budget": 16,
 }
-"""What is captured of a step in which nothing happens."""
+"""Facts of a step in which nothing happens."""
 
 
 def held(**facts: Any) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Why each request was held, with the numbers, by what was captured."""
+    """Return the reason for each held request, with its numbers."""
     told = give_schedule({**FACTS, **facts})["scheduled"]["held"]
     return {request_id: (code, numbers) for request_id, code, numbers in told}
 
 
 def test_nobody_is_held():
-    """Where all get what they want nothing is said."""
+    """No reasons are given when every request gets what it wants."""
     assert held(tokens={"a": 5, "b": 1}, running=["a", "b"]) == {}
 
 
 def test_a_prompt_that_is_cut_at_the_budget():
-    """The last one takes what the others left, and those behind it wait for tokens."""
+    """A prompt takes the rest of the budget, and those behind it wait for tokens."""
     told = held(
         tokens={"a": 1, "b": 15},
         running=["a", "b"],
@@ -73,26 +73,26 @@ def test_a_prompt_that_is_cut_at_the_budget():
 
 
 def test_a_prompt_that_is_cut_at_the_threshold():
-    """A long prompt gets a chunk, though there are tokens left."""
+    """A long prompt gets one chunk though tokens are left."""
     told = held(tokens={"a": 4}, running=["a"], short=[("a", 6)], threshold=4)
     assert told == {"a": ("chunk_threshold", {"threshold": 4, "wanted": 10, "given": 4})}
 
 
 def test_a_running_request_without_tokens():
-    """One that runs and got nothing lacks tokens; unless it has nothing to compute, for its last token is awaited."""
+    """A running request without tokens lacks budget, unless its last token is pending."""
     told = held(tokens={"a": 16}, running=["a", "b", "c"], wanted={"b": 1, "c": 0})
     assert told == {"b": ("token_budget", {"budget": 16, "left": 0, "wanted": 1, "given": 0})}
 
 
 def test_too_few_places():
-    """All that wait are held by the limit, if tokens are left."""
+    """With tokens left, all waiting requests are held by the limit."""
     told = held(tokens={"a": 1}, running=["a"], limit=1, waiting=["b", "c"], wanted={"b": 3})
     assert set(told) == {"b", "c"}
     assert told["c"] == ("max_num_seqs", {"limit": 1, "running": 1})
 
 
 def test_too_few_blocks():
-    """The one that was refused blocks, and those behind it."""
+    """A refusal of blocks holds the refused request and those behind it."""
     told = held(tokens={"a": 1}, running=["a"], waiting=["b", "c"], refused=[("b", 3, 2)], wanted={"b": 3})
     assert told == {
         "b": ("no_free_blocks", {"needed": 3, "free": 2}),
@@ -101,7 +101,7 @@ def test_too_few_blocks():
 
 
 def test_preemptions():
-    """Each refusal of a running request's blocks took somebody's; the last of these is who the others wait behind."""
+    """Each refusal preempts one request, and the rest wait behind the last of these."""
     told = held(
         tokens={"a": 1},
         running=["a"],
@@ -117,14 +117,14 @@ def test_preemptions():
 
 
 def test_preemptions_of_which_the_cause_is_not_known():
-    """By priority, or where refusals were not recorded, it is said that they happened and not whose fault it was."""
+    """By priority, or without refusals, preemptions are recorded without a cause."""
     facts = {"preempted": ["c", "b"], "waiting": ["b", "c"]}
     by_priority = held(**facts, refused=[("a", 1, 0), ("x", 1, 0)], in_order=False)
     assert by_priority == {"c": ("preempted", {}), "b": ("preempted", {})} == held(**facts)
 
 
 def test_states_that_requests_wait_in():
-    """A grammar that is being compiled, KV blocks on their way, and a state of a later version by its name."""
+    """Blocked states have their reason, and unknown ones their name."""
     blocked = [("a", "WAITING_FOR_FSM"), ("b", "WAITING_FOR_REMOTE_KVS"), ("c", "WAITING_FOR_GODOT")]
     told = held(blocked=blocked, waiting=["a", "b", "c", "d"])
     assert {request: code for request, (code, _) in told.items()} == {
@@ -135,7 +135,7 @@ def test_states_that_requests_wait_in():
 
 
 def test_a_queue_by_priority_is_read_in_its_order():
-    """As many as are wanted are looked for in the heap, which is left as it is: not all are taken off one by one."""
+    """Reading a priority queue visits only a part of the heap and leaves it unchanged."""
 
     class Queue:
         def __init__(self, heap: list[Any]) -> None:
@@ -153,8 +153,7 @@ def test_a_queue_by_priority_is_read_in_its_order():
 
 
 def test_processors_that_nobody_asked_for():
-    """vLLM has its processors of logits at hand in every step: where no row asks for any, the logits are the model's
-    and are not copied or looked through once more. What a user has put in may do anything."""
+    """Unused built-in processors do not count as acting on logits; a user's always do."""
 
     class MinTokensLogitsProcessor:
         def __init__(self, rows: dict[int, Any]) -> None:
@@ -180,7 +179,7 @@ def test_processors_that_nobody_asked_for():
 
 
 def test_requests_that_come_back_as_new():
-    """The later model runner is told of resumed requests as of new ones; here they are resumed."""
+    """Requests that come back as new ones are recorded as resumed."""
     facts = give_schedule({**FACTS, "tokens": {"a": 1, "b": 2}, "new": [("a", 0, []), ("b", 4, [])], "resumed": ["b"]})
     assert [one[0] for one in facts["scheduled"]["new"]] == ["a"]
     assert facts["scheduled"]["cached"] == [("b", 4, [], False)]
@@ -190,15 +189,14 @@ def test_requests_that_come_back_as_new():
 
 
 def test_what_a_worker_does_belongs_to_the_call_that_asked(tmp_path: Path):
-    """The name of a method that workers are to run is a plain one where it is read, and what the reader does then has
-    the call for its parent that asked; so has what it does for the next one that asks."""
+    """A worker reads a plain method name, and its calls belong to the executor's call."""
 
     @tracellm.probe
     def execute_model() -> None: ...
 
     @tracellm.probe(name="step")
     def step(method: str) -> None:
-        (_, asked), _ = tell_workers((EXECUTOR, method), {}) or ((), {})
+        (_, asked), _ = attach_call_context((EXECUTOR, method), {}) or ((), {})
         sent.append(pickle.dumps(asked))
 
     def worker() -> None:
@@ -223,13 +221,13 @@ def test_what_a_worker_does_belongs_to_the_call_that_asked(tmp_path: Path):
 
 
 def test_workers_on_other_machines_are_told_nothing(tmp_path: Path):
-    """They may not have what it takes to read more than a name; nor is anything but a name changed."""
+    """Calls to workers on other machines, and functions, are passed on unchanged."""
 
     def run() -> None:
         executor = SimpleNamespace(parallel_config=SimpleNamespace(nnodes=2))
-        assert tell_workers((executor, "execute_model"), {}) is None
-        assert tell_workers((EXECUTOR, len), {}) is None
-        [told] = (tell_workers((EXECUTOR,), {"method": "execute_model"}) or ((), {}))[1].values()
+        assert attach_call_context((executor, "execute_model"), {}) is None
+        assert attach_call_context((EXECUTOR, len), {}) is None
+        [told] = (attach_call_context((EXECUTOR,), {"method": "execute_model"}) or ((), {}))[1].values()
         assert told == "execute_model"
 
     record(tmp_path / "run", run, CATALOG)
@@ -268,7 +266,7 @@ MODULES = {
 
 @pytest.mark.parametrize(("executed", "kind"), [(True, None), (False, "empty"), (None, "empty")])
 def test_a_step_that_computed_is_not_called_empty(executed: bool | None, kind: str | None):
-    """When the probe of `schedule` has stopped, what a step that ran its model scheduled is unknown, not nothing."""
+    """Without the probe of `schedule`, the kind of a step that ran is unknown."""
     span = Span("EngineCore.step_fn", "", "", None, 0, 0)
     complete_step(RequestTracker(Ids.counting()), span, executed, {"ended": []})
     assert span.attributes.get(names.STEP_KIND) == kind
@@ -276,7 +274,7 @@ def test_a_step_that_computed_is_not_called_empty(executed: bool | None, kind: s
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A package `vllm` with a worker and a model; `small(mode)` makes one and runs the other, whose module it is."""
+    """A package `vllm` with a worker and a model, run by `small(mode)`."""
     packages = {name for name in MODULES if any(other.startswith(f"{name}.") for other in MODULES)}
     for name, source in MODULES.items():
         file = tmp_path / "installed" / name.replace(".", "/")
@@ -310,8 +308,7 @@ def test_an_eager_model_is_recorded_to_its_layers(small: Any, tmp_path: Path):
 
 
 def test_a_compiled_model_is_left_to_the_compiler(small: Any, tmp_path: Path):
-    """Where the model's inner part is compiled its functions are vLLM's own again before the model is made, the forward
-    pass as a whole is still recorded, and the recording says so once."""
+    """Inside a compiled model nothing is wrapped; the whole forward pass is recorded."""
     with Recording(tmp_path / "run", catalog=CATALOG) as recording:
         module = small(3)
         assert not hasattr(module.SmallLayer.forward, "__wrapped__")
@@ -324,6 +321,6 @@ def test_a_compiled_model_is_left_to_the_compiler(small: Any, tmp_path: Path):
 
 
 def test_a_model_that_is_compiled_as_a_whole(small: Any, tmp_path: Path):
-    """Where torch.compile is given the model itself, that too is left alone."""
+    """A model compiled as a whole is not wrapped either."""
     with Recording(tmp_path / "run", catalog=CATALOG):
         assert not hasattr(small(1).SmallForCausalLM.forward, "__wrapped__")

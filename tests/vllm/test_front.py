@@ -1,4 +1,4 @@
-"""The front half of a vLLM in a recording: its client, its requests' lives, the loops that have no name, its files."""
+"""The front half of a vLLM: its client, request spans, loops without a name, files."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from tests.probes.tracing import outline, record
 from tests.report.two_runs import Recorder
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sample.sampling_params import SamplingParams
-from tracellm.probes.catalog.vllm import CATALOG, loading, startup
-from tracellm.probes.catalog.vllm.request_context import HEADER
+from tracellm.probes.catalog.vllm import CATALOG, startup
+from tracellm.probes.catalog.vllm.request import HEADER
 from tracellm.probes.context import call_context as state
 from tracellm.probes.context.exceptions import is_an_end
 from tracellm.report.console.boxes import client_rows
@@ -35,13 +35,13 @@ def vllm(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 
 def request(name: str, callers: str | None = None, **more: Any) -> Any:
-    """A request as the engine core gets it; `callers` name for it is another in later versions."""
+    """A request as the engine core gets it; later versions add the caller's id."""
     given = {"request_id": name, "external_req_id": callers or name, "prompt_token_ids": [5, 6], "priority": 0}
     return SimpleNamespace(**given, sampling_params=SamplingParams(max_tokens=3), trace_headers=None, **more)
 
 
 def lives(trace: Trace) -> list[Span]:
-    """The spans of requests' lives."""
+    """Return the request spans."""
     return [span for span in trace.spans if span.name == names.REQUEST_SPAN]
 
 
@@ -56,7 +56,7 @@ def lives(trace: Trace) -> list[Span]:
 def test_the_client_and_its_rule(
     vllm: dict[str, Any], tmp_path: Path, multiprocess: bool, asyncio_mode: bool, client: str, rule: str
 ) -> None:
-    """The choice is told with its inputs and its rule, also where there is no such client."""
+    """The choice is recorded with inputs and rule, also without a client."""
     make = lambda: vllm["core_client"].EngineCoreClient.make_client(multiprocess, asyncio_mode, CONFIG, dict, False)  # noqa: E731
     trace = record(tmp_path / "run", make, CATALOG)
     [span] = [span for span in trace.spans if span.name == "EngineCoreClient.make_client"]
@@ -66,7 +66,7 @@ def test_the_client_and_its_rule(
 
 
 def test_what_is_said_of_a_vllms_client_is_its_own(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """Where the mode came from, and how the other clients are got, are vLLM's ways and not those of our engine."""
+    """Reports show vLLM's own way to each client."""
     make = lambda: vllm["core_client"].EngineCoreClient.make_client(True, False, CONFIG, dict, False)  # noqa: E731
     choice = client_choice(record(tmp_path / "run", make, CATALOG).spans)
     assert choice is not None
@@ -78,7 +78,7 @@ def test_what_is_said_of_a_vllms_client_is_its_own(vllm: dict[str, Any], tmp_pat
 
 
 def test_a_life_begins_and_ends_under_both_of_its_names(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """The engine's name is the request's; an output that comes under the caller's name is that request's."""
+    """An output with the caller's id belongs to the request with the engine's id."""
 
     def run() -> None:
         processor = vllm["output_processor"].OutputProcessor()
@@ -95,7 +95,7 @@ def test_a_life_begins_and_ends_under_both_of_its_names(vllm: dict[str, Any], tm
 
 
 def test_outputs_of_one_request_are_told_apart(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """With n=2 both outputs bear the caller's one name; each ends the life of the request that made it."""
+    """With n=2 each output ends the span of the request that made it."""
 
     def run() -> None:
         processor = vllm["output_processor"].OutputProcessor()
@@ -114,7 +114,7 @@ def test_outputs_of_one_request_are_told_apart(vllm: dict[str, Any], tmp_path: P
 
 
 def test_a_request_for_embeddings_has_a_life(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """A request without sampling parameters is told without them, and no probe stops."""
+    """A request without sampling parameters is recorded without them."""
 
     def run() -> None:
         asked = request("3")
@@ -126,7 +126,7 @@ def test_a_request_for_embeddings_has_a_life(vllm: dict[str, Any], tmp_path: Pat
 
 
 def test_a_requests_place_travels_beside_vllms_own_tracing(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """`traceparent` stays what the client sent; the life is in that trace and travels under a name of its own."""
+    """The request span is in the client's trace, and `traceparent` stays unchanged."""
     header, given = "00-" + "a" * 32 + "-" + "b" * 16 + "-01", {}
 
     def run() -> None:
@@ -141,7 +141,7 @@ def test_a_requests_place_travels_beside_vllms_own_tracing(vllm: dict[str, Any],
 
 
 def test_more_said_to_a_request_that_runs_begins_no_life(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """A second request of the same name, refused or a part of the first, leaves the first one's place alone."""
+    """A second request with the same id leaves the span of the first unchanged."""
     headers = []
 
     def run() -> None:
@@ -156,7 +156,7 @@ def test_more_said_to_a_request_that_runs_begins_no_life(vllm: dict[str, Any], t
 
 
 def test_loops_without_a_name_are_recorded(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """The tasks that the first request happens to start are told as vLLM's code; the next request starts none."""
+    """Tasks that the first request starts are recorded as vLLM's code."""
 
     async def generate() -> None:
         client = vllm["core_client"].AsyncMPClient()
@@ -188,7 +188,7 @@ def test_loops_without_a_name_are_recorded(vllm: dict[str, Any], tmp_path: Path)
 def test_a_loop_is_told_where_it_was_begun_whatever_was_under_way_in_an_earlier_recording(
     vllm: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A request's trace that an earlier recording left behind has no say in where a loop of this one stands."""
+    """A trace left over from an earlier recording does not affect a loop of this one."""
     spot = state.current_context()
     before = spot[state.THREAD_CONTEXT]
     state.context_var.set(
@@ -201,7 +201,7 @@ def test_a_loop_is_told_where_it_was_begun_whatever_was_under_way_in_an_earlier_
 
 
 def test_a_task_of_somebody_elses_is_left_as_it_is() -> None:
-    """Only the task that was announced runs within a named function; the loop's own factory is back after one."""
+    """Only the announced task runs in a stand-in, and the task factory is restored."""
     from tracellm.probes.catalog.vllm import closures
 
     async def run() -> None:
@@ -215,7 +215,7 @@ def test_a_task_of_somebody_elses_is_left_as_it_is() -> None:
 
 
 def test_the_thread_that_receives_has_a_loop_of_its_own(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """What a SyncMPClient's thread does is told within `process_outputs_socket`, in that thread."""
+    """Calls of a SyncMPClient's thread are within `process_outputs_socket`."""
     trace = record(tmp_path, vllm["core_client"].SyncMPClient, CATALOG)
     [loop] = [span for span in trace.spans if span.name == "SyncMPClient.process_outputs_socket"]
     [within] = [span for span in trace.spans if span.name == "SyncMPClient.add_request"]
@@ -224,7 +224,7 @@ def test_the_thread_that_receives_has_a_loop_of_its_own(vllm: dict[str, Any], tm
 
 
 def test_a_context_manager_is_a_call_until_its_block_ends(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """What is done before the block is within the call, what the block does is not, and its value is passed on."""
+    """A context manager is recorded up to its block, and passes its value on."""
 
     def run() -> None:
         with vllm["utils"].launch_core_engines(None) as launched:
@@ -241,8 +241,8 @@ def test_a_context_manager_is_a_call_until_its_block_ends(vllm: dict[str, Any], 
 
 
 def test_secrets_are_not_recorded() -> None:
-    """Of an argument that is a key only its name is told."""
-    [entry] = [one for one in startup.ENTRIES if one.target == "vllm.entrypoints.llm:LLM.__init__"]
+    """The value of a secret argument is not recorded."""
+    [entry] = [one for one in CATALOG if one.target == "vllm.entrypoints.llm:LLM.__init__"]
     assert entry.capture is not None
     assert entry.attributes is not None
     facts = entry.capture((None, "tiny"), {"hf_token": "hf_abc", "seed": 3}, None)
@@ -250,17 +250,17 @@ def test_secrets_are_not_recorded() -> None:
 
 
 def test_weights_are_counted_in_the_files_headers(tmp_path: Path) -> None:
-    """Bytes and tensors of safetensors files; of other files the number of tensors is not told."""
+    """Bytes and tensors of safetensors files are counted; other files have no tensor count."""
     header = json.dumps({"__metadata__": {}, "a": {}, "b": {}}).encode()
     file = tmp_path / "model.safetensors"
     file.write_bytes(len(header).to_bytes(8, "little") + header + b"0123")
-    assert loading._num_tensors([str(file)]) == 2
-    assert loading._num_bytes([str(file)]) == 8 + len(header) + 4
-    assert loading._num_tensors([str(file), str(tmp_path / "model.bin")]) is None
+    assert startup._num_tensors([str(file)]) == 2
+    assert startup._num_bytes([str(file)]) == 8 + len(header) + 4
+    assert startup._num_tensors([str(file), str(tmp_path / "model.bin")]) is None
 
 
 def test_calls_of_two_engines_are_paired_by_their_names() -> None:
-    """Code of ours and of vLLM's is never the same: whose method it is, and its class, tell what is the counterpart."""
+    """Calls of ours and of vLLM's are paired by class and method."""
     ours, theirs = Recorder(), Recorder()
     for recorder, package in ((ours, "tracellm.engine"), (theirs, "vllm.v1.engine")):
         called: dict[str, Any] = {names.CODE_FUNCTION: f"{package}.llm_engine.LLMEngine.step"}
@@ -283,7 +283,7 @@ def test_calls_of_two_engines_are_paired_by_their_names() -> None:
 
 
 def test_a_class_in_another_module_is_the_same_class() -> None:
-    """Of two versions of one engine a method is paired where its class has moved, and else not."""
+    """Between two versions of one engine, a method is paired if its class moved."""
     old, new = Recorder(), Recorder()
     for recorder, name, function in (
         (old, "Attention.forward", "vllm.attention.layer.Attention.forward"),
@@ -302,7 +302,7 @@ def test_a_class_in_another_module_is_the_same_class() -> None:
 
 
 def test_a_worker_that_is_told_to_stop_has_not_failed() -> None:
-    """vLLM ends a worker's loop with an exception of its own: an end in a loop, and an error anywhere else."""
+    """vLLM's exception that ends a worker's loop is an error anywhere else."""
     told = RuntimeError("cancelled")
     assert is_an_end(told, loop=True)
     assert not is_an_end(told)

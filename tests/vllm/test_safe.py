@@ -1,5 +1,4 @@
-"""What must not happen to a program in which vLLM's functions are wrapped: broken runs, calls told twice, a class under
-two names, memory that grows."""
+"""Wrapping vLLM breaks no run, records no call twice, and does not grow memory."""
 
 import importlib
 import sys
@@ -13,7 +12,8 @@ import pytest
 from tests.probes.tracing import outline, record
 from tests.vllm.small_vllm import small_vllm
 from tracellm.engine.sample.sampling_params import SamplingParams
-from tracellm.probes.catalog.vllm import CATALOG, schedule
+from tracellm.probes.catalog.vllm import CATALOG
+from tracellm.probes.catalog.vllm import step as catalog
 from tracellm.probes.catalog.vllm.torch_compile import compile_patches
 from tracellm.probes.record.record_file import Header
 from tracellm.probes.spans.builder import SpanBuilder, SpanSite
@@ -29,7 +29,7 @@ def vllm(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_a_function_that_another_module_imports_is_told_once(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """0.32's `openai/api_server.py` only passes on what its launchers define; both are in the catalog."""
+    """A function that 0.32 re-exports from its launchers is recorded once."""
     folder = Path(sys.modules["vllm"].__path__[0])
     (folder / "launcher.py").write_text("def run_server(): pass")
     (folder / "api_server.py").write_text("from vllm.launcher import run_server")
@@ -40,7 +40,7 @@ def test_a_function_that_another_module_imports_is_told_once(vllm: dict[str, Any
 
 
 def test_a_version_with_another_client_starts_its_thread(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """Where the functions that the loops are in are called otherwise, the loop runs, without a name."""
+    """A loop in a renamed function still runs, unrecorded."""
     client = vllm["core_client"]
     del client.AsyncMPClient._ensure_output_queue_task
     trace = record(
@@ -52,7 +52,7 @@ def test_a_version_with_another_client_starts_its_thread(vllm: dict[str, Any], t
 
 
 def test_a_worker_whose_configuration_cannot_be_read_is_made() -> None:
-    """It is taken for one whose model is compiled: so no probe can be in the compiler's way."""
+    """A configuration that cannot be read counts as compiled."""
     left: list[Any] = []
     made: list[Any] = []
     [make] = compile_patches(left.append).values()
@@ -62,7 +62,7 @@ def test_a_worker_whose_configuration_cannot_be_read_is_made() -> None:
 
 
 def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
-    """`Scheduler.schedule` takes them; it may be left out of a recording."""
+    """Refusals do not pile up when `Scheduler.schedule` is not recorded."""
 
     class Manager:
         block_pool = SimpleNamespace(get_num_free_blocks=lambda: 0)
@@ -72,13 +72,13 @@ def test_refusals_that_nobody_takes_do_not_pile_up() -> None:
             pass
 
     manager = Manager()
-    for number in range(2 * schedule._MOST_REFUSALS):
-        schedule.capture_allocation((manager, SimpleNamespace(request_id=str(number)), 1), {}, None)
-    assert len(schedule._refusals[manager]) == schedule._MOST_REFUSALS
+    for number in range(2 * catalog._MAX_REFUSALS):
+        catalog.capture_allocation((manager, SimpleNamespace(request_id=str(number)), 1), {}, None)
+    assert len(catalog._refusals[manager]) == catalog._MAX_REFUSALS
 
 
 def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
-    """Its engine core's step is in the process that it was forked from, and never ends in this one."""
+    """Facts for a step of the parent process are dropped in a forked worker."""
     forked = Header({}, (0, 0), 1, [(1, 0), (10, 99)], "a" * 32, "b" * 16)
     builder = SpanBuilder(forked, {})
     sampled = SpanSite("_sample", {}, "R._sample", gives=lambda facts: {"tokens": facts}, gives_to=("E.step",))
@@ -91,7 +91,7 @@ def test_what_a_forked_worker_tells_steps_is_not_kept() -> None:
 
 
 def test_a_request_that_is_not_taken_has_no_life(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """Its place was given before it was refused; nothing of it is kept, and nothing is told to have no end."""
+    """The span of a refused request is dropped."""
     processor = vllm["output_processor"].OutputProcessor()
     asked = SimpleNamespace(
         request_id="a", prompt_token_ids=[5], priority=0, sampling_params=SamplingParams(), trace_headers=None
@@ -110,7 +110,7 @@ def test_a_request_that_is_not_taken_has_no_life(vllm: dict[str, Any], tmp_path:
 
 
 def test_a_worker_for_the_cpu_is_a_worker(vllm: dict[str, Any], tmp_path: Path) -> None:
-    """What it has of its own and what it inherits have one name, ours; what ran is in the attributes."""
+    """Inherited and own methods of a subclass have the same lifeline."""
     folder = Path(sys.modules["vllm"].__path__[0]) / "v1" / "worker"
     folder.mkdir()
     methods = "def load_model(self): pass\n    def init_device(self): pass"

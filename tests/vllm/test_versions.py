@@ -1,24 +1,23 @@
-"""What versions of vLLM are known to lack: of entries that are there, and of none that has another name there."""
+"""Functions that versions of vLLM are known to lack."""
 
 import pytest
 
-from tracellm.probes.catalog.coverage import CatalogCoverage
+from tracellm.probes.catalog.coverage import CatalogCoverage, is_known_to_lack
+from tracellm.probes.catalog.entries import ADDED, REMOVED
 from tracellm.probes.catalog.vllm import CATALOG
-from tracellm.probes.catalog.vllm.versions import GONE, NEW, is_known_to_lack
 from tracellm.probes.install.catalog_check import examine
 
 ENTRIES = {entry.target: entry for entry in CATALOG}
 
 
 def test_only_what_has_no_other_name_is_known_to_be_lacking() -> None:
-    """A renamed function that is gone in a later version is told of; a row for no entry would say nothing."""
-    assert {*GONE, *NEW} <= ENTRIES.keys()
-    assert [target for target in (*GONE, *NEW) if ENTRIES[target].other_targets] == []
+    """Only entries without another name are listed as added or removed."""
+    assert {*REMOVED, *ADDED} <= ENTRIES.keys()
+    assert [target for target in (*REMOVED, *ADDED) if ENTRIES[target].other_targets] == []
 
 
 def test_probes_for_other_versions_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of so many probes some found nothing: those that this version cannot have are not among so many, neither in a
-    report nor for `tracellm doctor`."""
+    """Reports and `tracellm doctor` count only the probes that the version can have."""
     found = CatalogCoverage(CATALOG)
     found.found(CATALOG[0])
     counts = {}

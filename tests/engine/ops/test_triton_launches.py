@@ -77,11 +77,11 @@ class Event:
 def test_the_time_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each launch has a number; how long the GPU took for it is told once, when it is known, and nobody waits."""
     queue = iter(range(100))
-    monkeypatch.setattr(launches, "_waiting", type(launches._waiting)(maxlen=100))
+    monkeypatch.setattr(launches, "_pending", type(launches._pending)(maxlen=100))
     monkeypatch.setattr(launches, "_new_event", lambda args: Event(next(queue) ** 2))
     batch = Batch([(1, 9), (3, 6)], heads=(1, 1), block_size=4)
     numbers = [span.attributes[names.LAUNCH_NUMBER] for span in recorded(batch, tmp_path)]
-    all_numbers = [number for number, _, _ in launches._waiting]
+    all_numbers = [number for number, _, _ in launches._pending]
     assert all_numbers[-2:] == numbers
     assert all_numbers[1:] == [number + 1 for number in all_numbers[:-1]]
     monkeypatch.setattr(Event, "now", 0)
@@ -95,16 +95,16 @@ def test_the_time_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_hosts_time_is_not_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event before a kernel is put into the queue anew when Triton is about to launch, and then only."""
     recorded: list[int] = []
-    launches._listen()
+    launches._install_hook()
     knobs.runtime.launch_enter_hook(None)  # nobody records this launch
-    monkeypatch.setattr(launches._here, "event", SimpleNamespace(record=lambda: recorded.append(1)), raising=False)
+    monkeypatch.setattr(launches._current, "event", SimpleNamespace(record=lambda: recorded.append(1)), raising=False)
     knobs.runtime.launch_enter_hook(None)
     assert recorded == [1]
 
 
 def test_compiling_is_not_the_gpus_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that compiled its kernel, or tried its block sizes, says so, and has no time; the next one has."""
-    monkeypatch.setattr(launches, "_waiting", type(launches._waiting)())
+    monkeypatch.setattr(launches, "_pending", type(launches._pending)())
     monkeypatch.setattr(launches, "_new_event", lambda args: Event(0))
     counts = iter([0, 3, 3, 3])  # before and behind the first launch, before and behind the second
     asked = {paged_attention_v1_kernel: counts.__next__}

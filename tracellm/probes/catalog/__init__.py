@@ -1,8 +1,7 @@
-"""The functions that are probed, and what of a call is worth recording there.
+"""The functions that are probed, and what is recorded of a call.
 
-Each file of `engine/` and of `vllm/` lists its `ENTRIES`: which function, how deep it sits, and what is kept of a call.
-The engines know nothing of this; where an entry and an engine disagree, a test fails. `request_tracker.py` puts
-together what no single call knows.
+`engine/` has the entries of our engine and those that vLLM shares, `vllm/` those where vLLM differs. The engines do not
+know of the catalog; a test fails where they disagree. `request_tracker.py` joins what no single call knows.
 """
 
 from tracellm.probes.catalog.engine import CATALOG
@@ -11,5 +10,5 @@ from tracellm.probes.catalog.vllm import CATALOG as VLLM
 __all__ = ["CATALOG", "EVERY_ENGINE"]
 
 EVERY_ENGINE = (*CATALOG, *VLLM)
-"""The entries of a recording by default, as it cannot know which engine a script will use; what is never imported costs
-nothing."""
+"""Default entries of a recording, which cannot know the engine that a script will use. Entries of an engine that is
+never imported cost nothing."""

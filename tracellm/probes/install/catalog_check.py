@@ -8,9 +8,8 @@ import json
 import sys
 from typing import Any
 
-from tracellm.probes.catalog.coverage import vllm_version
+from tracellm.probes.catalog.coverage import is_known_to_lack, vllm_version
 from tracellm.probes.catalog.vllm import CATALOG, PACKAGE
-from tracellm.probes.catalog.vllm.versions import is_known_to_lack
 from tracellm.probes.install.installation import Installation
 from tracellm.probes.install.selection import Selection
 

@@ -1,18 +1,42 @@
-"""Models and their layers: one entry covers every model family that is there now or comes later.
+"""Models, their layers, and the operations that layers are made of; patterns cover every model family.
 
-A layer is called through `nn.Module.__call__`, which calls `forward`, which is what is wrapped. Shapes tell all: the
-arguments and the result.
+`nn.Module.__call__` calls `forward`, which is wrapped. Shapes and dtypes of arguments and results are recorded. What
+vLLM compiles with torch.compile is left to the compiler (vllm/torch_compile.py).
+
+vLLM: vllm/model_executor/models/, vllm/model_executor/layers/, vllm/_custom_ops.py, vllm/v1/attention/backends/.
 """
 
-from tracellm.probes.catalog.helpers import plain
+from tracellm.probes.catalog.entries import ours_only, plain, vllm_only
 
 __all__ = ["ENTRIES"]
 
 ENTRIES = (
-    *plain("request", "model_executor.models.*", "*ForCausalLM.__init__", "*ForCausalLM.load_weights"),
-    *plain("step", "model_executor.models.*", "*ForCausalLM.forward", "*ForCausalLM.compute_logits"),
-    *plain("step", "model_executor.models.*", "*Model.__init__", "*Model.forward", "*Decoder.forward"),
-    *plain("layer", "model_executor.models.*", "*Layer.forward", "*Attention.forward", "*MLP.forward"),
-    *plain("kernel", "model_executor.layers.linear", "ReplicatedLinear.forward"),
-    *plain("layer", "model_executor.layers.*", "*.forward"),
+    *plain("request", "model_executor.models.*:*ForCausalLM", "__init__", "load_weights"),
+    *plain("step", "model_executor.models.*:*ForCausalLM", "forward", "compute_logits"),
+    *plain("step", "model_executor.models.*:*Model", "__init__", "forward"),
+    *plain("step", "model_executor.models.*:*Decoder", "forward"),
+    *plain("layer", "model_executor.models.*:", "*Layer.forward", "*Attention.forward", "*MLP.forward"),
+    *vllm_only("layer", "model_executor.models.*:*Block", "forward"),
+    *ours_only("kernel", "model_executor.layers.linear:ReplicatedLinear", "forward"),
+    *vllm_only("kernel", "model_executor.layers.linear:*Linear", "forward"),
+    *vllm_only("layer", "model_executor.custom_op:CustomOp", "forward"),  # RMSNorm, RotaryEmbedding, SiluAndMul, ...
+    *vllm_only(
+        "layer", "attention.layer:Attention", "forward", later="model_executor.layers.attention.attention:Attention"
+    ),
+    *plain("layer", "model_executor.layers.*:*", "forward"),
+    *ours_only(
+        "kernel", "model_executor.ops.*:*Ops", "rms_norm", "fused_add_rms_norm", "gemma_rms_norm", "rotary_embedding"
+    ),
+    *ours_only(
+        "kernel",
+        "model_executor.ops.*:*Ops",
+        "gelu_tanh_and_mul",
+        "silu_and_mul",
+        "reshape_and_cache",
+        "paged_attention",
+    ),
+    *vllm_only("kernel", "_custom_ops:", "rms_norm", "fused_add_rms_norm", "rotary_embedding"),
+    *vllm_only("kernel", "_custom_ops:", "reshape_and_cache", "reshape_and_cache_flash"),
+    *vllm_only("kernel", "_custom_ops:", "cpu_attn_reshape_and_cache", "cpu_attention_with_kv_cache"),
+    *vllm_only("kernel", "v1.attention.backends.*:*Impl", "forward"),
 )

@@ -1,24 +1,79 @@
-"""The engine core in a process of its own: the clients, the sockets, the loops on both sides, and what is said.
+"""Processes around the engine core: the chosen client, the core's own process, their messages, the OpenAI server.
 
-Worth telling: who started whom, and of each message what it is, how many bytes in how many frames, and an id that both
-sides can read off it, so that its two ends find each other.
+Each message records its type, its size, and an id that both ends read from its content, by which a report joins them.
+An HTTP request begins a trace, or continues the one in its `traceparent` header.
+
+vLLM: vllm/v1/engine/core_client.py, utils.py, core.py::EngineCoreProc, async_llm.py, vllm/entrypoints/openai/.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tracellm.probes.catalog.helpers import argument, inherited, loops, plain
+from tracellm.probes.catalog.entries import argument, ours_only, plain
 from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.context.traceparent import HEADER
 from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES", "message_of"]
+__all__ = ["ENTRIES"]
+
+# -- the choice of a client -------------------------------------------------------------------------------------------
+
+
+_RULES = {
+    (False, False): ("InprocClient", "not multiprocess_mode and not asyncio_mode"),
+    (True, False): ("SyncMPClient", "multiprocess_mode and not asyncio_mode"),
+    (True, True): ("AsyncMPClient", "multiprocess_mode and asyncio_mode"),
+    (False, True): ("none", "asyncio_mode and not multiprocess_mode"),
+}
+"""Usual client and condition, by multiprocess_mode and asyncio_mode."""
+
+
+def _capture_choice(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return {names.CLIENT_CHOICE: result.name or "none", names.CLIENT_RULE: result.rule}
+
+
+def _capture_make_client(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    multiprocess = bool(argument(args, kwargs, 0, "multiprocess_mode"))
+    asyncio = bool(argument(args, kwargs, 1, "asyncio_mode"))
+    config, executor = argument(args, kwargs, 2, "vllm_config"), argument(args, kwargs, 3, "executor_class")
+    flags = [f"multiprocess_mode={multiprocess}", f"asyncio_mode={asyncio}"]
+    return _client(multiprocess, asyncio, config, executor, result, flags)
+
+
+def _capture_async_client(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture `make_async_mp_client`, which is `make_client` with both flags set."""
+    config, executor = argument(args, kwargs, 0, "vllm_config"), argument(args, kwargs, 1, "executor_class")
+    return _client(True, True, config, executor, result, [])
+
+
+def _client(
+    multiprocess: bool, asyncio: bool, config: Any, executor: Any, client: Any, flags: list[str]
+) -> dict[str, Any]:
+    """Return the inputs, the rule and the client as attributes. vLLM's `make_async_mp_client` chooses again where there
+    are several engine cores."""
+    name = str(getattr(executor, "__name__", executor))
+    num_engines = int(getattr(getattr(config, "parallel_config", None), "data_parallel_size", 1))
+    usual, rule = _RULES[multiprocess, asyncio]
+    if num_engines > 1 and asyncio:
+        rule += f" and data_parallel_size > 1 ({num_engines})"
+    attributes = {
+        names.CLIENT_MULTIPROCESS: multiprocess,
+        names.CLIENT_ASYNCIO: asyncio,
+        names.CLIENT_EXECUTOR: name,
+        names.CLIENT_CHOICE: usual if client is None else type(client).__name__,
+        names.CLIENT_RULE: rule,
+        names.ARGUMENTS: [*flags, f"executor_class={name}"],
+    }
+    return attributes if client is None else {**attributes, names.RESULT: type(client).__name__}
+
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def message_of(obj: Any) -> tuple[str, str]:
-    """Type and id of a message, made of its content; of what is no message of the engine's, its class and nothing."""
+def _type_and_id(obj: Any) -> tuple[str, str]:
+    """Return the type of a message and an id made of its content; for any other object, its class and ""."""
     kind = obj.__class__.__name__
     if kind == "EngineCoreRequest":
         return "ADD", f"ADD {obj.request_id}"
@@ -29,19 +84,19 @@ def message_of(obj: Any) -> tuple[str, str]:
     if isinstance(obj, list | tuple):
         if len(obj) == 4 and isinstance(obj[1], int):
             return "UTILITY", f"UTILITY {obj[0]} {obj[1]}"
-        if all(isinstance(one, str) for one in obj):
+        if all(isinstance(item, str) for item in obj):
             return "ABORT", f"ABORT {','.join(obj)}"
     return kind, ""
 
 
-def _bytes(frames: Any) -> tuple[int, int]:
-    """How many bytes, in how many frames."""
+def _size(frames: Any) -> tuple[int, int]:
+    """Return the number of bytes and the number of frames."""
     if isinstance(frames, bytes | bytearray | memoryview) or hasattr(frames, "buffer"):
         frames = [frames]
-    return sum(_size(frame) for frame in frames), len(frames)
+    return sum(map(_num_bytes, frames)), len(frames)
 
 
-def _size(frame: Any) -> int:
+def _num_bytes(frame: Any) -> int:
     size = getattr(frame, "nbytes", None)  # of a view, and of zmq.Frame's buffer; len() would count elements
     if size is None and (buffer := getattr(frame, "buffer", None)) is not None:
         size = buffer.nbytes
@@ -49,16 +104,15 @@ def _size(frame: Any) -> int:
 
 
 def _capture_sent(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    obj = argument(args, kwargs, 1, "obj")
-    return "send", *message_of(obj), *_bytes(result)
+    return "send", *_type_and_id(argument(args, kwargs, 1, "obj")), *_size(result)
 
 
 def _capture_received(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return "receive", *message_of(result), *_bytes(argument(args, kwargs, 1, "bufs"))
+    return "receive", *_type_and_id(result), *_size(argument(args, kwargs, 1, "bufs"))
 
 
-def _observe_sent(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    """Outputs are those of the step that made them, whatever the engine core has begun since."""
+def _complete_sent(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    """Record the step that made the outputs; the engine core may have begun another since."""
     if facts is not None and facts[1] == "OUTPUTS" and (step := tracker.step_of(facts[2])) is not None:
         span.attributes[names.MESSAGE_STEP] = step
 
@@ -66,11 +120,11 @@ def _observe_sent(tracker: RequestTracker, span: Span, facts: Any, given: dict[s
 def _message(facts: Any) -> dict[str, Any]:
     operation, kind, message_id, num_bytes, frames = facts
     size = f"{num_bytes} bytes"
-    told = {names.ARGUMENTS: [f"obj={kind}"], names.RESULT: size}
+    attributes = {names.ARGUMENTS: [f"obj={kind}"], names.RESULT: size}
     if operation == "receive":
-        told = {names.ARGUMENTS: [f"bufs={size}"], names.RESULT: kind}
+        attributes = {names.ARGUMENTS: [f"bufs={size}"], names.RESULT: kind}
     if message_id:
-        told |= {
+        attributes |= {
             names.MESSAGE_SYSTEM: "zeromq",
             names.MESSAGE_OPERATION: operation,
             names.MESSAGE_TYPE: kind,
@@ -78,40 +132,143 @@ def _message(facts: Any) -> dict[str, Any]:
             names.MESSAGE_BYTES: num_bytes,
             names.MESSAGE_FRAMES: frames,
         }
-    return told
+    return attributes
 
 
-_CODEC = "tracellm.engine.ipc.serial_utils:Msgpack"
+# -- the server -------------------------------------------------------------------------------------------------------
 
-ENTRIES = (
-    # the client's side
-    *inherited("request", "ipc.mp_base", "MPClient.__init__", "MPClient.launch_core_engines"),
-    *plain("step", "ipc.core_launch", "CoreEngineProcManager.start", "wait_for_engine_startup"),
-    *plain("step", "ipc.mp_base", "MPClient.start_engine_core_monitor"),
-    *plain("request", "ipc.mp_client", "SyncMPClient.__init__", "AsyncMPClient.__init__"),
-    *plain("request", "ipc.mp_client", "SyncMPClient.add_request", "AsyncMPClient.add_request_async"),
-    *plain("request", "ipc.mp_client", "SyncMPClient._send_input", "AsyncMPClient._send_input"),
-    *inherited("step", "ipc.mp_base", "MPClient._send_input_message"),
-    *plain("step", "ipc.mp_client", "SyncMPClient.get_output", "AsyncMPClient.get_output_async"),
-    *plain("step", "ipc.mp_client", "SyncMPClient.abort_requests", "AsyncMPClient.abort_requests_async"),
-    *plain("request", "ipc.mp_client", "SyncMPClient.call_utility", "AsyncMPClient.call_utility_async"),
-    *loops("request", "ipc.mp_client", "SyncMPClient.process_outputs_socket", "AsyncMPClient.process_outputs_socket"),
-    *inherited("request", "ipc.mp_base", "MPClient.shutdown"),
-    *plain("request", "ipc.mp_resources", "BackgroundResources.died_by_itself"),
-    *plain("step", "ipc.core_launch", "CoreEngineProcManager.close"),
-    # the engine core's side
-    *plain("request", "core.core_proc", "EngineCoreProc.run_engine_core", "EngineCoreProc.__init__"),
-    *plain("step", "core.core_proc", "EngineCoreProc._perform_handshakes", "EngineCoreProc.startup_handshake"),
-    *loops("request", "core.core_proc", "EngineCoreProc.run_busy_loop"),
-    *loops("step", "core.core_proc", "EngineCoreProc._process_input_queue"),
-    *plain("step", "core.core_proc", "EngineCoreProc._process_engine_step"),
-    *plain("request", "core.core_proc", "EngineCoreProc._handle_client_request", "EngineCoreProc._call_utility"),
-    *loops(
-        "request", "core.core_proc", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets"
-    ),
-    *plain("request", "core.core_proc", "EngineCoreProc._send_engine_dead", "EngineCoreProc.shutdown"),
-    # what is said
-    Entry(_CODEC + "Encoder.encode", "step", _capture_sent, _message, observe=_observe_sent),
-    Entry(_CODEC + "Encoder.encode_into", "step", _capture_sent, _message, observe=_observe_sent),
-    Entry(_CODEC + "Decoder.decode", "step", _capture_received, _message),
+
+class _StatusSend:
+    """ASGI's `send` that keeps the response's status; passed to the application in place of the original."""
+
+    __slots__ = ("send", "status")
+
+    def __init__(self, send: Callable[[Any], Awaitable[None]]) -> None:
+        self.send = send
+        self.status: int | None = None
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self.send(message)
+
+
+def _begins_trace(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Return the `traceparent` header of an HTTP request; None for the lifespan protocol and for web sockets."""
+    scope = argument(args, kwargs, 1, "scope")
+    if scope["type"] != "http":
+        return None
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == HEADER.encode()), "")
+
+
+def _replace_send(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    app, scope, receive, send = args
+    return (app, scope, receive, _StatusSend(send)), kwargs
+
+
+def _capture_http(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    scope, send = args[1], args[3]
+    return str(scope["method"]), str(scope["path"]), getattr(send, "status", None)
+
+
+def _http(facts: Any) -> dict[str, Any]:
+    method, path, status = facts
+    attributes = {names.HTTP_METHOD: method, names.HTTP_PATH: path}
+    return attributes if status is None else {**attributes, names.HTTP_STATUS: status, names.RESULT: str(status)}
+
+
+def _name_http(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    if facts is not None:
+        span.name = f"{facts[0]} {facts[1]}"
+
+
+_CLIENT = "ipc.core_client:EngineCoreClient"
+_BASE, _SYNC, _ASYNC = "ipc.mp_base:MPClient", "ipc.mp_client:SyncMPClient", "ipc.mp_client:AsyncMPClient"
+_MANAGER = "ipc.core_launch:CoreEngineProcManager"
+_PROC = "core.core_proc:EngineCoreProc"
+_API = "entrypoints.openai.api_server:"
+_FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
+_CHAT = "entrypoints.openai.serving_chat:OpenAIServingChat"
+_COMPLETION = "entrypoints.openai.serving_completion:OpenAIServingCompletion"
+_ENTRY = "entrypoints.launchers.api_server.entry:"
+_SENT: dict[str, Any] = {"capture": _capture_sent, "attributes": _message, "observe": _complete_sent}
+
+_CLIENTS = (
+    *plain("request", _CLIENT, "make_client", record=_capture_make_client, even_if_raises=True),
+    *plain("request", _CLIENT, "make_async_mp_client", record=_capture_async_client, even_if_raises=True),
+    *ours_only("request", "ipc.core_client:", "choose_client", record=_capture_choice, lifeline="EngineCoreClient"),
+    *plain("request", "ipc.core_client:InprocClient", "__init__"),
+    *plain("request", _BASE, "__init__", inherited=True),
+    *ours_only("request", _BASE, "launch_core_engines", inherited=True),
+    *ours_only("step", _MANAGER, "start"),
+    *plain("step", "ipc.core_launch:", "wait_for_engine_startup"),
+    *plain("step", _BASE, "start_engine_core_monitor"),
+    *plain("request", _SYNC, "__init__", "add_request", "_send_input", "call_utility"),
+    *plain("request", _ASYNC, "__init__", "add_request_async", "_send_input", "call_utility_async"),
+    *ours_only("step", _BASE, "_send_input_message", inherited=True),
+    *plain("step", _SYNC, "get_output", "abort_requests"),
+    *plain("step", _ASYNC, "get_output_async", "abort_requests_async"),
+    *ours_only("request", _SYNC, "process_outputs_socket", loop=True),
+    *ours_only("request", _ASYNC, "process_outputs_socket", loop=True),
+    *plain("request", _BASE, "shutdown", inherited=True),
+    *ours_only("request", "ipc.mp_resources:BackgroundResources", "died_by_itself"),
+    *ours_only("step", _MANAGER, "close"),
 )
+
+_CORE_PROCESS = (
+    *plain("request", _PROC, "run_engine_core", "__init__"),
+    *plain("step", _PROC, "_perform_handshakes", "startup_handshake"),
+    *plain("request", _PROC, "run_busy_loop", loop=True),
+    *plain("step", _PROC, "_process_input_queue", loop=True),
+    *plain("step", _PROC, "_process_engine_step"),
+    *plain("request", _PROC, "_handle_client_request"),
+    *ours_only("request", _PROC, "_call_utility"),
+    *plain("request", _PROC, "process_input_sockets", "process_output_sockets", loop=True),
+    *plain("request", _PROC, "_send_engine_dead"),
+    *ours_only("request", _PROC, "shutdown"),
+    *plain("step", "ipc.serial_utils:MsgpackEncoder", "encode", "encode_into", **_SENT),
+    *plain("step", "ipc.serial_utils:MsgpackDecoder", "decode", capture=_capture_received, attributes=_message),
+)
+
+_SERVER = (
+    *plain("request", _API, "run_server", "run_server_worker", "build_async_engine_client", later=_ENTRY, **_FILE),
+    *plain("request", _API, "build_app", later="entrypoints.launchers.app:", **_FILE),
+    *plain("request", _API, "init_app_state", later="entrypoints.launchers.api_server.app_state:", **_FILE),
+    *ours_only("request", "frontend.async_llm:AsyncLLM", "__init__"),
+    *plain("request", "frontend.async_llm:AsyncLLM", "from_vllm_config", "from_engine_args", "generate", "add_request"),
+    *plain("request", "frontend.async_llm:AsyncLLM", "abort", "shutdown"),
+    *ours_only("request", "frontend.async_llm:AsyncLLM", "_run_output_handler"),
+    *ours_only("request", "frontend.output_handling:", "output_handler", shown_as="AsyncLLM", loop=True),
+    Entry(
+        "fastapi.applications:FastAPI.__call__",
+        "request",
+        _capture_http,
+        _http,
+        observe=_name_http,
+        even_if_raises=True,
+        before=_replace_send,
+        begins_trace=_begins_trace,
+    ),
+    *plain(
+        "request",
+        "entrypoints.openai.serving_engine:OpenAIServing",
+        "_preprocess_chat",
+        "_process_inputs",
+        removed="0.32.0",
+    ),
+    *plain("request", _CHAT, "__init__", "create_chat_completion"),
+    *plain("request", _CHAT, "chat_completion_stream_generator", "chat_completion_full_generator"),
+    *plain("request", _COMPLETION, "create_completion", "completion_stream_generator"),
+    *plain("step", _COMPLETION, "request_output_to_completion_response"),
+    *plain("request", "entrypoints.openai.serving_models:OpenAIServingModels", "show_available_models"),
+    *plain(
+        "request",
+        "entrypoints.openai.serving_tokenization:OpenAIServingTokenization",
+        "create_tokenize",
+        "create_detokenize",
+        later="entrypoints.serve.tokenize.serving:ServingTokenization",
+    ),
+    *ours_only("step", "entrypoints.openai.tokenizing:AsyncTokenizer", "tokenize"),
+)
+
+ENTRIES = (*_CLIENTS, *_CORE_PROCESS, *_SERVER)

@@ -1,34 +1,52 @@
-"""Start-up: from `LLM(...)` to an engine that waits for requests.
+"""Start-up, from `LLM(...)` to an engine that waits for requests: settings, weights, KV cache.
 
-Worth telling: the settings that came out, which client was chosen and by which rule, what was loaded from where, and
-how the memory became KV blocks.
+vLLM: vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/v1/engine/core.py, vllm/v1/executor/.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
-from tracellm.probes.catalog.helpers import argument, capture_engine, learn_engine, plain
+from tracellm.probes.catalog.entries import argument, ours_only, plain, users_line, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
-from tracellm.probes.catalog.token_texts import learn_tokenizer_in
-from tracellm.probes.wrapping.probe import Entry
-from tracellm.probes.wrapping.summary import brief, caller, caller_attributes, write
+from tracellm.probes.catalog.token_texts import learn_tokenizer, learn_tokenizer_in, tokenizer_facts
+from tracellm.probes.wrapping.summary import brief, caller_attributes, write
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "capture_engine", "learn_engine", "model_name", "settings"]
+
+_SECRETS = ("token", "password", "secret", "api_key")
+MAX_CHARACTERS = 300
+"""Characters that are kept of an argument of `LLM(...)` and of a setting."""
 
 # -- LLM(...) and its settings ----------------------------------------------------------------------------------------
 
 
 def _capture_llm(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    given = [("model", str(args[1]))] if len(args) > 1 else []
-    return caller(), [*given, *((name, str(value)) for name, value in kwargs.items())]
+    model = [f"model={args[1]}"] if len(args) > 1 else []
+    rest = (
+        f"{name}={'...' if name.endswith(_SECRETS) else str(value)[:MAX_CHARACTERS]}" for name, value in kwargs.items()
+    )
+    return users_line(), [*model, *rest]
 
 
 def _llm(facts: Any) -> dict[str, Any]:
-    where, arguments = facts
-    told = [f"{name}={value}" for name, value in arguments]
-    return {**caller_attributes(where), **({names.ARGUMENTS: told} if told else {})}
+    line, arguments = facts
+    return {**caller_attributes(line), **({names.ARGUMENTS: arguments} if arguments else {})}
+
+
+def settings(config: Any, parts: tuple[tuple[str, tuple[str, ...]], ...]) -> list[str]:
+    """Return settings of a `VllmConfig` as `name=value`; `parts` are sections with the names of their settings. Names
+    that a version does not have are left out."""
+    found = []
+    for part, wanted in parts:
+        section = getattr(config, part, None)
+        for name in wanted:
+            if hasattr(section, name):
+                value = str(getattr(section, name))[:MAX_CHARACTERS].removeprefix("torch.")
+                found.append(f"{name.removeprefix('served_')}={value}")
+    return found
 
 
 _SETTINGS = (
@@ -40,131 +58,122 @@ _SETTINGS = (
 
 
 def _capture_config(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    told = [(name, str(getattr(getattr(result, part), name))) for part, settings in _SETTINGS for name in settings]
-    return [*told, ("attention_backend", result.ops_choice.name)]
-
-
-def _config(facts: Any) -> dict[str, Any]:
-    return {names.CONFIG: [f"{name.removeprefix('served_')}={value.removeprefix('torch.')}" for name, value in facts]}
+    return {names.CONFIG: [*settings(result, _SETTINGS), f"attention_backend={result.ops_choice.name}"]}
 
 
 def _capture_libraries(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return [(name, str(sys.modules[name].__version__)) for name in args]
+    return {names.RESULT: ", ".join(f"{name} {sys.modules[name].__version__}" for name in args)}
 
 
-def _libraries(facts: Any) -> dict[str, Any]:
-    return {names.RESULT: ", ".join(f"{name} {version}" for name, version in facts)}
+# -- the front half's engine, and the engine core, which may have a process of its own --------------------------------
 
 
-# -- the engine core, which may have a process of its own -------------------------------------------------------------
+def capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture the model's name and the tokenizer of the `LLMEngine` or `AsyncLLM` whose method was called."""
+    engine = args[0]
+    return model_name(engine.model_config), tokenizer_facts(engine.output_processor.tokenizer)
+
+
+def model_name(config: Any) -> str:
+    """Return the name of a `ModelConfig` that users and clients call the model by: the first, if there are several."""
+    served = config.served_model_name
+    return str(served[0] if isinstance(served, list | tuple) and served else served or config.model)
+
+
+def learn_engine(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    """Use this engine's model and tokenizer from now on."""
+    if facts is not None:
+        tracker.model, tokenizer = facts
+        learn_tokenizer(tracker, tokenizer)
 
 
 def _capture_core(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     config, executor = argument(args, kwargs, 1, "vllm_config"), argument(args, kwargs, 2, "executor_class")
-    model = config.model_config
-    return executor.__name__, model.served_model_name, None if model.skip_tokenizer_init else str(model.tokenizer)
+    return str(getattr(executor, "__name__", executor)), model_name(config.model_config), _folder(config.model_config)
+
+
+def _folder(model: Any) -> str | None:
+    """Return the folder that holds the tokenizer: that of the model, or the one in the Hugging Face cache."""
+    if model.skip_tokenizer_init:
+        return None
+    if Path(str(model.tokenizer)).is_dir():
+        return str(model.tokenizer)
+    if (hub := sys.modules.get("huggingface_hub")) is None:
+        return None
+    revision = getattr(model, "tokenizer_revision", None)
+    file = hub.try_to_load_from_cache(str(model.tokenizer), "tokenizer.json", revision=revision)
+    return str(Path(file).parent) if isinstance(file, str) else None
 
 
 def _core(facts: Any) -> dict[str, Any]:
     return {names.ARGUMENTS: ["vllm_config=VllmConfig", f"executor_class={facts[0]}"]}
 
 
-def _learn_core(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def _learn_core(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     if facts is not None:
-        _, tracker.model, tokenizer = facts
-        if tokenizer is not None:
-            learn_tokenizer_in(tracker, tokenizer)
+        _, tracker.model, folder = facts
+        if folder is not None:
+            learn_tokenizer_in(tracker, folder)
 
 
-# -- loading ----------------------------------------------------------------------------------------------------------
+# -- weights ----------------------------------------------------------------------------------------------------------
 
 
-def _capture_found(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return str(result.source), [path.name for path in result.files], result.num_bytes
-
-
-def _found(facts: Any) -> dict[str, Any]:
-    source, files, num_bytes = facts
-    told = f"{len(files)} {'file' if len(files) == 1 else 'files'}, {num_bytes} bytes"
-    return {names.LOAD_SOURCE: source, names.LOAD_FILES: files, names.RESULT: told}
-
-
-def _capture_read(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    model, files = argument(args, kwargs, 1, "model"), argument(args, kwargs, 2, "weight_files")
-    return type(model).__name__, files.num_bytes, result.num_tensors, result.num_parameters, str(result.dtype)
-
-
-def _read(facts: Any) -> dict[str, Any]:
-    architecture, num_bytes, tensors, parameters, dtype = facts
+def _capture_files(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    count = len(result.files)
     return {
-        names.LOAD_ARCHITECTURE: architecture,
-        names.LOAD_BYTES: num_bytes,
-        names.LOAD_TENSORS: tensors,
-        names.LOAD_PARAMETERS: parameters,
-        names.LOAD_DTYPE: dtype.removeprefix("torch."),
-        names.RESULT: f"{tensors} tensors, {parameters} parameters",
+        names.LOAD_SOURCE: str(result.source),
+        names.LOAD_FILES: [path.name for path in result.files],
+        names.RESULT: f"{count} {'file' if count == 1 else 'files'}, {result.num_bytes} bytes",
     }
 
 
-def _capture_placed(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return str(result.device), result.num_bytes
+def _capture_weights(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return {
+        names.LOAD_ARCHITECTURE: type(argument(args, kwargs, 1, "model")).__name__,
+        names.LOAD_BYTES: argument(args, kwargs, 2, "weight_files").num_bytes,
+        names.LOAD_TENSORS: result.num_tensors,
+        names.LOAD_PARAMETERS: result.num_parameters,
+        names.LOAD_DTYPE: str(result.dtype).removeprefix("torch."),
+        names.RESULT: f"{result.num_tensors} tensors, {result.num_parameters} parameters",
+    }
 
 
-def _placed(facts: Any) -> dict[str, Any]:
-    device, num_bytes = facts
-    return {names.LOAD_DEVICE: device, names.RESULT: f"{num_bytes} bytes on {device}"}
+def _capture_device(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return {names.LOAD_DEVICE: str(result.device), names.RESULT: f"{result.num_bytes} bytes on {result.device}"}
 
 
 def _capture_ops(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     choice = args[0].vllm_config.ops_choice
-    return choice.name, choice.reason
+    return {names.LOAD_OPS: choice.name, names.LOAD_OPS_REASON: choice.reason}
 
 
-def _ops(facts: Any) -> dict[str, Any]:
-    return {names.LOAD_OPS: facts[0], names.LOAD_OPS_REASON: facts[1]}
-
-
-# -- the KV cache -----------------------------------------------------------------------------------------------------
+# -- the KV cache, the scheduler, remote calls ------------------------------------------------------------------------
 
 
 def _capture_memory(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    return min(result)
-
-
-def _memory(facts: Any) -> dict[str, Any]:
-    return {names.KV_AVAILABLE: facts, names.RESULT: f"{facts} bytes"}
+    return {names.KV_AVAILABLE: min(result), names.RESULT: f"{min(result)} bytes"}
 
 
 def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    groups = result.kv_cache_groups
-    num_bytes = sum(tensor.size for tensor in result.kv_cache_tensors)
-    return result.num_blocks, groups[0].kv_cache_spec.block_size, len(groups), num_bytes
-
-
-def _kv_cache(facts: Any) -> dict[str, Any]:
-    num_blocks, block_size, num_groups, num_bytes = facts
+    config = result[-1] if isinstance(result, tuple) else result  # vLLM 0.11.1 also returns the numbers of blocks
+    groups = config.kv_cache_groups
+    block_size = groups[0].kv_cache_spec.block_size if groups else 0
     return {
-        names.KV_NUM_BLOCKS: num_blocks,
+        names.KV_NUM_BLOCKS: config.num_blocks,
         names.KV_BLOCK_SIZE: block_size,
-        names.KV_NUM_GROUPS: num_groups,
-        names.KV_BYTES: num_bytes,
-        names.RESULT: f"{num_blocks} blocks of {block_size} tokens",
+        names.KV_NUM_GROUPS: len(groups),
+        names.KV_BYTES: sum(tensor.size for tensor in config.kv_cache_tensors),
+        names.RESULT: f"{config.num_blocks} blocks of {block_size} tokens",
     }
-
-
-# -- the scheduler ----------------------------------------------------------------------------------------------------
 
 
 def _capture_scheduler(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     config = args[0].scheduler_config
-    return config.async_scheduling, config.async_scheduling_reason
-
-
-def _scheduler(facts: Any) -> dict[str, Any]:
-    return {names.SCHEDULER_ASYNC: facts[0], names.SCHEDULER_ASYNC_REASON: facts[1]}
-
-
-# -- collective_rpc: which method it asks for is the point ------------------------------------------------------------
+    return {
+        names.SCHEDULER_ASYNC: config.async_scheduling,
+        names.SCHEDULER_ASYNC_REASON: config.async_scheduling_reason,
+    }
 
 
 def _capture_rpc(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -175,70 +184,71 @@ def _capture_rpc(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> 
 
 def _rpc(facts: Any) -> dict[str, Any]:
     method, result = facts
-    told = {names.ARGUMENTS: [f"method={method}"]}
-    return told if result is None else {**told, names.RESULT: f"[{write(result)}]"}
+    arguments = {names.ARGUMENTS: [f"method={method}"]}
+    return arguments if result is None else {**arguments, names.RESULT: f"[{write(result)}]"}
 
 
-_CORE = "tracellm.engine.core.core:EngineCore"
-_WRAPPER = "tracellm.engine.worker.worker_base:WorkerWrapperBase"
-_LOADER = "tracellm.engine.model_executor.model_loader.default_loader:DefaultModelLoader"
-_EXECUTOR = "tracellm.engine.executor.uniproc_executor:UniProcExecutor"
+_LOADER = "model_executor.model_loader.default_loader:DefaultModelLoader"
+_UNIPROC = "executor.uniproc_executor:UniProcExecutor"
+_WRAPPER = "worker.worker_base:WorkerWrapperBase"
+_WORKER = "worker.gpu_worker:Worker"
+_RUNNER = "worker.gpu_model_runner:GPUModelRunner"
+_MEMORY: dict[str, Any] = {"record": _capture_memory}
 
 ENTRIES = (
-    Entry(
-        "tracellm.engine.entrypoints.llm:LLM.__init__",
+    *plain(
         "request",
-        _capture_llm,
-        _llm,
+        "entrypoints.llm:LLM",
+        "__init__",
+        capture=_capture_llm,
+        attributes=_llm,
         phase="startup",
         even_if_raises=True,
     ),
-    *plain("request", "frontend.llm_engine", "LLMEngine.from_engine_args"),
-    Entry("tracellm.engine.config.arg_utils:EngineArgs.create_engine_config", "request", _capture_config, _config),
-    *plain("request", "config.arg_utils", "EngineArgs.create_model_config"),
-    Entry("tracellm.engine.config.libraries:import_libraries", "request", _capture_libraries, _libraries),
-    *plain("request", "executor.abstract", "Executor.get_class"),
-    Entry("tracellm.engine.frontend.llm_engine:LLMEngine.__init__", "request", capture_engine, observe=learn_engine),
-    *plain("request", "frontend.llm_engine", "get_tokenizer"),
-    *plain("step", "frontend.processor", "Processor.__init__"),
-    *plain("step", "frontend.output_processor", "OutputProcessor.__init__"),
-    Entry(_CORE + ".__init__", "request", _capture_core, _core, observe=_learn_core, span_name="EngineCore.__init__"),
-    *plain("request", "executor.uniproc_executor", "UniProcExecutor.__init__", "UniProcExecutor._init_executor"),
-    Entry(_WRAPPER + ".init_worker", "request", lifeline="Worker"),
-    Entry(_WRAPPER + ".init_device", "request", lifeline="Worker"),
-    *plain("request", "worker.gpu_worker", "Worker.__init__", "Worker.init_device", "Worker.load_model"),
-    *plain("request", "worker.gpu_model_runner", "GPUModelRunner.__init__"),
-    Entry("tracellm.engine.worker.gpu_model_runner:GPUModelRunner.load_model", "request", _capture_ops, _ops),
-    *plain("request", "model_executor.model_loader.default_loader", "DefaultModelLoader.load_model"),
-    Entry(_LOADER + "._prepare_weights", "request", _capture_found, _found),
-    Entry(_LOADER + ".load_weights", "request", _capture_read, _read),
-    Entry(_LOADER + ".place_on_device", "request", _capture_placed, _placed),
-    Entry(
-        _CORE + "._initialize_kv_caches",
+    *plain("request", "frontend.llm_engine:LLMEngine", "from_engine_args"),
+    *ours_only("request", "config.arg_utils:EngineArgs", "create_engine_config", record=_capture_config),
+    *plain("request", "config.arg_utils:EngineArgs", "create_model_config"),
+    *ours_only("request", "config.libraries:", "import_libraries", record=_capture_libraries),
+    *plain("request", "executor.abstract:Executor", "get_class"),
+    *ours_only("request", "frontend.llm_engine:LLMEngine", "__init__", capture=capture_engine, observe=learn_engine),
+    *ours_only("request", "frontend.llm_engine:", "get_tokenizer"),
+    *plain("step", "frontend.processor:Processor", "__init__", later="v1.engine.input_processor:InputProcessor"),
+    *plain("step", "frontend.output_processor:OutputProcessor", "__init__"),
+    *plain(
         "request",
-        _capture_kv_cache,
-        _kv_cache,
-        span_name="EngineCore._initialize_kv_caches",
+        "core.core:EngineCore",
+        "__init__",
+        inherited=True,
+        capture=_capture_core,
+        attributes=_core,
+        observe=_learn_core,
     ),
-    *plain("request", "executor.uniproc_executor", "UniProcExecutor.get_kv_cache_specs"),
-    Entry(_EXECUTOR + ".determine_available_memory", "request", _capture_memory, _memory),
-    *plain("request", "executor.uniproc_executor", "UniProcExecutor.initialize_from_config"),
-    Entry(_EXECUTOR + ".collective_rpc", "step", _capture_rpc, _rpc, in_short=True),
-    *plain("request", "core.kv_cache.kv_cache_utils", "get_kv_cache_config"),
-    *plain("step", "worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),
-    Entry(_WRAPPER + ".initialize_from_config", "step", lifeline="Worker"),
-    *plain("step", "worker.gpu_worker", "Worker.initialize_from_config"),
-    *plain("step", "worker.gpu_model_runner", "GPUModelRunner.get_kv_cache_spec", "GPUModelRunner.initialize_kv_cache"),
-    *plain("step", "worker.gpu_model_runner", "GPUModelRunner.profile_run"),
-    Entry(
-        "tracellm.engine.core.sched.scheduler:Scheduler.__init__",
-        "request",
-        _capture_scheduler,
-        _scheduler,
-        lifeline="Scheduler",
-        span_name="Scheduler.__init__",
+    *ours_only("request", _UNIPROC, "__init__"),
+    *plain("request", _UNIPROC, "_init_executor"),
+    *plain("request", _WRAPPER, "init_worker", "init_device", lifeline="Worker"),
+    *plain("request", _WORKER, "__init__", "init_device", "load_model", shown_as="Worker"),
+    *plain("request", _RUNNER, "__init__", shown_as="GPUModelRunner"),
+    *ours_only("request", _RUNNER, "load_model", record=_capture_ops),
+    *ours_only("request", _LOADER, "load_model"),
+    *ours_only("request", _LOADER, "_prepare_weights", record=_capture_files),
+    *ours_only("request", _LOADER, "load_weights", record=_capture_weights),
+    *ours_only("request", _LOADER, "place_on_device", record=_capture_device),
+    *plain("request", "core.core:EngineCore", "_initialize_kv_caches", inherited=True, record=_capture_kv_cache),
+    *ours_only("request", _UNIPROC, "get_kv_cache_specs", "initialize_from_config"),
+    *vllm_only("request", "v1.executor.abstract:Executor", "get_kv_cache_specs", "initialize_from_config"),
+    *ours_only("request", _UNIPROC, "determine_available_memory", **_MEMORY),
+    *vllm_only("request", "v1.executor.abstract:Executor", "determine_available_memory", **_MEMORY),
+    *plain("step", _UNIPROC, "collective_rpc", capture=_capture_rpc, attributes=_rpc, in_short=True),
+    *ours_only("request", "core.kv_cache.kv_cache_utils:", "get_kv_cache_config"),
+    *plain("step", _WRAPPER, "initialize_from_config", lifeline="Worker"),
+    *plain(
+        "step", _WORKER, "get_kv_cache_spec", "determine_available_memory", "initialize_from_config", shown_as="Worker"
     ),
-    *plain("step", "core.kv_cache.kv_cache_manager", "KVCacheManager.__init__"),
-    *plain("step", "core.kv_cache.kv_cache_coordinator", "UnitaryKVCacheCoordinator.__init__"),
-    *plain("step", "core.kv_cache.block_pool", "BlockPool.__init__"),
+    *plain("step", _RUNNER, "get_kv_cache_spec", "initialize_kv_cache", "profile_run", shown_as="GPUModelRunner"),
+    *ours_only(
+        "request", "core.sched.scheduler:Scheduler", "__init__", shown_as="Scheduler", record=_capture_scheduler
+    ),
+    *plain("step", "core.kv_cache.kv_cache_manager:KVCacheManager", "__init__"),
+    *plain("step", "core.kv_cache.kv_cache_coordinator:UnitaryKVCacheCoordinator", "__init__"),
+    *plain("step", "core.kv_cache.block_pool:BlockPool", "__init__"),
 )

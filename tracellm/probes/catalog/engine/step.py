@@ -1,28 +1,46 @@
-"""One engine step: what was scheduled and why, what came out. Everything a replay of the run needs is on the step's
-span.
+"""One engine step: what was scheduled and why, and what came out. Its span has all that a replay of the run needs.
 
-Under asynchronous scheduling (`EngineCore.step_with_batch_queue`) a step's span tells whom it scheduled and which
-tokens were sampled for them; who has ended is told of those whom the step before had scheduled.
+`Scheduler.schedule`, the model runner (runner.py) and `Scheduler.update_from_output` each give their facts to the
+enclosing `EngineCore.step_fn`, whose span `complete_step` completes. Under asynchronous scheduling
+(`step_with_batch_queue`) a step's span has the requests that it scheduled and the tokens sampled for them; the finished
+requests are of those that the previous step scheduled.
 
-`Scheduler.schedule` knows most of it, the model runner the sampled tokens (runner.py), `Scheduler.update_from_output`
-who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, whose span is completed with it
-(step_span.py).
+vLLM: vllm/v1/engine/core.py, vllm/v1/core/.
 """
 
+import json
+from collections.abc import Callable
 from itertools import islice
+from math import isfinite
 from operator import attrgetter
 from typing import Any
 
-from tracellm.probes.catalog.engine.step_span import complete_step
-from tracellm.probes.catalog.helpers import argument, heirs, inherited, plain
-from tracellm.probes.wrapping.probe import Entry
+import msgspec
+
+from tracellm.probes.catalog.engine.runner import Likeliest, sampled_attributes, to_millionths, token_ids
+from tracellm.probes.catalog.entries import argument, ours_only, plain
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.catalog.sampling_options import active_processors
 from tracellm.trace import names
+from tracellm.trace.model import Span
+from tracellm.trace.ranges import format_ranges
 
-__all__ = ["ENTRIES", "LISTED", "cached_rows", "ended_of", "going_on", "made_at", "new_requests"]
+__all__ = [
+    "ENTRIES",
+    "MAX_LISTED",
+    "STEP",
+    "cached_rows",
+    "candidates_json",
+    "complete_step",
+    "continued_requests",
+    "finished_requests",
+    "new_requests",
+    "outputs_times",
+]
 
-LISTED = 100
-"""How many of those who wait are told by name: in a queue of thousands the others wait for what the last of these does,
-and to tell of each in every step would cost more than the step."""
+MAX_LISTED = 100
+"""Waiting requests listed by name. In a queue of thousands the rest wait for the same reason as the last of these, and
+listing each in every step would cost more than the step."""
 
 STEP = "EngineCore.step_fn"
 _REQUEST_ID = attrgetter("request_id")
@@ -31,20 +49,20 @@ _REQUEST_ID = attrgetter("request_id")
 
 
 def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    scheduler, pool, behind = args[0], args[0].kv_cache_manager.block_pool, output.waiting_reason
+    scheduler, pool, reason = args[0], args[0].kv_cache_manager.block_pool, output.waiting_reason
     return {
         "tokens": output.num_scheduled_tokens.copy(),
         "new": new_requests(output),
-        "cached": going_on(output, scheduler.requests),
+        "cached": continued_requests(output, scheduler.requests),
         "resumed": list(output.scheduled_cached_reqs.resumed_req_ids),
         "held": [
             (request_id, reason.code._value_, reason.numbers)
-            for request_id, reason in islice(output.not_scheduled.items(), len(scheduler.running) + LISTED)
+            for request_id, reason in islice(output.not_scheduled.items(), len(scheduler.running) + MAX_LISTED)
         ],
-        "behind": behind and (behind.code._value_, behind.numbers),
+        "waiting_reason": reason and (reason.code._value_, reason.numbers),
         "released": sorted(output.finished_req_ids),
         "running": [*map(_REQUEST_ID, scheduler.running)],
-        "waiting": [*map(_REQUEST_ID, islice(scheduler.waiting, LISTED))],
+        "waiting": [*map(_REQUEST_ID, islice(scheduler.waiting, MAX_LISTED))],
         "num_waiting": len(scheduler.waiting),
         "budget": scheduler.max_num_scheduled_tokens,
         "block_size": scheduler.kv_cache_manager.coordinator.block_size,
@@ -54,7 +72,7 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 
 
 def new_requests(output: Any) -> list[tuple[str, int, list[list[int]]]]:
-    """Of a SchedulerOutput, who begins: how many tokens of it are computed, and its blocks in each group of layers."""
+    """Return id, computed tokens and blocks in each group of layers of the requests that a SchedulerOutput begins."""
     return [
         (new.req_id, new.num_computed_tokens, [group.copy() for group in new.block_ids])
         for new in output.scheduled_new_reqs
@@ -64,10 +82,10 @@ def new_requests(output: Any) -> list[tuple[str, int, list[list[int]]]]:
 Columns = tuple[list[str], list[int], list[Any], list[int], list[int]]
 
 
-def going_on(output: Any, requests: Any) -> Columns:
-    """Of a SchedulerOutput, who goes on: ids, tokens computed, new blocks if there are any, outputs, prompts' lengths.
+def continued_requests(output: Any, requests: Any) -> Columns:
+    """Return ids, computed tokens, new blocks if any, output tokens and prompt lengths of requests that continue.
 
-    Columns, of which `cached_rows` makes rows later: there may be hundreds, and each row is another object to make.
+    Columns, which `cached_rows` transposes later: there may be hundreds of requests, and each row is an object to make.
     """
     cached = output.scheduled_cached_reqs
     return (
@@ -80,7 +98,7 @@ def going_on(output: Any, requests: Any) -> Columns:
 
 
 def cached_rows(columns: Columns) -> list[tuple[str, int, Any, bool]]:
-    """Of each who goes on: its id, how many tokens are computed, its new blocks, and whether it decodes."""
+    """Return id, computed tokens, new blocks and whether it decodes, for each request that continues."""
     return [
         (request_id, computed, blocks or (), outputs > 0 and prompt + outputs - computed <= 1)
         for request_id, computed, blocks, outputs, prompt in zip(*columns, strict=True)
@@ -96,121 +114,272 @@ def _give_schedule(facts: Any) -> dict[str, Any]:
 
 
 def _held(facts: Any) -> list[tuple[str, str, dict[str, int | str]]]:
-    """Who was held and why: those of whom the scheduler gives a reason, and those listed that wait behind them."""
-    named = {*facts["running"], *facts["waiting"]}
-    held = [one for one in facts["held"] if one[0] in named or one[1] == "preempted"]
-    if facts["behind"] is None:
+    """Return listed requests that were not scheduled, or got less than they wanted, each with its reason: its own or
+    that of all who wait."""
+    listed = {*facts["running"], *facts["waiting"]}
+    held = [row for row in facts["held"] if row[0] in listed or row[1] == "preempted"]
+    if facts["waiting_reason"] is None:
         return held
-    told = {request_id for request_id, *_ in held}
-    return [*held, *((request_id, *facts["behind"]) for request_id in facts["waiting"] if request_id not in told)]
-
-
-# -- its conclusions --------------------------------------------------------------------------------------------------
+    with_reason = {request_id for request_id, *_ in held}
+    rest = (request_id for request_id in facts["waiting"] if request_id not in with_reason)
+    return [*held, *((request_id, *facts["waiting_reason"]) for request_id in rest)]
 
 
 def _capture_update(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
     model_output = argument(args, kwargs, 2, "model_runner_output")
-    return ended_of(outputs), made_at(outputs), tuple(model_output.logits_shape)
+    return {
+        "ended": finished_requests(outputs),
+        "outputs_made": outputs_times(outputs),
+        "logits_shape": tuple(model_output.logits_shape),
+    }
 
 
-def ended_of(outputs: Any) -> list[tuple[str, str]]:
-    """Of the EngineCoreOutputs for each client, who has ended, and why."""
+def finished_requests(outputs: Any) -> list[tuple[str, str]]:
+    """Return id and finish reason of the finished requests, from the EngineCoreOutputs of each client."""
     return [
         (output.request_id, str(output.finish_reason))
-        for of_client in outputs.values()
-        for output in of_client.outputs
+        for client_outputs in outputs.values()
+        for output in client_outputs.outputs
         if output.finish_reason is not None
     ]
 
 
-def made_at(outputs: Any) -> list[float]:
-    """Of the EngineCoreOutputs for each client, when they were made, by which the message of them is known."""
-    return [of_client.timestamp for of_client in outputs.values()]
+def outputs_times(outputs: Any) -> list[float]:
+    """Return the timestamp of each client's EngineCoreOutputs, which identifies the message that carries them."""
+    return [client_outputs.timestamp for client_outputs in outputs.values()]
 
 
-def _update(facts: Any) -> dict[str, Any]:
-    ended, *_ = facts
-    return {names.RESULT: f"{len(ended)} finished"}
-
-
-def _give_update(facts: Any) -> dict[str, Any]:
-    ended, made, logits_shape = facts
-    return {"ended": ended, "outputs_made": made, "logits_shape": logits_shape}
-
-
-# -- the step ---------------------------------------------------------------------------------------------------------
+# -- the step's span --------------------------------------------------------------------------------------------------
 
 
 def _capture_step(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     return None if result is None else result[1]
 
 
-def _step(executed: Any) -> dict[str, Any]:
-    return {names.RESULT: f"model_executed={executed}"}
+def complete_step(tracker: RequestTracker, span: Span, executed: Any, child_facts: dict[str, Any]) -> None:
+    """Complete a step's span; `executed` is whether the model ran, `child_facts` what the calls within it gave."""
+    tracker.steps += 1
+    attributes = span.attributes
+    attributes[names.STEP_INDEX] = tracker.steps
+    if executed is False or (executed is None and "schedules" not in tracker.untold):
+        attributes[names.STEP_KIND] = "empty"  # if the model ran, its kind follows from the schedule, or is unknown
+    if "scheduled" in child_facts:
+        _set_schedule(attributes, child_facts["scheduled"])
+        if "endings" not in tracker.untold:
+            _set_aborted(attributes, tracker)
+        tracker.link_step(attributes[names.STEP_REQUESTS], span)
+    tracker.made_outputs(child_facts.get("outputs_made", ()))
+    if "ended" in child_facts:
+        attributes[names.STEP_FINISHED] = [request_id for request_id, _ in child_facts["ended"]]
+        attributes[names.STEP_FINISH_REASONS] = [reason for _, reason in child_facts["ended"]]
+        for request_id in attributes[names.STEP_FINISHED]:
+            tracker.forget_remote(request_id)
+            tracker.queued.discard(request_id)
+    if child_facts.get("logits_shape"):
+        attributes[names.STEP_LOGITS] = list(child_facts["logits_shape"])
+    if "sampled" in child_facts:
+        attributes.update(sampled_attributes(child_facts["sampled"], tracker.decode))
+        if "likeliest" in child_facts["sampled"]:
+            attributes[names.STEP_CANDIDATES] = candidates_json(child_facts["sampled"]["likeliest"], tracker.decode)
+        _set_drawn(attributes, child_facts["sampled"], child_facts.get("drawn"), tracker)
 
 
-_SCHEDULER = "tracellm.engine.core.sched.scheduler:Scheduler"
+def _set_schedule(attributes: dict[str, Any], facts: dict[str, Any]) -> None:
+    rows = {row[0]: row for row in facts["cached"]}
+    rows |= {request_id: (request_id, computed, blocks, False) for request_id, computed, blocks in facts["new"]}
+    new, resumed = [request_id for request_id, *_ in facts["new"]], facts["resumed"]
+    from_cache = {*new, *resumed}
+    ids = list(facts["tokens"])
+    scheduled = [rows[request_id] for request_id in ids]
+    # Computed tokens of a request that begins came from the prefix cache, in whole blocks at the front of its table.
+    hits = [computed if request_id in from_cache else 0 for request_id, computed, _, _ in scheduled]
+    tables = [
+        _split_blocks(blocks, hit // facts["block_size"]) if blocks else _NO_BLOCKS
+        for (_, _, blocks, _), hit in zip(scheduled, hits, strict=True)
+    ]
+    phases = ["decode" if decodes else "prefill" for *_, decodes in scheduled]
+    attributes[names.STEP_KIND] = "mixed" if len(set(phases)) > 1 else phases[0] if phases else "empty"
+    attributes[names.STEP_REQUESTS] = ids
+    attributes[names.STEP_TOKENS] = list(facts["tokens"].values())
+    attributes[names.STEP_COMPUTED] = [computed for _, computed, _, _ in scheduled]
+    attributes[names.STEP_PHASES] = phases
+    attributes[names.STEP_CACHED] = hits
+    attributes[names.STEP_CACHED_BLOCKS] = [cached for cached, _ in tables]
+    attributes[names.STEP_NEW_BLOCKS] = [new for _, new in tables]
+    attributes[names.STEP_NEW] = new
+    attributes[names.STEP_RESUMED] = [request_id for request_id in ids if request_id in resumed]
+    attributes[names.STEP_PREEMPTED] = [request_id for request_id, code, _ in facts["held"] if code == "preempted"]
+    attributes[names.STEP_RELEASED] = facts["released"]
+    attributes[names.STEP_RUNNING] = facts["running"]
+    attributes[names.STEP_WAITING] = facts["waiting"]
+    if facts["num_waiting"] > len(facts["waiting"]):
+        attributes[names.STEP_NUM_WAITING] = facts["num_waiting"]
+    attributes[names.STEP_HELD] = [request_id for request_id, _, _ in facts["held"]]
+    attributes[names.STEP_HELD_REASONS] = [code for _, code, _ in facts["held"]]
+    attributes[names.STEP_HELD_DETAILS] = [_details(numbers) for _, _, numbers in facts["held"]]
+    attributes[names.STEP_BUDGET] = facts["budget"]
+    attributes[names.STEP_BLOCKS_FREE] = facts["free"]
+    attributes[names.STEP_BLOCKS_TOTAL] = facts["total"]
+
+
+def _details(numbers: dict[str, int | str]) -> str:
+    """The format of `HeldReason.details`."""
+    return " ".join(f"{name}={value}" for name, value in numbers.items())
+
+
+def _set_aborted(attributes: dict[str, Any], tracker: RequestTracker) -> None:
+    """Record as aborted the requests that workers are to release though no step finished them."""
+    aborted = [request_id for request_id in attributes[names.STEP_RELEASED] if request_id in tracker.queued]
+    attributes[names.STEP_ABORTED] = aborted
+    tracker.queued.difference_update(aborted)
+    tracker.queued.update(attributes[names.STEP_RUNNING], attributes[names.STEP_WAITING])
+
+
+def _split_blocks(groups: list[list[int]], num_cached: int) -> tuple[str, str]:
+    """Return the cached and the new blocks in the tables of all groups of layers, as ranges.
+
+    Block 0 stands for tokens that a sliding window has left behind.
+    """
+    if not any(groups):  # the usual case
+        return _NO_BLOCKS
+    cached = (block for table in groups for block in table[:num_cached] if block)
+    new = (block for table in groups for block in table[num_cached:] if block)
+    return format_ranges(cached), format_ranges(new)
+
+
+_NO_BLOCKS = "", ""
+
+
+def _set_drawn(attributes: dict[str, Any], sampled: dict[str, Any], drawn: Any, tracker: RequestTracker) -> None:
+    """Record what acted on the logits before the tokens were drawn, and what it left, if anything acted."""
+    if not any(map(any, (options for options, _ in sampled["options"]))):
+        return
+    processors = [active_processors(*row) for row in sampled["options"]]
+    if not any(processors):
+        return
+    attributes[names.STEP_PROCESSORS] = [" ".join(row) for row in processors]
+    if drawn is None or "likeliest" not in sampled:
+        return
+    rows, chances, candidates = sampled["rows"], sampled["probabilities"], attributes[names.STEP_CANDIDATES]
+    attributes[names.STEP_LEFT] = [drawn["left"][row] for row in rows]
+    if "probabilities" in drawn:  # otherwise the model's own were not changed
+        chances = [drawn["probabilities"][row] for row in rows]
+        all_candidates = candidates_json(drawn["likeliest"], tracker.decode)
+        candidates = [all_candidates[row] for row in rows]
+    attributes[names.STEP_DRAWN_PROBS] = to_millionths(chances)
+    attributes[names.STEP_DRAWN_CANDIDATES] = candidates
+
+
+# -- candidates as JSON -----------------------------------------------------------------------------------------------
+
+
+def candidates_json(likeliest: Likeliest, decode: Callable[[int], str] | None) -> list[str]:
+    """Return the likeliest tokens of each row as JSON: `[[token id, text, probability], ...]`."""
+    ends = iter(_json_ends([probability for row in likeliest[0] for probability in row]))
+    starts = _json_starts(decode).__getitem__
+    return [f"[{','.join([starts(token) + next(ends) for token in row])}]" for row in token_ids(likeliest)]
+
+
+def _json_ends(probabilities: list[float]) -> list[str]:
+    """Return the end of each candidate's JSON, with its probability; NaN and infinities as `json` writes them."""
+    rounded = to_millionths(probabilities)
+    if all(map(isfinite, rounded)):  # all at once takes a third of the time
+        return [f"{number}]" for number in msgspec.json.encode(rounded)[1:-1].decode().split(",")]
+    return [f"{json.dumps(number)}]" for number in rounded]
+
+
+class _JsonStarts(dict[int, str]):
+    """Start of a candidate's JSON, `[id,"text",`, by its token id."""
+
+    def __init__(self, decode: Callable[[int], str] | None) -> None:
+        super().__init__()
+        self.decode = decode
+
+    def __missing__(self, token_id: int) -> str:
+        if len(self) >= _MAX_TOKENS:
+            self.clear()
+        text = "" if self.decode is None else self.decode(token_id)
+        try:
+            start = msgspec.json.encode([token_id, text]).decode()[:-1]
+        except ValueError:  # half of a surrogate pair
+            start = json.dumps([token_id, text])[:-1]
+        self[token_id] = f"{start},"
+        return self[token_id]
+
+
+_MAX_TOKENS = 32_768
+_starts = _JsonStarts(None)
+
+
+def _json_starts(decode: Callable[[int], str] | None) -> _JsonStarts:
+    """Return those of this tokenizer; only the last tokenizer's are kept, as there is mostly one."""
+    global _starts
+    if _starts.decode is not decode:
+        _starts = _JsonStarts(decode)
+    return _starts
+
+
+_SCHEDULER = "core.sched.scheduler:Scheduler"
+_COORDINATOR = "core.kv_cache.kv_cache_coordinator:KVCacheCoordinator"
+_GRAMMARS = "core.structured_output.manager:StructuredOutputManager"
 
 ENTRIES = (
-    *plain("step", "frontend.llm_engine", "LLMEngine.step"),
-    *plain("step", "ipc.core_client", "InprocClient.get_output"),
-    Entry(
-        "tracellm.engine.core.core:EngineCore.step_fn",
+    *plain("step", "frontend.llm_engine:LLMEngine", "step"),
+    *plain("step", "ipc.core_client:InprocClient", "get_output"),
+    *ours_only(
         "step",
-        _capture_step,
-        _step,
+        "core.core:EngineCore",
+        "step_fn",
+        inherited=True,
+        capture=_capture_step,
+        attributes=lambda executed: {names.RESULT: f"model_executed={executed}"},
         observe=complete_step,
-        span_name=STEP,
         also="step",
         is_step=True,
     ),
-    *inherited("step", "core.core", "EngineCore._schedule", "EngineCore._execute_model"),
-    *inherited("step", "core.core", "EngineCore._process_model_outputs", "EngineCore.post_step"),
-    Entry(
-        _SCHEDULER + ".schedule",
+    *ours_only("step", "core.core:EngineCore", "_schedule", "_execute_model", "_process_model_outputs", inherited=True),
+    *plain("step", "core.core:EngineCore", "post_step", inherited=True),
+    *ours_only(
         "step",
-        _capture_schedule,
-        _schedule,
+        _SCHEDULER,
+        "schedule",
+        shown_as="Scheduler",
+        capture=_capture_schedule,
+        attributes=_schedule,
         gives=_give_schedule,
         gives_to=STEP,
-        lifeline="Scheduler",  # an AsyncScheduler too, as everywhere
-        span_name="Scheduler.schedule",
     ),
-    *heirs("layer", "core.sched.scheduler", "Scheduler._make_cached_request_data", "Scheduler._update_after_schedule"),
-    *heirs("step", "core.sched.scheduler", "Scheduler.get_grammar_bitmask"),
-    *plain("step", "core.structured_output.manager", "StructuredOutputManager.grammar_bitmask"),
-    *plain("layer", "core.structured_output.manager", "StructuredOutputManager.accept_tokens"),
-    *plain("step", "core.structured_output.manager", "StructuredOutputManager.wait_for_a_grammar"),
-    Entry(
-        _SCHEDULER + ".update_from_output",
+    *plain("layer", _SCHEDULER, "_make_cached_request_data", "_update_after_schedule", shown_as="Scheduler"),
+    *plain("step", _SCHEDULER, "get_grammar_bitmask", shown_as="Scheduler"),
+    *plain("step", _GRAMMARS, "grammar_bitmask"),
+    *ours_only("layer", _GRAMMARS, "accept_tokens"),
+    *ours_only("step", _GRAMMARS, "wait_for_a_grammar"),
+    *ours_only(
         "step",
-        _capture_update,
-        _update,
-        gives=_give_update,
+        _SCHEDULER,
+        "update_from_output",
+        shown_as="Scheduler",
+        capture=_capture_update,
+        attributes=lambda facts: {names.RESULT: f"{len(facts['ended'])} finished"},
+        gives=dict,
         gives_to=STEP,
-        lifeline="Scheduler",
-        span_name="Scheduler.update_from_output",
     ),
+    *plain("step", "core.kv_cache.kv_cache_manager:KVCacheManager", "get_computed_blocks", "free"),
+    *ours_only("step", "core.kv_cache.kv_cache_manager:KVCacheManager", "allocate_slots"),
+    *ours_only("layer", "core.kv_cache.kv_cache_coordinator:*KVCacheCoordinator", "find_longest_cache_hit"),
+    *plain("layer", _COORDINATOR, "allocate_new_blocks", "cache_blocks"),
+    *plain("layer", _COORDINATOR, "remove_skipped_blocks"),
+    *plain("layer", "core.kv_cache.single_type_kv_cache_manager:*Manager", "find_longest_cache_hit"),
     *plain(
-        "step", "core.kv_cache.kv_cache_manager", "KVCacheManager.get_computed_blocks", "KVCacheManager.allocate_slots"
+        "layer", "core.kv_cache.block_pool:BlockPool", "get_new_blocks", "touch", "free_blocks", "cache_full_blocks"
     ),
-    *plain("step", "core.kv_cache.kv_cache_manager", "KVCacheManager.free"),
-    *plain("layer", "core.kv_cache.kv_cache_coordinator", "*KVCacheCoordinator.find_longest_cache_hit"),
-    *plain("layer", "core.kv_cache.kv_cache_coordinator", "KVCacheCoordinator.allocate_new_blocks"),
-    *plain("layer", "core.kv_cache.kv_cache_coordinator", "KVCacheCoordinator.cache_blocks"),
-    *plain("layer", "core.kv_cache.kv_cache_coordinator", "KVCacheCoordinator.remove_skipped_blocks"),
-    *plain("layer", "core.kv_cache.single_type_kv_cache_manager", "*Manager.find_longest_cache_hit"),
-    *plain("layer", "core.kv_cache.block_pool", "BlockPool.get_new_blocks", "BlockPool.touch", "BlockPool.free_blocks"),
-    *plain("layer", "core.kv_cache.block_pool", "BlockPool.cache_full_blocks"),
-    *heirs("layer", "core.sched.scheduler", "Scheduler._update_request_with_output"),
-    *plain("layer", "core.sched.scheduler", "check_stop"),
-    *plain("step", "executor.uniproc_executor", "UniProcExecutor.execute_model", "UniProcExecutor.sample_tokens"),
-    Entry(
-        "tracellm.engine.worker.async_output:AsyncGPUModelRunnerOutput.get_output", "step", lifeline="GPUModelRunner"
-    ),
-    Entry("tracellm.engine.worker.worker_base:WorkerWrapperBase.execute_model", "step", lifeline="Worker"),
-    *plain("step", "worker.gpu_worker", "Worker.execute_model", "Worker.sample_tokens"),
-    *plain("layer", "frontend.detokenizer", "FastIncrementalDetokenizer.update"),
-    *plain("layer", "frontend.logprobs", "LogprobsProcessor.update_from_output"),
-    *plain("layer", "frontend.request_state", "RequestState.make_request_output"),
+    *plain("layer", _SCHEDULER, "_update_request_with_output", shown_as="Scheduler"),
+    *plain("layer", "core.sched.scheduler:", "check_stop"),
+    *plain("step", "executor.uniproc_executor:UniProcExecutor", "execute_model", "sample_tokens"),
+    *ours_only("step", "worker.async_output:AsyncGPUModelRunnerOutput", "get_output", lifeline="GPUModelRunner"),
+    *plain("step", "worker.worker_base:WorkerWrapperBase", "execute_model", lifeline="Worker"),
+    *plain("step", "worker.gpu_worker:Worker", "execute_model", "sample_tokens", shown_as="Worker"),
+    *ours_only("layer", "frontend.detokenizer:FastIncrementalDetokenizer", "update"),
+    *plain("layer", "frontend.logprobs:LogprobsProcessor", "update_from_output"),
+    *plain("layer", "frontend.request_state:RequestState", "make_request_output"),
 )

@@ -1,12 +1,9 @@
-"""Launches of Triton kernels: how many programs, of which sizes, over which tensors, and what they have to do.
+"""Launches of Triton kernels: the grid, block sizes and tensors, the work to do, and the time on the GPU.
 
-A launch only asks the GPU for work, so the time of its call is that of asking. How long the GPU took is known later:
-two CUDA events stand before and behind the kernel in the GPU's queue, and when the step's tokens have come (runner.py)
-all pairs that have come to pass are asked for the time between. So the probe never waits for the GPU. The first event
-is put there at the last moment, by a hook of Triton's: else a GPU with nothing to do would count the host's time, too.
-
-Two kinds of launches have no such time: those that are being captured into a CUDA graph do not run, and while a launch
-compiles its kernel, and tries its block sizes, the GPU does other things between the two events.
+A launch only queues work, so the time on the GPU is measured by two CUDA events around the kernel in the GPU's queue,
+read when a step's tokens have arrived (runner.py); the probe never waits for the GPU. A hook of Triton's moves the
+first event past the host's work for the launch. Launches captured into a CUDA graph have no time, as they do not run,
+and neither have those that compile or tune their kernel, as other work runs between the events.
 """
 
 import threading
@@ -16,8 +13,9 @@ from functools import cache, lru_cache
 from itertools import count
 from typing import Any
 
+from tracellm.probes.catalog.entries import ours_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
-from tracellm.probes.wrapping.probe import Entry, code_constants
+from tracellm.probes.wrapping.probe import code_constants
 from tracellm.probes.wrapping.summary import brief, written
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -25,25 +23,26 @@ from tracellm.trace.ranges import format_ranges
 
 __all__ = ["ENTRIES", "gpu_times"]
 
-_MOST_WAITING = 10_000  # launches whose time nobody has asked for, as where steps are not recorded: the latest are kept
+_MAX_PENDING = 10_000
+"""Launches kept until their time is read; the latest, if no step reads them."""
 
-_waiting: deque[tuple[int, Any, Any]] = deque(maxlen=_MOST_WAITING)
-"""Of launches that the GPU has not done, as far as is known: number, event before, event behind."""
+_pending: deque[tuple[int, Any, Any]] = deque(maxlen=_MAX_PENDING)
+"""Number, event before and event behind of launches that the GPU may not have done."""
 
 _next_launch = count(1).__next__
-_here = threading.local()
+_current = threading.local()
 
 
 def _before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Put an event into the GPU's queue before the kernel."""
-    _here.compiled, _here.event = _times_compiled(args[0]), _new_event(args)
-    if _here.event is not None:
-        _listen()
+    _current.compiled, _current.event = _times_compiled(args[0]), _new_event(args)
+    if _current.event is not None:
+        _install_hook()
 
 
 @cache
-def _listen() -> None:
-    """From now on Triton calls `_at_launch`."""
+def _install_hook() -> None:
+    """Let Triton call `_at_launch` from now on."""
     from triton import knobs
 
     if knobs.runtime.launch_enter_hook is None:  # Triton 3.4 has room for one
@@ -53,27 +52,22 @@ def _listen() -> None:
 
 
 def _at_launch(metadata: Any) -> None:
-    """Move the event before the kernel: the host has done all for this launch but the launch itself."""
-    event = getattr(_here, "event", None)
+    """Move the event before the kernel, now that the host has prepared the launch."""
+    event = getattr(_current, "event", None)
     if event is not None:
         event.record()
 
 
 def _times_compiled(kernel: Any) -> int:
-    """How often the kernel was compiled, for each kind of its arguments and each configuration that was tried; and how
-    often they were tried, as they may be of a kernel that is compiled."""
-    jitted = _jitted(kernel)
-    tried = 0 if jitted is kernel else len(kernel.cache)
-    return tried + sum(len(of_device[0]) for of_device in getattr(jitted, "device_caches", {}).values())
-
-
-def _jitted(kernel: Any) -> Any:
-    """The kernel without the tuner around it."""
-    return kernel.fn if hasattr(kernel, "base_fn") else kernel
+    """Count the compiled variants of a kernel, for types of arguments and configurations, and its tuning results,
+    which may be of a kernel that is compiled already."""
+    jitted = kernel.fn if hasattr(kernel, "base_fn") else kernel  # without the tuner around it
+    tuned = 0 if jitted is kernel else len(kernel.cache)
+    return tuned + sum(len(cache[0]) for cache in getattr(jitted, "device_caches", {}).values())
 
 
 def _new_event(args: tuple[Any, ...]) -> Any:
-    """An event in the GPU's queue, behind all that is there; None where there is no GPU, or where it only listens."""
+    """Record an event in the GPU's queue; None without a GPU, or while a CUDA graph is captured."""
     if not any(getattr(arg, "is_cuda", False) for arg in args[2:]):
         return None
     from torch import cuda
@@ -86,33 +80,33 @@ def _new_event(args: tuple[Any, ...]) -> Any:
 
 
 def gpu_times() -> tuple[list[int], list[int]]:
-    """The numbers of launches that the GPU has done by now, and of each how long it took, in nanoseconds; each is told
-    once. Does not wait."""
+    """Return the numbers of the launches done since the last call, and their times on the GPU in nanoseconds, without
+    waiting."""
     numbers, times = [], []
-    while _waiting and _waiting[0][2].query():
-        number, before, behind = _waiting.popleft()
+    while _pending and _pending[0][2].query():
+        number, before, behind = _pending.popleft()
         numbers.append(number)
         times.append(int(before.elapsed_time(behind) * 1e6))
     return numbers, times
 
 
 def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """What is told of a launch; `launch(kernel, grid, *args, work=..., **constants)`."""
-    kernel, grid, *given = args
-    number, before, compiled = None, _here.event, _times_compiled(kernel) > _here.compiled
-    _here.event = None
+    """Capture a call of `launch(kernel, grid, *args, work=..., **constants)`."""
+    kernel, grid, *passed = args
+    number, before, compiled = None, _current.event, _times_compiled(kernel) > _current.compiled
+    _current.event = None
     if before is not None and not compiled:
         number = _next_launch()
-        _waiting.append((number, before, _new_event(args)))
+        _pending.append((number, before, _new_event(args)))
     constants = {name: value for name, value in kwargs.items() if name != "work"}
     best = getattr(kernel, "best_config", None)
     if best is not None:
         constants |= {**best.kwargs, "num_warps": best.num_warps, "num_stages": best.num_stages}
     work = kwargs["work"]()
     return {
-        "where": _where(kernel),
+        "code": _code(kernel),
         "grid": list(grid(constants) if callable(grid) else grid),
-        "given": [(name, brief(value)) for name, value in zip(kernel.arg_names, given, strict=False)],
+        "arguments": [(name, brief(value)) for name, value in zip(kernel.arg_names, passed, strict=False)],
         "constants": constants,
         "work": (work.bytes_read, work.bytes_written, work.flops),
         "blocks": None if work.blocks_read is None else _blocks(work),
@@ -123,27 +117,27 @@ def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _where(kernel: Any) -> tuple[str, dict[str, Any]]:
-    """The kernel's name, and where it is in the code."""
+def _code(kernel: Any) -> tuple[str, dict[str, Any]]:
+    """Return the kernel's name and its place in the code."""
     function = getattr(kernel, "base_fn", None) or kernel.fn
     return function.__name__, code_constants(function)
 
 
 @lru_cache(maxsize=8)
 def _blocks(work: Any) -> list[str]:
-    """Which blocks the programs read; a step's layers share their work, and this with it."""
-    return [f"{_program(place)}: {format_ranges(blocks)}" for place, blocks in work.blocks_read.items()]
+    """Return the blocks that each program reads; cached, as the layers of a step share their work."""
+    return [f"{_program(index)}: {format_ranges(blocks)}" for index, blocks in work.blocks_read.items()]
 
 
-def _program(place: Sequence[int | None]) -> str:
-    return ",".join("*" if at is None else str(at) for at in place)
+def _program(index: Sequence[int | None]) -> str:
+    return ",".join("*" if axis is None else str(axis) for axis in index)
 
 
 def _attributes(facts: Any) -> Mapping[str, Any]:
     bytes_read, bytes_written, flops = facts["work"]
-    told = {
-        **facts["where"][1],
-        **written(facts["given"], None),
+    attributes = {
+        **facts["code"][1],
+        **written(facts["arguments"], None),
         names.RESULT: f"{' x '.join(map(str, facts['grid']))} programs: {bytes_read:,} bytes read, {bytes_written:,} "
         f"written, {flops:,} operations",
         names.LAUNCH_GRID: facts["grid"],
@@ -156,21 +150,22 @@ def _attributes(facts: Any) -> Mapping[str, Any]:
         names.LAUNCH_COMPILED: facts["compiled"],
         names.LAUNCH_NUMBER: facts["number"],
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _name(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    """The span is the kernel's, and a click on it leads there."""
+def _name(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    """Name the span by the kernel."""
     if facts is not None:
-        span.name = facts["where"][0]
+        span.name = facts["code"][0]
 
 
 ENTRIES = (
-    Entry(
-        "tracellm.engine.model_executor.ops.triton.*:launch",  # in each module that imports it
+    *ours_only(
         "kernel",
-        _capture,
-        _attributes,
+        "model_executor.ops.triton.*:",  # each module that imports it
+        "launch",
+        capture=_capture,
+        attributes=_attributes,
         before=_before,
         observe=_name,
         span_name=names.LAUNCH_SPAN,

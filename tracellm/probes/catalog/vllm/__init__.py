@@ -1,40 +1,17 @@
-"""What to probe in a vLLM, region by region; the files have the names of those beside this folder, and their words.
+"""Functions of a vLLM to probe: those of `catalog/engine/` that both have, and here those where vLLM differs.
 
-Nothing here imports vLLM: an entry names a function of it by its module, and is looked up once somebody else has
-imported that. What one version calls otherwise than another is written beside it (`Entry.other_targets`), the version
-of the documents, 0.11.1, first. So a new version is more names, not more code.
+Nothing here imports vLLM: an entry names a function by its module, and is installed once the program has imported that.
+A name that only other versions have is in `Entry.other_targets`; the first is that of 0.11.1. A new version needs new
+names, not new code.
 """
 
-from tracellm.probes.catalog.vllm import (
-    client,
-    kernels,
-    model,
-    outputs,
-    processes,
-    request,
-    runner,
-    sampling,
-    server,
-    startup,
-    step,
-)
+from tracellm.probes.catalog.engine import SHARED
+from tracellm.probes.catalog.vllm import processes, request, runner, startup, step
 
 __all__ = ["CATALOG", "PACKAGE"]
 
 PACKAGE = "vllm"
 """The package that all entries are about."""
 
-CATALOG = (
-    *startup.ENTRIES,
-    *client.ENTRIES,
-    *processes.ENTRIES,
-    *server.ENTRIES,
-    *request.ENTRIES,
-    *outputs.ENTRIES,
-    *step.ENTRIES,
-    *runner.ENTRIES,
-    *sampling.ENTRIES,
-    *model.ENTRIES,
-    *kernels.ENTRIES,
-)
+CATALOG = (*startup.ENTRIES, *processes.ENTRIES, *request.ENTRIES, *step.ENTRIES, *runner.ENTRIES, *SHARED)
 """Every entry. Where two match the same function, the first counts."""

@@ -1,95 +1,134 @@
-"""A vLLM's engine core in a process of its own, and what is said to it.
+"""Processes of a vLLM where they differ from ours: loops without a name, workers, its server.
 
-Messages are of the classes that ours have, so that they are told by the same reading of them. Two loops are functions
-within functions; how they are recorded is in closures.py.
-
-vLLM: vllm/v1/engine/core_client.py, core.py::EngineCoreProc, utils.py, vllm/v1/serial_utils.py.
+vLLM: vllm/v1/engine/core_client.py, utils.py, async_llm.py, vllm/v1/executor/multiproc_executor.py, vllm/entrypoints/.
 """
 
 import sys
+from contextlib import suppress
 from typing import Any
 
-from tracellm.probes.catalog.engine import processes as ours
-from tracellm.probes.catalog.vllm.entries import at, like, plain
+from tracellm.probes.catalog.entries import argument, vllm_only
+from tracellm.probes.context.call_context import (
+    CALL,
+    THREAD_CONTEXT,
+    TraceScope,
+    current_call,
+    current_context,
+    new_thread_context,
+    state,
+)
 from tracellm.probes.wrapping.probe import Entry
 from tracellm.trace import names
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "RemoteMethod", "attach_call_context"]
 
-_CLOSURES = "tracellm.probes.catalog.vllm.closures"
-_MOST_FRAMES = 12
-
-# -- the client starts the engine core --------------------------------------------------------------------------------
+_MAX_FRAMES = 12
 
 
 def _capture_launch(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """The class of the client that is being made; None where it is another that launches engine cores."""
+    """Return the class of the client that launches the engine core, as the lifeline: ours does it in a method."""
     frame = sys._getframe(1)
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if frame is None:
-            return None
+            return {}
         if frame.f_code.co_qualname == "MPClient.__init__":
-            return type(frame.f_locals["self"]).__name__
+            return {names.LIFELINE: type(frame.f_locals["self"]).__name__}
         frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return {}
 
 
-def _launch(client: Any) -> dict[str, Any]:
-    """It is drawn as the client's, as ours is a method of it."""
-    return {} if client is None else {names.LIFELINE: client}
+def _record_output_handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Let the task that `AsyncLLM._run_output_handler` makes the first time be recorded, if an event loop runs."""
+    if args[0].output_handler is None:
+        from tracellm.probes.catalog.vllm import closures
+
+        with suppress(RuntimeError):
+            closures.stand_in("output_handler")
 
 
-_CLIENTS = "v1.engine.core_client"
-_CORE = "v1.engine.core"
-_SERIAL = "v1.serial_utils:Msgpack"
+# -- workers: their calls belong to the call of the executor ----------------------------------------------------------
+
+
+class RemoteMethod(str):
+    """Name of a method that workers are to run, with the trace and span of the call that needs it.
+
+    A MultiprocExecutor writes it into memory shared with its workers, each of which reads it in a loop. It unpickles as
+    a plain text, and makes what the worker does next a part of the call.
+    """
+
+    __slots__ = ("parent", "trace_id")
+
+    trace_id: str
+    parent: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _read, (str(self), self.trace_id, self.parent)
+
+
+def _read(method: str, trace_id: str, parent: str) -> str:
+    """Continue the executor's call in this thread of the worker until the next method is read."""
+    if state.append is not None:
+        context = current_context()
+        context[CALL], context[THREAD_CONTEXT] = (
+            0,
+            new_thread_context(context[THREAD_CONTEXT], TraceScope(trace_id, parent, state.first)),
+        )
+    return method
+
+
+def attach_call_context(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Pass the current call to the workers of a MultiprocExecutor, before its `collective_rpc`; not to those on other
+    machines, which may not have this package."""
+    method = argument(args, kwargs, 1, "method")
+    if type(method) is not str or getattr(args[0].parallel_config, "nnodes", 1) > 1 or state.span_ids is None:
+        return None
+    remote = RemoteMethod(method)
+    remote.trace_id, parent = state.span_ids(*current_call())
+    if parent is None:
+        return None
+    remote.parent = parent
+    return ((args[0], remote, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "method": remote})
+
+
+_CLIENT = "v1.engine.core_client"
+_MANAGER = "v1.engine.utils:CoreEngineProcManager"
+_RENDERER = "renderers.online_renderer:OnlineRenderer"
 
 ENTRIES = (
-    # the client's side
-    *plain("request", _CLIENTS, "MPClient.__init__", span_name="MPClient.__init__"),
-    Entry(at("v1.engine.utils:launch_core_engines"), "request", _capture_launch, _launch),
-    *plain("step", "v1.engine.utils", "CoreEngineProcManager.__init__", "wait_for_engine_startup"),
-    *plain("step", _CLIENTS, "MPClient.start_engine_core_monitor"),
-    *plain("request", _CLIENTS, "SyncMPClient.__init__", "AsyncMPClient.__init__"),
-    *plain("request", _CLIENTS, "SyncMPClient.add_request", "AsyncMPClient.add_request_async"),
-    *plain("request", _CLIENTS, "DPAsyncMPClient.add_request_async"),
-    *plain("request", _CLIENTS, "SyncMPClient._send_input", "AsyncMPClient._send_input"),
-    *plain("step", _CLIENTS, "AsyncMPClient._send_input_message", span_name="MPClient._send_input_message"),
-    *plain("step", _CLIENTS, "SyncMPClient.get_output", "AsyncMPClient.get_output_async"),
-    *plain("step", _CLIENTS, "SyncMPClient.abort_requests", "AsyncMPClient.abort_requests_async"),
-    *plain("request", _CLIENTS, "SyncMPClient.call_utility", "AsyncMPClient.call_utility_async"),
+    *vllm_only("request", "v1.engine.utils:", "launch_core_engines", record=_capture_launch),
+    *vllm_only("step", _MANAGER, "__init__"),
+    *vllm_only("request", f"{_CLIENT}:DPAsyncMPClient", "add_request_async"),
+    *vllm_only("step", f"{_CLIENT}:AsyncMPClient", "_send_input_message", span_name="MPClient._send_input_message"),
     *(
         Entry(
-            f"{_CLOSURES}:{name}",
+            f"tracellm.probes.catalog.vllm.closures:{function}",
             "request",
-            lifeline=client,
+            lifeline=owner,
+            span_name=f"{owner}.{function.removesuffix('_thread')}",
             loop=True,
-            span_name=f"{client}.process_outputs_socket",
         )
-        for name, client in (
+        for function, owner in (
             ("process_outputs_socket", "AsyncMPClient"),
             ("process_outputs_socket_thread", "SyncMPClient"),
+            ("output_handler", "AsyncLLM"),
         )
     ),
-    *plain("request", _CLIENTS, "MPClient.shutdown", span_name="MPClient.shutdown"),
-    Entry(
-        at("v1.engine.utils:CoreEngineProcManager.close"),
-        "step",
-        other_targets=(at("v1.engine.utils:CoreEngineProcManager.shutdown"),),
+    Entry(f"vllm.{_MANAGER}.close", "step", other_targets=(f"vllm.{_MANAGER}.shutdown",)),
+    *vllm_only("request", "v1.engine.core:DPEngineCoreProc", "run_busy_loop", loop=True),
+    *vllm_only("request", "v1.engine.core:EngineCore", "shutdown"),
+    *vllm_only("request", "v1.executor.multiproc_executor:WorkerProc", "worker_busy_loop", loop=True),
+    *vllm_only(
+        "request",
+        "entrypoints.launchers.api_server.entry:",
+        "build_and_serve",
+        added="0.32.0",
+        lifeline="api_server.py",
     ),
-    # the engine core's side
-    *plain("request", _CORE, "EngineCoreProc.run_engine_core", "EngineCoreProc.__init__"),
-    *plain("step", _CORE, "EngineCoreProc._perform_handshakes", "EngineCoreProc.startup_handshake"),
-    *plain("request", _CORE, "EngineCoreProc.run_busy_loop", "DPEngineCoreProc.run_busy_loop", loop=True),
-    *plain("step", _CORE, "EngineCoreProc._process_input_queue", loop=True),
-    *plain("step", _CORE, "EngineCoreProc._process_engine_step"),
-    *plain("request", _CORE, "EngineCoreProc._handle_client_request"),
-    *plain("request", _CORE, "EngineCoreProc.process_input_sockets", loop=True),
-    *plain("request", _CORE, "EngineCoreProc.process_output_sockets", loop=True),
-    *plain("request", _CORE, "EngineCoreProc._send_engine_dead", "EngineCore.shutdown"),
-    # a worker in a process of its own: what it is told to do comes out of memory that it shares with the executor
-    *plain("request", "v1.executor.multiproc_executor", "WorkerProc.worker_busy_loop", loop=True),
-    # what is said
-    like(ours.ENTRIES, "MsgpackEncoder.encode", _SERIAL + "Encoder.encode"),
-    like(ours.ENTRIES, "MsgpackEncoder.encode_into", _SERIAL + "Encoder.encode_into"),
-    like(ours.ENTRIES, "MsgpackDecoder.decode", _SERIAL + "Decoder.decode"),
+    *vllm_only("request", "entrypoints.cli.serve:", "run_multi_api_server"),
+    *vllm_only("request", "v1.utils:APIServerProcessManager", "__init__"),
+    *vllm_only("request", "entrypoints.cli.serve:", "run_api_server_worker_proc", later="v1.utils:"),
+    *vllm_only("request", "v1.engine.async_llm:AsyncLLM", "_run_output_handler", before=_record_output_handler),
+    *vllm_only("request", "v1.engine.async_llm:AsyncLLM", "_add_request"),
+    *vllm_only("request", _RENDERER, "render_chat", "preprocess_chat", "render_completion", added="0.32.0"),
+    *vllm_only("request", "renderers.base:BaseRenderer", "render_cmpl_async", "render_chat_async", added="0.32.0"),
 )

@@ -1,167 +1,127 @@
-"""A request to a vLLM on its way from the user's line to the scheduler's queue.
+"""A request to a vLLM where it differs from ours: its submission, its span, its ids.
 
-vLLM has no one function that every request goes through in the front half's engines, but both give it to
-`OutputProcessor.add_request`: there its life begins (`llm_request`), and it gets its place in the recording.
+Both engines of the front half submit requests to `OutputProcessor.add_request`, where the request's span begins. It
+travels in `trace_headers` under a header of its own, so that the `traceparent` that vLLM's tracing reads stays as it
+was. Later versions give each request an internal id besides the caller's; the tracker learns which belong together.
 
-Of versions that differ: 0.11.1 has a Processor with an InputPreprocessor, later ones an InputProcessor, and a Renderer
-that makes tokens of texts before that.
-
-vLLM: vllm/entrypoints/llm.py, vllm/v1/engine/llm_engine.py, processor.py or input_processor.py, vllm/inputs/
-preprocess.py or vllm/renderers/.
+vLLM: vllm/entrypoints/llm.py, vllm/v1/engine/processor.py or input_processor.py, vllm/renderers/.
 """
 
-from functools import partial
 from typing import Any
 
 from tracellm.probes.catalog.engine import request as ours
-from tracellm.probes.catalog.engine.request import begin_life, submission
-from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.request_context import ADDED, ARRIVES
+from tracellm.probes.catalog.entries import argument, like, vllm_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.catalog.sampling_options import changed_parameters
 from tracellm.probes.catalog.token_texts import learn_tokenizer, tokenizer_facts
-from tracellm.probes.catalog.vllm.entries import at, like, plain, users_line
-from tracellm.probes.catalog.vllm.outputs import outputs_of
-from tracellm.probes.catalog.vllm.request_context import callers_name, give_place, own_stops, place_given
-from tracellm.probes.wrapping.probe import Entry
-from tracellm.probes.wrapping.summary import brief
+from tracellm.probes.catalog.vllm.startup import default_stop_tokens
+from tracellm.probes.context.exceptions import remember
+from tracellm.probes.context.traceparent import parse
 from tracellm.trace import names
 from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "HEADER"]
 
-# -- generate and chat ------------------------------------------------------------------------------------------------
-
-
-def _capture_call(first: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """What is told of `generate` and `chat`; `first` is the name of what is generated from."""
-    params = argument(args, kwargs, 2, "sampling_params")
-    passed = [(first, brief(argument(args, kwargs, 1, first)))]
-    passed += [("sampling_params", brief(params))] if params is not None else []
-    return users_line(), passed, brief(result), outputs_of(result or ())
+HEADER = "tracellm-life"
 
 
-# -- a request begins -------------------------------------------------------------------------------------------------
+def _assign_request_span(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Do as for our engine, unless the call continues a request that is already running."""
+    request = argument(args, kwargs, 1, "request")
+    if request.request_id not in args[0].request_states:
+        ours.assign_request_span(args, kwargs, HEADER)
+
+
+def _request_span(request: Any) -> tuple[str, str] | None:
+    """Return trace id and span id of the request's span, if its submission was recorded."""
+    return parse((request.trace_headers or {}).get(HEADER))
+
+
+def _external_id(request: Any) -> str:
+    """Return the caller's id of a request."""
+    return str(getattr(request, "external_req_id", None) or request.request_id)
 
 
 def _capture_submitted(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     request, prompt = argument(args, kwargs, 1, "request"), argument(args, kwargs, 2, "prompt")
     parent, params, processor = argument(args, kwargs, 3, "parent_req"), request.sampling_params, args[0]
-    known_by = None
+    sibling = None
     if parent is not None:
-        known_by = callers_name(parent), int(argument(args, kwargs, 4, "request_index", 0)), parent.n
+        sibling = _external_id(parent), int(argument(args, kwargs, 4, "request_index", 0)), parent.n
     return (
-        submission(request, prompt, known_by),
-        ([], []) if params is None else _chosen(params, own_stops(processor)),
-        callers_name(request),
+        ours.submission(request, prompt, sibling),
+        ([], []) if params is None else _parameters(params, default_stop_tokens(processor)),
+        _external_id(request),
         tokenizer_facts(processor.tokenizer),
-        place_given(request),
+        _request_span(request),
     )
 
 
-def _chosen(params: Any, stops: frozenset[int]) -> tuple[list[str], list[str]]:
-    """The parameters that were chosen: not what vLLM has put in for those that were left open."""
+def _parameters(params: Any, stops: frozenset[int]) -> tuple[list[str], list[str]]:
+    """Return the changed parameters without one that vLLM itself fills in."""
     values, texts = changed_parameters(params, stops)
     return [value for value in values if value != "watermarking=False"], texts
 
 
-def _submitted(facts: Any) -> dict[str, Any]:
-    told, *_ = facts
-    tokens = f"prompt_token_ids={told['num_prompt_tokens']} tokens"
-    return {names.REQUEST_ID: told["request_id"], names.ARGUMENTS: [f"request_id={told['request_id']}", tokens]}
-
-
-def _begin_request(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
+def _begin_submitted(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
     if facts is None:
         return
-    told, parameters, known_as, tokenizer, place = facts
+    submitted, parameters, external_id, tokenizer, request_span = facts
+    request_id = submitted["request_id"]
     if span.error is not None:
-        tracker.refused(told["request_id"], "" if place is None else place[1])
+        tracker.refused(request_id, "" if request_span is None else request_span[1])
         return
     learn_tokenizer(tracker, tokenizer)
-    if not tracker.is_open(told["request_id"]):  # ended before its submission had
+    if not tracker.is_open(request_id):  # it may have ended before this call did
         return
-    begin_life(tracker, span, told, parameters)
-    if known_as != told["request_id"]:
-        life = tracker.request(told["request_id"], span.start_ns)
-        life.attributes[names.GEN_AI_RESPONSE_ID] = known_as
-        if told["parent"] is None:
-            tracker.adopt(known_as, 0, told["request_id"])
+    ours.begin_request(tracker, span, submitted, parameters)
+    if external_id != request_id:
+        tracker.request(request_id, span.start_ns).attributes[names.GEN_AI_RESPONSE_ID] = external_id
+        if submitted["parent"] is None:
+            tracker.add_child(external_id, 0, request_id)
 
 
-# -- it arrives in the engine core ------------------------------------------------------------------------------------
-
-
-def _capture_added(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+def _capture_queued(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     request = argument(args, kwargs, 1, "request")
-    return request.request_id, place_given(request)
+    return request.request_id, _request_span(request)
 
 
-_LLM = "entrypoints.llm:LLM"
+def _capture_error(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return remember(argument(args, kwargs, 1, "e"))[:2], list(args[0].request_states)
+
+
 _OFFLINE = "entrypoints.common.offline:OfflineInferenceMixin"
-_PREPROCESSING = ("preprocess", "_process_decoder_only_prompt", "_prompt_to_llm_inputs", "_process_text")
+_RENDERER = "renderers.base:BaseRenderer"
+_OUTPUTS = "v1.engine.output_processor:OutputProcessor"
+_QUEUES = "v1.core.sched.request_queue"
 
 ENTRIES = (
-    *(
-        like(ours.ENTRIES, f"LLM.{method}", f"{_LLM}.{method}", capture=partial(_capture_call, first))
-        for method, first in (("generate", "prompts"), ("chat", "messages"))
+    *vllm_only("request", "entrypoints.llm:LLM", "preprocess_chat", removed="0.32.0"),
+    *vllm_only("request", _OFFLINE, "_preprocess_chat", "_preprocess_cmpl", "_render_and_add_requests", added="0.32.0"),
+    *vllm_only("request", "v1.engine.input_processor:InputProcessor", "assign_request_id", added="0.32.0"),
+    *vllm_only("request", "inputs.preprocess:InputPreprocessor", "_tokenize_prompt", removed="0.32.0"),
+    *vllm_only(
+        "request", _RENDERER, "render_cmpl", "render_chat", "tokenize_prompt", "process_for_engine", added="0.32.0"
     ),
-    *plain(
-        "request", "entrypoints.llm", "LLM.preprocess_chat", "LLM._process_inputs", "LLM._validate_and_add_requests"
-    ),
-    *(
-        Entry(at(f"{_LLM}.{one}"), "request", other_targets=(at(f"{_OFFLINE}.{one}"),))
-        for one in ("_add_request", "_run_engine")
-    ),
-    *plain("request", "entrypoints.common.offline", "OfflineInferenceMixin._preprocess_chat"),
-    *plain("request", "entrypoints.common.offline", "OfflineInferenceMixin._preprocess_cmpl"),
-    *plain("request", "entrypoints.common.offline", "OfflineInferenceMixin._render_and_add_requests"),
-    *(
-        Entry(
-            at(f"v1.engine.processor:Processor.{method}"),
-            "request",
-            other_targets=(at(f"v1.engine.input_processor:InputProcessor.{method}"),),
-        )
-        for method in ("process_inputs", "_validate_params", "_validate_model_input")
-    ),
-    *plain("request", "v1.engine.input_processor", "InputProcessor.assign_request_id"),
-    *plain("request", "inputs.preprocess", *(f"InputPreprocessor.{method}" for method in _PREPROCESSING)),
-    *plain("request", "inputs.preprocess", "InputPreprocessor._process_tokens"),
-    *plain("request", "inputs.preprocess", "InputPreprocessor._tokenize_prompt"),
-    *plain("request", "renderers.base", "BaseRenderer.render_cmpl", "BaseRenderer.render_chat"),
-    *plain("request", "renderers.base", "BaseRenderer.tokenize_prompt", "BaseRenderer.process_for_engine"),
-    *plain("request", "renderers.hf", "HfRenderer.render_messages"),
-    *plain("request", "v1.engine.llm_engine", "LLMEngine.add_request"),
-    Entry(
-        at("v1.engine.output_processor:OutputProcessor.add_request"),
+    *vllm_only("request", "renderers.hf:HfRenderer", "render_messages", added="0.32.0"),
+    *vllm_only(
         "request",
-        _capture_submitted,
-        _submitted,
-        observe=_begin_request,
+        _OUTPUTS,
+        "add_request",
+        capture=_capture_submitted,
+        attributes=lambda facts: ours.submission_attributes(facts[0]),
+        observe=_begin_submitted,
         even_if_raises=True,
-        before=give_place,
+        before=_assign_request_span,
     ),
-    *plain("request", "v1.engine.parallel_sampling", "ParentRequest.get_child_info"),
-    *plain("step", "v1.engine.parallel_sampling", "ParentRequest.get_outputs"),
-    *plain("request", "v1.engine.output_processor", "RequestState.from_new_request"),
-    *plain("request", "v1.engine.logprobs", "LogprobsProcessor.from_new_request"),
-    *plain("request", "v1.engine.detokenizer", "IncrementalDetokenizer.from_new_request"),
-    *plain("request", "v1.engine.core_client", "InprocClient.add_request"),
-    like((ARRIVES,), "EngineCore.preprocess_add_request", "v1.engine.core:EngineCore.preprocess_add_request"),
-    *plain("request", "v1.engine.core", "EngineCore.add_request", span_name="EngineCore.add_request"),
-    *plain("request", "v1.request", "Request.from_engine_core_request"),
-    *plain("request", "v1.structured_output", "StructuredOutputManager.grammar_init"),
-    *plain("request", "v1.structured_output", "StructuredOutputManager._create_grammar"),
-    *plain("request", "v1.structured_output.backend_xgrammar", "XgrammarBackend.compile_grammar"),
-    *plain("request", "v1.structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
+    *vllm_only("request", "v1.structured_output.backend_xgrammar:XgrammarBackend", "compile_grammar"),
     like(
-        (ADDED,),
-        "SchedulerRequests.add_request",
+        ours.ENTRIES,
         "v1.core.sched.scheduler:Scheduler.add_request",
-        capture=_capture_added,
+        "SchedulerRequests.add_request",
+        capture=_capture_queued,
     ),
-    *(
-        Entry(at(f"v1.core.sched.request_queue:{kind}RequestQueue.add_request"), "request", lifeline="Scheduler")
-        for kind in ("FCFS", "Priority")
-    ),
+    *vllm_only("request", f"{_QUEUES}:FCFSRequestQueue", "add_request", lifeline="Scheduler"),
+    *vllm_only("request", f"{_QUEUES}:PriorityRequestQueue", "add_request", lifeline="Scheduler"),
+    like(ours.ENTRIES, f"{_OUTPUTS}.propagate_error", capture=_capture_error),
 )

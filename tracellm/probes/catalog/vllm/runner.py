@@ -1,34 +1,29 @@
-"""A vLLM's model runner: a plan becomes tensors, tensors become tokens.
+"""A vLLM's model runners, the later one in `worker/gpu/`, and its sampler where they differ from ours.
 
-There are two of them, of one name: the older `gpu_model_runner.py` and, in later versions, `worker/gpu/`, which on a
-GPU is the default. Sampled tokens with their probabilities are told where the logits are in the CPU's memory; to look
-at them on a GPU would make the engine wait, and takes memory that vLLM has given to the KV cache. There the scheduler
-tells which tokens came (step.py).
+Probabilities are recorded where the logits are in the CPU's memory. Reading them on a GPU would make the engine wait,
+and take memory of the KV cache; there the scheduler provides the tokens (step.py). Tokens are drawn from what
+`apply_top_k_top_p` returned, if the sampler called it, otherwise from logits that it changed in place.
 
-vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/worker/gpu/model_runner.py.
+vLLM: vllm/v1/worker/gpu_model_runner.py, vllm/v1/worker/gpu/, vllm/v1/sample/.
 """
 
-from collections.abc import Iterator
+import threading
 from typing import Any
 
 from tracellm.probes.catalog.engine import runner as ours
-from tracellm.probes.catalog.engine.sampling import chances
-from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.request_tracker import RequestTracker
-from tracellm.probes.catalog.vllm.entries import heirs, like
-from tracellm.probes.catalog.vllm.sampling import acts_on_logits, tell_constrained
+from tracellm.probes.catalog.entries import argument, like, vllm_only
 from tracellm.probes.catalog.vllm.step import STEPS
 from tracellm.probes.context.call_context import state
-from tracellm.probes.wrapping.summary import brief, brief_tensor, write
-from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.probes.wrapping.summary import brief, brief_tensor, written
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "acts_on_logits"]
+
+# -- input tensors ----------------------------------------------------------------------------------------------------
 
 
 def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """What `_prepare_inputs` wrote into the buffers that it keeps, and which rows of the output it wants; nothing of
-    CUDA graphs, for which vLLM decides elsewhere."""
+    """Capture what `_prepare_inputs` wrote into its buffers, and the rows of the output it selects; the choice of a
+    CUDA graph is made elsewhere."""
     runner, scheduled = args[0], argument(args, kwargs, 1, "scheduler_output")
     num_tokens, num_requests = scheduled.total_num_scheduled_tokens, runner.input_batch.num_reqs
     lengths = {
@@ -37,49 +32,31 @@ def _capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         "query_start_loc": num_requests + 1,
         "seq_lens": num_requests,
     }
-    told = []
+    tensors = []
     for name, length in lengths.items():
         buffer = getattr(runner, name, None)
         tensor = getattr(buffer, "gpu", buffer)  # a CpuGpuBuffer, or a tensor
         if getattr(tensor, "ndim", 0) == 1:
-            told.append((name, brief_tensor(tensor.dtype, length)))  # type: ignore[union-attr]
-    told += [("logits_indices", brief(value)) for value in result[:1] if _is_tensor(value)]
-    return told, None
+            tensors.append((name, brief_tensor(tensor.dtype, length)))  # type: ignore[union-attr]
+    tensors += [("logits_indices", brief(value)) for value in result[:1] if ours.is_tensor(value)]
+    return tensors, None
 
 
-def _capture_metadata(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Of each group of layers the first layer's: the layers of a group share one."""
-    by_layer = result[0] if isinstance(result, tuple) else result
-    parts = by_layer if isinstance(by_layer, list) else [by_layer]  # one for each half of a batch that is split
-    groups = {id(metadata): metadata for part in parts for metadata in part.values()}
-    return [told for metadata in groups.values() for told in _tensors_of(metadata)]
+# -- the model runner's sampling --------------------------------------------------------------------------------------
 
 
-def _tensors_of(metadata: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in getattr(metadata, "__dict__", {}).items():
-        if _is_tensor(value):
-            yield name, brief(value)
+def _copy_logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Let the sampler work on a copy if it would change logits that probabilities are recorded of.
 
-
-def _is_tensor(value: Any) -> bool:
-    return type(value).__name__ == "Tensor"
-
-
-# -- sampling ---------------------------------------------------------------------------------------------------------
-
-
-def _keep_logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Let the sampler work on a copy where it would change the logits of which probabilities are to be told, and its
-    probe know whether a grammar may have changed them already.
-
-    It works on float32, and changes what has that dtype in place.
+    The sampler works on float32, and changes logits of that dtype in place. Its probe also learns whether a grammar may
+    have changed them before.
     """
     logits = argument(args, kwargs, 1, "logits")
-    if not _is_told(args, kwargs, logits):
+    if not _is_recorded(args, kwargs, logits):
         return None
     batch = args[0].input_batch
-    _, asked = ours.batch_of(args[0], [*range(batch.num_reqs)])
-    tell_constrained(any("structured_outputs" in before for (before, _, _), _ in asked))
+    _, options = ours.batch_rows(args[0], [*range(batch.num_reqs)])
+    _sampling.constrained = any("structured_outputs" in before for (before, _, _), _ in options)
     if state.depth_limited or str(logits.dtype) != "torch.float32":
         return None
     if not acts_on_logits(batch.sampling_metadata):
@@ -89,49 +66,44 @@ def _keep_logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[A
     return ((args[0], copy, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "logits": copy})
 
 
-def _is_told(args: tuple[Any, ...], kwargs: dict[str, Any], logits: Any) -> bool:
-    """Whether the tokens can be told here: drafts that are looked through have rows of their own."""
-    at_hand = logits is not None and logits.device.type == "cpu"
-    return at_hand and argument(args, kwargs, 2, "spec_decode_metadata") is None
+def _is_recorded(args: tuple[Any, ...], kwargs: dict[str, Any], logits: Any) -> bool:
+    """Return whether tokens are recorded here; rows of draft tokens under speculative decoding are not requests."""
+    on_cpu = logits is not None and logits.device.type == "cpu"
+    return on_cpu and argument(args, kwargs, 2, "spec_decode_metadata") is None
 
 
 def _capture_sample(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """The sampled tokens and the likeliest five, with the model's probabilities; on a GPU only the logits' shape."""
+    """Capture the sampled tokens and the likeliest five, by the model's probabilities; on a GPU the logits' shape."""
     runner, logits = args[0], argument(args, kwargs, 1, "logits")
     facts = {"logits": brief(logits)}
-    if not _is_told(args, kwargs, logits):
+    if not _is_recorded(args, kwargs, logits):
         return facts
     logits = getattr(logits, "before_sampling", logits)
     tokens = result.sampled_token_ids.long()  # int64 [requests, 1]
-    unfinished = _prefilling(runner)
-    rows = [row for row in range(tokens.shape[0]) if row not in unfinished]
+    prefilling = _prefilling_rows(runner)
+    rows = [row for row in range(tokens.shape[0]) if row not in prefilling]
     if not rows:
         return facts
-    if unfinished:
+    if prefilling:
         tokens, logits = tokens[rows], logits[rows]
-    requests, asked = ours.batch_of(runner, rows)
+    requests, options = ours.batch_rows(runner, rows)
     return {
         **facts,
         "rows": rows,
         "requests": requests,
-        "asked": asked,
+        "options": options,
         "tokens": [token for [token] in tokens.tolist()],
-        **chances(logits, tokens),
+        **ours.probabilities(logits, tokens),
     }
 
 
-def _prefilling(runner: Any) -> frozenset[int]:
-    """The rows whose prompts are not computed to their ends yet: they are sampled too, and their tokens dropped."""
+def _prefilling_rows(runner: Any) -> frozenset[int]:
+    """Return the rows whose prompts are not fully computed: they are sampled too, and their tokens dropped."""
     mask = getattr(runner, "discard_request_mask", None)
     if mask is None:  # 0.11
         return frozenset(runner.discard_request_indices.np[: runner.num_discarded_requests].tolist())
-    among = mask.np[: runner.input_batch.num_reqs]
-    return frozenset(among.nonzero()[0].tolist()) if among.any() else frozenset()
-
-
-def _sample(facts: Any) -> dict[str, Any]:
-    told = {names.ARGUMENTS: [f"logits={write(facts['logits'])}"]}
-    return {**told, names.RESULT: f"{len(facts['tokens'])} tokens"} if "tokens" in facts else told
+    used = mask.np[: runner.input_batch.num_reqs]
+    return frozenset(used.nonzero()[0].tolist()) if used.any() else frozenset()
 
 
 def _give_sample(facts: Any) -> dict[str, Any]:
@@ -139,50 +111,85 @@ def _give_sample(facts: Any) -> dict[str, Any]:
     return {"logits_shape": shape, "sampled": facts} if "tokens" in facts else {"logits_shape": shape}
 
 
-def _complete_sample(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]) -> None:
-    if facts is not None and "tokens" in facts:
-        span.attributes.update(ours.sampled_attributes(facts, tracker.decode))
+# -- the sampler ------------------------------------------------------------------------------------------------------
+
+_sampling = threading.local()
+"""State of this thread until `Sampler.sample` returns: `logits` that `apply_top_k_top_p` returned, and `constrained`,
+whether a grammar may have forbidden tokens."""
+
+_ROWS_IN_USE = {"MinTokensLogitsProcessor": "min_toks", "LogitBiasLogitsProcessor": "biases"}
+"""Processors that every vLLM has, and their attribute with the rows that use them."""
 
 
-_RUNNER = "v1.worker.gpu_model_runner"
-_LATER = "v1.worker.gpu.*"  # which 0.11.1 has not
-_NAME = "GPUModelRunner"
-_AS = {"lifeline": _NAME}  # a CPUModelRunner too
+def acts_on_logits(metadata: Any) -> bool:
+    """Return whether the sampler changes the logits of any row; it does not if all are greedy without other options."""
+    processors = metadata.logitsprocs.non_argmax_invariant
+    return not metadata.all_greedy or ours.changes_logits(metadata, [one for one in processors if _may_act(one)])
+
+
+def _may_act(processor: Any) -> bool:
+    rows = _ROWS_IN_USE.get(type(processor).__name__)
+    return rows is None or bool(getattr(processor, rows, True))
+
+
+def _capture_filter(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    if result.device.type == "cpu":
+        _sampling.logits = result
+    arguments = [(name, brief(argument(args, kwargs, i, name))) for i, name in enumerate(("logits", "k", "p"))]
+    return arguments, brief(result)
+
+
+def _capture_drawn(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Capture for each row the tokens left to draw from, the drawn one's probability, and the likeliest."""
+    logits, metadata = argument(args, kwargs, 1, "logits"), argument(args, kwargs, 2, "sampling_metadata")
+    facts = {"logits": brief(logits)}
+    kept, constrained = vars(_sampling).pop("logits", logits), vars(_sampling).pop("constrained", True)
+    if not metadata.all_greedy:
+        logits = kept  # float32 [rows, vocabulary]
+    if logits.device.type != "cpu" or not logits.shape[0]:
+        return facts
+    acts = acts_on_logits(metadata)
+    if constrained or acts:
+        facts["left"] = ours.tokens_left(logits)
+    else:
+        facts["left"] = [logits.shape[1]] * int(logits.shape[0])
+    if not acts:
+        return facts  # the runner's `_sample` has the probabilities
+    return {**facts, **ours.probabilities(logits, result[0].long()[:, None])}
+
+
+_RUNNER = "v1.worker.gpu_model_runner:GPUModelRunner"
+_SHOWN: dict[str, Any] = {"shown_as": "GPUModelRunner"}
+_SECOND_RUNNER = "v1.worker.gpu.*:GPUModelRunner"
+_SAMPLER, _OPS = "v1.sample.sampler:Sampler", "v1.sample.ops.topk_topp_sampler:"
 
 ENTRIES = (
-    *heirs("step", _RUNNER, f"{_NAME}.execute_model", f"{_NAME}._update_states", f"{_NAME}.sample_tokens"),
-    *heirs("step", _RUNNER, f"{_NAME}._preprocess", f"{_NAME}._model_forward", f"{_NAME}._bookkeeping_sync"),
-    *heirs("step", _RUNNER, f"{_NAME}._execute_mm_encoder", f"{_NAME}.propose_draft_token_ids"),
+    *vllm_only("step", _RUNNER, "_preprocess", "_execute_mm_encoder", **_SHOWN),
+    *vllm_only("step", _RUNNER, "propose_draft_token_ids", **_SHOWN),
+    like(ours.ENTRIES, f"{_RUNNER}._prepare_inputs", capture=_capture_inputs),
     like(
         ours.ENTRIES,
-        f"{_NAME}._prepare_inputs",
-        f"{_RUNNER}:{_NAME}._prepare_inputs",
-        capture=_capture_inputs,
-        span_name=f"{_NAME}._prepare_inputs",
-        **_AS,
-    ),
-    like(
-        ours.ENTRIES,
-        f"{_NAME}._build_attention_metadata",
-        f"{_RUNNER}:{_NAME}._build_attention_metadata",
-        capture=_capture_metadata,
-        span_name=f"{_NAME}._build_attention_metadata",
-        **_AS,
-    ),
-    like(
-        ours.ENTRIES,
-        f"{_NAME}._sample",
-        f"{_RUNNER}:{_NAME}._sample",
-        before=_keep_logits,
+        f"{_RUNNER}._sample",
+        before=_copy_logits,
         capture=_capture_sample,
-        attributes=_sample,
         gives=_give_sample,
         gives_to=STEPS,
-        observe=_complete_sample,
-        span_name=f"{_NAME}._sample",
-        **_AS,
     ),
-    *heirs("step", _LATER, f"{_NAME}.execute_model", f"{_NAME}.finish_requests", f"{_NAME}.add_requests"),
-    *heirs("step", _LATER, f"{_NAME}.update_requests", f"{_NAME}.prepare_inputs", f"{_NAME}.prepare_attn"),
-    *heirs("step", _LATER, f"{_NAME}.sample_tokens", f"{_NAME}.sample", f"{_NAME}.postprocess_sampled"),
+    *vllm_only("step", _SECOND_RUNNER, "execute_model", "finish_requests", "add_requests", **_SHOWN),
+    *vllm_only("step", _SECOND_RUNNER, "update_requests", "prepare_inputs", "prepare_attn", **_SHOWN),
+    *vllm_only("step", _SECOND_RUNNER, "sample_tokens", "sample", "postprocess_sampled", **_SHOWN),
+    *vllm_only("step", "v1.sample.rejection_sampler:RejectionSampler", "forward"),
+    *vllm_only("step", "v1.worker.gpu.sample.*:Sampler", "__call__"),
+    like(
+        ours.ENTRIES,
+        f"{_SAMPLER}.sample",
+        capture=_capture_drawn,
+        gives=lambda facts: {"drawn": facts} if "left" in facts else {},
+        gives_to=STEPS,
+    ),
+    *vllm_only("layer", _SAMPLER, "compute_logprobs", "gather_logprobs"),
+    *vllm_only("layer", f"{_OPS}TopKTopPSampler", "forward_native", "forward_cuda", "forward_cpu"),
+    *vllm_only("layer", _OPS, "random_sample"),
+    *vllm_only("layer", _OPS, "apply_top_k_top_p", capture=_capture_filter, attributes=lambda facts: written(*facts)),
+    *vllm_only("layer", "v1.worker.gpu.sample.*:Sampler", "apply_sampling_params", "sample"),
 )

@@ -1,37 +1,29 @@
-"""Start-up of a vLLM: from `LLM(...)` to an engine that waits for requests.
+"""Start-up of a vLLM where it differs: its settings, and the files and parameters that it loads.
 
-What it loads, and from where, is in loading.py. A CPU build has classes of its own for workers and model runners; their
-calls are told as the worker's and the model runner's, as everywhere in this catalog.
+A CPU build has classes of its own for workers and model runners, whose spans are named as the GPU's. The sizes of the
+weight files and their numbers of tensors are read from the files again, after the call: for safetensors files that is
+a header.
 
-vLLM: vllm/entrypoints/llm.py, vllm/engine/arg_utils.py, vllm/config/, vllm/v1/engine/core.py, vllm/v1/executor/.
+vLLM: vllm/config/, vllm/v1/worker/, vllm/model_executor/model_loader/default_loader.py, base_loader.py.
 """
 
 import sys
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from tracellm.probes.catalog.engine import startup as ours
-from tracellm.probes.catalog.helpers import argument
-from tracellm.probes.catalog.token_texts import tokenizer_facts
-from tracellm.probes.catalog.vllm import loading
-from tracellm.probes.catalog.vllm.entries import at, heirs, like, plain, told_as, users_line
-from tracellm.probes.catalog.vllm.request_context import know_engine
-from tracellm.probes.catalog.vllm.workers import tell_workers
-from tracellm.probes.wrapping.probe import Entry
+from tracellm.probes.catalog.entries import argument, gives, like, vllm_only
+from tracellm.probes.catalog.request_tracker import RequestTracker
+from tracellm.probes.catalog.vllm.processes import attach_call_context
+from tracellm.trace import names
+from tracellm.trace.model import Span
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "default_stop_tokens"]
 
-_SECRETS = ("token", "password", "secret", "api_key")
-_LONGEST_VALUE = 300
-
-# -- LLM(...) and its settings ----------------------------------------------------------------------------------------
-
-
-def _capture_llm(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    given = [("model", str(args[1]))] if len(args) > 1 else []
-    told = ((name, "..." if name.endswith(_SECRETS) else str(value)[:_LONGEST_VALUE]) for name, value in kwargs.items())
-    return users_line(), [*given, *told]
-
+# -- settings ---------------------------------------------------------------------------------------------------------
 
 _SETTINGS = (
     ("model_config", ("served_model_name", "dtype", "seed", "max_model_len", "quantization", "enforce_eager")),
@@ -43,137 +35,152 @@ _SETTINGS = (
     ("parallel_config", ("distributed_executor_backend",)),
     ("device_config", ("device",)),
 )
-"""Of those a version does not have, nothing is told."""
 
 
 def _capture_config(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    told = [("VLLM_ENABLE_V1_MULTIPROCESSING", str(_multiprocessing()))]
-    for part, settings in _SETTINGS:
-        holder = getattr(result, part, None)
-        told += [(name, str(getattr(holder, name))[:_LONGEST_VALUE]) for name in settings if hasattr(holder, name)]
-    return told
+    multiprocessing = bool(getattr(sys.modules["vllm.envs"], "VLLM_ENABLE_V1_MULTIPROCESSING", True))
+    variable = f"VLLM_ENABLE_V1_MULTIPROCESSING={int(multiprocessing)}"
+    return {names.CONFIG: [variable, *ours.settings(result, _SETTINGS)]}
 
 
-def _multiprocessing() -> int:
-    """What vLLM reads of that variable; 1 where it is not set, as in all versions since 0.8."""
-    return int(bool(getattr(sys.modules["vllm.envs"], "VLLM_ENABLE_V1_MULTIPROCESSING", True)))
-
-
-# -- engines, and the tokenizer ---------------------------------------------------------------------------------------
+_stop_tokens: WeakKeyDictionary[Any, frozenset[int]] = WeakKeyDictionary()
+"""Stop tokens of the model's configuration, by the OutputProcessor of each engine."""
 
 
 def _capture_engine(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     engine = args[0]
-    know_engine(engine)
-    return _name_of(engine.model_config), tokenizer_facts(engine.output_processor.tokenizer)
+    inputs = getattr(engine, "input_processor", None) or getattr(engine, "processor", None)
+    eos = (getattr(inputs, "generation_config_fields", None) or {}).get("eos_token_id")
+    _stop_tokens[engine.output_processor] = frozenset([eos] if isinstance(eos, int) else eos or ())
+    return ours.capture_engine(args, kwargs, result)
 
 
-def _name_of(model: Any) -> str:
-    """As the user, or a client of the server, calls the model: the first of its names."""
-    told = model.served_model_name
-    return str(told[0] if isinstance(told, list | tuple) and told else told or model.model)
+def default_stop_tokens(output_processor: Any) -> frozenset[int]:
+    """Return the stop tokens of the model's configuration, which no user chose."""
+    return _stop_tokens.get(output_processor, frozenset())
 
 
-def _capture_core(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    config, executor = argument(args, kwargs, 1, "vllm_config"), argument(args, kwargs, 2, "executor_class")
-    model = config.model_config
-    folder = None if model.skip_tokenizer_init or not Path(str(model.tokenizer)).is_dir() else str(model.tokenizer)
-    return str(getattr(executor, "__name__", executor)), _name_of(model), folder or _fetched(model)
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+_MAX_HEADER = 100_000_000
+"""Bytes that the safetensors format allows its header."""
 
 
-def _fetched(model: Any) -> str | None:
-    """The folder of the hub's cache that the tokenizer is in; None where it is in none."""
-    hub = sys.modules.get("huggingface_hub")
-    if hub is None or model.skip_tokenizer_init:
-        return None
-    file = hub.try_to_load_from_cache(str(model.tokenizer), "tokenizer.json", revision=model.tokenizer_revision)
-    return str(Path(file).parent) if isinstance(file, str) else None
+def _capture_files(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    return str(argument(args, kwargs, 1, "model_name_or_path")), [str(file) for file in result[1]]
 
 
-# -- the KV cache -----------------------------------------------------------------------------------------------------
+def _files(facts: Any) -> dict[str, Any]:
+    source, files = facts
+    size = f"{len(files)} {'file' if len(files) == 1 else 'files'}, {_num_bytes(files)} bytes"
+    return {names.LOAD_SOURCE: source, names.LOAD_FILES: [Path(file).name for file in files], names.RESULT: size}
 
 
-def _capture_kv_cache(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    config = result[-1] if isinstance(result, tuple) else result  # 0.11.1 also returns the numbers of blocks
-    groups = config.kv_cache_groups
-    num_bytes = sum(tensor.size for tensor in config.kv_cache_tensors)
-    return config.num_blocks, groups[0].kv_cache_spec.block_size if groups else 0, len(groups), num_bytes
+def _num_bytes(files: list[str]) -> int:
+    return sum(Path(file).stat().st_size for file in files if Path(file).is_file())
 
 
-_CORE = "v1.engine.core:EngineCore"
-_WRAPPER = "v1.worker.worker_base:WorkerWrapperBase"
-_EXECUTOR = "v1.executor.abstract:Executor"
-_RPC = "UniProcExecutor.collective_rpc"
-_CPU_WORKER, _CPU_RUNNER = "v1.worker.cpu_worker:CPUWorker", "v1.worker.cpu_model_runner:CPUModelRunner"
-_RUNNER = "v1.worker.gpu_model_runner:GPUModelRunner"
+def _num_tensors(files: list[str]) -> int | None:
+    """Return the number of tensors in safetensors files; None if a file is of another kind."""
+    found = 0
+    for file in map(Path, files):
+        if file.suffix != ".safetensors" or not file.is_file():
+            return None
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = msgspec.json.decode(opened.read(min(length, _MAX_HEADER)))
+        found += len(header) - ("__metadata__" in header)
+    return found
+
+
+def _capture_weights(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    model = argument(args, kwargs, 1, "model")
+    parameters = list(model.parameters())
+    count = sum(parameter.numel() for parameter in parameters)
+    return {
+        names.LOAD_ARCHITECTURE: type(model).__name__,
+        names.LOAD_PARAMETERS: count,
+        names.LOAD_DTYPE: str(parameters[0].dtype).removeprefix("torch.") if parameters else "",
+        names.RESULT: f"{count} parameters",
+    }
+
+
+def _complete_weights(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str, Any]) -> None:
+    if facts is None or "files" not in child_facts:
+        return
+    _, files = child_facts["files"]
+    span.attributes[names.LOAD_BYTES] = _num_bytes(files)
+    if (tensors := _num_tensors(files)) is not None:
+        span.attributes[names.LOAD_TENSORS] = tensors
+        span.attributes[names.RESULT] = f"{tensors} tensors, {facts[names.RESULT]}"
+
+
+def _capture_device(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    parameters = list(argument(args, kwargs, 0, "model").parameters())
+    num_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+    device = str(parameters[0].device) if parameters else ""
+    return {
+        names.LOAD_DEVICE: device,
+        names.ARGUMENTS: ["model=Module"],
+        names.RESULT: f"{num_bytes} bytes on {device}",
+    }
+
+
+_LOADER = "model_executor.model_loader.default_loader:DefaultModelLoader"
 _SECOND_RUNNER = "v1.worker.gpu.model_runner:GPUModelRunner"
-_COORDINATORS = ("UnitaryKVCacheCoordinator", "HybridKVCacheCoordinator", "KVCacheCoordinatorNoPrefixCache")
 
 ENTRIES = (
-    like(ours.ENTRIES, "LLM.__init__", "entrypoints.llm:LLM.__init__", capture=_capture_llm),
-    *plain("request", "v1.engine.llm_engine", "LLMEngine.from_engine_args", "LLMEngine.from_vllm_config"),
+    *vllm_only("request", "v1.engine.llm_engine:LLMEngine", "from_vllm_config"),
+    like(ours.ENTRIES, "engine.arg_utils:EngineArgs.create_engine_config", capture=_capture_config),
+    like(ours.ENTRIES, "v1.engine.llm_engine:LLMEngine.__init__", capture=_capture_engine),
+    like(ours.ENTRIES, "v1.engine.async_llm:AsyncLLM.__init__", "LLMEngine.__init__", capture=_capture_engine),
+    *vllm_only("request", "transformers_utils.tokenizer:", "init_tokenizer_from_configs", removed="0.32.0"),
+    *vllm_only("request", "renderers.registry:", "renderer_from_config", added="0.32.0"),
+    *vllm_only("request", "v1.executor.abstract:Executor", "__init__"),
+    *vllm_only("request", "v1.executor.multiproc_executor:MultiprocExecutor", "_init_executor"),
+    *vllm_only("request", "v1.worker.cpu_worker:CPUWorker", "init_device", shown_as="Worker"),
+    *vllm_only("request", "v1.worker.gpu_model_runner:GPUModelRunner", "load_model", shown_as="GPUModelRunner"),
+    *vllm_only("request", "v1.worker.cpu_model_runner:CPUModelRunner", "load_model", shown_as="GPUModelRunner"),
+    *vllm_only("request", _SECOND_RUNNER, "__init__", "load_model", added="0.32.0", shown_as="GPUModelRunner"),
+    *vllm_only("request", "model_executor.model_loader.base_loader:BaseModelLoader", "load_model"),
+    *vllm_only(
+        "request",
+        _LOADER,
+        "_prepare_weights",
+        capture=_capture_files,
+        attributes=_files,
+        gives=gives("files"),
+        gives_to="DefaultModelLoader.load_weights",
+    ),
+    *vllm_only("request", _LOADER, "load_weights", record=_capture_weights, observe=_complete_weights),
+    *vllm_only(
+        "request", "model_executor.model_loader.utils:", "process_weights_after_loading", record=_capture_device
+    ),
     like(
         ours.ENTRIES,
-        "EngineArgs.create_engine_config",
-        "engine.arg_utils:EngineArgs.create_engine_config",
-        capture=_capture_config,
-    ),
-    *plain("request", "engine.arg_utils", "EngineArgs.create_model_config"),
-    *plain("request", "v1.executor.abstract", "Executor.get_class"),
-    *(
-        like(ours.ENTRIES, "LLMEngine.__init__", f"v1.engine.{engine}.__init__", capture=_capture_engine)
-        for engine in ("llm_engine:LLMEngine", "async_llm:AsyncLLM")
-    ),
-    *plain("request", "transformers_utils.tokenizer", "init_tokenizer_from_configs"),
-    *plain("request", "renderers.registry", "renderer_from_config"),
-    Entry(
-        at("v1.engine.processor:Processor.__init__"),
-        "step",
-        other_targets=(at("v1.engine.input_processor:InputProcessor.__init__"),),
-    ),
-    *plain("step", "v1.engine.output_processor", "OutputProcessor.__init__"),
-    like(ours.ENTRIES, "EngineCore.__init__", _CORE + ".__init__", capture=_capture_core),
-    *plain("request", "v1.executor.abstract", "Executor.__init__"),
-    *plain("request", "v1.executor.uniproc_executor", "UniProcExecutor._init_executor"),
-    *plain("request", "v1.executor.multiproc_executor", "MultiprocExecutor._init_executor"),
-    *(Entry(at(f"{_WRAPPER}.{method}"), "request", lifeline="Worker") for method in ("init_worker", "init_device")),
-    *heirs("request", "v1.worker.gpu_worker", "Worker.__init__", "Worker.init_device", "Worker.load_model"),
-    *told_as("Worker", "request", _CPU_WORKER, "init_device"),
-    *told_as("GPUModelRunner", "request", _RUNNER, "__init__", "load_model"),
-    *told_as("GPUModelRunner", "request", _CPU_RUNNER, "load_model"),
-    *told_as("GPUModelRunner", "request", _SECOND_RUNNER, "__init__", "load_model"),
-    *loading.ENTRIES,
-    like(
-        ours.ENTRIES,
-        "EngineCore._initialize_kv_caches",
-        _CORE + "._initialize_kv_caches",
-        capture=_capture_kv_cache,
-    ),
-    *plain("request", "v1.executor.abstract", "Executor.get_kv_cache_specs"),
-    like(ours.ENTRIES, "UniProcExecutor.determine_available_memory", _EXECUTOR + ".determine_available_memory"),
-    *plain("request", "v1.executor.abstract", "Executor.initialize_from_config"),
-    like(ours.ENTRIES, _RPC, "v1.executor.uniproc_executor:UniProcExecutor.collective_rpc"),
-    like(
-        ours.ENTRIES,
-        _RPC,
         "v1.executor.multiproc_executor:MultiprocExecutor.collective_rpc",
-        before=tell_workers,
+        "UniProcExecutor.collective_rpc",
+        before=attach_call_context,
     ),
-    *plain("request", "v1.core.kv_cache_utils", "get_kv_cache_configs"),
-    *heirs("step", "v1.worker.gpu_worker", "Worker.get_kv_cache_spec", "Worker.determine_available_memory"),
-    *told_as("Worker", "step", _CPU_WORKER, "determine_available_memory"),
-    Entry(at(_WRAPPER + ".initialize_from_config"), "step", lifeline="Worker"),
-    *heirs("step", "v1.worker.gpu_worker", "Worker.initialize_from_config", "Worker.compile_or_warm_up_model"),
-    *told_as("Worker", "step", _CPU_WORKER, "compile_or_warm_up_model"),
-    *(
-        entry
-        for runner in (_RUNNER, _SECOND_RUNNER)
-        for entry in told_as(
-            "GPUModelRunner", "step", runner, "get_kv_cache_spec", "initialize_kv_cache", "profile_run"
-        )
+    *vllm_only("request", "v1.core.kv_cache_utils:", "get_kv_cache_configs"),
+    *vllm_only("step", "v1.worker.gpu_worker:Worker", "compile_or_warm_up_model", shown_as="Worker"),
+    *vllm_only(
+        "step",
+        "v1.worker.cpu_worker:CPUWorker",
+        "determine_available_memory",
+        "compile_or_warm_up_model",
+        shown_as="Worker",
     ),
-    *plain("request", "v1.core.sched.scheduler", "Scheduler.__init__"),
-    *plain("step", "v1.core.kv_cache_manager", "KVCacheManager.__init__"),
-    *plain("step", "v1.core.kv_cache_coordinator", *(f"{coordinator}.__init__" for coordinator in _COORDINATORS)),
-    *plain("step", "v1.core.block_pool", "BlockPool.__init__"),
+    *vllm_only(
+        "step",
+        _SECOND_RUNNER,
+        "get_kv_cache_spec",
+        "initialize_kv_cache",
+        "profile_run",
+        added="0.32.0",
+        shown_as="GPUModelRunner",
+    ),
+    *vllm_only("request", "v1.core.sched.scheduler:Scheduler", "__init__"),
+    *vllm_only("step", "v1.core.kv_cache_coordinator:HybridKVCacheCoordinator", "__init__"),
+    *vllm_only("step", "v1.core.kv_cache_coordinator:KVCacheCoordinatorNoPrefixCache", "__init__"),
 )
