@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from tracellm.cli.commands.serve import SERVES_WITH, serve
+from tracellm.cli.commands.serve import SERVER_DEFAULTS, serve
 from tracellm.cli.options import Option, engine_options
 from tracellm.report.texts import Language, text
 
@@ -116,7 +116,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def options_table(lang: Language) -> str:
     """Every option of `tracellm serve`, as its help has them: those of the server, then those of the engine."""
-    of_the_engine = [option for option in engine_options(SERVES_WITH) if not option.hidden]
+    of_the_engine = [option for option in engine_options(SERVER_DEFAULTS) if not option.hidden]
     names = {option.name for option in of_the_engine}
     context = click.Context(serve, obj=lang, help_option_names=["-h", "--help"])
     own = [

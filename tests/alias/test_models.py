@@ -9,8 +9,8 @@ import pytest
 
 from tests.alias.scripts import run
 from tests.real_vllm import InOneProcess, require_vllm
+from tracellm.cli.commands.run import overrides_of
 from tracellm.cli.errors import CommandError
-from tracellm.cli.overrides import overrides_of
 from tracellm.cli.script import Script
 from tracellm.engine.arg_utils import EngineArgs
 from tracellm.engine.errors import EngineError

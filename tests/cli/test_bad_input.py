@@ -14,6 +14,8 @@ from tests.cli.conftest import Command
 
 REFUSED = {
     "nothing to run": (["run"], "nothing to run. Say which: tracellm run"),
+    "a script for a command": (["script.py", "x"], r"no command script\.py; to run a script: tracellm run script\.py$"),
+    "no such script for a command": (["nope.py"], r"to run a script: tracellm run nope\.py$"),
     "no such script": (["run", "nope.py"], r"there is no script nope\.py"),
     "no such script, explained": (["run", "--explain", "nope.py"], r"there is no script nope\.py"),
     "a folder as script": (["run", "folder"], "folder is a folder without a __main__.py"),

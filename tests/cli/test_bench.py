@@ -64,6 +64,17 @@ def test_throughput_for_people(command: Command, lang: str, heads: str) -> None:
     assert lines[-1].startswith({"en": "recorded, as by default", "zh": "录制，默认深度"}[lang])
 
 
+@pytest.mark.parametrize("name", ["throughput", "latency", "kernels"])
+def test_the_model_may_be_an_option(name: str, command: Command) -> None:
+    """`--model NAME` is the argument MODEL, as vLLM spells it; two models are refused."""
+    for model in (["--model", "/nowhere"], ["--model=/nowhere"]):
+        said = command("bench", name, *model)
+        assert said.status == 2
+        assert "/nowhere" in said.err
+        assert said.err == command("bench", name, "/nowhere").err
+    assert "unexpected extra argument" in command("bench", name, "tiny", "--model", "tiny").err
+
+
 def test_latency(command: Command) -> None:
     """Every token of every request has been waited for: the first, those between, and the whole of each round."""
     said = command("bench", "latency", *SMALL, "--output-len", "3", "--repeats", "2", "--json")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from tests.cli.conftest import SCRIPT, Command, Said
 from tracellm.cli import reports
@@ -202,7 +203,7 @@ def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
     traceback, _, rest = said.err.partition("IndexError: list index out of range\n")
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert "tracellm/" not in traceback
-    assert "script.py:2" in rest.replace("\n", "")  # the path may be longer than a line
+    assert rest.splitlines()[-1] == "script.py:2: IndexError: list index out of range"
     told = manifest(tmp_path / "run")
     assert told["status"] == "failed"
     assert {key: told["error"][key] for key in ("type", "message", "line", "function", "source")} == {
@@ -215,6 +216,46 @@ def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
     assert told["error"]["traceback"].count("script.py") == 2
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     assert "IndexError" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_unknown_class_in_focus_is_named_first_and_last(tmp_path: Path) -> None:
+    """A class that the engine does not have is named before the script runs, and again at the end if nothing called it.
+
+    The diagram is drawn without it.
+    """
+    (tmp_path / "script.py").write_text("import sys\nprint('ran', file=sys.stderr)\n")
+    said = run(tmp_path, "--out", "run", "--focus", "Schedular", "script.py")
+    lines = said.err.splitlines()
+    assert lines[0].startswith("tracellm: --focus: the engine has no class 'Schedular'. The nearest: Scheduler")
+    assert lines[1] == "ran"
+    assert lines[-1].startswith("tracellm: --focus 'Schedular': no call of such a class was recorded")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+
+
+def test_a_report_on_an_unknown_class_is_refused(run_folder: Path, tmp_path: Path, command: Command) -> None:
+    """`report --focus` with a class that is not in the run writes nothing."""
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    (copy / "report.html").unlink()
+    said = command("report", str(copy), "--focus", "Schedular")
+    assert (said.status, said.out) == (2, "")
+    assert "no class 'Schedular' in this run; these are: " in said.err
+    assert not (copy / "report.html").exists()
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("part", ["tree", "steps"])
+def test_show_fills_the_terminal(
+    part: str, columns: int, run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal the call tree and the steps are as wide as it is; elsewhere as wide as in the files."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    file = command("show", str(run_folder), part).out
+    assert columns != 80 or max(map(cell_len, file.splitlines())) > 80
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    lines = command("show", str(run_folder), part).out.splitlines()
+    assert max(map(cell_len, lines)) <= columns
+    if part == "tree":
+        assert max(map(cell_len, lines)) == columns
 
 
 def test_a_compiled_library_is_not_the_users() -> None:

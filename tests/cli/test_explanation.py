@@ -3,6 +3,10 @@
 import html
 import json
 import multiprocessing
+import re
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,9 @@ import pytest
 import tracellm
 from tests.cli.conftest import Command
 from tracellm.cli.errors import CommandError
+
+EXPLAINED = "import tracellm\nwith tracellm.explain(): pass\n"
+"""A program that explains itself."""
 
 
 @tracellm.probe
@@ -37,6 +44,35 @@ def test_a_notebook_shows_what_to_ask_for(tmp_path: Path) -> None:
     assert repr(tracellm.explain(tmp_path / "run")) == (
         f"<tracellm run in {tmp_path / 'run'}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "stdin", "name"),
+    [
+        (["-"], EXPLAINED, "stdin"),
+        (["-c", EXPLAINED], "", "command"),
+        (["app.pyz"], "", "app"),
+        (["-m", "package"], "", "package"),
+        (["./-script.py"], "", "script"),
+    ],
+)
+def test_a_run_folder_is_named_after_the_program(command: list[str], stdin: str, name: str, tmp_path: Path) -> None:
+    """The name never looks like an option."""
+    (tmp_path / "-script.py").write_text(EXPLAINED)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text(EXPLAINED)
+    with zipfile.ZipFile(tmp_path / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", EXPLAINED)
+    subprocess.run([sys.executable, *command], cwd=tmp_path, input=stdin, text=True, check=True)
+    (folder,) = (tmp_path / "tracellm-runs").iterdir()
+    assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", folder.name)
+
+
+def test_a_notebooks_run_is_called_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher of the kernel is not the program."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/lib/ipykernel_launcher.py", "-f", "kernel.json"])
+    assert tracellm.explain().folder.name.startswith("notebook-")
 
 
 def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Command) -> None:

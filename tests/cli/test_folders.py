@@ -119,13 +119,13 @@ def test_whatever_opens_a_folder_converts_it(arguments: list[str], run: Path, co
     assert not list((run / "trace").glob("*.records"))
 
 
-@pytest.mark.parametrize(("patience", "shown"), [(float("inf"), False), (-1.0, True)])
+@pytest.mark.parametrize(("delay", "shown"), [(float("inf"), False), (-1.0, True)])
 @pytest.mark.usefixtures("unconverted")
 def test_a_long_conversion_shows_how_far_it_is(
-    patience: float, shown: bool, command: Command, monkeypatch: pytest.MonkeyPatch
+    delay: float, shown: bool, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once converting takes longer than a second there is a progress bar on stderr, in the reader's language."""
-    monkeypatch.setattr(folders, "_PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(folders, "_PROGRESS_DELAY", delay)
     monkeypatch.setenv("FORCE_COLOR", "1")
     said = command("show", "run", "tree", "--lang", "zh")
     assert said.status == 0

@@ -71,8 +71,28 @@ def test_a_program_cannot_tell(program: Program, folder: Path, tmp_path: Path) -
         assert manifest["status"] == "running"
     else:
         assert manifest["exit_status"] == (bare[0] if bare[0] >= 0 else 128 - bare[0])
-        assert manifest["status"] == {0: "finished", -signal.SIGINT: "interrupted"}.get(bare[0], "failed")
+        by_status = {0: "finished", -signal.SIGINT: "interrupted", -signal.SIGTERM: "terminated"}
+        assert manifest["status"] == by_status.get(bare[0], "failed")
         assert RunFolder.open(run).problems == []
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "passed_on"),
+    [
+        ("", ["--explain", "--lang=zh", "--explain", "--mine"], "--explain, --lang"),
+        ("# --out is an option of this script", ["--out", "x", "--quiet"], "--quiet"),
+        ("", ["--help", "-q", "--", "--explain"], ""),
+    ],
+)
+def test_an_option_after_the_script_is_named_once(
+    source: str, arguments: list[str], passed_on: str, tmp_path: Path
+) -> None:
+    """The script gets tracellm's options that stand after it; one line names them, if its source does not."""
+    (tmp_path / "script.py").write_text(f"import sys\nprint(sys.argv[1:])\n{source}")
+    status, output, errors = seen([*TRACELLM, "script.py", *arguments], tmp_path)
+    assert (status, output) == (0, f"{arguments}\n")
+    line = f"tracellm: passed on to script.py: {passed_on}. Options for tracellm go before the script\n"
+    assert errors == (line if passed_on else "")
 
 
 @pytest.mark.parametrize("explain", [False, True], ids=["bare", "explained"])
