@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tracellm.as_vllm.errors import MissingModuleError
+from tracellm.as_vllm.modules import MissingModuleError
 from tracellm.as_vllm.table import HOMES, PACKAGES
 from tracellm.engine import core_client, sampling_params
 from tracellm.engine.errors import EngineError

@@ -60,7 +60,8 @@ def test_a_vllm_that_has_nothing(command: Command, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("vllm")
 def test_a_plugin_that_is_not_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a package that was not installed nor one that VLLM_PLUGINS bars goes unnoticed."""
-    monkeypatch.setattr(doctor, "_check_probes", lambda: {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}})
+    found = {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}}
+    monkeypatch.setattr(doctor, "_check_probes", lambda: found)
     monkeypatch.setattr(doctor, "entry_points", lambda group: [])
     assert "install tracellm anew" in told(command, 1)["plugin of vLLM"]["advice"]
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tracellm.bench.errors import BenchError
+from tracellm.bench.workload import BenchError
 from tracellm.cli.errors import CommandError, is_users_mistake
 from tracellm.cli.options import (
     Command,

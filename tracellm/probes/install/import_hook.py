@@ -61,7 +61,7 @@ class ImportHook:
         return spec
 
     def _handle(self, module: ModuleType) -> None:
-        """Call back, unless the module stands in for others (as_vllm/stand_in.py), which are handled themselves."""
+        """Call back, unless the module stands in for others (as_vllm/modules.py), which are handled themselves."""
         if not getattr(type(module), "__stand_in__", False):
             self._then(module)
 
