@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tracellm.as_vllm import finder
+from tracellm.as_vllm import modules
 
 
 @pytest.fixture
 def vllm_is_tracellm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What `--engine tracellm` does to imports; afterwards nothing of it is left."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    finder.install()
+    modules.install()
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
         del sys.modules[name]

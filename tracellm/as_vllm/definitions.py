@@ -1,4 +1,4 @@
-"""Names of vLLM that scripts use and tracellm's engine does not need: arguments, types of prompts, an environment variable.
+"""Names of vLLM that scripts use, but not tracellm's engine: arguments, prompt types, an environment variable.
 
 `table.py` lists the modules of vLLM in which scripts find them.
 
