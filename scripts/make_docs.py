@@ -1,10 +1,10 @@
-"""Writes into the documentation what a real run says: `python scripts/make_docs.py`, or `make docs`.
+"""Generates parts of the documentation from real runs: `python scripts/make_docs.py`, or `make docs`.
 
-Between `<!-- made: NAME -->` and `<!-- end -->` a page in docs/ (and the READMEs) holds what is made here; all else is
-written by hand. `examples/hello.py` is run once in each language and the parts that pages show are cut out of what it
-left. What docs/clients.md, docs/server.md and docs/vllm.md show comes from runs of their own (client_docs.py,
-server_docs.py, vllm_docs.py); the tables of docs/spans.md from what is defined (span_docs.py). With
-Chromium on the PATH the pictures are made too. `tests/docs` fails when a page and a run no longer agree.
+Generated parts are between `<!-- made: NAME -->` and `<!-- end -->` in docs/ and the READMEs. `examples/hello.py` runs
+once in each language, and the pages show parts of its output. The parts of docs/clients.md, docs/server.md and
+docs/vllm.md come from their own runs (client_docs.py, server_docs.py, vllm_docs.py), the tables of docs/spans.md from
+the catalog (span_docs.py). With Chromium on the PATH, pictures are drawn, too. `tests/docs` fails if a page differs
+from a run.
 """
 
 import ast
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import as_vllm_docs, client_docs, export_docs, server_docs, span_docs, vllm_docs  # noqa: E402  (found by the line above when this file is run as a script)
+from scripts import as_vllm_docs, client_docs, export_docs, server_docs, span_docs, vllm_docs  # noqa: E402  (after sys.path is set)
 
 PAGES = {
     "en": [
@@ -32,18 +32,18 @@ PAGES = {
     ],
     "zh": ["README.zh.md", "docs/zh/first-run.md", "docs/zh/clients.md", "docs/zh/export.md", "docs/zh/as-vllm.md"],
 }
-"""The pages that hold something made, by the language that they speak."""
+"""The pages with generated parts, by language."""
 
 MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 TWO_PROCESSES = re.compile(
     r"clients-(table|messages|diff|check-two-processes|diagram-(two-processes|asyncio))|server-diagram"
 )
-"""What is made of runs with two processes: in which order these got to do something differs from run to run."""
+"""Parts from runs with two processes, in which the order of events varies."""
 
 
 def explain(lang: str, folder: Path) -> dict[str, str]:
-    """Run the example explained, 80 columns wide, into `folder`; what it said on its two streams."""
+    """Run the example explained, 80 columns wide, into `folder`; return its output on both streams."""
     done = subprocess.run(
         [
             sys.executable,
@@ -67,7 +67,7 @@ def explain(lang: str, folder: Path) -> dict[str, str]:
 
 
 def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
-    """What pages may show of a run, by name, each as Markdown."""
+    """Return the generated parts of a run, by name, in Markdown."""
     log = said["stderr"].replace(str(folder), "tracellm-runs/hello-20260101-120000").replace(f"{ROOT}/", "")
     boxes = re.split(r"(?m)^(?=== )", log)
     last_box, rest = _cut_after_box(boxes[-1])
@@ -100,7 +100,7 @@ def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
 
 
 def source_map() -> str:
-    """Every module of the package with the first sentence of its docstring, a table a floor."""
+    """Return a table for each floor, with its modules and the first sentences of their docstrings."""
     parts = []
     for floor in ("engine", "trace", "probes", "report", "bench", "cli", "as_vllm"):
         parts.append(f"### {floor}\n\n| module | what it is |\n|---|---|\n")
@@ -115,14 +115,14 @@ def source_map() -> str:
 
 
 def _cut_after_box(text: str) -> tuple[str, str]:
-    """A box of the log, whose content is indented, and the lines after it."""
+    """Return a box of the log, whose content is indented, and the lines after it."""
     found = re.search(r"\n(?=\S)", text)
     assert found, text
     return text[: found.end()], text[found.end() :]
 
 
 def _subtree(tree: str, name: str, most: int) -> str:
-    """The heading of the call tree, then the first call of `name` and what it called, moved to the left."""
+    """Return the heading of the call tree, and the first call of `name` with its callees, moved to the left."""
     heading, *lines = tree.splitlines()
     first = next(index for index, line in enumerate(lines) if re.search(rf"[├└] {re.escape(name)}\b", line))
     start = lines[first].index(name)
@@ -140,41 +140,41 @@ def _code(language: str, text: str) -> str:
 
 
 def filled(page: str, made: dict[str, str]) -> str:
-    """A page's text with everything between its marks made anew.
+    """Return a page's text with its generated parts replaced.
 
     Raises:
-        KeyError: it has a mark for something that is not made.
+        KeyError: it has a mark without a generated part.
     """
     return MADE.sub(lambda found: found[1] + made[found[2]] + found[3], page)
 
 
 def normal(page: str) -> str:
-    """A page without what differs from run to run and machine to machine: times, memory, probabilities.
+    """Return a page without what differs between runs and machines: times, memory, probabilities.
 
-    Of what is made of two processes only the words count: not their order, and no number.
+    Of parts from two processes only the set of words is kept.
     """
     page = MADE.sub(_of_two_processes, page)
-    page = re.sub(r"\s+", " ", page)  # the log is wrapped, and where depends on the length of what follows
+    page = re.sub(r"\s+", " ", page)  # the log wraps at different words
     return re.sub(r"\d[\d,.]* ?(ms|µs|s|秒|kB|MB|GB)\b|\d[\d,.]* ?%|\b\d{1,3},\d{3}\b", "#", page)
 
 
 def _of_two_processes(found: re.Match[str]) -> str:
-    if found[2] == "clients-stdout-async":  # a reader who comes late gets two outputs as one
+    if found[2] == "clients-stdout-async":  # a slow reader gets two outputs at once
         return found[0].splitlines()[-3]
-    if found[2] in ("server-stream", "server-python-stream"):  # the same
+    if found[2] in ("server-stream", "server-python-stream"):  # as above
         return re.sub(r'data: .*?"content":"|","reasoning_content.*|\||\n', "", found[0])
     return _words(found[0]) if TWO_PROCESSES.fullmatch(found[2]) else found[0]
 
 
 def _words(block: str) -> str:
-    """The words of a text, each once, in the order of the alphabet; no numbers, and no marks of a call's beginning."""
-    block = re.sub(r"(?<=[^\x00-\x7f])\n\s*(?=[^\x00-\x7f])", "", block)  # Chinese is wrapped anywhere
+    """Return the distinct words of a text, sorted, without numbers and marks."""
+    block = re.sub(r"(?<=[^\x00-\x7f])\n\s*(?=[^\x00-\x7f])", "", block)  # Chinese wraps at any character
     block = re.sub(r"(?<=[>)])[+-](?=\w)|deactivate \w+|\d[\d,.]*(\s*(ms|µs|s|秒|B|kB)\b)?", " ", block)
     return " ".join(sorted(set(block.split())))
 
 
 def pictures(folder: Path) -> None:
-    """docs/images/report.png: the sequence diagram and the call tree of the report, as a browser shows them."""
+    """Draw docs/images/report.png: the sequence diagram and call tree of the report in a browser."""
     from tests.browser import Browser
 
     with Browser() as browser:
@@ -184,7 +184,7 @@ def pictures(folder: Path) -> None:
 
 
 def main() -> None:
-    """Make all pages and pictures anew."""
+    """Generate all pages and pictures."""
     with tempfile.TemporaryDirectory() as temporary:
         make(Path(temporary))
     with tempfile.TemporaryDirectory() as temporary:
@@ -193,7 +193,7 @@ def main() -> None:
 
 
 def make(clients: Path) -> None:
-    """Make all; the runs of the three clients go into the folder `clients`."""
+    """Generate all, with the runs of the three clients in the folder `clients`."""
     said = client_docs.record(clients)
     for lang, pages in PAGES.items():
         with tempfile.TemporaryDirectory() as temporary:
@@ -210,7 +210,7 @@ def make(clients: Path) -> None:
 
 
 def make_server_pages(folder: Path) -> None:
-    """Make docs/server.md in each language, from servers that run in `folder`."""
+    """Generate docs/server.md in each language, with servers that run in `folder`."""
     said = server_docs.record(folder)
     for lang, name in server_docs.PAGES.items():
         made = server_docs.blocks(lang, folder, said)
