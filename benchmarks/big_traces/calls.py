@@ -28,7 +28,7 @@ class Call:
 
     @property
     def of_request(self) -> bool:
-        """Whether its text has the request's id, so that each call has another text."""
+        """True if its text has the request's id, and so differs for each call."""
         return "{r}" in self.text
 
     def attributes(self, tokens: int, thread: str, request: str = "", computed: int = 0) -> dict[str, Any]:

@@ -33,12 +33,12 @@ class Request:
 
     @property
     def takes_block(self) -> bool:
-        """Whether its next step needs a KV block."""
+        """True if its next step needs a KV block."""
         return self.computed == 0 or self.computed % _BLOCK == 0
 
     @property
     def ends(self) -> bool:
-        """Whether its next step is its last."""
+        """True if its next step is its last."""
         return self.steps + 1 >= self.wanted
 
 

@@ -54,7 +54,7 @@ _ROUNDED = 128
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure, and how."""
+    """Options of a measurement."""
 
     ways: Sequence[str]
     dtype: str

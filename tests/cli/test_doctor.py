@@ -1,4 +1,4 @@
-"""`tracellm doctor`: it says what is there, what is not and what to do; its exit status says whether that is bad."""
+"""`tracellm doctor`: its findings, its advice and its exit status."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tracellm.report.texts import LANGUAGES
 
 
 def told(command: Command, status: int) -> dict[str, dict[str, Any]]:
-    """What `doctor --json` says, by name; on stderr it has said that the look at vLLM takes its time."""
+    """Return the findings of `doctor --json` by name, after a line on stderr that the check of vLLM takes time."""
     said = command("doctor", "--json")
     assert said.status == status
     assert re.fullmatch(r"  probes for vLLM: looking for .* seconds \.\.\.\n", said.err)
@@ -59,9 +59,9 @@ def test_a_vllm_that_has_nothing(command: Command, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("vllm")
 def test_a_plugin_that_is_not_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a package that was not installed nor one that VLLM_PLUGINS bars goes unnoticed."""
-    found = {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}}
-    monkeypatch.setattr(doctor, "_check_probes", lambda: found)
+    """A plugin that is not installed, or that VLLM_PLUGINS excludes, is a bad finding."""
+    probes = {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}}
+    monkeypatch.setattr(doctor, "_check_probes", lambda: probes)
     monkeypatch.setattr(doctor, "entry_points", lambda group: [])
     assert "install tracellm anew" in told(command, 1)["plugin of vLLM"]["advice"]
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])

@@ -247,7 +247,7 @@ def test_a_report_on_an_unknown_class_is_refused(run_folder: Path, tmp_path: Pat
 def test_show_fills_the_terminal(
     part: str, columns: int, run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a terminal the call tree and the steps are as wide as it is; elsewhere as wide as in the files."""
+    """On a terminal, the call tree and the steps have its width; elsewhere the width of the files."""
     monkeypatch.setenv("COLUMNS", str(columns))
     file = command("show", str(run_folder), part).out
     assert columns != 80 or max(map(cell_len, file.splitlines())) > 80

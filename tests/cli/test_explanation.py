@@ -57,7 +57,7 @@ def test_a_notebook_shows_what_to_ask_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_folder_is_named_after_the_program(command: list[str], stdin: str, name: str, tmp_path: Path) -> None:
-    """The name never looks like an option."""
+    """The name of the run folder comes from the program, and never looks like an option."""
     (tmp_path / "-script.py").write_text(EXPLAINED)
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__main__.py").write_text(EXPLAINED)
@@ -69,7 +69,7 @@ def test_a_run_folder_is_named_after_the_program(command: list[str], stdin: str,
 
 
 def test_a_notebooks_run_is_called_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launcher of the kernel is not the program."""
+    """A run in a notebook is named after it, not after the kernel's launcher."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["/lib/ipykernel_launcher.py", "-f", "kernel.json"])
     assert tracellm.explain().folder.name.startswith("notebook-")

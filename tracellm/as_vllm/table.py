@@ -226,4 +226,4 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.v1.attention": "one way to compute attention and no choice of backends",
     "vllm.v1.spec_decode": "no speculative decoding",
 }
-"""What tracellm has instead of a module or class of vLLM, and of everything below it."""
+"""tracellm's replacement for a module or class of vLLM, and for everything below it."""

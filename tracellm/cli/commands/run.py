@@ -96,7 +96,7 @@ def run(
 def _misplaced_options(script: Script) -> Iterator[str]:
     """Yield the options of `tracellm run` among a script's arguments, except those that its source mentions.
 
-    Of modules and commands, whose source is elsewhere, only --explain: `vllm serve` has a --model of its own.
+    Only --explain counts for modules and commands, which have other sources: `vllm serve` has its own --model.
     """
     options = {name for option in run.params if isinstance(option, Option) for name in option.opts}
     source = None
