@@ -1,4 +1,4 @@
-"""`vllm` as tracellm's stand-ins, within this process, for as long as a test runs."""
+"""`vllm` as tracellm's stand-ins in this process, during a test."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tracellm.as_vllm import modules
 
 @pytest.fixture
 def vllm_is_tracellm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What `--engine tracellm` does to imports; afterwards nothing of it is left."""
+    """Install the stand-ins, and remove them after the test."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     modules.install()
     yield
