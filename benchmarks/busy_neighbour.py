@@ -1,12 +1,11 @@
-"""Slowdown of the engine beside other programs that keep processors busy, by the way in which OpenMP waits.
+"""Slowdown of the engine while other programs keep processors busy, by the way in which OpenMP waits.
 
     python benchmarks/busy_neighbour.py [--neighbours 0 1 2] [--repeats 7] [--ways default first ...] [--model FOLDER]
 
-Each way has a process of its own with the embedded model, which decodes eight requests, sixty-four tokens each, beside
-so many endless loops in processes of their own. The ways take turns, each round beginning with another, after a round
-that does not count. Told are medians and quartiles in milliseconds of a step, how many times as slow that is as
-without neighbours, and how many times as slow as `default` beside as many. What else runs on the machine counts as a
-neighbour, too: the last column has the share of the processors' time that others had, the loops included.
+Each variant has its own process with the bundled model, which decodes eight requests of 64 tokens beside so many
+processes in endless loops. They take turns, each round starting with the next one, after a warm-up round. The table
+has medians and quartiles in milliseconds per step, and their ratios to no neighbours and to `default` with as many
+neighbours. The last column is the share of CPU time that went to all other processes, the loops included.
 """
 
 # ruff: noqa: T201  (it prints a table)
@@ -20,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
 
 from benchmarks.compared.busy import Busy
 from benchmarks.pages import machine, table
@@ -39,8 +38,9 @@ WAYS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "passive": ("", {"OMP_WAIT_POLICY": "passive"}),
     "one": ("", {"OMP_NUM_THREADS": "1"}),
 }
-"""What the script does first, and with which variables: ours as it is; a torch that the script has imported before;
-waiting as long as OpenMP does by itself; not at all; one thread."""
+"""First lines and environment variables of the script: as usual; with torch imported before; with OpenMP's usual
+spinning; without spinning; with one thread.
+"""
 HEADS = ("way", "neighbours", "ms a step (quartiles)", "times without", "times `default`", "others had")
 _SCRIPT = """
 import sys, time
@@ -60,7 +60,7 @@ for round, _ in enumerate(sys.stdin):
 
 
 def measure(ways: Sequence[str], neighbours: Sequence[int], repeats: int, model: str = "", tokens: int = 64) -> Taken:
-    """Milliseconds of a step, and the share of the processors' time that others had, of each way and each round."""
+    """Return milliseconds per step, and the share of CPU time that others had, for each variant and round."""
     taken: Taken = {(way, beside): [] for way in ways for beside in neighbours}
     with ExitStack() as stack:
         asked = {way: stack.enter_context(_engine(way, model, tokens)) for way in ways}
@@ -78,7 +78,7 @@ def measure(ways: Sequence[str], neighbours: Sequence[int], repeats: int, model:
 
 @contextmanager
 def _engine(way: str, model: str, tokens: int) -> Iterator["subprocess.Popen[str]"]:
-    """A process that decodes the batch when it is asked to."""
+    """Context with a process that decodes the batch for each line of its stdin."""
     begin, variables = WAYS[way]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
     command = [sys.executable, "-c", begin + _SCRIPT, model, str(tokens)]
@@ -101,7 +101,7 @@ def _ask(process: "subprocess.Popen[str]") -> str:
 
 @contextmanager
 def _loops(count: int) -> Iterator[None]:
-    """So many processes that never rest."""
+    """Context with `count` processes in endless loops."""
     looping = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -112,7 +112,7 @@ def _loops(count: int) -> Iterator[None]:
 
 
 def neighbour_table(taken: Taken) -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     rows = []
     medians = {key: statistics.median(step for step, _ in values) for key, values in taken.items()}
     fewest = min(beside for _, beside in taken)

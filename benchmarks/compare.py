@@ -1,14 +1,14 @@
-"""How fast the engine is beside others: the same weights, token ids, dtype, threads and KV budget for all.
+"""Speed of the engine beside others, with the same weights, token ids, dtype, threads and KV budget.
 
     python benchmarks/compare.py [--only toy|0.5B|1.5B|0.6B] [--dtype bfloat16] [--repeats 5] [--vllm PYTHON] [--write]
 
-Compared are this engine, recorded and not, transformers' `generate` on padded batches and its continuous batching, and
-a real vLLM in the environment that scripts/install-vllm.sh makes. On a GPU (0.6B; the others are for a CPU) it is this
-engine, recorded and not, and with PyTorch's operations. Each has a process that keeps its model in memory.
-First all generate the same, greedily, and it is told how many outputs are equal; then they take their turns, in each
-round beginning with another. What memory and arithmetic give is measured in the same rounds, and every figure stands
-beside it. In float32 the largest model needs 7 GB of memory for each engine, so that --ways must name a few; and an
-hour. Nothing else should run on the machine.
+The engines on a CPU: tracellm, recorded and not; transformers' `generate` on padded batches and its continuous
+batching; and a real vLLM in the environment of scripts/install-vllm.sh. On a GPU (0.6B): tracellm, recorded and not,
+and with PyTorch's operations. Each has its own process, which keeps its model in memory.
+
+First all generate greedily, and equal outputs are counted. Then they take turns, each round starting with the next one;
+the machine's ceilings are measured in the same rounds. In float32 the largest model takes 7 GB for each engine, so
+choose a few with --ways; it takes an hour. Run it on an idle machine.
 """
 
 # ruff: noqa: T201  (it prints tables)
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
 
 from benchmarks.compared.process import EngineFailed
 from benchmarks.compared.rounds import ENGINES, PEERS, REFERENCE, WAYS, WAYS_ON, Plan, measure
@@ -39,24 +39,24 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def main() -> None:
-    """Measure, print the tables, and write them."""
+    """Measure, and print or write the tables."""
     options = _options()
     command = "python benchmarks/compare.py"
     further = [] if options.dtype == "bfloat16" else [f"--dtype {options.dtype}"]
     if list(options.ways) != [*WAYS_ON[options.device]]:
         further.append(f"--ways {' '.join(options.ways)}")
     if options.device == "cpu" and options.dtype == "bfloat16" and not _BFLOAT16 & set(matrix_instructions()):
-        _tell("this processor has no instructions for bfloat16, which will be very slow: --dtype float32")
+        _tell("this processor has no instructions for bfloat16, and will be very slow; use --dtype float32")
     try:
         with tempfile.TemporaryDirectory() as temporary:
-            place = options.checkpoints or Path(temporary)
-            place.mkdir(parents=True, exist_ok=True)
+            folder = options.checkpoints or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
             for name in options.only:
-                figures = measure(name, SHAPES[name], _plan(options, place))
+                figures = measure(name, SHAPES[name], _plan(options, folder))
                 if options.json:
                     print(json.dumps(figures), flush=True)
-                told = " ".join([command, f"--only {name}", *further, "--write"])
-                made = {lang: comparison(figures, lang, told, describe(options.threads)) for lang in PAGES}
+                full_command = " ".join([command, f"--only {name}", *further, "--write"])
+                made = {lang: comparison(figures, lang, full_command, describe(options.threads)) for lang in PAGES}
                 if not options.json:
                     print(made["en"], flush=True)
                 if options.write:
@@ -71,7 +71,7 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _plan(options: argparse.Namespace, place: Path) -> Plan:
+def _plan(options: argparse.Namespace, folder: Path) -> Plan:
     pythons: dict[str, Any] = dict.fromkeys(ENGINES, sys.executable) | {"vllm_engine": options.vllm}
     return Plan(
         ways=options.ways,
@@ -79,7 +79,7 @@ def _plan(options: argparse.Namespace, place: Path) -> Plan:
         threads=options.threads,
         repeats=options.repeats,
         pythons=pythons,
-        place=place,
+        folder=folder,
         requests=options.requests,
         outputs=parse_lengths("--output-len", options.output_len) if options.output_len else None,
         check_requests=options.check,
@@ -97,7 +97,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", choices=[*WAYS], help="some of the engines")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each engine")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds; at least 5 for figures to be told")
+    parser.add_argument("--repeats", type=int, default=5, help="number of rounds; at least 5 for --write")
     parser.add_argument("--check", type=int, default=8, metavar="N", help="requests to compare in float32; 0: none")
     parser.add_argument("--requests", type=int, help="another number of requests than the model's")
     parser.add_argument("--output-len", metavar="N-M", help="other lengths of outputs than the model's")
@@ -119,11 +119,11 @@ def _options() -> argparse.Namespace:
         parser.error(f"{wrong[0]} is not measured on a {'GPU' if device == 'cuda' else 'CPU'}")
     if "vllm" in options.ways and not Path(options.vllm).exists():
         parser.error(f"there is no vLLM at {options.vllm}: scripts/install-vllm.sh makes one; or leave it out: --ways")
-    told = REFERENCE, PEERS[device]
+    required = REFERENCE, PEERS[device]
     if options.write and (
-        options.repeats < 5 or not set(told) <= set(options.ways) or options.requests or options.output_len
+        options.repeats < 5 or not set(required) <= set(options.ways) or options.requests or options.output_len
     ):
-        parser.error(f"the documentation wants 5 rounds of {' and '.join(told)} and the models' own requests")
+        parser.error(f"the documentation needs 5 rounds of {' and '.join(required)} and the models' own requests")
     return options
 
 

@@ -1,8 +1,8 @@
-"""What `tracellm export` costs a span, in each form and at each size: `python -m benchmarks.exports [SPANS ...]`.
+"""Cost per span of `tracellm export`, for each format and size: `python -m benchmarks.exports [SPANS ...]`.
 
-A trace of two processes is made (`benchmarks/big_traces`), and each form is written to nowhere in a process of its own:
-microseconds of CPU time and bytes a span, and the most memory that reading and exporting took together. Time and memory
-a span should not grow with the number of spans.
+Each format of a made trace with two processes (`benchmarks/big_traces`) is exported in its own process and discarded.
+The output has CPU microseconds and bytes per span, and the peak memory of reading and exporting. Time and memory per
+span should not grow with the number of spans.
 """
 
 # ruff: noqa: T201  (it prints figures)
@@ -19,11 +19,11 @@ from tracellm.report.export import FORMATS, export
 from tracellm.trace.run_folder import RunFolder
 
 _OF_SPANS = [*(format for format in FORMATS if format != "mermaid"), "otlp.pb"]
-"""The forms that are made of spans, and one form of a form."""
+"""The formats made of spans, and a variant of one."""
 
 
 def measure(folder: Path, form: str) -> str:
-    """One line: the form, spans, microseconds and bytes a span, MB in all."""
+    """Return one line: the format, number of spans, microseconds and bytes per span, and peak MB."""
     run = RunFolder.open(folder)
     spans = len(run.trace.spans)
     before = time.process_time()
@@ -34,7 +34,7 @@ def measure(folder: Path, form: str) -> str:
 
 
 def main() -> None:
-    """Measure every form at every size."""
+    """Measure every format at every size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spans", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--measure", nargs=2, metavar=("FOLDER", "FORM"), help="one form of one run, in this process")

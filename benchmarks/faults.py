@@ -1,10 +1,10 @@
-"""How soon trouble is noticed: a killed engine process by its callers, a client that left by its blocks.
+"""Reaction times to faults: a killed engine process, and a client that disconnects.
 
     python benchmarks/faults.py [--kills 3] [--leaves 50]
 
-The first is told in milliseconds, for `LLM`, for five readers of an `AsyncLLM`, and for five streams of a server (until
-the last of them knows). The aim: below a second. The second is told in steps of the engine core that still had the
-request after its client had left; the aim: at most two.
+The first is the time in milliseconds until an error reaches `LLM`, the last of five readers of an `AsyncLLM`, and the
+last of five streams of a server. Target: below a second. The second is the number of steps in which the engine core
+still has a request of a client that disconnected. Target: at most two.
 """
 
 # ruff: noqa: T201  (it prints a table)
@@ -36,7 +36,7 @@ READERS = 5
 
 
 def kill_engine(pid: int) -> float:
-    """Kill the engine process of a process; when that was."""
+    """Kill the engine process of a process; return the time."""
     engine = engine_of(pid)
     assert engine is not None
     os.kill(engine, signal.SIGKILL)
@@ -44,7 +44,7 @@ def kill_engine(pid: int) -> float:
 
 
 def kill_under_llm() -> float:
-    """Seconds until `LLM.generate` raises."""
+    """Return the seconds until `LLM.generate` raises."""
     llm = LLM(multiprocess_mode=True, **ENGINE)
     killed: list[float] = []
     timer = threading.Timer(0.5, lambda: killed.append(kill_engine(os.getpid())))
@@ -57,7 +57,7 @@ def kill_under_llm() -> float:
 
 
 async def last_error(stream: AsyncIterator[Any]) -> float:
-    """When a stream of outputs has ended by EngineDeadError."""
+    """Return the time when a stream of outputs ends by EngineDeadError."""
     try:
         async for _ in stream:
             pass
@@ -67,7 +67,7 @@ async def last_error(stream: AsyncIterator[Any]) -> float:
 
 
 async def kill_under_async_llm() -> float:
-    """Seconds until the last of several readers gets its error."""
+    """Return the seconds until the last of several readers gets its error."""
     llm = AsyncLLM(**ENGINE)
     streams = [llm.generate("a", LONG, str(number)) for number in range(READERS)]
     await asyncio.gather(*(anext(stream) for stream in streams))
@@ -78,7 +78,7 @@ async def kill_under_async_llm() -> float:
 
 
 async def kill_under_server(server: Server) -> float:
-    """Seconds until the last of several streams has its error event."""
+    """Return the seconds until the last of several streams gets its error event."""
     body = {"prompt": "a", "max_tokens": 900, "ignore_eos": True}
     connections = [await stream(server.port, body) for _ in range(READERS)]
     readers = [connection.events() for connection in connections]
@@ -98,7 +98,7 @@ async def kill_under_server(server: Server) -> float:
 
 
 class Running(StatLoggerBase):
-    """Keeps how many requests ran after each step."""
+    """Stat logger that keeps the number of running requests after each step."""
 
     steps: list[int]
 
@@ -109,16 +109,16 @@ class Running(StatLoggerBase):
     latest: "Running"
 
     def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
-        """A step."""
+        """Add a step."""
         if scheduler_stats is not None:
             self.steps.append(scheduler_stats.num_running_reqs)
 
     def log_engine_initialized(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 async def leave(times: int) -> Counter[int]:
-    """So many readers leave, one after the other, beside one that stays: how many steps still had them."""
+    """Abort `times` requests, one by one, beside one that stays; count the steps that still had them."""
     llm = AsyncLLM(**ENGINE, stat_loggers=[Running])
     stays = llm.generate("a", SamplingParams(max_tokens=1000, ignore_eos=True), "stays")
     await anext(stays)
@@ -142,14 +142,14 @@ async def leave(times: int) -> Counter[int]:
     return found
 
 
-def told(name: str, measure: Callable[[], float], times: int) -> None:
-    """Measure several times, and print the median and the worst."""
+def report(name: str, measure: Callable[[], float], times: int) -> None:
+    """Measure several times, and print the median and the maximum."""
     values = [measure() * 1000 for _ in range(times)]
     print(f"{name:<10} {statistics.median(values):>7.1f} ms   worst {max(values):>7.1f} ms", flush=True)
 
 
 def main() -> None:
-    """Run it all, and print a table."""
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--leaves", type=int, default=50)
@@ -160,9 +160,9 @@ def main() -> None:
             return asyncio.run(kill_under_server(server))
 
     print("From kill -9 of the engine process to the error:")
-    told("LLM", kill_under_llm, options.kills)
-    told("AsyncLLM", lambda: asyncio.run(kill_under_async_llm()), options.kills)
-    told("server", of_a_server, options.kills)
+    report("LLM", kill_under_llm, options.kills)
+    report("AsyncLLM", lambda: asyncio.run(kill_under_async_llm()), options.kills)
+    report("server", of_a_server, options.kills)
     steps = asyncio.run(leave(options.leaves))
     print("Steps that still had a request whose client had left, and how often:")
     print(", ".join(f"{count} times {number}" for number, count in sorted(steps.items())))

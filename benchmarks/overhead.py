@@ -1,16 +1,16 @@
-"""How much slower an explained run is: tokens per second with `--explain` and without, taking turns.
+"""Cost of recording: tokens per second with and without `--explain`, in alternating order.
 
     python benchmarks/overhead.py [--repeats 9] [--only tiny|qwen2|vllm] [--vllm PYTHON] [--write]
 
-Three engines with a batch of 32 requests: ours with the embedded model, and with a Qwen2 of half a billion parameters
-whose random weights are made in a temporary folder (1 GB); and a real vLLM with the embedded model, eager, in the
-environment that scripts/install-vllm.sh makes. Each way to run one of them, bare or recorded with a `--detail`, has a
-process of its own, in which the recording begins before the engine is imported, as `tracellm run` has it: functions
-that are wrapped later are slower for long, as Python has to learn anew where they lead. When all are warm they take
-turns, beginning with another each round, and those whose turn it is not wait. The live log is printed to nowhere. Told
-are medians, and the quartiles of what is slower than the bare run of the same round. The aims, for `--explain` alone:
-at most 3 %, and 1 % of the large model; it goes less deep after so many calls, which the warm-ups make. Nothing else
-should run on the machine.
+Three engines run a batch of 32 requests: tracellm with the bundled model; tracellm with a Qwen2 of 0.5 billion random
+weights, made in a temporary folder (1 GB); and a real vLLM with the bundled model, eager, in the environment of
+scripts/install-vllm.sh. Each variant, bare or recorded with a `--detail`, has its own process. Its recording starts
+before the engine is imported, as with `tracellm run`: functions wrapped later stay slower, since Python has specialized
+their calls. After warm-up the processes take turns, each round starting with the next one. The console log goes to
+nowhere.
+
+The tables show medians, and the quartiles of the slowdown against the bare run of the same round. Targets for
+`--explain`: at most 3 %, and 1 % for the large model. The warm-up reaches the depth limit. Run it on an idle machine.
 """
 
 # ruff: noqa: T201  (it prints tables)
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
 
 from benchmarks.compared.process import EngineFailed, EngineProcess
 from benchmarks.pages import COST_PAGES, machine, table, write_pages
@@ -49,7 +49,7 @@ __all__ = ["RUNS", "Run", "compare", "figures_of", "main", "overhead_table"]
 Figures = dict[str, Any]
 _ROOT = Path(__file__).parents[1]
 _BATCH = 32
-_PROMPT = Lengths(3, 3)  # so short that nearly all of it is decoding
+_PROMPT = Lengths(3, 3)  # short, so that nearly all work is decoding
 _BARE, _DEFAULT = "bare", "default"
 _WARM_UPS = 2
 _LONGEST = 256
@@ -57,24 +57,24 @@ _LONGEST = 256
 
 @dataclass(frozen=True)
 class Run:
-    """An engine with a model, and how it is recorded."""
+    """An engine with a model, and the levels to record it at."""
 
     module: str
-    """Of benchmarks/compared: what its process is."""
+    """Module of its process in benchmarks/compared."""
     tokens: int
-    """For each request."""
+    """Output tokens of each request."""
     details: Sequence[str]
     kv_cache_bytes: int
     model: dict[str, Any] = field(default_factory=dict)
-    """The shape of random weights; empty: the embedded model."""
+    """Shape of the random weights; empty for the bundled model."""
 
     @property
     def ways(self) -> list[str]:
-        """Bare, and recorded."""
+        """Names of the variants, the bare one first."""
         return [_BARE, _DEFAULT, *self.details]
 
     def folder(self, place: Path) -> Path:
-        """Where its checkpoint is, made in `place` if it must be."""
+        """Return the checkpoint's folder, made in `place` if needed."""
         if not self.model:
             return _ROOT / "tracellm" / "tiny"
         from tests.checkpoints import make_checkpoint
@@ -89,14 +89,14 @@ RUNS = {
 }
 _NAMES = {_BARE: OVERHEAD_BARE, _DEFAULT: OVERHEAD_DEFAULT}
 _PLACES = {"overhead": ("tiny", "qwen2"), "vllm-overhead": ("vllm",)}
-"""What each place in the documentation shows."""
+"""The variants of each table in the documentation."""
 
 
 def compare(run: Run, python: str, repeats: int, place: Path) -> tuple[dict[str, Figures], dict[str, Any]]:
-    """Each way's speed, by how many percent it is slower than the bare run of its round, and what the engine is.
+    """Return each variant's speed, its slowdown in per cent against the bare run of its round, and the versions.
 
     Raises:
-        EngineFailed: an engine could not be made; why.
+        EngineFailed: an engine could not be started; the message has the reason.
     """
     folder = run.folder(place)
     vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
@@ -109,7 +109,7 @@ def compare(run: Run, python: str, repeats: int, place: Path) -> tuple[dict[str,
         "max_num_batched_tokens": 4096,
         "kv_cache_bytes": run.kv_cache_bytes,
         "text": folder.name == "tiny",
-        "eager": True,  # a recording leaves compiled models to the compiler
+        "eager": True,  # probes are not installed in compiled models
     }
     with ExitStack() as stack:
         engines = {}
@@ -140,9 +140,9 @@ def _processors() -> int:
 
 
 def figures_of(speeds: list[float], bare: list[float], stats: Figures) -> Figures:
-    """What is told of a way with these speeds, in tokens per second, beside the `bare` ones of the same rounds.
+    """Return the figures of a variant, from its speeds and the `bare` ones of the same rounds, in tokens per second.
 
-    `stats` is what its recording says that it cost.
+    `stats` has the cost that its recording measured.
     """
     slower = [(unit / speed - 1) * 100 for speed, unit in zip(speeds, bare, strict=True)]
     low, middle, high = statistics.quantiles(slower, n=4) if len(slower) > 1 else slower * 3
@@ -160,7 +160,7 @@ def figures_of(speeds: list[float], bare: list[float], stats: Figures) -> Figure
 
 
 def overhead_table(figures: dict[str, dict[str, Figures]], lang: str, note: str) -> str:
-    """The table in Markdown: of each of these `RUNS` each way; below it the `note`, on what was measured."""
+    """Return the table in Markdown, one row for each variant of these `RUNS`, with the `note` below."""
     column = LANGUAGES.index(lang)
     rows = []
     for model, ways in figures.items():
@@ -180,9 +180,9 @@ def overhead_table(figures: dict[str, dict[str, Figures]], lang: str, note: str)
 
 
 def main() -> None:
-    """Measure and print the tables."""
+    """Measure, and print or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=9, help="rounds; at least 5 for figures to be told")
+    parser.add_argument("--repeats", type=int, default=9, help="number of rounds; at least 5 for --write")
     parser.add_argument("--only", action="append", choices=[*RUNS], help="one of the engines; may be repeated")
     usual = os.environ.get("TRACELLM_VLLM_PYTHON", str(_ROOT / ".venv-vllm" / "bin" / "python"))
     parser.add_argument("--vllm", default=usual, metavar="PYTHON", help="the Python of a real vLLM's environment")

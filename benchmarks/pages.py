@@ -1,6 +1,6 @@
-"""Writes what a benchmark measured into the documentation, with the machine, the date and the command.
+"""Writes the tables of benchmarks into the documentation, with the machine, the date and the command.
 
-Between `<!-- made: NAME -->` and `<!-- end -->` a page holds what a benchmark wrote; all else is written by hand.
+A benchmark's output is between `<!-- made: NAME -->` and `<!-- end -->` on a page.
 """
 
 import platform
@@ -19,10 +19,10 @@ COST_PAGES = {"en": _ROOT / "docs" / "probe-cost.md", "zh": _ROOT / "docs" / "zh
 
 
 def write_pages(pages: Mapping[str, Path], name: str, made: Mapping[str, str]) -> None:
-    """Put what was made in each language where the page of that language has it.
+    """Replace the output of the benchmark `name` on the page of each language.
 
     Raises:
-        ValueError: a page has no such place.
+        ValueError: a page has no such mark.
     """
     place = re.compile(rf"(<!-- made: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     for lang, page in pages.items():
@@ -33,12 +33,12 @@ def write_pages(pages: Mapping[str, Path], name: str, made: Mapping[str, str]) -
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, numbers to the right."""
+    """Return a table in Markdown, the first column aligned to the left and the others to the right."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def machine(packages: Sequence[str] = ()) -> str:
-    """What was measured on: date, processor, Python, versions of packages."""
+    """Return a line with the date, processor, Python and versions of packages."""
     versions = [f"{package} {version(package)}" for package in packages]
     return ", ".join([time.strftime("%Y-%m-%d"), processor(), f"Python {platform.python_version()}", *versions])

@@ -1,13 +1,12 @@
-"""What a probed call costs, beside a bare call, an append of a tuple, wrapt, VizTracer and the OpenTelemetry SDK.
+"""Cost of a probed call, beside a bare call, an append of a tuple, wrapt, VizTracer and the OpenTelemetry SDK.
 
     python benchmarks/probe_cost.py [--repeats 40] [--calls 2000] [--write]
 
-Everything is measured in turn, many times over, in processor time of this thread, so that other work on the machine
-matters little. Ratios are to the append of a `(name, start, end)` tuple in the same round, once with the garbage
-collector on as in any program, once with it off. Then what comes later: writing a record, in the recorded process, and
-making a span of it, when the run has ended. `--write` puts it all into docs/probe-cost.md and its translation. The
-aims: at most 2 times the tuple with arguments and result, coroutines too; 0.4 microseconds of writing a call, 6 of
-conversion a span.
+The candidates take turns, many times over, and are measured in CPU time of this thread, so other programs matter
+little. Ratios are to the append of a `(name, start, end)` tuple in the same round, with the garbage collector on and
+off. The second part measures later costs: writing a record in the recorded process, and its conversion to a span after
+the run. `--write` updates docs/probe-cost.md and its translation. Targets: twice the tuple with arguments and result,
+also for coroutines; 0.4 µs to write a call; 6 µs to convert a span.
 """
 
 # ruff: noqa: T201  (it prints a table)
@@ -24,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
 
 from benchmarks.pages import COST_PAGES, machine, table, write_pages
 from benchmarks.probe_cost_candidates import Candidate, Layer, candidates, exporting
@@ -44,7 +43,7 @@ _COMMAND = "python benchmarks/probe_cost.py --write"
 def take_turns(
     group: dict[str, Candidate], records: list[Any], calls: int, repeats: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Nanoseconds a call, and ratios to the tuple that was measured right before, for each candidate and round."""
+    """Return each candidate's nanoseconds per call and ratios to the tuple measured just before, for each round."""
     times: dict[str, list[float]] = {name: [] for name in group}
     ratios: dict[str, list[float]] = {name: [] for name in group}
     for _ in range(repeats):
@@ -66,7 +65,7 @@ def _ns_a_call(one: Candidate, records: list[Any], calls: int) -> float:
 
 
 def bytes_held(one: Candidate, records: list[Any], calls: int) -> float:
-    """What stays in memory of a call until it is written; of many calls, as Python reuses a few thousand tuples."""
+    """Return the bytes that a call keeps in memory until it is written, over many calls: Python reuses small tuples."""
     one.before()
     one.loop(10)
     records.clear()
@@ -81,7 +80,7 @@ def bytes_held(one: Candidate, records: list[Any], calls: int) -> float:
 
 
 def bytes_of_a_span(calls: int) -> float:
-    """The same of a span of the SDK that has ended and waits to be exported."""
+    """Return the bytes of an ended span of the SDK that waits for its export."""
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
     spans: list[Any] = []
@@ -105,7 +104,7 @@ def bytes_of_a_span(calls: int) -> float:
 
 
 def lost_in_a_burst(count: int, file: Path | None) -> int:
-    """How many of so many spans in a row the SDK's batch processor drops."""
+    """Return how many of `count` spans in a row the SDK's batch processor drops."""
     provider, came = exporting(file)
     tracer = provider.get_tracer("benchmark")
     for i in range(count):
@@ -116,7 +115,7 @@ def lost_in_a_burst(count: int, file: Path | None) -> int:
 
 
 def deferred(calls: int, folder: Path) -> Figures:
-    """Costs of writing and converting so many calls, recorded as fast as they go; bytes are on disk."""
+    """Return the costs of writing and converting so many calls, recorded without pauses; bytes are those on disk."""
     made = Probe("forward", "layer", "", "self", constants=code_constants(Layer.forward))
     made.capture, made.attributes = arguments_and_result(Layer.forward, "self")
     forward, layer = wrap(Layer.forward, made), Layer()
@@ -140,7 +139,7 @@ def deferred(calls: int, folder: Path) -> Figures:
 
 
 def measured(calls: int, repeats: int, later: int, held: int, burst: int) -> Figures:
-    """All figures: of every candidate, of what waits, of what the SDK drops."""
+    """Return all figures."""
     records: list[Any] = []
     rows: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -179,7 +178,7 @@ def _quartiles(values: Sequence[float]) -> list[float]:
 
 
 def cost_tables(figures: Figures, lang: str) -> str:
-    """The tables in Markdown, with what was measured on."""
+    """Return the tables in Markdown, with the machine below."""
     column = LANGUAGES.index(lang)
     rows = []
     for group, names in NAMES.items():
@@ -205,7 +204,7 @@ def _row(row: Figures) -> list[str]:
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure, and print or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=2000, help="calls a round")
     parser.add_argument("--repeats", type=int, default=40, help="rounds")
@@ -215,7 +214,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--write", action="store_true", help="put the tables into the documentation")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)  # what the SDK drops is counted here
+    logging.disable(logging.WARNING)  # the SDK warns about each dropped span
     figures = measured(options.calls, options.repeats, options.later, options.held, options.burst)
     print(json.dumps(figures) if options.json else cost_tables(figures, "en"))
     if options.write:

@@ -1,6 +1,6 @@
-"""What benchmarks/probe_cost.py measures: each a loop of calls that something watches, in groups with one yardstick.
+"""The candidates of benchmarks/probe_cost.py: loops of calls, instrumented in different ways.
 
-Every group calls the same thing, and its ratios are to the append of a `(name, start, end)` tuple around that.
+All candidates of a group call the same function; ratios are to the append of a `(name, start, end)` tuple around it.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def _nothing() -> None: ...
 
 @dataclass
 class Candidate:
-    """`loop(calls)` is what is timed; `before` and `after` are not. `keeps`: what is appended is held in memory."""
+    """A measured `loop(calls)`, and what runs `before` and `after` it. `keeps`: the records stay in memory."""
 
     loop: Loop
     before: Callable[[], None] = _nothing
@@ -38,38 +38,38 @@ class Candidate:
     keeps: bool = False
 
 
-# -- what is called ---------------------------------------------------------------------------------------------------
+# -- the functions ----------------------------------------------------------------------------------------------------
 
 
 def work(x: int, y: int) -> int:
-    """Nothing that takes time."""
+    """Return at once."""
     return x
 
 
 async def waits(x: int, y: int) -> int:
-    """The same as a coroutine."""
+    """Return at once, as a coroutine."""
     return x
 
 
 def yields(x: int, y: int) -> Iterator[int]:
-    """The same as a generator."""
+    """Yield once, as a generator."""
     yield x
 
 
 async def streams(x: int, y: int) -> AsyncIterator[int]:
-    """The same as an asynchronous generator."""
+    """Yield once, as an asynchronous generator."""
     yield x
 
 
 class Layer:
-    """Has the same as a method."""
+    """Owner of the function as a method."""
 
     def forward(self, x: int, y: int) -> int:
-        """Nothing that takes time."""
+        """Return at once."""
         return x
 
 
-# -- the yardstick: two readings of the clock and a tuple in a list ---------------------------------------------------
+# -- the reference: two clock readings and a tuple in a list ---------------------------------------------------------
 
 
 def _append_tuple(function: Function, append: Callable[[Any], None]) -> Function:
@@ -158,7 +158,7 @@ def _in_span_coroutine(function: Function, tracer: Any) -> Function:
 
 
 def exporting(file: Path | None) -> tuple[Any, list[int]]:
-    """A provider of the SDK with its batch processor, and how many spans came out of that; None: to nowhere."""
+    """Return a provider of the SDK with a batch processor, and a counter of exported spans; None discards them."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
@@ -200,7 +200,7 @@ def _calls(function: Function) -> Loop:
 
 
 def _runs(one: Coroutine[Any, Any, None]) -> None:
-    """Run what never waits for anything, without an event loop's own cost."""
+    """Run a coroutine that never waits, without the cost of an event loop."""
     with contextlib.suppress(StopIteration):
         one.send(None)
 
@@ -232,7 +232,7 @@ def _goes_through_stream(function: Function) -> Loop:
 
 
 def candidates(records: list[Any], folder: Path) -> dict[Group, dict[str, Candidate]]:
-    """All that is measured, by group and name; what is recorded goes to `records`, files into `folder`."""
+    """Return all candidates by group and name. Recordings go to `records`, files to `folder`."""
     from opentelemetry.trace import NoOpTracer
 
     def recording(loop: Loop) -> Candidate:

@@ -1,4 +1,4 @@
-"""The rows of the tables that benchmarks/probe_cost.py and benchmarks/overhead.py write, in both languages."""
+"""Names of the rows in the tables of benchmarks/probe_cost.py and benchmarks/overhead.py, in both languages."""
 
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 LANGUAGES = ("en", "zh")
-"""In the order in which texts stand below."""
+"""The languages, in the order of the texts below."""
 
 Text = tuple[str, str]
 Group = Literal["function", "method", "coroutine", "generator", "async generator"]
@@ -70,7 +70,7 @@ NAMES: dict[Group, dict[str, Text]] = {
         PROBE: ("**probe** of an asynchronous generator", "异步生成器的**探针**"),
     },
 }
-"""Every row of the first table, in order."""
+"""The rows of the first table, in order."""
 
 GROUPS: dict[Group, Text] = {
     "function": ("A function of two numbers", "两个数的函数"),
@@ -101,7 +101,7 @@ exporter to nowhere, {file:,} with one to a file.
 连续 {burst:,} 个 span，SDK 的批处理器在导出到空处时丢弃 {nowhere:,} 个，写入文件时丢弃 {file:,} 个。
 """,
 )
-"""Costs of writing and converting, and how many spans the SDK dropped."""
+"""The text on the costs of writing and converting, and on the spans that the SDK dropped."""
 
 MADE_BY: Text = ("Made by `{command}` on {machine}.\n", "由 `{command}` 生成：{machine}。\n")
 
@@ -115,7 +115,7 @@ HALF_BILLION: dict[str, Any] = {
     "max_position_embeddings": 1024,
     "initializer_range": 0.02,
 }
-"""The shape of Qwen2-0.5B."""
+"""Description of the shape of Qwen2-0.5B."""
 
 OVERHEAD_MODELS: dict[str, Text] = {
     "tiny": ("The embedded model, 32 requests at a time", "内置模型，同时 32 个请求"),

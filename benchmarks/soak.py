@@ -1,9 +1,8 @@
-"""Memory over many short requests: how much the front and the engine process of a server grow. The aim: below 5 %.
+"""Memory growth of a server's front and engine processes over many short requests. Target: below 5 %.
 
     python benchmarks/soak.py [--requests 5000] [--clients 16] [--warm-up 500]
 
-Requests are streams and whole answers, of several lengths, some with several continuations, some given up by their
-client in the middle.
+The requests are streamed or not, of several lengths, some with several completions, some aborted by the client.
 """
 
 # ruff: noqa: T201  (it prints a table)
@@ -24,7 +23,7 @@ _MEBIBYTE = 1 << 20
 
 
 async def one(port: int, number: int) -> None:
-    """A short request; which kind goes by its number."""
+    """Send one short request; its kind depends on its number."""
     body = {"prompt": f"Request {number}:", "max_tokens": 1 + number % 5, "ignore_eos": True, "seed": number}
     match number % 10:
         case 0:
@@ -42,7 +41,7 @@ async def one(port: int, number: int) -> None:
 
 
 async def some(port: int, numbers: range, clients: int) -> None:
-    """These requests, so many at a time."""
+    """Send these requests, `clients` at a time."""
     left = iter(numbers)
 
     async def client() -> None:
@@ -54,7 +53,7 @@ async def some(port: int, numbers: range, clients: int) -> None:
 
 
 def main() -> None:
-    """Run it, and print a table; exit status 1 when a process has grown too much."""
+    """Measure, and print a table. The exit status is 1 if a process has grown too much."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=5000)
     parser.add_argument("--clients", type=int, default=16)

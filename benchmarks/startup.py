@@ -1,13 +1,13 @@
-"""How long a script waits for its first token: from the start of Python, imports included, to the end of `generate`.
+"""Time to a script's first token: from the start of Python, imports included, to the end of `generate`.
 
     python benchmarks/startup.py [--repeats 9] [--ways torch tracellm ...] [--vllm PYTHON] [--write]
 
-A script that makes an `LLM()` and asks it for one token is run again and again, each time by a new Python; so are one
-that only imports torch, below which no engine on top of it can get, and `tracellm --help`, which needs none. They take
-turns, each round beginning with another, after a round that does not count: files are in memory then, and kernels
-compiled. A real vLLM runs the same model, if the Python of its environment is given: eager, in one process, which is
-how it starts soonest. Told are medians and quartiles of what a clock on the wall says, and the CPU time of the process
-and of all that it has started, its end included. Nothing else should run on the machine.
+A new Python runs a script that makes an `LLM()` and generates one token. For comparison run a script that only imports
+torch, the lower bound for any engine on it, and `tracellm --help`, which needs no torch. They take turns, each round
+starting with the next one, after a warm-up round that fills caches and compiles kernels. A real vLLM runs the same
+model if the Python of its environment is given, eager and in one process, its fastest start. The table shows medians
+and quartiles of wall-clock time, and the CPU time of the process and its children until they end. Run it on an idle
+machine.
 """
 
 # ruff: noqa: T201  (it prints tables)
@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that it can also be run as a script
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also runs as a script
 
 from benchmarks.compared.busy import Busy
 from benchmarks.compared.process import environment
@@ -38,7 +38,7 @@ PAGES = {"en": _ROOT / "docs" / "performance.md", "zh": _ROOT / "docs" / "zh" / 
 _LANGUAGES = ("en", "zh")
 _FLOOR = "torch"
 _PROMPT = "The capital of France is"
-_NOW = "import time; print(time.monotonic(), flush=True)"  # of all processes of a machine the same clock
+_NOW = "import time; print(time.monotonic(), flush=True)"  # one clock for all processes
 _GENERATE = f"""
 params = SamplingParams(temperature=0, max_tokens=1)
 (output,) = llm.generate({_PROMPT!r}, params, use_tqdm=False)
@@ -54,12 +54,12 @@ llm = LLM({str(_ROOT / "tracellm" / "tiny")!r}, enforce_eager=True, kv_cache_mem
 
 @dataclass(frozen=True)
 class Start:
-    """What is started."""
+    """A program to start."""
 
     arguments: Sequence[str]
-    """Of Python."""
+    """Arguments of Python."""
     variables: Mapping[str, str]
-    """Of the environment."""
+    """Environment variables."""
 
 
 WAYS = {
@@ -101,17 +101,17 @@ Made by `{command}` on {machine}.
 def measure(
     ways: Sequence[str], pythons: Mapping[str, str], threads: int, repeats: int, warm_up: bool = True
 ) -> Figures:
-    """Start each way `repeats` times, in turns.
+    """Start each variant `repeats` times, in turns.
 
     Args:
         ways: some of `WAYS`.
-        pythons: by way, whose Python it is started with.
-        threads: what OMP_NUM_THREADS says.
-        repeats: rounds that count.
-        warm_up: is there one before them that does not?
+        pythons: Python interpreter of each variant.
+        threads: value of OMP_NUM_THREADS.
+        repeats: number of rounds.
+        warm_up: run one more round first, which does not count.
 
     Raises:
-        subprocess.CalledProcessError: one of them fails; it has said why on stderr.
+        subprocess.CalledProcessError: a program failed; its stderr has the reason.
     """
     taken: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for way in ways if warm_up else ():
@@ -136,7 +136,7 @@ def measure(
 
 
 def _start(way: str, python: str, threads: int) -> tuple[float, float]:
-    """Seconds until the token is there, or the process has ended if it does not say; and of CPU time until its end."""
+    """Return the seconds until the token, or until the end if none is printed, and the CPU seconds until the end."""
     start = WAYS[way]
     variables = {**environment(Path(python), threads), **start.variables}
     begun = time.monotonic()
@@ -154,7 +154,7 @@ def _start(way: str, python: str, threads: int) -> tuple[float, float]:
 
 
 def startup_table(figures: Figures, lang: str, command: str, machine: str) -> str:
-    """The table in Markdown, with what was measured on."""
+    """Return the table in Markdown, with the machine below."""
     column, ways = _LANGUAGES.index(lang), figures["ways"]
     floor = ways.get(_FLOOR)
     rows = []
@@ -174,7 +174,7 @@ def startup_table(figures: Figures, lang: str, command: str, machine: str) -> st
 
 
 def main() -> None:
-    """Measure, print the table, and write it."""
+    """Measure, and print or write the table."""
     options = _options()
     pythons = dict.fromkeys(WAYS, sys.executable) | {"vllm": str(options.vllm)}
     try:

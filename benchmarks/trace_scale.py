@@ -1,12 +1,11 @@
-"""Costs of a trace of a thousand to a million spans, by the span: to convert from records, to read back, to fold.
+"""Cost per span of traces with a thousand to a million spans: to convert, read and fold them.
 
     python -m benchmarks.trace_scale curve [--most 1000000] [--repeats 3] [--docs]
     python -m benchmarks.trace_scale make FOLDER [--spans 1000000] [--processes 1]
 
-`curve` measures each size in fresh processes, in processor time and in the most memory that the process ever had beyond
-what it had when everything was imported; it prints a table, and with `--docs` writes it into docs/scale.md and
-docs/zh/scale.md. A million spans take a minute or two, and 0.8 GB of disk. `make` writes a big run folder, for whoever
-wants to open one. The traces are those of `benchmarks.big_traces`.
+`curve` measures each size in new processes: CPU time, and peak memory above that after all imports. It prints a table;
+with `--docs` it updates docs/scale.md and docs/zh/scale.md. A million spans take one or two minutes and 0.8 GB of disk.
+`make` writes a big run folder to try other tools on. The traces come from `benchmarks.big_traces`.
 """
 
 # ruff: noqa: T201  (it prints figures)
@@ -28,7 +27,7 @@ from benchmarks.big_traces import write_run
 __all__ = ["COLUMNS", "PAGES", "SIZES", "main", "table"]
 
 SIZES = [(1_000, 1), (10_000, 1), (100_000, 1), (1_000_000, 1), (1_000_000, 2)]
-"""Spans and processes of each row."""
+"""Number of spans and processes in each row."""
 
 COLUMNS = {
     "en": "spans | processes | on disk | convert | memory | read | index | call tree | fold | read to fold | memory",
@@ -49,16 +48,16 @@ Measured = dict[str, Any]
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever had. (What `resource` tells begins with that of the parent.)"""
+    """Return the peak memory of this process; `resource` would include its parent's."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
 
 
-# -- in a process of their own ----------------------------------------------------------------------------------------
+# -- the measured processes -------------------------------------------------------------------------------------------
 
 
 def measure_writing(folder: Path, spans: int) -> Measured:
-    """Convert a record file, as a run that has ended does."""
+    """Convert a record file, as at the end of a run."""
     from benchmarks.big_traces.recorded import record_run
     from tracellm.probes.spans.converter import convert_file
 
@@ -69,7 +68,7 @@ def measure_writing(folder: Path, spans: int) -> Measured:
 
 
 def measure_reading(folder: Path) -> Measured:
-    """Read a recording back, and do what every report begins with."""
+    """Read a recording and fold it, as every report does first."""
     from tracellm.report.tree.folded import fold_calls
     from tracellm.report.tree.nodes import CallTree, call_tree
     from tracellm.trace.run_folder import RunFolder
@@ -93,11 +92,11 @@ def measure_reading(folder: Path) -> Measured:
     return {**found, "spans": len(trace.spans), "read_bytes": read_bytes, "bytes": peak_bytes() - before}
 
 
-# -- around them ------------------------------------------------------------------------------------------------------
+# -- the measurement --------------------------------------------------------------------------------------------------
 
 
 def measure(spans: int, processes: int, repeats: int) -> Measured:
-    """One row: the medians of what each stage takes, in seconds and bytes for all spans."""
+    """Return one row: the median seconds and bytes of each stage, for all spans."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
         folder.mkdir()
@@ -114,7 +113,7 @@ def measure(spans: int, processes: int, repeats: int) -> Measured:
 
 
 def _fresh(folder: Path, number: int) -> Path:
-    """A folder for one repeat; of the earlier ones only the first is kept."""
+    """Return the folder of a repeat, and delete those before it except the first."""
     for old in folder.glob("[1-9]*/trace/*"):
         old.unlink()
     (folder / str(number)).mkdir()
@@ -134,7 +133,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def table(rows: Sequence[tuple[int, Measured]], lang: str) -> str:
-    """The table in Markdown; microseconds and bytes are by the span."""
+    """Return the table in Markdown; microseconds and bytes are per span."""
     heads = COLUMNS[lang].split(" | ")
     lines = [heads, ["---:"] * len(heads)]
     for processes, row in rows:
@@ -179,7 +178,7 @@ def _curve(most: int, repeats: int, docs: bool) -> None:
 
 
 def main() -> None:
-    """What the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     curve = commands.add_parser("curve", help="measure all sizes")

@@ -1,7 +1,6 @@
-"""What docs/as-vllm.md shows: the table of names, and what a script is told that asks for more.
+"""The generated parts of docs/as-vllm.md: the table of names, and the messages for missing ones.
 
-`make_docs.py` calls it. The refusals come from runs of `tracellm run --engine tracellm`, one for each script; none of
-them loads a model.
+`make_docs.py` calls it. The messages come from runs of `tracellm run --engine tracellm`, none of which loads a model.
 """
 
 import os
@@ -25,12 +24,12 @@ _HEADS = {"en": "| module of vLLM | names | here |", "zh": "| vLLM 的模块 | �
 
 
 def blocks(lang: str) -> dict[str, str]:
-    """What the page shows, by the name of the mark it stands at."""
+    """Return the generated parts by the names of their marks."""
     return {"as-vllm-names": _names(lang), "as-vllm-refused": _refused()}
 
 
 def _names(lang: str) -> str:
-    """Each module of vLLM with its names, and where these lie here."""
+    """Return the table of vLLM's modules, their names, and the modules of tracellm with them."""
     above = ".." if lang == "en" else "../.."
     rows = [_HEADS[lang], "|---|---|---|"]
     for module, names in HOMES.items():
@@ -47,7 +46,7 @@ def _file(module: str) -> str:
 
 
 def _refused() -> str:
-    """A script for each thing that is not here, and what it is told."""
+    """Return a script for each missing thing, with its message."""
     said = []
     with tempfile.TemporaryDirectory() as folder:
         for line in _ASKED:

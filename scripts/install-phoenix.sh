@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A real backend for OpenTelemetry, Arize Phoenix, in an environment of its own, for the test that sends it a recording.
+# Installs Arize Phoenix, an OpenTelemetry backend, into its own environment, for the test that sends it a recording.
 #
 #   scripts/install-phoenix.sh [FOLDER]      default: .venv-phoenix in this checkout
 #
-# Takes about two minutes and 0.9 GB; needs what scripts/python.sh finds. The tests look for .venv-phoenix/bin/python,
-# or for the interpreter that TRACELLM_PHOENIX_PYTHON names.
+# Takes about two minutes and 0.9 GB. The tests use .venv-phoenix/bin/python, or the interpreter in
+# TRACELLM_PHOENIX_PYTHON.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:-$here/.venv-phoenix}

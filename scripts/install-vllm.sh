@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# A real vLLM, CPU build, in an environment of its own, and this checkout beside it: for the tests that hold tracellm
-# against it, and for those that explain it.
+# Installs a real vLLM, CPU build, and this checkout into an environment of their own, for the tests that compare
+# tracellm with it or explain it.
 #
 #   scripts/install-vllm.sh [FOLDER [VERSION]]      default: .venv-vllm in this checkout, and 0.32.0
 #
-# Takes about two minutes and 3.5 GB; version 0.11.1, that of the documents, four minutes and 5 GB. Linux only; needs
-# what scripts/python.sh finds. The tests look for .venv-vllm/bin/python, or for the interpreter that
-# TRACELLM_VLLM_PYTHON names.
+# Takes about two minutes and 3.5 GB; version 0.11.1, that of the documents, four minutes and 5 GB. Linux only. The
+# tests use .venv-vllm/bin/python, or the interpreter in TRACELLM_VLLM_PYTHON.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:-$here/.venv-vllm}

@@ -1,11 +1,11 @@
-"""Writes docs/parity.md and docs/zh/parity.md: what was recorded of a real vLLM 0.11.1, and how much is equal here.
+"""Writes docs/parity.md and docs/zh/parity.md: comparisons with recordings of a real vLLM 0.11.1.
 
     python -m scripts.make_parity, or make parity
 
-runs every recording in tests/fixtures, the whole engines and the scheduler alone, and writes the tables between
-`<!-- made: parity -->` or `<!-- made: clients -->` (parity_clients.py) and `<!-- end -->`; all else on the pages is
-written by hand. `tests/docs/test_parity.py` fails when a table speaks of other recordings than there are;
-`tests/engine/parity` fails when anything differs. What differs through a client is printed, and the exit status is 1.
+It runs every recording in tests/fixtures, of whole engines and of the scheduler alone, and writes the tables between
+`<!-- made: parity -->` or `<!-- made: clients -->` (parity_clients.py) and `<!-- end -->`. `tests/docs/test_parity.py`
+fails if a table does not cover all recordings; `tests/engine/parity` fails on any difference. Differences between
+clients are printed, with exit status 1.
 """
 
 import json
@@ -50,7 +50,7 @@ ALL = {"en": "**all**", "zh": "**合计**"}
 
 
 def recordings() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Every group and its cases."""
+    """Return every group with its cases."""
     yield "scheduler", cases.scheduler_cases()
     for group in [group for group in GROUPS if any(case["group"] == group for case in cases.engine_cases())]:
         yield group, [case for case in cases.engine_cases() if case["group"] == group]
@@ -59,7 +59,7 @@ def recordings() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def run_here(group: str, case: dict[str, Any]) -> Tally:
-    """Run a case with tracellm and compare."""
+    """Run a case with tracellm, and compare it."""
     if group in ("policies", "windows"):
         from tests.engine.parity import test_scheduler_policies, test_scheduler_windows
         from tests.engine.parity.replay import replay
@@ -75,26 +75,26 @@ def run_here(group: str, case: dict[str, Any]) -> Tally:
 
 
 def as_recorded(group: str, case: dict[str, Any]) -> Tally:
-    """What comparing a case with itself gives: how much there is to compare."""
+    """Compare a case with itself, to count what there is to compare."""
     if group in ("policies", "windows"):
         return sum((_one_step(step, step) for step in case["steps"]), Tally())
     return compare_batches(case, case["recorded"])[0]
 
 
 def _one_step(expected: dict[str, Any], ours: dict[str, Any]) -> Tally:
-    """A step of the scheduler alone; `sampled` was given to it."""
+    """Run a step of the scheduler alone, with the tokens in `sampled`."""
     theirs = {key: value for key, value in expected.items() if key != "sampled"}
     return Tally(1, *count_values(theirs, {key: json.loads(json.dumps(ours[key])) for key in theirs}))
 
 
 def rows(tally_of: Callable[[str, dict[str, Any]], Tally]) -> list[tuple[str, int, Tally]]:
-    """For each group its name, how many cases, and what was compared; in the end all together."""
+    """Return for each group its name, number of cases and comparison, and the totals."""
     found = [(name, len(of), sum((tally_of(name, case) for case in of), Tally())) for name, of in recordings()]
     return [*found, ("all", sum(count for _, count, _ in found), sum((tally for *_, tally in found), Tally()))]
 
 
 def table(lang: str, of: list[tuple[str, int, Tally]]) -> str:
-    """The rows as Markdown."""
+    """Return the rows in Markdown."""
     lines = [HEADINGS[lang], "|---|" + "---:|" * 6]
     for name, count, t in of:
         text = ALL[lang] if name == "all" else GROUPS[name][lang == "zh"]
@@ -104,7 +104,7 @@ def table(lang: str, of: list[tuple[str, int, Tally]]) -> str:
 
 
 def whole_engines(of: list[tuple[str, int, Tally]]) -> Tally:
-    """What was compared of recordings of whole engines, without those of the scheduler alone."""
+    """Return the comparisons of whole engines, without the scheduler's own recordings."""
     return sum((tally for name, _, tally in of if name not in ("policies", "windows", "all")), Tally())
 
 
@@ -115,7 +115,7 @@ def put_into(page: Path, tables: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Run everything and write both pages."""
+    """Run everything, and write both pages."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     found = rows(run_here)
     through_clients, differences = run_clients()

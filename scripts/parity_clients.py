@@ -1,8 +1,8 @@
-"""The second table of docs/parity.md: the recorded workloads of whole engines, through each client of the engine core.
+"""The second table of docs/parity.md: the recorded workloads of whole engines, through each client.
 
 `scripts/make_parity.py` uses it. Two processes of this script each run half of the cases, each with one process for the
-engine cores (tests/engine/clients/in_process.py). A case is run *in step*, where every decision is compared, and
-*freely*, where only tokens can be (tests/engine/parity/freely.py tells why).
+engine cores (tests/engine/clients/in_process.py). A case runs *in step*, where every decision is compared, and
+*freely*, where only tokens can be compared (tests/engine/parity/freely.py has the reason).
 """
 
 import json
@@ -36,7 +36,7 @@ CLIENTS = {
 
 
 class Row(NamedTuple):
-    """What was compared with one client."""
+    """The comparisons with one client."""
 
     client: str
     cases: int
@@ -44,19 +44,19 @@ class Row(NamedTuple):
 
 
 def client_rows(inproc: Tally, others: dict[str, Tally]) -> list[Row]:
-    """All rows; what went through the `InprocClient` is known from the first table."""
+    """Return all rows; the `InprocClient` has the figures of the first table."""
     count = len(cases.scheduler_cases()) + len(cases.engine_cases())
     return [Row(name, count, (others | {"InprocClient": inproc})[name]) for name in CLIENTS]
 
 
 def as_recorded(inproc: Tally) -> dict[str, Tally]:
-    """What there is to compare with the other clients, given what there is with the first."""
+    """Return the counts of what there is to compare with the other clients, from those with the first."""
     tokens = Tally(tokens=inproc.tokens, tokens_equal=inproc.tokens)
     return {name: tokens if when == FREELY else inproc for name, (_, _, when) in CLIENTS.items()}
 
 
 def client_table(lang: str, rows: list[Row]) -> str:
-    """The rows as Markdown."""
+    """Return the rows in Markdown."""
     lines = [HEADINGS[lang], "|---|---|---|" + "---:|" * 5]
     for row in rows:
         client, where, when = CLIENTS[row.client]
@@ -69,10 +69,10 @@ def client_table(lang: str, rows: list[Row]) -> str:
 
 
 def run_clients(processes: int = 2) -> tuple[dict[str, Tally], list[str]]:
-    """Run every recorded workload of a whole engine through every client whose engine core is in another process.
+    """Run every recorded workload of a whole engine through every client with an engine core process.
 
     Returns:
-        What was compared with each client; and the differences, for people.
+        The comparisons with each client, and the differences as text.
     """
     found = [*cases.scheduler_cases(), *cases.engine_cases()]
     names = [name for name in CLIENTS if name != "InprocClient"]
@@ -87,7 +87,7 @@ def run_clients(processes: int = 2) -> tuple[dict[str, Tally], list[str]]:
 
 
 def _run_some(names: list[str], some: list[str]) -> list[tuple[str, Tally, str]]:
-    """In a process of its own: run the cases of these names through the clients of those."""
+    """Run the cases of these names through the clients of these names, in this process."""
     from tests.engine.clients.in_process import engines_in_one_process
 
     results = []

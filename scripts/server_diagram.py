@@ -1,4 +1,4 @@
-"""One chat request through both processes, in short: the calls that docs/server.md and docs/vllm.md draw of a run."""
+"""The short diagram of one chat request through both processes, in docs/server.md and docs/vllm.md."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ _SHORT = {
     "UniProcExecutor": ("execute_model", "sample_tokens"),
     "MultiprocExecutor": ("execute_model", "sample_tokens"),
 }
-"""By whose method it is, what is drawn of it; vLLM has other classes for some, or in some versions."""
+"""The methods to draw, by class; some classes have other names in some versions of vLLM."""
 
 
 _BEFORE = {
@@ -34,17 +34,17 @@ _BEFORE = {
     "AsyncMPClient": ("launch_core_engines", "process_outputs_socket"),
     "EngineCoreProc": ("run_engine_core", "process_input_sockets", "process_output_sockets", "run_busy_loop"),
 }
-"""The start, and what waits since then."""
+"""Calls of the start, and calls that wait from then on."""
 
 
 _NONE: Mapping[str, tuple[str, ...]] = {}
 
 
 def one_request(trace: Trace, deeper: Mapping[str, tuple[str, ...]] = _NONE) -> Trace:
-    """The calls from the HTTP request to the first outputs on their way back; those of the later steps are the same.
+    """Return the calls from the HTTP request to its first outputs; later steps repeat them.
 
-    A call whose caller is left out is called by the nearest that is not. `deeper` are more calls of the step, by whose
-    method each is, and only in the step's own process.
+    The caller of a call is the nearest one that is drawn. `deeper`: further methods of the step by class, drawn in the
+    step's process only.
     """
     http = next(span for span in trace.spans if span.attributes.get(names.HTTP_METHOD) == "POST")
     step = trace.named(STEP_SPAN)[0]

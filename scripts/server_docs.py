@@ -1,9 +1,9 @@
-"""What docs/server.md shows of real servers: commands with their answers, refusals, and one explained request.
+"""The generated parts of docs/server.md: commands with their responses, refusals, and one explained request.
 
-`record` starts two servers and asks them, the same for all languages; `blocks` cuts out of what they said what the
-pages show. The first server answers everything that the pages ask, and its engine process is killed at the end; the
-second is explained, gets one chat request and SIGTERM. `make_docs.py` puts it between the pages' marks, and
-`tests/docs/test_server_page.py` holds it against what the pages have.
+`record` starts two servers and sends the requests for all languages; `blocks` returns the parts that the pages show.
+The first server responds to all commands, and its engine process is killed at the end. The second is explained, gets
+one chat request and SIGTERM. `make_docs.py` writes the parts to the pages, and `tests/docs/test_server_page.py`
+compares them.
 """
 
 import json
@@ -47,11 +47,11 @@ PAGES: dict[Language, str] = {"en": "docs/server.md", "zh": "docs/zh/server.md"}
 EXPECTATION = "docs/expectations/vllm-v1-serve.tsv"
 
 
-# -- asking ------------------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 def record(folder: Path) -> dict[str, Any]:
-    """Start the servers, ask them, and end them; what they said by name, and the explained run in `folder`/my-run."""
+    """Run the servers and send the requests; return the outputs by name. The explained run is `folder`/my-run."""
     (folder / "docs").symlink_to(ROOT / "docs")
     (folder / "snippet.py").write_text(SNIPPET, encoding="utf-8")
     explain = ("--explain", "--lang", "en", "--out", str(folder / RUN))
@@ -82,13 +82,13 @@ def _with(fragment: str) -> bytes:
 
 
 def _shell(command: str, folder: Path, server: Server) -> str:
-    """What a command that asks the server says to stdout."""
+    """Return the stdout of a command that sends a request."""
     command = command.replace(ADDRESS, server.url).replace("4711", str(server.process.pid))
     return _run(["bash", "-ec", command], folder).replace(server.url, ADDRESS)
 
 
 def _python(folder: Path, server: Server) -> dict[str, str]:
-    """What each part of the program prints."""
+    """Return the output of each part of the program."""
     program = "\nprint('<next>')\n".join(PYTHON.values()).replace(ADDRESS, server.url)
     printed = _run([sys.executable, "-c", program], folder).split("<next>\n")
     return dict(zip(PYTHON, printed, strict=True))
@@ -105,7 +105,7 @@ def _run(command: list[str], folder: Path, *, may_fail: bool = False) -> str:
 def _ask(
     server: Server, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Status and body of an answer."""
+    """Return status and body of a response."""
     headers = {"Content-Type": "application/json"} | (headers or {})
     request = urllib.request.Request(server.url + path, body, headers, method=method)
     try:
@@ -116,11 +116,11 @@ def _ask(
             return refusal.code, refusal.read().decode()
 
 
-# -- what pages show ---------------------------------------------------------------------------------------------------
+# -- the generated parts -----------------------------------------------------------------------------------------------
 
 
 def blocks(lang: Language, folder: Path, said: dict[str, Any]) -> dict[str, str]:
-    """What pages may show, by name, each as Markdown."""
+    """Return the generated parts by name, in Markdown."""
     run = RunFolder.open(folder / RUN)
     ready = text(lang, "cli.error", message=text(lang, "serve.ready", model="tiny", address=ADDRESS))
     check = [sys.executable, "-m", "tracellm", "check", RUN, "--expect", EXPECTATION, "--lang", lang]
@@ -147,20 +147,20 @@ def _code(language: str, content: str) -> str:
 
 
 def _console(command: str, output: str) -> str:
-    """A command as it is typed, and what it said."""
+    """Return a command as typed, with its output."""
     typed = re.sub(r"(?m)^(?=curl|kill|tracellm)", "$ ", command)
     return _code("console", f"{typed}\n{_readable(output)}")
 
 
 def _readable(output: str) -> str:
-    """An answer set out over several lines, without what is different each time."""
+    """Return a response over several lines, without what differs each time."""
     output = re.sub(r"\b(chatcmpl|cmpl|modelperm)-[0-9a-f]{32}", r"\1-…", output)
     output = re.sub(r'"created":\d+', '"created":1764000000', output)
     return "\n".join(_set_out(json.loads(line)) if line.startswith("{") else line for line in output.splitlines())
 
 
 def _set_out(value: Any, indent: str = "", before: int = 0) -> str:
-    """JSON over as few lines as its width allows."""
+    """Return JSON in as few lines as the width allows."""
     line = json.dumps(value, ensure_ascii=False)
     if len(indent) + before + len(line) <= 110 or not isinstance(value, (dict, list)) or not value:
         return line

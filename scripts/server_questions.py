@@ -1,6 +1,6 @@
-"""What the generator of docs/server.md asks its servers: commands, a program, and requests that are refused.
+"""Requests to the servers of docs/server.md: commands, a program, and refused requests.
 
-What is typed stands on the pages as it is here; what the servers answered is put beside it by server_docs.py.
+The pages show the commands as they are here, with the responses from server_docs.py.
 """
 
 __all__ = [
@@ -9,11 +9,11 @@ __all__ = [
 ]  # fmt: skip
 
 ADDRESS = "http://127.0.0.1:8000"
-"""As pages have it; the servers are asked at free ports."""
+"""The address on the pages; the servers use free ports."""
 RUN = "my-run"
-"""The run folder of the explained server."""
+"""Run folder of the explained server."""
 CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
-"""The trace and the span of the caller in the explained request's `traceparent`."""
+"""Trace id and span id in the `traceparent` of the explained request."""
 
 _JSON = "-H 'Content-Type: application/json'"
 QUESTION = '"messages": [{"role": "user", "content": "What is the capital of France?"}]'
@@ -34,7 +34,7 @@ COMMANDS = {
     "scrape": f"curl -s {ADDRESS}/metrics | grep -v '^#' | grep -e num_requests -e prompt_tokens_total",
     "error": f"""curl {ADDRESS}/v1/completions {_JSON} -d '{{"prompt": "Hello", "temperature": -1}}'""",
 }
-"""What a reader types, in this order."""
+"""Commands of the pages, in order."""
 KILLED = f"""\
 kill -9 $(pgrep -P 4711 -f spawn_main)   # 4711: the process id of `tracellm serve`
 curl {ADDRESS}/v1/completions {_JSON} -d '{{"prompt": "Hello"}}'"""
@@ -59,7 +59,7 @@ PYTHON = {
     "python": f"""\
 from openai import OpenAI
 
-client = OpenAI(base_url="{ADDRESS}/v1", api_key="none")  # without --api-key any key will do
+client = OpenAI(base_url="{ADDRESS}/v1", api_key="none")  # without --api-key any key works
 question = [{{"role": "user", "content": "What is the capital of France?"}}]
 
 answer = client.chat.completions.create(model="tiny", messages=question, temperature=0)
@@ -84,7 +84,7 @@ answer = client.chat.completions.create(
     temperature=0,
     max_tokens=40,
     response_format={"type": "json_schema", "json_schema": {"name": "capital", "schema": schema}},
-    extra_body={"structured_outputs": {"disable_any_whitespace": True}},  # what only vLLM and tracellm know goes here
+    extra_body={"structured_outputs": {"disable_any_whitespace": True}},  # fields that OpenAI's API does not have
 )
 print(answer.choices[0].message.content)
 """,
@@ -106,7 +106,7 @@ except BadRequestError as error:
     print(error.status_code, error.param, "--", error.body["message"])
 """,
 }
-"""One program in parts."""
+"""The parts of one program."""
 
 REFUSED = (
     '"tools": [{"type": "function", "function": {"name": "f"}}]',
@@ -119,7 +119,7 @@ REFUSED = (
     '"kv_transfer_params": {"a": 1}',
     '"mm_processor_kwargs": {"a": 1}',
 )
-"""What a chat request may hold in vLLM and not here."""
+"""Fields of a chat request that vLLM accepts and tracellm refuses."""
 IGNORED = {
     "user": "me",
     "parallel_tool_calls": True,
@@ -129,7 +129,7 @@ IGNORED = {
     "guided_decoding_backend": "guidance",
     "vllm_xargs": {"a": 1},
 }
-"""What changes nothing."""
+"""Values that change nothing."""
 
 TOO_LONG = b"x" * (33 << 20)
 ERRORS: tuple[tuple[str, str, bytes | None, dict[str, str]], ...] = (

@@ -1,11 +1,11 @@
-"""The tables of docs/server.md that are made of the code: the options of `tracellm serve`, and the metrics."""
+"""The generated tables of docs/server.md: the options of `tracellm serve`, and the metrics."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 import click
 
-from tracellm.cli.commands.serve import SERVES_WITH, serve
+from tracellm.cli.commands.serve import SERVER_DEFAULTS, serve
 from tracellm.cli.options import Option, engine_options
 from tracellm.report.texts import Language, text
 
@@ -76,7 +76,7 @@ ENGINE = {
     ),
     "disable_log_stats": ("no statistics: /metrics is empty", "不做统计：/metrics 为空"),
 }
-"""What the engine's options mean, in English and in Chinese."""
+"""Descriptions of the engine's options, in English and Chinese."""
 
 METRICS = {
     "num_requests_running": "正在运行的请求数：它们参与每一步。",
@@ -105,18 +105,18 @@ METRICS = {
     "time_per_output_token_seconds": "同 vllm:inter_token_latency_seconds，旧名字。",
     "cache_config_info": "KV 缓存的设置。",
 }
-"""What each metric means, in Chinese; the server says it in English."""
+"""Descriptions of the metrics in Chinese; the server has them in English."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def options_table(lang: Language) -> str:
-    """Every option of `tracellm serve`, as its help has them: those of the server, then those of the engine."""
-    of_the_engine = [option for option in engine_options(SERVES_WITH) if not option.hidden]
+    """Return the table of all options of `tracellm serve`: the server's, then the engine's."""
+    of_the_engine = [option for option in engine_options(SERVER_DEFAULTS) if not option.hidden]
     names = {option.name for option in of_the_engine}
     context = click.Context(serve, obj=lang, help_option_names=["-h", "--help"])
     own = [
@@ -141,7 +141,7 @@ def _spelled(option: click.Option) -> str:
 
 
 def metrics_table(lang: Language, metrics: str) -> str:
-    """What /metrics has, from the text that the server sent."""
+    """Return the table of metrics, from the text of /metrics."""
     helped = dict(re.findall(r"(?m)^# HELP vllm:(\S+) (.+)$", metrics))
     kinds = re.findall(r"(?m)^# TYPE vllm:(\S+) (\w+)$", metrics)
     return table(
@@ -149,6 +149,6 @@ def metrics_table(lang: Language, metrics: str) -> str:
         (
             (f"`vllm:{name}`", kind, METRICS[name] if lang == "zh" else helped[name])
             for name, kind in kinds
-            if not name.endswith("_created")  # prometheus_client's: since when it has been counting
+            if not name.endswith("_created")  # start times, added by prometheus_client
         ),
     )

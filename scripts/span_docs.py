@@ -1,6 +1,6 @@
-"""What docs/spans.md shows: every span and every attribute, from the catalog and `tracellm/trace/names/`.
+"""The generated tables of docs/spans.md: every span and attribute, from the catalog and `tracellm/trace/names/`.
 
-`make_docs.py` writes it between the page's marks. `known_spans` is what the test holds recorded runs against.
+`make_docs.py` writes them. A test compares recorded runs with `known_spans`.
 """
 
 import importlib
@@ -22,7 +22,7 @@ _REGIONS = ("startup", "processes", "request", "step", "runner", "model", "trito
 
 
 class _Found(Installation):
-    """An installation that notes what it would wrap, and under which name a call of it is recorded."""
+    """An installation that only collects the functions it would wrap, with the names of their spans."""
 
     def __init__(self) -> None:
         super().__init__(CATALOG, Selection(), [])
@@ -35,28 +35,28 @@ class _Found(Installation):
 
 
 def _found() -> dict[Entry, list[str]]:
-    """The names of the spans of each entry of the catalog; of an inherited method that of the class that defines it."""
+    """Return the names of the spans of each catalog entry; an inherited method has the class that defines it."""
     for module in pkgutil.walk_packages(tracellm.engine.__path__, "tracellm.engine."):
         importlib.import_module(module.name)
     importlib.import_module("fastapi.applications")
     installation = _Found()
     installation.start()
     installation.stop()
-    return {entry: sorted(found) for entry, found in installation.spans.items()}  # in whatever order they were imported
+    return {entry: sorted(found) for entry, found in installation.spans.items()}  # independent of the order of imports
 
 
 def known_spans() -> dict[str, Entry]:
-    """Every span of the catalog by its name."""
+    """Return every span of the catalog by name."""
     return {name: entry for entry, found in _found().items() for name in found}
 
 
 def blocks() -> dict[str, str]:
-    """The page's tables, by the name of the mark they stand at."""
+    """Return the page's tables by the names of their marks."""
     return {"spans": _spans(), "attributes": _attributes()}
 
 
 def _spans() -> str:
-    """A table for each file of the catalog; entries that tell the same share a row."""
+    """Return a table for each file of the catalog; entries with the same attributes share a row."""
     found = _found()
     parts = []
     for region in _REGIONS:
@@ -75,7 +75,7 @@ def _spans() -> str:
 
 
 def _own_attributes(span: str) -> str:
-    """What a span may carry that not every call may: single names, or a whole group where it has all of one."""
+    """Return the attributes of a span that not every call has: single names, or a group if it has all of one."""
     groups: dict[str, list[names.Attribute]] = {}
     for attribute in names.ATTRIBUTES.values():
         groups.setdefault(attribute.group, []).append(attribute)
@@ -87,12 +87,12 @@ def _own_attributes(span: str) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """The id that GitHub gives a heading."""
+    """Return GitHub's id of a heading."""
     return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
 def _attributes() -> str:
-    """A table for each group of attributes."""
+    """Return a table for each group of attributes."""
     parts = []
     group = None
     for attribute in names.ATTRIBUTES.values():

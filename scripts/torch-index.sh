@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints a requirements line that adds PyTorch's index of CPU builds, so that pip does not take 3 GB of CUDA along.
+# Prints a requirements line that adds PyTorch's index of CPU builds, so that pip does not install 3 GB of CUDA.
 #
 #   scripts/torch-index.sh PYTHON
 #
-# Nothing is printed where the usual index has what is wanted: not on Linux; when TORCH_INDEX is set and empty (to get
-# the CUDA build); or when the index cannot be reached, so that pip is left to its own configuration.
+# Prints nothing on systems other than Linux, if TORCH_INDEX is empty (for the CUDA build), or if the index cannot be
+# reached; then pip uses its own configuration.
 set -euo pipefail
 python=$1
 index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}

@@ -1,10 +1,10 @@
-"""What docs/vllm.md shows of real runs: the documents' three questions, answered by vLLM 0.11.1 and by 0.32.0.
+"""The generated parts of docs/vllm.md: answers to three questions by vLLM 0.11.1 and 0.32.0.
 
-    python -m scripts.vllm_docs          # makes both pages anew, of the recordings in tests/fixtures/vllm
+    python -m scripts.vllm_docs          # regenerates both pages, from the recordings in tests/fixtures/vllm
 
-The recordings of vLLM are kept (vllm_runs.py makes them anew), so that no vLLM is needed here; the same script on this
-project's engine is run. `make_docs.py` calls this too, and `tests/docs/test_vllm_docs.py` holds the pages against it,
-and the recordings against the vLLM that is installed for tests. The tables are in vllm_tables.py.
+The recordings of vLLM are kept (vllm_runs.py makes them), so no vLLM is needed; the script runs on tracellm's engine
+for comparison. `make_docs.py` calls this, and `tests/docs/test_vllm_docs.py` compares the pages with it, and the
+recordings with the installed vLLM. vllm_tables.py makes the tables.
 """
 
 import os
@@ -35,7 +35,7 @@ _EXPECTATION = "docs/expectations/vllm-v1-serve.tsv"
 _WIDTH = 100
 _TIME = re.compile(r"(\d[\d,.]* (µs|ms|s|min)\b ?)+")
 _RANDOM = re.compile(r"\b(\d|chatcmpl-(?:<br/>)?capital)-[0-9a-f]{8}\b")
-"""What vLLM 0.32.0 adds to the name of a request, which a diagram may break into two lines."""
+"""The suffix that vLLM 0.32.0 adds to a request's id, which may break into two lines in a diagram."""
 _EXECUTORS = ("UniProcExecutor.execute_model", "MultiprocExecutor.execute_model")
 
 _DEEPER = {
@@ -43,7 +43,7 @@ _DEEPER = {
     "GPUModelRunner": ("execute_model", "_prepare_inputs", "sample_tokens"),
     "Qwen2ForCausalLM": ("forward", "compute_logits"),
 }
-"""What the diagrams draw besides what that of our own server does: as far as the documents' diagram goes."""
+"""Further methods for these diagrams, beside those of tracellm's server."""
 
 _SAY: dict[Language, Say] = {
     "en": {
@@ -65,14 +65,14 @@ _SAY: dict[Language, Say] = {
 
 
 def record(folder: Path) -> None:
-    """Lay the recordings of vLLM into `folder`, a folder for each version, and make this engine's beside them."""
+    """Unpack vLLM's recordings into `folder`, one folder for each version, and record tracellm's engine there."""
     for version in VERSIONS:
         unpack(version, folder / version)
     record_script(Path(sys.executable), folder / OURS, "in-process", "--engine", "tracellm")
 
 
 def blocks(lang: Language, folder: Path) -> dict[str, str]:
-    """What the page shows of the runs in `folder`, by the name of the mark it stands at."""
+    """Return the generated parts for the runs in `folder`, by the names of their marks."""
     page, say = ROOT / PAGES[lang], _SAY[lang]
     runs = {version: {run: RunFolder.open(folder / version / run) for run in RUNS} for version in VERSIONS}
     ours = RunFolder.open(folder / OURS / "in-process")
@@ -116,7 +116,7 @@ def _code(language: str, text: str) -> str:
 
 
 def _printed(folder: Path) -> str:
-    """What the script printed, once for all engines that printed the same."""
+    """Return the script's output, once for all engines with the same."""
     said: dict[str, list[str]] = {}
     for engine in (OURS, *VERSIONS):
         said.setdefault(printed(folder / engine / "in-process"), []).append(engine)
@@ -125,7 +125,7 @@ def _printed(folder: Path) -> str:
 
 
 def _check(lang: str, run: Path) -> str:
-    """What `tracellm check` says of the run; a missing call makes it a status of 1."""
+    """Return the output of `tracellm check`; exit status 1 if a call is missing."""
     done = subprocess.run(
         [sys.executable, "-m", "tracellm", "check", str(run), "--expect", _EXPECTATION, "--lang", lang],
         cwd=ROOT,
@@ -139,14 +139,14 @@ def _check(lang: str, run: Path) -> str:
 
 
 def _diff(lang: str, a: RunFolder, b: RunFolder) -> str:
-    """What `tracellm diff` says of two runs, without what differs between any two runs: times, machines."""
+    """Return the output of `tracellm diff`, without times and machines."""
     compared = compare(a.trace, b.trace)
     parts = [part(compared, lang) for part in (calls_part, steps_part, requests_part)]
     return _code("text", plain([block for part in parts for block in part], _WIDTH))
 
 
 def main() -> None:
-    """Make the pages anew."""
+    """Regenerate the pages."""
     from scripts.make_docs import filled
 
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,10 +1,10 @@
-"""Runs of a real vLLM, recorded for docs/vllm.md and kept in tests/fixtures/vllm, an archive for each version.
+"""Recordings of a real vLLM for docs/vllm.md, kept in tests/fixtures/vllm, one archive for each version.
 
-    python -m scripts.vllm_runs .venv-vllm/bin/python            # records the vLLM of that environment anew
+    python -m scripts.vllm_runs .venv-vllm/bin/python            # records the vLLM of that environment
     python -m scripts.vllm_runs .venv-vllm-0.11.1/bin/python
 
-Each archive has three run folders: examples/vllm_hello.py in one process, the same as vLLM does it by itself, in
-several, and one chat request to `vllm serve`. So the page can be made, and be held against them, where no vLLM is.
+An archive has three run folders: examples/vllm_hello.py in one process; the same in several, vLLM's default; and one
+chat request to `vllm serve`. So the page can be generated and tested without vLLM.
 """
 
 import argparse
@@ -29,12 +29,12 @@ ROOT = Path(__file__).parents[1]
 ARCHIVES = ROOT / "tests" / "fixtures" / "vllm"
 
 VERSIONS = ("0.11.1", "0.32.0")
-"""The documents' version, and a current one."""
+"""The version of the documents, and a current one."""
 
 SCRIPT = "examples/vllm_hello.py"
 MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 _SWITCHES = {"in-process": "0", "two-processes": None}
-"""The runs of the script by their folders, and VLLM_ENABLE_V1_MULTIPROCESSING; None: not set."""
+"""The runs of the script by folder, with VLLM_ENABLE_V1_MULTIPROCESSING; None if not set."""
 RUNS = (*_SWITCHES, "serve")
 
 _REQUEST = {
@@ -52,14 +52,14 @@ _PRINTED = "printed.txt"
 
 
 def record(python: Path, folder: Path) -> None:
-    """Make all three runs with the vLLM of an environment, each in a folder of its own in `folder`."""
+    """Make all three runs with the vLLM of an environment, in folders of `folder`."""
     for run in _SWITCHES:
         record_script(python, folder, run)
     _record_server(python, folder)
 
 
 def record_script(python: Path, folder: Path, run: str, *options: str) -> None:
-    """Explain the script as one of the runs, into `folder`/`run`; what it printed stands beside the recording."""
+    """Explain the script into `folder`/`run`, with its output in a file beside the recording."""
     switch = _SWITCHES[run]
     chosen = {} if switch is None else {"VLLM_ENABLE_V1_MULTIPROCESSING": switch}
     command = [*_explained(python, folder / run), *options, SCRIPT]
@@ -85,9 +85,9 @@ def _explained(python: Path, out: Path) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, without what it has set for its own libraries, and what a vLLM on a CPU without a network needs.
+    """Return this process's environment without its settings for libraries, and with those for vLLM on a CPU, offline.
 
-    One thread for each computation: where several threads add, the order of sums differs from machine to machine.
+    One thread for each computation: the order of sums over several threads differs between machines.
     """
     left_out = ("PYTHONPATH", "VIRTUAL_ENV", "VLLM_ENABLE_V1_MULTIPROCESSING")
     inherited = {name: value for name, value in os.environ.items() if name not in left_out}
@@ -96,15 +96,15 @@ def _environment() -> dict[str, str]:
 
 
 def printed(run: Path) -> str:
-    """What the script of a run, or the server of it, answered."""
+    """Return the output of a run's script or server."""
     return (run / _PRINTED).read_text(encoding="utf-8")
 
 
-# -- keeping ----------------------------------------------------------------------------------------------------------
+# -- archives ---------------------------------------------------------------------------------------------------------
 
 
 def _pack(version: str, folder: Path, python: Path) -> Path:
-    """Write the runs' recordings into the version's archive, without the names of this machine and its folders."""
+    """Write the recordings of the runs into the version's archive, without names of this machine and its folders."""
     archive = ARCHIVES / f"{version}.tar.xz"
     archive.parent.mkdir(exist_ok=True)
     with tarfile.open(archive, "w:xz") as packed:
@@ -129,13 +129,13 @@ def _anonymous(content: str, python: Path) -> str:
 
 
 def unpack(version: str, folder: Path) -> None:
-    """Lay a version's run folders into `folder`."""
+    """Unpack a version's run folders into `folder`."""
     with tarfile.open(ARCHIVES / f"{version}.tar.xz") as packed:
         packed.extractall(folder, filter="data")
 
 
 def main() -> None:
-    """Record the vLLM of an environment anew."""
+    """Record the vLLM of an environment."""
     parser = argparse.ArgumentParser(description="Record a real vLLM for docs/vllm.md.")
     parser.add_argument("python", type=Path, help="the interpreter of an environment with vLLM and tracellm")
     python = parser.parse_args().python.absolute()

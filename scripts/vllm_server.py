@@ -1,7 +1,6 @@
-"""A real vLLM in processes of its own, for scripts and for tests: a program that ends, and a server that is asked.
+"""A real vLLM in its own processes, for scripts and tests: a program that ends, or a server.
 
-Each is the leader of a session. What never comes, or never ends, is given up after GUARD seconds, and then nothing is
-left of any of its processes.
+Each leads a session. After GUARD seconds without start, response or end, all of its processes are killed.
 """
 
 import json
@@ -23,19 +22,18 @@ from tests.faults.processes import completed
 __all__ = ["GUARD", "Server", "completed", "free_port", "serving"]
 
 GUARD = 600.0
-"""Seconds after which a real vLLM that does not start, answer or end has hung: on a busy machine one starts in minutes.
-Nothing is measured with it."""
+"""Seconds after which a real vLLM counts as hung; on a busy machine it starts in minutes. Not used for measurements."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers."""
+    """A running server."""
 
     process: subprocess.Popen[bytes]
     url: str
 
     def post(self, path: str, asked: Mapping[str, Any], **headers: str) -> str:
-        """What it answers to a request."""
+        """Return its response to a request."""
         sent = {"Content-Type": "application/json", **headers}
         request = urllib.request.Request(f"{self.url}{path}", json.dumps(asked).encode(), sent)
         with urllib.request.urlopen(request, timeout=GUARD) as answer:
@@ -43,7 +41,7 @@ class Server:
             return text
 
     def end(self, signum: signal.Signals) -> int:
-        """Send it the signal, SIGINT to all of its processes as a terminal does, and wait for its end; the status."""
+        """Send a signal, SIGINT to all of its processes as a terminal does; wait, and return the exit status."""
         if signum is signal.SIGINT:
             os.killpg(self.process.pid, signum)
         else:
@@ -55,10 +53,10 @@ class Server:
 def serving(
     command: Sequence[str | Path], port: int, log: Path, *, cwd: Path, env: Mapping[str, str]
 ) -> Iterator[Server]:
-    """A server, as soon as it answers on this port; all of its processes are killed at the end of the block.
+    """Context with a server that is ready on this port; all its processes are killed at the end.
 
     Raises:
-        RuntimeError: it ended by itself, or anything else went wrong; with the end of its log.
+        RuntimeError: it ended, or another error occurred; the message has the end of its log.
     """
     with log.open("wb") as said:
         process = subprocess.Popen(command, cwd=cwd, stdout=said, stderr=said, env=env, start_new_session=True)
@@ -69,7 +67,7 @@ def serving(
     except Exception as error:
         raise RuntimeError(f"vllm serve failed:\n{log.read_text(encoding='utf-8')[-5000:]}") from error
     finally:
-        with suppress(ProcessLookupError):  # all have ended, as they should
+        with suppress(ProcessLookupError):  # all have ended
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -87,7 +85,7 @@ def _wait_for(server: Server) -> None:
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

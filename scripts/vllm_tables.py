@@ -1,7 +1,7 @@
-"""The tables of docs/vllm.md, made from recordings: clients, paths, classes, and what changed between two versions.
+"""The tables of docs/vllm.md, from recordings: clients, paths, classes, and changes between two versions.
 
-A call is known by its span's name (`Scheduler.schedule`), a class by the code that ran. Where a class has a counterpart
-in this project's engine, its name links to it: the class of the same name, or the one that `COUNTERPARTS` names.
+A call has the name of its span (`Scheduler.schedule`), a class that of the code that ran. A class with a counterpart in
+tracellm's engine is a link to it: the class of the same name, or the one in `COUNTERPARTS`.
 """
 
 import ast
@@ -48,15 +48,15 @@ COUNTERPARTS = {
     "LogitsProcessor": "ParallelLMHead",
     "BaseIncrementalDetokenizer": "IncrementalDetokenizer",
 }
-"""What does the same here under another name."""
+"""Counterparts with another name."""
 
 
-# -- where the counterparts are ----------------------------------------------------------------------------------------
+# -- counterparts ------------------------------------------------------------------------------------------------------
 
 
 @cache
 def _classes() -> dict[str, Path]:
-    """The file of every class of this project's engine; files nearer to the top first."""
+    """Return the file of every class of tracellm's engine; files nearer to the top first."""
     found: dict[str, Path] = {}
     for file in sorted((ROOT / "tracellm" / "engine").rglob("*.py"), key=lambda file: (len(file.parts), file)):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
@@ -66,7 +66,7 @@ def _classes() -> dict[str, Path]:
 
 
 def home_of(name: str) -> Path | None:
-    """The file here that has the counterpart of a class of vLLM's, or of one of its files; or None."""
+    """Return the file with the counterpart of vLLM's class or file, or None."""
     known = COUNTERPARTS.get(name, name)
     if known.endswith(".py"):
         return next((ROOT / "tracellm" / "engine").rglob(known), None)
@@ -74,17 +74,17 @@ def home_of(name: str) -> Path | None:
 
 
 def _linked(name: str, page: Path, *, shown: str = "") -> str:
-    """A class's name in code type, a link to its counterpart where there is one; as text, `shown` in its place."""
+    """Return a class's name as code, with a link to its counterpart if there is one; `shown` replaces the text."""
     home = home_of(name)
     said = f"`{shown or name}`"
     return said if home is None else f"[{said}]({os.path.relpath(home, page.parent)})"
 
 
-# -- which client ------------------------------------------------------------------------------------------------------
+# -- clients -----------------------------------------------------------------------------------------------------------
 
 
 def clients_table(runs: Iterable[tuple[str, str, RunFolder]], say: Say, page: Path) -> str:
-    """Who started what, and the client it got; each run with its engine and how it was started."""
+    """Return the table of clients: what each run started, and the client it got."""
     heads = [say[head] for head in ("engine", "started", "client", "rule", "core", "process")]
     rows = []
     for engine, started, run in runs:
@@ -112,17 +112,16 @@ _OUTERMOST = ("LLM.generate", "EngineCoreProc.run_busy_loop")
 
 
 def path_table(runs: dict[str, Trace], say: Say, page: Path) -> str:
-    """The calls from the outermost down to the attention of the first step, a column for each engine.
+    """Return the table of calls from the outermost to the attention of the first step, a column for each engine.
 
-    A cell has the file and the line of vLLM's function; of this project's only that it is there, since its file is
-    linked to.
+    A cell has the file and line of vLLM's function, or for tracellm a mark, since its file is linked.
     """
     paths = {engine: _to_kernel(trace) for engine, trace in runs.items()}
     return _side_by_side(paths, say, page)
 
 
 def way_table(runs: dict[str, Trace], found: Collection[str], say: Say, page: Path) -> str:
-    """The calls that lead to the first of any of these, in its process, a column for each engine."""
+    """Return the table of calls that lead to the first of these, in its process, a column for each engine."""
     return _side_by_side({engine: _above(trace, trace.named(*found)[0]) for engine, trace in runs.items()}, say, page)
 
 
@@ -142,13 +141,13 @@ def _side_by_side(paths: dict[str, list[Span]], say: Say, page: Path) -> str:
 def _to_kernel(trace: Trace) -> list[Span]:
     for span in trace.named(*_KERNELS):
         above = _above(trace, span)
-        if any(one.name == STEP_SPAN for one in above):  # and not the warming up
+        if any(one.name == STEP_SPAN for one in above):  # not a warm-up
             return above
     raise AssertionError("no attention in any step")
 
 
 def _above(trace: Trace, span: Span) -> list[Span]:
-    """The calls from the outermost of interest to this one."""
+    """Return the calls from the first relevant one to this one."""
     found = [span]
     while found[0].name not in _OUTERMOST and (above := trace.parent(found[0])) is not None:
         found.insert(0, above)
@@ -156,7 +155,7 @@ def _above(trace: Trace, span: Span) -> list[Span]:
 
 
 def _key(span: Span) -> str:
-    """A call's name in a row; the kernel, which is another in each engine, is one row."""
+    """Return a call's name in a row; the kernels of all engines share a row."""
     return "kernel" if span.name in _KERNELS else span.name
 
 
@@ -169,7 +168,7 @@ def _place(span: Span, say: Say) -> str:
 
 
 def _function(span: Span) -> str:
-    """The function's own name; of one that a decorator put in its place the name that it goes by."""
+    """Return the function's own name, or the decorated name if a decorator replaced it."""
     path = str(span.attributes[names.CODE_FUNCTION])
     return span.method if "<locals>" in path else path.rpartition(".")[2]
 
@@ -179,13 +178,13 @@ def _file(span: Span) -> str:
 
 
 def _owner(span: Span) -> str:
-    """The class whose code ran, or the file of a function; of a class that a decorator changed its own name."""
+    """Return the class whose code ran, or a function's file; of a class that a decorator changed, its own name."""
     owner = str(span.attributes[names.CODE_FUNCTION]).rpartition(".")[0].rpartition(".")[2]
     return owner if owner[:1].isupper() else span.lifeline
 
 
 def _merged(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """All names of both, in the order that both have them in."""
+    """Return all names of both, in their common order."""
     found: list[str] = []
     for _, start, end, start_other, end_other in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
         found += [*one[start:end], *other[start_other:end_other]]
@@ -196,7 +195,7 @@ def _merged(one: Sequence[str], other: Sequence[str]) -> list[str]:
 
 
 def classes_table(versions: dict[str, list[Trace]], say: Say, page: Path) -> str:
-    """Every class and file that a recording has calls of: where each version has it, and what is here in its place."""
+    """Return the table of all classes and files with calls: their files in each version, and their counterparts."""
     files = {version: _homes(traces) for version, traces in versions.items()}
     rows = []
     for name in sorted({name for found in files.values() for name in found}, key=str.lower):
@@ -213,7 +212,7 @@ def _shown(file: str | None) -> str:
 
 
 def _homes(traces: Iterable[Trace]) -> dict[str, str]:
-    """The file of each class with calls; of functions without one the file alone."""
+    """Return the file of each class with calls; for functions the file alone."""
     found: dict[str, str] = {}
     for span in _calls(traces):
         found.setdefault(_owner(span), _file(span))
@@ -227,14 +226,13 @@ def _calls(traces: Iterable[Trace]) -> Iterator[Span]:
                 yield span
 
 
-# -- what changed ------------------------------------------------------------------------------------------------------
+# -- changes -----------------------------------------------------------------------------------------------------------
 
 
 def changes_table(versions: dict[str, list[Trace]], say: Say, page: Path) -> str:
-    """What one version calls and the other does not, or has elsewhere: other classes, other files, gone, new.
+    """Return the table of what only one version calls, or has elsewhere: other classes, other files, gone, new.
 
-    A method that only one version calls and a method of the same name that only the other calls, of a class that
-    stands for the same class here, are the same method in another class.
+    Two methods of the same name in classes with the same counterpart count as one method that has moved.
     """
     (old, new) = (_methods(traces) for traces in versions.values())
     gone, came = _without(old, new), _without(new, old)
@@ -261,7 +259,7 @@ def _listed(found: Iterable[str]) -> str:
 
 
 def _methods(traces: Iterable[Trace]) -> dict[str, str]:
-    """The file of each method that was called, by its class and name, in the order of the first calls."""
+    """Return the file of each method with calls, by class and name, in the order of the first calls."""
     found: dict[str, str] = {}
     for span in _calls(traces):
         found.setdefault(f"{_owner(span)}:{_function(span)}", _file(span))
@@ -281,7 +279,7 @@ def _method(name: str) -> str:
 
 
 def _qualified(name: str) -> str:
-    """`Class.method`, or a file's function by itself."""
+    """Return `Class.method`, or a function's file and name."""
     return _method(name) if _class(name).endswith(".py") else name.replace(":", ".")
 
 

@@ -1,13 +1,12 @@
-"""tracellm: a small LLM engine in the shape of vLLM V1, and the tools that record a real run and explain it.
+"""A small LLM engine in the shape of vLLM V1, and the tools that record a run and explain it.
 
     from tracellm import LLM, SamplingParams
 
-    llm = LLM()  # the embedded model, `tiny`
+    llm = LLM()  # the bundled model, `tiny`
     for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
         print(output.outputs[0].text)
 
-`tracellm run --explain script.py` records such a run. Importing this module is quick: torch comes in when the first
-model is loaded.
+`tracellm run --explain script.py` records such a run. Importing this module does not import torch.
 
 vLLM: vllm/__init__.py
 """
@@ -48,15 +47,15 @@ _HOMES = {
     "probe": "tracellm.probes",
     "explain": "tracellm.cli.explanation",
 }
-"""Where each lazily imported name lives."""
+"""Module of each lazily imported name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562)."""
+    """Import a public name at its first use (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value  # next time without this function
+    globals()[name] = value  # this function is not called again
     return value
 
 
@@ -64,7 +63,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
 
 
-if "TRACELLM_RECORDING" in _environ:  # set while a process that is being recorded starts another
+if "TRACELLM_RECORDING" in _environ:  # set by a recorded process for those that it starts
     from tracellm.probes.join import join_recording as _join
 
     _join()

@@ -1,9 +1,9 @@
-"""Big recordings made by hand: the calls of `tracellm run --explain` for thousands of engine steps, without an engine.
+"""Big recordings made without an engine: the calls of `tracellm run --explain` for thousands of engine steps.
 
-What is made has the shape of a real recording, call by call: a script that generates again and again, requests of
-different lengths that join and leave the batch, prefill and decode steps with all that a replay needs, layers and
-kernels, requests' lives with links; with two processes also the messages between them, threads, and two pairs of clock
-readings. The same arguments make the same spans. Nothing is kept but what goes on, so any size can be written.
+They have the shape of a real recording: a script that generates several times; requests of different lengths that join
+and leave the batch; prefill and decode steps with all attributes for a replay; layers and kernels; and request spans
+with links. With two processes there are also messages, threads, and two pairs of clock readings. The same arguments
+give the same spans. Only running calls are kept in memory, so any size can be written.
 """
 
 from collections.abc import Iterator
@@ -23,20 +23,20 @@ from tracellm.trace.run_folder import SCHEMA, TRACE_FOLDER, write_manifest
 __all__ = ["big_trace", "played", "write_run"]
 
 _LINE = 64  # spans on a line, as the recorder writes them
-_ROUND = 4  # batches of requests that one `LLM.generate` of the script has
-_LAST = 40  # spans that end when all is over
+_ROUND = 4  # batches of requests in one `LLM.generate`
+_LAST = 40  # spans at the end of the script
 
 
 def played(
     spans: int, processes: int = 1, *, batch: int = 8, layers: int = 4, detail: Level = "kernel", seed: int = 1
 ) -> Iterator[tuple[Process, list[Span]]]:
-    """About so many spans (to within a step), in the order in which they end, some at a time.
+    """Yield about so many spans (to within a step), in batches, in the order in which they end.
 
-    `batch` requests run at once on a model of `layers` layers; what lies deeper than `detail` is left out. Calls that
-    last are told of twice, as a recorder does: when they begin, marked as open, and when they have ended.
+    `batch` requests run at once on a model of `layers` layers; spans deeper than `detail` are left out. Long calls come
+    twice, as from a recorder: when they begin, marked as open, and when they end.
 
     Raises:
-        ValueError: there are one or two processes.
+        ValueError: there are not one or two processes.
     """
     if processes not in (1, 2):
         raise ValueError(f"a big trace has 1 or 2 processes, not {processes}")
@@ -48,14 +48,14 @@ def played(
 
 
 def big_trace(spans: int, processes: int = 1, **shape: Any) -> Trace:
-    """The same as a trace in memory, as it would be read from disk; attributes are shared between spans."""
+    """Return such a trace in memory, as read from disk; spans share their attributes."""
     told = [(process, span) for process, ended in played(spans, processes, **shape) for span in ended]
     whole = [span for _, span in told if not span.open]
     return Trace(whole, {id(process): process for process, _ in told}.values())
 
 
 def write_run(folder: Path, spans: int, processes: int = 1, *, lines_of: int = _LINE, **shape: Any) -> int:
-    """Write a run folder; what is returned is how many bytes its traces have. `shape` is as in `played`."""
+    """Write a run folder, and return the bytes of its traces. `shape` has further arguments of `played`."""
     (folder / TRACE_FOLDER).mkdir(parents=True, exist_ok=True)
     write_manifest(folder, {"schema": SCHEMA, "script": "big.py", "status": "finished"})
     written = 0
@@ -81,14 +81,14 @@ def _append(folder: Path, name: str, process: Process, spans: list[Span], lines_
 
 
 class _Run:
-    """The script's process from its start to its end."""
+    """The calls of the script's process, from start to end."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._lasting: list[Span] = []
 
     def _lasts(self, name: str, parent: Span | None, text: str = "", thread: str = "", engine: bool = False) -> Span:
-        """A call that goes on for long, told of as open."""
+        """Begin a long call, with an open span."""
         at = self.machine.engine if engine else self.machine.main
         span = self.machine.begin(at, Call(name, "request", text), parent, 0, thread)
         at.ended.append(replace(span, attributes={**span.attributes, names.OPEN: True}))
@@ -104,7 +104,7 @@ class _Run:
                 yield at.process, at.take()
 
     def start(self) -> Iterator[tuple[Process, list[Span]]]:
-        """The script begins, and makes an `LLM`."""
+        """Begin the script, and make an `LLM`."""
         one = self.machine
         self.root = self._lasts("big.py", None)
         llm = self._lasts("LLM.__init__", self.root, "model=tiny")
@@ -131,7 +131,7 @@ class _Run:
         yield from self._taken()
 
     def generate(self, until: int) -> Iterator[tuple[Process, list[Span]]]:
-        """One `LLM.generate` of the script: requests, and steps until they end or there are enough spans."""
+        """Make one `LLM.generate` of the script: requests, and steps until they end or there are enough spans."""
         one = self.machine
         generate = self._lasts("LLM.generate", self.root, "prompts=list; sampling_params=SamplingParams")
         generate.attributes = {**generate.attributes, names.PHASE: "generation"}
@@ -168,7 +168,7 @@ class _Run:
         one.end(one.main, step)
 
     def finish(self) -> Iterator[tuple[Process, list[Span]]]:
-        """The script ends."""
+        """End the script."""
         for span in (*self._lasting, self.root):
             self._end(span)
         yield from self._taken()

@@ -1,10 +1,10 @@
-"""The calls of an engine as an outline: what a big trace is played from, taken from a recording of the real engine.
+"""The calls of an engine as an outline, from which big traces are played; taken from a recording of the real engine.
 
-One line is one call: its name, its level (r, s, l, k for request, step, layer, kernel), and then, where there are any,
-arguments and result. `{n}` in them is the tokens of the step, or of the request, `{r}` the request's id and `{c}` its
-tokens so far. A mark before the name says how often it comes: `*requests` once for each in the batch, `*prefills` and
-`*finished` for those that begin or end, `*block` if the request takes a KV block, `*layers` for each layer of the
-model. What it calls is below it, two spaces in.
+One line is one call: its name, its level (r, s, l, k for request, step, layer, kernel), then its arguments and result,
+if any. In them `{n}` is the number of tokens of the step or request, `{r}` the request's id and `{c}` its tokens so
+far. A mark before the name repeats the call: `*requests` for each request in the batch, `*prefills` and `*finished` for
+those that begin or end, `*block` if the request gets a KV block, `*layers` for each layer. Its callees are below it,
+indented by two spaces.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ __all__ = ["ADD_INPROC", "ADD_MP", "ENGINE", "OUTPUTS", "RECEIVED", "STARTUP", "
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A call of the outline, with those that it makes; `text` is its arguments, and its result after `->`."""
+    """A call of the outline with its callees; `text` has its arguments, and its result after `->`."""
 
     name: str
     level: Level
@@ -28,11 +28,11 @@ class Call:
 
     @property
     def of_request(self) -> bool:
-        """Whether it names its request, so that every call of it tells something else."""
+        """True if its text has the request's id, and so differs for each call."""
         return "{r}" in self.text
 
     def attributes(self, tokens: int, thread: str, request: str = "", computed: int = 0) -> dict[str, Any]:
-        """What the call's span tells."""
+        """The attributes of the call's span."""
         owner, _, method = self.name.rpartition(".")
         module = (owner or method).lower()
         told: dict[str, Any] = {
@@ -54,7 +54,7 @@ class Call:
 
 
 def _outline(text: str) -> list[Call]:
-    """The calls of an outline, each with those below it; two spaces are one depth."""
+    """Return the calls of an outline, each with those below it."""
     top: list[Call] = []
     levels = {level[0]: level for level in LEVELS}
     path: list[Call] = []
@@ -77,7 +77,7 @@ get_tokenizer r tokenizer_name=tiny -> Tokenizer
 Processor.__init__ s
 OutputProcessor.__init__ s
 """)
-"""`LLM.__init__` up to where the client is made."""
+"""`LLM.__init__` until the client is made."""
 
 ENGINE = _outline("""
 UniProcExecutor.__init__ r
@@ -128,7 +128,7 @@ ADD_INPROC = _outline(
         FCFSRequestQueue.add_request r request=Request
 """.lstrip("\n")
 )
-"""`LLM._add_request` when the engine core is in the same process."""
+"""`LLM._add_request` with the engine core in this process."""
 
 ADD_MP = _outline(
     _PROCESS_INPUTS
@@ -137,7 +137,7 @@ ADD_MP = _outline(
     SyncMPClient._send_input r
 """.lstrip("\n")
 )
-"""The same when it is in another; the message is encoded in `_send_input`, the last of these."""
+"""`LLM._add_request` with the engine core in another process; `_send_input`, its last call, encodes the message."""
 
 RECEIVED = _outline("""
 EngineCore.preprocess_add_request r request=EngineCoreRequest -> Request
@@ -146,7 +146,7 @@ EngineCore.add_request r request=Request
   Scheduler.add_request r request=Request
     FCFSRequestQueue.add_request r request=Request
 """)
-"""What the engine core's process does with a request that came."""
+"""The engine core's process receives a request."""
 
 STEP = _outline("""
 EngineCore._schedule s
@@ -220,4 +220,4 @@ OutputProcessor.process_outputs s engine_core_outputs=list of 8 -> OutputProcess
   *requests LogprobsProcessor.update_from_output l
   *requests RequestState.make_request_output l
 """)
-"""What `LLMEngine.step` does with what came back."""
+"""`LLMEngine.step` handles the outputs of a step."""

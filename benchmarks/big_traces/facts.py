@@ -1,4 +1,4 @@
-"""What the spans of a big trace tell of requests and steps, beside what every call tells."""
+"""The attributes of requests, messages and steps in a big trace."""
 
 import random
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _OTHERS = '[7, " seven", 0.01], [8, " eight", 0.008], [9, " nine", 0.005], [5, "
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A request under way: its life's span, how many tokens its prompt has and how many it will generate."""
+    """A running request: its span, the length of its prompt and the tokens to generate."""
 
     id: str
     life: Span
@@ -28,22 +28,22 @@ class Request:
 
     @property
     def tokens(self) -> int:
-        """Tokens that its next step computes."""
+        """Number of tokens in its next step."""
         return 1 if self.computed else self.prompt
 
     @property
     def takes_block(self) -> bool:
-        """Whether its next step needs a KV block."""
+        """True if its next step needs a KV block."""
         return self.computed == 0 or self.computed % _BLOCK == 0
 
     @property
     def ends(self) -> bool:
-        """Whether its next step is its last."""
+        """True if its next step is its last."""
         return self.steps + 1 >= self.wanted
 
 
 def message_facts(kind: str, number: int, operation: str) -> dict[str, Any]:
-    """What the span that encoded or decoded a message tells."""
+    """Return the attributes of a span that encodes or decodes a message."""
     return {
         names.MESSAGE_SYSTEM: "zeromq",
         names.MESSAGE_OPERATION: operation,
@@ -55,7 +55,7 @@ def message_facts(kind: str, number: int, operation: str) -> dict[str, Any]:
 
 
 def life_facts(request: Request) -> dict[str, Any]:
-    """What the span of a request's life tells."""
+    """Return the attributes of a request's span."""
     return {
         names.LIFELINE: "request",
         names.LEVEL: "request",
@@ -80,7 +80,7 @@ def life_facts(request: Request) -> dict[str, Any]:
 def step_facts(
     index: int, running: Sequence[Request], joined: Sequence[Request], waiting: Sequence[Request], draw: random.Random
 ) -> dict[str, Any]:
-    """What the span of a step tells: all that a replay needs."""
+    """Return the attributes of a step's span, with all that a replay needs."""
     ids = [one.id for one in running]
     tokens = [draw.randrange(4096) for _ in running]
     likely = [round(draw.random(), 6) for _ in running]

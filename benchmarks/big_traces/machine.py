@@ -1,4 +1,4 @@
-"""Plays the calls of an engine: processes, time, requests, steps, and the spans that a recorder makes of them."""
+"""Plays the calls of an engine: processes, time, requests, steps, and their spans as a recorder makes them."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _STEP_FN = Call("EngineCore.step_fn", "step", "-> model_executed=True")
 
 @dataclass(eq=False, slots=True)
 class Recorder:
-    """One process: its ids, and its spans in the order in which they ended, until somebody takes them."""
+    """One process: its ids, and the spans that have ended and were not yet taken."""
 
     process: Process
     first_id: int
@@ -35,20 +35,20 @@ class Recorder:
     ended: list[Span] = field(default_factory=list)
 
     def new_id(self) -> str:
-        """An id for the next span."""
+        """Return the next span id."""
         self.count += 1
         return f"{self.first_id + self.count:016x}"
 
     def take(self) -> list[Span]:
-        """The spans that ended since this was last called."""
+        """Return the spans that ended since the last call."""
         ended, self.ended = self.ended, []
         return ended
 
 
 class Machine:
-    """There is one true time, and each call takes a little of it.
+    """The engine's calls, with one clock that advances in each.
 
-    `main` is the script's process and `engine` the one that the engine core runs in: the same, unless `two`.
+    `main` is the script's process and `engine` the engine core's; they are the same unless `two`.
     """
 
     def __init__(self, two: bool, batch: int, layers: int, detail: Level, seed: int) -> None:
@@ -79,12 +79,12 @@ class Machine:
 
     @property
     def recorders(self) -> list[Recorder]:
-        """Each process once."""
+        """The processes, each once."""
         return [self.main, self.engine] if self.two else [self.main]
 
     @property
     def count(self) -> int:
-        """Spans begun so far."""
+        """Number of spans begun."""
         return sum(one.count for one in self.recorders)
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Machine:
         thread: str = "",
         request: Request | None = None,
     ) -> Span:
-        """The span of a call that begins now; its attributes are shared with other calls of its kind."""
+        """Begin a call, and return its span; calls of a kind share their attributes."""
         self.now += self.random.randrange(500, 4000)
         facts = None if request and what.of_request else self._facts.get((what, tokens, thread))
         if facts is None:
@@ -109,7 +109,7 @@ class Machine:
         return Span(what.name, trace_id, at.new_id(), above, start, start, facts, process=at.process)
 
     def end(self, at: Recorder, span: Span) -> None:
-        """Its call ends now."""
+        """End a call."""
         self.now += self.random.randrange(300, 2000)
         span.end_ns = self.now + at.skew
         at.ended.append(span)
@@ -117,7 +117,7 @@ class Machine:
     def leaf(
         self, at: Recorder, what: Call, parent: Span, thread: str = "", more: dict[str, Any] | None = None
     ) -> None:
-        """A call that calls nothing."""
+        """Make a call without callees."""
         span = self.begin(at, what, parent, 0, thread)
         span.attributes = {**span.attributes, **(more or {})}
         self.end(at, span)
@@ -125,7 +125,7 @@ class Machine:
     def play(
         self, at: Recorder, outline: Sequence[Call], parent: Span, tokens: int = 0, request: Request | None = None
     ) -> Span:
-        """These calls one after the other, with all below them; what is returned is the last span that began."""
+        """Make these calls and all below them; return the last span that began."""
         last = parent
         for what in outline:
             if what.level in self.levels:
@@ -136,7 +136,7 @@ class Machine:
         return last
 
     def _times(self, what: Call, tokens: int, request: Request | None) -> Iterator[tuple[int, Request | None]]:
-        """The tokens and the request of each call that the mark asks for."""
+        """Return the tokens and the request of each repetition of a call."""
         if what.mark in ("", "block"):
             if not what.mark or (request is not None and request.takes_block):
                 yield tokens, request
@@ -150,7 +150,7 @@ class Machine:
     # -- requests and steps -------------------------------------------------------------------------------------------
 
     def submit(self, parent: Span) -> None:
-        """`LLM._add_request` with all below it, up to the engine core's waiting queue."""
+        """Make `LLM._add_request`, up to the engine core's waiting queue."""
         prompt = self.random.randrange(4, 48)
         span = self.begin(self.main, _ADD_REQUEST, parent, prompt)
         below = self.play(self.main, calls.ADD_MP if self.two else calls.ADD_INPROC, span, prompt)
@@ -164,14 +164,14 @@ class Machine:
         self.requests += 1
 
     def receive(self, reads: Span, loop: Span) -> None:
-        """The engine core's process decodes the requests that wait, and puts them into its queue."""
+        """Decode the waiting requests in the engine core's process, and add them to its queue."""
         for request in self.waiting:
             more = message_facts("ADD", int(request.id), "receive")
             self.leaf(self.engine, _DECODE, reads, "process_input_sockets", more)
             self.play(self.engine, calls.RECEIVED, loop, request.prompt)
 
     def step(self, parent: Span) -> None:
-        """`EngineCore.step_fn` on whatever is waiting and running."""
+        """Make `EngineCore.step_fn` for the waiting and running requests."""
         joined = self.waiting[: self.batch - len(self.running)]
         del self.waiting[: len(joined)]
         self.running += joined
@@ -184,13 +184,13 @@ class Machine:
         self.end(self.engine, span)
 
     def outputs(self, writes: Span, reads: Span) -> None:
-        """What a step gave goes back from the engine core's process."""
+        """Send a step's outputs back from the engine core's process."""
         sent, came = (message_facts("OUTPUTS", self.steps, operation) for operation in ("send", "receive"))
         self.leaf(self.engine, _ENCODE_INTO, writes, "process_output_sockets", sent)
         self.leaf(self.main, _DECODE, reads, "EngineCoreOutputQueueThread", came)
 
     def after_step(self) -> None:
-        """The requests have their tokens; the lives of those that have all of them end."""
+        """Add the step's tokens to the requests, and end those that are complete."""
         for request in self.running:
             request.computed += request.tokens
             request.steps += 1
@@ -199,6 +199,6 @@ class Machine:
         self.running = [one for one in self.running if one.steps < one.wanted]
 
     def live(self, request: Request) -> None:
-        """A request's life ends."""
+        """End a request."""
         request.life.attributes = life_facts(request)
         self.end(self.main, request.life)

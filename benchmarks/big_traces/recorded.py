@@ -1,7 +1,7 @@
-"""A big trace as the recorder writes it: its calls become records as probed calls leave them, in a real record file.
+"""Writes a big trace as a recorder does: its calls become the records of probed calls, in a record file.
 
-So what is measured afterwards is the real conversion. What a run would put together of several calls (steps, requests,
-messages) stands in the file ready made, as spans of the program's own do.
+So the real conversion can be measured. Spans that a run combines from several calls (steps, requests, messages) are
+written complete, as the spans of a program's own.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ __all__ = ["record_run", "span_data"]
 
 _CONSTANT = (names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.LIFELINE, names.LEVEL)
 _PLAIN = {*_CONSTANT, names.ARGUMENTS, names.RESULT}
-_IN_A_FRAME = 300  # records: those of a step
+_IN_A_FRAME = 300  # records, about one step
 
 
 def record_run(folder: Path, spans: int, **shape: Any) -> Path:
-    """Write the record file of a run of one process, which is returned; `shape` is as in `played`."""
+    """Write and return the record file of a run of one process; `shape` has further arguments of `played`."""
     write_manifest(folder, {"schema": SCHEMA, "script": "big.py", "status": "finished"})
     parts = played(spans, 1, **shape)
     process, ended = next(parts)
@@ -59,7 +59,7 @@ def record_run(folder: Path, spans: int, **shape: Any) -> Path:
 
 
 class _Writer:
-    """Appends spans as records; `offset` is what span ids have more than the numbers of calls."""
+    """Writer of spans as records; `offset` is the difference between span ids and the numbers of calls."""
 
     def __init__(self, file: RecordFile, offset: int) -> None:
         self._file = file
@@ -69,7 +69,7 @@ class _Writer:
         self._written = 0
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Append these, in the order in which they ended."""
+        """Append these spans, in the order in which they ended."""
         for span in spans:
             number = self._number(span.span_id)
             if span.open:
@@ -82,7 +82,7 @@ class _Writer:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is left."""
+        """Write the remaining records."""
         self._file.append(encode(RECORDS, self._written, self._records))
         self._written += len(self._records)
         self._records.clear()

@@ -1,5 +1,5 @@
-"""What `benchmarks/compare.py` is made of: engines in processes of their own, the rounds, and the tables.
+"""The parts of `benchmarks/compare.py`: engines in their own processes, the rounds, and the tables.
 
-Read `protocol.py` (how an engine is asked), `tracellm_engine.py`, `transformers_engine.py` and `vllm_engine.py` (who
-answers), `process.py` (who asks), then `rounds.py`.
+Read `protocol.py` (messages and the engine's side), the engines `tracellm_engine.py`, `transformers_engine.py` and
+`vllm_engine.py`, `process.py` (the benchmark's side), then `rounds.py`.
 """

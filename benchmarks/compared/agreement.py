@@ -1,8 +1,8 @@
-"""Do two engines generate the same? Greedy outputs are compared before anything is timed.
+"""Comparison of the greedy outputs of two engines, before anything is timed.
 
-In bfloat16 the two best tokens are often nearer to each other than the rounding errors of an engine, and from the first
-other choice on all is different. So in float32 outputs must be the same; in other dtypes it is told how many are, where
-the first difference is, and how near to each other the two tokens were there.
+In bfloat16 the logits of the two best tokens often differ by less than rounding errors, and after the first different
+token all others differ. So outputs must be equal in float32. For other dtypes the table has the number of equal
+outputs, the first difference, and the distance of the two logits there.
 """
 
 from collections.abc import Sequence
@@ -16,38 +16,38 @@ TokenIds = list[int]
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the outputs of one request part."""
+    """The first difference between the outputs of one request."""
 
     request: int
     position: int
-    """Tokens of output that are the same."""
+    """Number of equal tokens before it."""
     one: int
     other: int
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two engines agree about some requests."""
+    """Agreement of two engines on some requests."""
 
     requests: int
     differences: tuple[Difference, ...]
-    """One for each request whose outputs are not the same, the earliest first."""
+    """One for each request with different outputs, the earliest first."""
     gap: float | None = None
-    """The most by which the logits of two tokens differ where outputs part, in units of the spread of all logits."""
+    """Largest difference of two logits where outputs differ, in standard deviations of all logits."""
 
     @property
     def same(self) -> int:
-        """Requests whose outputs are the same to the last token."""
+        """Number of requests with equal outputs."""
         return self.requests - len(self.differences)
 
     @property
     def first(self) -> int | None:
-        """The position of the earliest difference; None: there is none."""
+        """Position of the earliest difference, or None."""
         return self.differences[0].position if self.differences else None
 
 
 def compare_outputs(outputs: Sequence[TokenIds], others: Sequence[TokenIds]) -> Agreement:
-    """Request by request; each pair has the same length."""
+    """Compare the outputs of each request; both have the same length."""
     found = []
     for request, (one, other) in enumerate(zip(outputs, others, strict=True)):
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True)))

@@ -1,4 +1,4 @@
-"""How busy the machine was with other things than what is measured: figures from a busy machine are worth less."""
+"""Load of the machine from processes other than the measured one."""
 
 import os
 import time
@@ -10,16 +10,16 @@ _STAT = Path("/proc/stat")
 
 
 class Busy:
-    """Begins to look when it is made."""
+    """Meter of the load, which starts when it is made."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
         self._ticks = _busy_ticks()
 
     def elsewhere(self, cpu_seconds: float) -> float:
-        """The share of all processors' time since then that others had, who is measured having had `cpu_seconds`.
+        """Return the share of CPU time since the start that others had, when the measured process had `cpu_seconds`.
 
-        Only Linux tells; 0.0 elsewhere.
+        Linux only; 0.0 on other systems.
         """
         seconds = (_busy_ticks() - self._ticks) / os.sysconf("SC_CLK_TCK") - cpu_seconds
         whole = (time.perf_counter() - self._start) * (os.cpu_count() or 1)
@@ -27,7 +27,7 @@ class Busy:
 
 
 def _busy_ticks() -> int:
-    """Of all processors since the machine started, without idling and waiting for disks."""
+    """Return the busy ticks of all processors since boot, without idle and I/O wait."""
     if not _STAT.exists():
         return 0
     user, nice, system, _idle, _iowait, *others = map(int, _STAT.read_text().split("\n", 1)[0].split()[1:9])

@@ -1,4 +1,4 @@
-"""An engine in a process of its own, asked by lines of JSON: see protocol.py."""
+"""The benchmark's side of an engine in its own process, which answers lines of JSON (protocol.py)."""
 
 import json
 import os
@@ -18,17 +18,17 @@ _SETTINGS_OF_OTHERS = ("PYTHONPATH", "LD_PRELOAD")
 
 
 class EngineFailed(Exception):
-    """The engine could not be made, or did not answer; the message has its own last words."""
+    """The engine could not start, or did not answer; the message has the end of its output."""
 
 
 class EngineProcess:
-    """Starts the engine at once; `with` ends it."""
+    """Process of an engine, started at once and ended by `with`."""
 
     def __init__(self, module: str, python: str | Path, settings: dict[str, Any], threads: int, log: Path) -> None:
-        """`module` is one of this package; what it prints goes to the file `log`.
+        """Start the process. `module` is one of this package; its stderr goes to the file `log`.
 
         Raises:
-            EngineFailed: there is no engine; why.
+            EngineFailed: the engine could not start.
         """
         self._log = log
         self._name = module
@@ -48,37 +48,37 @@ class EngineProcess:
             raise
 
     def turn(self, way: str, workload: Workload) -> dict[str, Any]:
-        """Generate: `seconds` and `cpu_seconds`, and the `token_ids` of each request.
+        """Generate; return `seconds`, `cpu_seconds`, and the `token_ids` of each request.
 
         Raises:
-            EngineFailed: it could not.
+            EngineFailed: the engine failed.
         """
         return self._ask({"way": way, "prompts": workload.prompts, "lengths": workload.lengths})
 
     def gaps(self, questions: Sequence[tuple[list[int], int, int]]) -> list[dict[str, float]]:
         """See `Engine.gaps`."""
-        told: list[dict[str, float]] = self._ask({"questions": questions})["gaps"]
-        return told
+        gaps: list[dict[str, float]] = self._ask({"questions": questions})["gaps"]
+        return gaps
 
     def cost(self) -> dict[str, Any]:
-        """What recording it has cost so far, as run.json tells it; it goes on unrecorded."""
+        """Stop its recording, and return the `probes` of run.json."""
         return self._ask({"cost": True})
 
-    def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
         if not line:
             raise EngineFailed(f"{self._name} has ended:\n{self._log.read_text(errors='replace')[-_LONGEST_ERROR:]}")
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise EngineFailed(f"{self._name} says:\n{told['error'][-_LONGEST_ERROR:]}")
-        return told
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise EngineFailed(f"{self._name} says:\n{reply['error'][-_LONGEST_ERROR:]}")
+        return reply
 
     def __enter__(self) -> Self:
         return self
@@ -87,13 +87,13 @@ class EngineProcess:
         self.close()
 
     def close(self) -> None:
-        """End the process, which ends when nobody can ask it any more; wait until it has."""
-        with suppress(BrokenPipeError):  # it has ended by itself
+        """Close stdin, which ends the process, and wait for it."""
+        with suppress(BrokenPipeError):  # the process has ended
             self._process.communicate()
 
 
 def environment(python: Path, threads: int) -> dict[str, str]:
-    """What all engines get: so many threads, no network. A vLLM gets its OpenMP, as its manual wants it."""
+    """Return the environment of all engines: the number of threads, no network, and OpenMP preloaded for vLLM."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -1,10 +1,9 @@
-"""How a benchmark talks to an engine: a process that keeps it, and answers one line of JSON with another.
+"""Protocol between a benchmark and the process of an engine: one line of JSON for each request and reply.
 
-The engine's process reads its settings from the first line of stdin, makes the engine, and says what it is; then each
-line asks for one turn. It takes the time itself, so that nothing of the conversation is in it. With the setting
-`recorded`, a level of detail or "default", it is recorded from before the engine is imported until it is asked what
-that cost, as `tracellm run --explain` does it. Only the standard library is imported here otherwise: another engine's
-environment may have nothing of ours.
+The first line of stdin has the settings; the process makes the engine and replies with its versions. Each further line
+is one turn, timed in the process, so that messages do not count. With the setting `recorded`, a level of detail or
+"default", the process is recorded as with `tracellm run --explain`, from before the engine's import until the cost is
+requested. Otherwise only the standard library is imported here: the environment of another engine has no tracellm.
 """
 
 import gc
@@ -24,33 +23,33 @@ TokenIds = list[int]
 
 
 class Engine(ABC):
-    """One engine with its model in memory. It may generate in several ways, such as with batches of its own."""
+    """One engine with its model in memory. It may have several ways to generate."""
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
-        """What it is, for the page: versions, threads, what it chose."""
+        """Return versions and the number of threads, for the page."""
 
     @abstractmethod
     def generate(self, way: str, prompts: Sequence[TokenIds], lengths: Sequence[int]) -> list[TokenIds]:
-        """Continue each prompt greedily by exactly so many tokens, whatever they are; only what was generated."""
+        """Continue each prompt greedily by exactly so many tokens, ignoring end tokens; return only the new ones."""
 
     @contextmanager
     def prepared(self, way: str) -> Iterator[None]:
-        """Around a turn, outside of its time."""
+        """Context around a turn, outside of its time."""
         yield
 
     def gaps(self, questions: Sequence[tuple[TokenIds, int, int]]) -> list[dict[str, float]]:
-        """For each context and two tokens: by how much their logits differ there, and the spread of all logits."""
+        """For each context and two tokens, return the difference of their logits and the standard deviation of all."""
         raise NotImplementedError
 
 
 def answer(make: Callable[[dict[str, Any]], Engine]) -> None:
-    """Be the process of an engine: `make(settings)` makes it, with all that it needs."""
+    """Run the engine's side of the protocol, with the engine that `make(settings)` returns."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is not an answer
+    os.dup2(2, 1)  # libraries print to stdout
 
-    def reply(told: dict[str, Any]) -> None:
-        print(json.dumps(told), file=replies, flush=True)
+    def reply(content: dict[str, Any]) -> None:
+        print(json.dumps(content), file=replies, flush=True)
 
     engine = recording = None
     with ExitStack() as until_the_end:

@@ -1,4 +1,4 @@
-"""One model in every engine: outputs compared, then rounds in which each engine takes its turn, and the machine too."""
+"""Measures one model in every engine: compares outputs, then times rounds of all engines and the machine's ceilings."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,69 +27,70 @@ WAYS = {
     "transformers-continuous": "transformers_engine",
     "vllm": "vllm_engine",
 }
-"""Each way to generate, and the module whose process knows it."""
+"""The ways to generate, with the module of their process."""
 ENGINES = tuple(dict.fromkeys(WAYS.values()))
 WAYS_ON = {
     "cpu": ("tracellm", "tracellm-traced", "transformers", "transformers-continuous", "vllm"),
     "cuda": ("tracellm", "tracellm-traced", "tracellm-torch"),
 }
-"""By device, what is measured there."""
+"""The ways that are measured on each device."""
 PEERS = {"cpu": "vllm", "cuda": "tracellm-torch"}
-"""By device, the way that others are told as multiples of."""
+"""The way that others are compared with, on each device."""
 RECORDED = "tracellm-traced"
 _SETTINGS: dict[str, dict[str, Any]] = {RECORDED: {"recorded": "default"}, "tracellm-torch": {"ops": "torch"}}
-"""Ways with settings of their own, and so with a process of their own: recorded at the default detail; with PyTorch's
-operations, and so without CUDA graphs."""
+"""Settings of the ways with their own process: recorded at the default detail; with PyTorch's operations, and so
+without CUDA graphs.
+"""
 REFERENCE = "tracellm"
-"""Whose outputs the others' are held against."""
+"""The way whose outputs the others are compared with."""
 _JUDGE = "transformers_engine"
-"""Who tells how near two tokens were."""
+"""The engine that computes the distance of two logits."""
 _CHECKED = "float32"
 _STEP_TOKENS = 4096
-"""The token budget of a step, for all."""
+"""Token budget of a step, for all engines."""
 _ROUNDED = 128
-"""Tokens of the largest KV block of any engine."""
+"""Tokens in the largest KV block of any engine."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure, and how."""
+    """Options of a measurement."""
 
     ways: Sequence[str]
     dtype: str
     threads: int
     repeats: int
     pythons: Mapping[str, str]
-    """By engine, whose Python runs it."""
-    place: Path
-    """Where checkpoints and logs go."""
+    """Python interpreter of each engine."""
+    folder: Path
+    """Folder of checkpoints and logs."""
     requests: int | None = None
-    """Fewer or more than the shape says."""
+    """Number of requests, if not the shape's."""
     outputs: Lengths | None = None
-    """Likewise."""
+    """Lengths of outputs, if not the shape's."""
     check_requests: int = 8
-    """How many are compared in float32; 0: none."""
+    """Number of requests to compare in float32; 0 for none."""
     check_tokens: int = 24
     tell: Callable[[str], object] = print
 
     def processes(self) -> list[str]:
-        """What `process_of` says of the ways, each once."""
+        """Return the processes of all ways, each once."""
         return list(dict.fromkeys(map(process_of, self.ways)))
 
 
 def process_of(way: str) -> str:
-    """Whose process generates so: that of an engine, or of the way itself."""
+    """Return the name of the process for a way: its engine, or the way itself if it has its own settings."""
     return way if way in _SETTINGS else WAYS[way]
 
 
 def measure(name: str, shape: Shape, plan: Plan) -> dict[str, Any]:
-    """All figures of one model.
+    """Return all figures of one model.
 
     Raises:
-        EngineFailed: one of the engines has failed; why.
+        EngineFailed: an engine failed; the message has the reason.
     """
     plan.tell(f"{name}: making the checkpoint")
-    folder = shape.folder(name, plan.place, "bfloat16")  # the dtype in which such models are published
+    folder = shape.folder(name, plan.folder, "bfloat16")  # the usual dtype of published models
     shape = replace(shape, requests=plan.requests or shape.requests, outputs=plan.outputs or shape.outputs)
     if plan.outputs:
         shape = replace(shape, decode_outputs=plan.outputs.most)
@@ -137,7 +138,7 @@ def _as_dict(agreement: Agreement | None) -> dict[str, Any] | None:
 @contextmanager
 def _engine(process: str, shape: Shape, folder: Path, plan: Plan, dtype: str) -> Iterator[EngineProcess]:
     per_request = -(-shape.longest // _ROUNDED) * _ROUNDED
-    tokens = (shape.kv_tokens or shape.requests * per_request) + _ROUNDED  # and a block that no request has
+    tokens = (shape.kv_tokens or shape.requests * per_request) + _ROUNDED  # and one more block
     module = WAYS.get(process, process)
     settings = {
         "model": str(folder),
@@ -149,7 +150,7 @@ def _engine(process: str, shape: Shape, folder: Path, plan: Plan, dtype: str) ->
         "kv_cache_bytes": tokens * _cost(folder, dtype).kv_bytes,
         **_SETTINGS.get(process, {}),
     }
-    log = plan.place / f"{process}.log"
+    log = plan.folder / f"{process}.log"
     with EngineProcess(module, plan.pythons[module], settings, plan.threads, log) as engine:
         yield engine
 
@@ -161,7 +162,7 @@ def _cost(folder: Path, dtype: str) -> ModelCost:
 
 
 def _compared_exactly(shape: Shape, folder: Path, workload: Workload, plan: Plan) -> dict[str, Agreement]:
-    """A part of the workload in float32, one engine after the other: the largest would not fit beside each other."""
+    """Compare a part of the workload in float32, with one engine in memory at a time."""
     part = Workload(
         workload.prompts[: plan.check_requests], [plan.check_tokens] * min(plan.check_requests, shape.requests)
     )
@@ -176,7 +177,7 @@ def _compared_exactly(shape: Shape, folder: Path, workload: Workload, plan: Plan
 
 
 def _compared(running: dict[str, EngineProcess], workload: Workload, plan: Plan) -> dict[str, Agreement]:
-    """The whole workload as it will be timed: everything is warm then, too."""
+    """Compare the whole workload in the measured dtype; this also warms everything up."""
     outputs = {}
     for way in plan.ways:
         plan.tell(f"comparing outputs: {way} in {plan.dtype}")
@@ -201,18 +202,18 @@ def _compared(running: dict[str, EngineProcess], workload: Workload, plan: Plan)
 
 @dataclass
 class _Rounds:
-    """What the turns took."""
+    """Measurements of all turns."""
 
     workload: Workload
     decoding: Workload
     ceilings: Ceilings
     busy: float
-    """The share of the processors' time that others had, the median of all turns."""
+    """Median over all turns of the share of CPU time that other processes had."""
     seconds: dict[str, list[dict[str, float]]]
-    """By way: for each round those of the whole, of what decodes, of its first tokens."""
+    """Seconds of each way and round: for the whole, for decoding, and for decoding's first tokens."""
 
     def speeds(self, way: str, cost: ModelCost, at_once: int) -> dict[str, Any]:
-        """Tokens a second with their ratios to the limit."""
+        """Return tokens per second, and their ratios to the limit."""
         taken = self.seconds[way]
         whole = Spread.of([self.workload.num_output_tokens / one["whole"] for one in taken])
         ideal = work_of(cost, self.ceilings, self.workload, at_once)
@@ -260,7 +261,7 @@ def _rounds(name: str, running: dict[str, EngineProcess], shape: Shape, workload
             busy = Busy()
             told = running[process_of(way)].turn(way, asked)
             taken[turn] = told["seconds"]
-            if way != RECORDED:  # what writes its spans is in another process
+            if way != RECORDED:  # recording is not load from others
                 shares.append(busy.elsewhere(told["cpu_seconds"]))
         seconds[way].append(taken)
     assert ceilings is not None

@@ -1,9 +1,7 @@
-"""The models that benchmarks/compare.py measures: the one inside, and shapes of known ones with random weights.
+"""The models of benchmarks/compare.py: the bundled one, and the shapes of well-known ones with random weights.
 
-Each is for one device: what keeps a GPU busy would take a CPU days.
-
-Random weights cost nothing to have and compute as long as trained ones. They are as large as they must be for what a
-layer does to matter in the output: otherwise every model would say its last token again.
+Each is for one device, since the work for a GPU would take a CPU days. Random weights take as long to compute as
+trained ones. They are large enough for each layer to change the output; otherwise a model would repeat its last token.
 """
 
 import json
@@ -31,25 +29,25 @@ _QWEN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A model to measure, and with how much work."""
+    """A model to measure, and its workload."""
 
     title: tuple[str, str]
     """In English and Chinese."""
     config: dict[str, Any] | None
-    """Of the random weights; None: the model that comes with tracellm."""
+    """Configuration of the random weights; None for the bundled model."""
     requests: int
     inputs: Lengths
     outputs: Lengths
     decode_inputs: int
-    """Tokens of the prompts where decoding is measured: they are all the same, so that the batch stays full."""
+    """Tokens of each prompt where decoding is measured; equal lengths keep the batch full."""
     decode_outputs: int
     device: Literal["cpu", "cuda"] = "cpu"
-    """What it is large enough, and not too large, for."""
+    """The device it is measured on."""
     kv_tokens: int | None = None
-    """Tokens whose keys and values each engine has memory for; None: enough for all requests at their longest."""
+    """Tokens in each engine's KV cache; None for all requests at their longest."""
 
     def folder(self, name: str, place: Path, dtype: str) -> Path:
-        """Where its checkpoint is, made in `place` if it is not there yet (seconds to a minute, up to 3 GB)."""
+        """Return the checkpoint's folder, made in `place` if needed (up to a minute and 3 GB)."""
         if self.config is None:
             import tracellm
 
@@ -62,14 +60,14 @@ class Shape:
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are below it."""
+        """Upper bound of token ids."""
         if self.config is not None:
             return int(self.config["vocab_size"])
         return int(json.loads((self.folder("", Path(), "") / "config.json").read_text())["vocab_size"])
 
     @property
     def longest(self) -> int:
-        """The most tokens of prompt and output together."""
+        """Number of tokens, prompt and output, of the longest request."""
         return max(self.inputs.most + self.outputs.most, self.decode_inputs + self.decode_outputs)
 
 

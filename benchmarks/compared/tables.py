@@ -1,4 +1,4 @@
-"""The tables that benchmarks/compare.py writes, in both languages."""
+"""The tables of benchmarks/compare.py, in both languages."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ _DIFFERENCES = (
 
 
 def comparison(figures: dict[str, Any], lang: str, command: str, machine: str) -> str:
-    """The table of one model in Markdown, with what was measured on."""
+    """Return the table of one model in Markdown, with notes on the measurement below."""
     column = _LANGUAGES.index(lang)
     ways = figures["ways"]
     dtype = figures["dtype"]
@@ -82,7 +82,7 @@ def comparison(figures: dict[str, Any], lang: str, command: str, machine: str) -
 
 
 def _compared(dtype: str) -> list[str]:
-    """In which dtypes outputs were compared."""
+    """Return the dtypes in which outputs were compared."""
     return list(dict.fromkeys(["float32", dtype]))
 
 

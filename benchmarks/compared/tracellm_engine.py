@@ -1,4 +1,4 @@
-"""This project's engine for the benchmarks."""
+"""tracellm's engine for the benchmarks."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from benchmarks.compared.protocol import Engine, TokenIds, answer
 
 
 class Tracellm(Engine):
-    """`LLM`, token ids in and out; with the setting `text` the tokens become text, too; `ops` computes, if set."""
+    """`LLM` with token ids in and out. Settings: `text` also detokenizes, `ops` chooses the operations."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from tracellm import LLM, SamplingParams
@@ -33,7 +33,7 @@ class Tracellm(Engine):
         self._text = bool(settings.get("text"))
 
     def about(self) -> dict[str, Any]:
-        """Its version, torch's, and how many threads that takes."""
+        """Return the versions and the number of threads."""
         import torch
 
         import tracellm

@@ -1,8 +1,7 @@
 """Transformers for benchmarks/compare.py: `generate` on padded batches, and its continuous batching.
 
-`generate` knows one length for a whole batch. So requests are sorted by the length of their outputs, and padded on the
-left to the longest prompt of their batch; each batch goes on until its longest output, and what is too much of the
-others is thrown away.
+`generate` has one length for a whole batch. So requests are sorted by output length, and prompts are padded on the
+left. Each batch runs to its longest output, and further tokens of the others are dropped.
 """
 
 import sys
@@ -16,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.compared.protocol import Engine, TokenIds, answer
 
 CONTINUOUS = "transformers-continuous"
-_NO_TOKEN = -1  # ends no output
+_NO_TOKEN = -1  # never generated, so outputs end by length
 _PAGE = 32  # tokens
 
 
@@ -34,7 +33,7 @@ class Transformers(Engine):
         self._settings = settings
 
     def about(self) -> dict[str, Any]:
-        """Versions, and how many threads torch takes."""
+        """Return the versions and the number of threads."""
         import torch
         import transformers
 
@@ -56,7 +55,7 @@ class Transformers(Engine):
 
     @contextmanager
     def prepared(self, way: str) -> Iterator[None]:
-        """Start what batches continuously, with its thread and its cache; it ends with the turn."""
+        """Context with the thread and cache of continuous batching."""
         if way != CONTINUOUS:
             yield
             return
@@ -72,7 +71,7 @@ class Transformers(Engine):
         )
         with self._model.continuous_batching_context_manager(config, continuous_batching_config=batching) as manager:
             self._manager = manager
-            self._continuous([[1, 2, 3]], [2])  # the cache is made with the first request
+            self._continuous([[1, 2, 3]], [2])  # the first request makes the cache
             yield
 
     def _padded(self, prompts: Sequence[TokenIds], length: int) -> list[TokenIds]:
@@ -93,7 +92,7 @@ class Transformers(Engine):
         return generated[:, longest:].tolist()
 
     def _continuous(self, prompts: Sequence[TokenIds], lengths: Sequence[int]) -> list[TokenIds]:
-        """The manager is made before the clock starts (`prepared`)."""
+        """Generate by continuous batching, with the manager of `prepared`."""
         names = [
             self._manager.add_request(list(prompt), max_new_tokens=length, eos_token_id=_NO_TOKEN)
             for prompt, length in zip(prompts, lengths, strict=True)

@@ -1,7 +1,7 @@
-"""A real vLLM for the benchmarks; run by the Python of its own environment.
+"""A real vLLM for the benchmarks, run by the Python of its own environment.
 
-It is compiled, as it is by default on a CPU, but with the setting `eager`. Its engine core stays in this process, where
-OMP_NUM_THREADS counts.
+It is compiled, vLLM's default on a CPU, unless the setting `eager` is on. Its engine core runs in this process, so that
+OMP_NUM_THREADS applies to it.
 """
 
 import sys
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # it is run as a script, by another environment
+sys.path.insert(0, str(Path(__file__).parents[2]))  # it runs as a script, in another environment
 
 from benchmarks.compared.protocol import Engine, TokenIds, answer
 
 
 class Vllm(Engine):
-    """vLLM's `LLM`, token ids in and out; with the setting `text` the tokens become text, too."""
+    """vLLM's `LLM` with token ids in and out. The setting `text` also detokenizes."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         import vllm
@@ -36,7 +36,7 @@ class Vllm(Engine):
         self._text = bool(settings.get("text"))
 
     def about(self) -> dict[str, Any]:
-        """Its version, and how many threads torch takes."""
+        """Return the versions and the number of threads."""
         import torch
         import vllm
 

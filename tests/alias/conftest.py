@@ -1,18 +1,18 @@
-"""`vllm` as tracellm's stand-ins, within this process, for as long as a test runs."""
+"""`vllm` as tracellm's stand-ins in this process, during a test."""
 
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tracellm.as_vllm import finder
+from tracellm.as_vllm import modules
 
 
 @pytest.fixture
 def vllm_is_tracellm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What `--engine tracellm` does to imports; afterwards nothing of it is left."""
+    """Install the stand-ins, and remove them after the test."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    finder.install()
+    modules.install()
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
         del sys.modules[name]

@@ -1,4 +1,4 @@
-"""`--engine` and `--model NAME=PATH`: what is refused before a script starts, and where a name is replaced."""
+"""`--engine` and `--model NAME=PATH`: refusals before a script starts, and replaced models."""
 
 import importlib
 import json
@@ -9,8 +9,8 @@ import pytest
 
 from tests.alias.scripts import run
 from tests.real_vllm import InOneProcess, require_vllm
+from tracellm.cli.commands.run import overrides_of
 from tracellm.cli.errors import CommandError
-from tracellm.cli.overrides import overrides_of
 from tracellm.cli.script import Script
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
@@ -31,7 +31,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_before_the_script_starts(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be meant is one line that says which option, what of it, and what to give instead."""
+    """A wrong value is refused in one line with the option, the problem and the remedy."""
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     engine, models, message = REFUSED[case]
@@ -42,14 +42,14 @@ def test_refused_before_the_script_starts(case: str, tmp_path: Path, monkeypatch
 
 
 def test_the_command_refuses(tmp_path: Path) -> None:
-    """The script does not start, and the exit status is that of other refusals."""
+    """After a refusal the script does not start; the exit status is 2."""
     done = run(tmp_path, "print('started')\n", "--model", "a=nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "tracellm: --model a: there is no folder nowhere\n"
 
 
 def test_paths_are_settled_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tiny` is the embedded model, `~` the home, and a script that changes the directory changes nothing."""
+    """`tiny` is the bundled model, `~` the home, and paths do not depend on the script's directory."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
@@ -61,7 +61,7 @@ def test_paths_are_settled_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_command_vllm_is_a_module_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`vllm serve` runs the engine's own command, unless there is a script of that name, or no --engine."""
+    """`vllm serve` runs tracellm's command, unless there is a file of that name, or no --engine."""
     monkeypatch.chdir(tmp_path)
     typed = Script("vllm", False, ("serve", "tiny"))
     ours = overrides_of("tracellm", [])
@@ -73,7 +73,7 @@ def test_the_command_vllm_is_a_module_here(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_our_engine_finds_the_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model, its tokenizer and its generation settings come from the folder; the name stays."""
+    """Model, tokenizer and generation settings come from the folder; the name stays."""
     monkeypatch.setenv("TRACELLM_MODELS", json.dumps({"some/model": str(MODEL_DIR)}))
     config = EngineArgs(model="some/model", generation_config="some/model").create_model_config()
     assert (config.model, config.tokenizer, config.served_model_name) == (str(MODEL_DIR), str(MODEL_DIR), "some/model")
@@ -82,7 +82,7 @@ def test_our_engine_finds_the_other_model(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("value", ["", "[]", "{", '{"a": 1}', '{"a": ""}'])
 def test_a_damaged_variable_is_told(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRACELLM_MODELS, if somebody sets it by hand, must be names and folders."""
+    """TRACELLM_MODELS must hold names and folders."""
     monkeypatch.setenv("TRACELLM_MODELS", value)
     with pytest.raises(EngineError, match="TRACELLM_MODELS must be a JSON object"):
         EngineArgs(model="tiny").create_model_config()
@@ -111,7 +111,7 @@ class AsyncEngineArgs(EngineArgs):
 
 @pytest.mark.parametrize("kind", ["EngineArgs", "AsyncEngineArgs"])
 def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's arguments have the folder before they look for a model, and the name as the served one."""
+    """vLLM's arguments get the folder before vLLM looks for the model, and the name as the served one."""
     package = tmp_path / "vllm" / "engine"
     package.mkdir(parents=True)
     (package / "arg_utils.py").write_text(LIKE_VLLM)
@@ -134,14 +134,14 @@ def test_a_real_vllm_is_given_the_folder(kind: str, tmp_path: Path, monkeypatch:
 
 
 def test_a_real_vllm_finds_the_other_model(in_one_process: InOneProcess) -> None:
-    """It takes the embedded model, with its tokenizer, for a name that no hub was asked for; the name stays."""
+    """A real vLLM loads the bundled model for a name, without the hub; the name stays."""
     told = in_one_process.told["replaced"]
     assert told["model"] == told["tokenizer"]
     assert (Path(told["model"]).parts[-2:], told["name"]) == (MODEL_DIR.parts[-2:], "Qwen/Qwen2.5-1.5B-Instruct")
 
 
 def test_beside_a_real_vllm(tmp_path: Path) -> None:
-    """Under `--engine tracellm` it is not the real vLLM that is imported where there is one."""
+    """Under `--engine tracellm` an installed vLLM is not imported."""
     script = "import vllm; print(vllm.__version__)"
     done = run(tmp_path, script, "--engine", "tracellm", python=require_vllm(), PYTHONPATH="")
     assert (done.returncode, done.stdout, done.stderr) == (0, "0.11.1+tracellm\n", "")

@@ -1,4 +1,4 @@
-"""`tracellm run --engine tracellm`: scripts for vLLM, those of the documents first, without a vLLM."""
+"""`tracellm run --engine tracellm`: scripts for vLLM, without a vLLM."""
 
 import json
 import re
@@ -18,7 +18,7 @@ ENGINE = ("--engine", "tracellm", *MODELS)
 
 
 def test_the_documents_script_explained(tmp_path: Path) -> None:
-    """The script of the client's document says what that says, and its recording is that of a script of our own."""
+    """The document's script prints what the document says, and its recording is that of a script for tracellm."""
     names = []
     for script, options in (
         (CLIENT_SELECTION, ENGINE),
@@ -73,8 +73,7 @@ if __name__ == "__main__":
 
 
 def test_engines_and_children(tmp_path: Path) -> None:
-    """Each way to make an engine gives ours, each kind of process that the script starts sees the same `vllm`, and the
-    reading guide's script runs word for word."""
+    """Every way to make an engine, and every kind of started process, gets tracellm's engine."""
     (tmp_path / "reading.py").write_text(SOURCE_READING, encoding="utf-8")
     done = run(tmp_path, ONE_AFTER_THE_OTHER, *ENGINE)
     assert done.returncode == 0, done.stderr
@@ -93,7 +92,7 @@ def test_engines_and_children(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_three_lines(tmp_path: Path) -> None:
-    """What is not here is told as the engine tells a mistake: the script's line, its source, and the message."""
+    """A missing name is reported as an EngineError: the script's line, its source, and the message."""
     done = run(tmp_path, "from vllm import PoolingParams\n", *ENGINE)
     where, source, message = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
@@ -107,7 +106,7 @@ def test_a_refusal_is_three_lines(tmp_path: Path) -> None:
     ids=["command", "module"],
 )
 def test_the_server(command: list[str]) -> None:
-    """`vllm serve` and the server's module are `tracellm serve`, with the model's own name, and end by SIGTERM."""
+    """`vllm serve` and the server's module are `tracellm serve`, with the model's name, and end by SIGTERM."""
     program = [sys.executable, "-c", FAKE, "run", *ENGINE, *command, "--port", "0", "--max_model_len=64"]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -134,7 +133,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_run_is_refused(case: str) -> None:
-    """Other commands and modules of vLLM are refused in a line that names them."""
+    """Other commands and modules of vLLM are refused in a line with their names."""
     command, status, message = REFUSED[case]
     program = [sys.executable, "-m", "tracellm", "run", *ENGINE, *command]
     done = subprocess.run(program, capture_output=True, text=True)

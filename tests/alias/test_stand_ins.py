@@ -1,4 +1,4 @@
-"""`import vllm` under `--engine tracellm`: what it gives, and what it says of that which is not here."""
+"""`import vllm` under `--engine tracellm`: its modules, names and errors."""
 
 import inspect
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tracellm.as_vllm.errors import MissingModuleError
+from tracellm.as_vllm.modules import MissingModuleError
 from tracellm.as_vllm.table import HOMES, PACKAGES
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.ipc import core_client
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("vllm_is_tracellm")
 
 
 def run(code: str) -> dict[str, Any]:
-    """The names that `code` leaves; a function, as `import vllm` in this file would be the real one to mypy."""
+    """Return the names that `code` defines; mypy would resolve an import here to the real vLLM."""
     names: dict[str, Any] = {}
     exec(code, names)
     return names
@@ -29,7 +29,7 @@ def run(code: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("module", sorted(HOMES.keys() | PACKAGES))
 def test_every_module_can_be_imported(module: str) -> None:
-    """Each module of the table is there, by its name and as an attribute of the one above, with all its names."""
+    """Each module of the table exists, by name and as an attribute, with all its names."""
     found = import_module(module)
     above, _, name = module.rpartition(".")
     assert found.__name__ == module
@@ -41,7 +41,7 @@ def test_every_module_can_be_imported(module: str) -> None:
 
 
 def test_every_form_of_import() -> None:
-    """`from`, `import ... as`, `import *` and attributes without an import all lead to tracellm's own class."""
+    """Every form of import gives tracellm's own class."""
     found = run(
         "import vllm\n"
         "import vllm.v1.engine.core_client as client\n"
@@ -63,12 +63,12 @@ def test_its_version_says_whose_it_is() -> None:
 
 
 def test_its_source_is_the_counterpart() -> None:
-    """Who asks a module for its source gets tracellm's file, to read."""
+    """A stand-in's source file is tracellm's."""
     assert inspect.getsource(import_module("vllm.v1.engine.core_client")) == inspect.getsource(core_client)
 
 
 def test_settings_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`vllm.envs` has what the environment says now."""
+    """`vllm.envs` has the current values of the environment."""
     envs = import_module("vllm.envs")
     assert envs.VLLM_ENABLE_V1_MULTIPROCESSING is False
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
@@ -76,7 +76,7 @@ def test_settings_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_to_replace_a_name_is_meant_in_earnest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script that sets a name of a module sets it in tracellm's, and one that takes it away gets the old one back."""
+    """Setting a name sets it in tracellm's module; deleting it restores the original."""
     with monkeypatch.context() as patch:
         patch.setattr(import_module("vllm.v1.engine.core_client"), "InprocClient", "mine")
         assert vars(core_client)["InprocClient"] == "mine"
@@ -101,7 +101,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("code", REFUSED)
 def test_what_is_not_here_is_refused_by_name(code: str) -> None:
-    """The message names what is missing, what there is instead, and the way out."""
+    """The message names what is missing, what there is instead, and the remedy."""
     with pytest.raises((ImportError, AttributeError), match=REFUSED[code]) as refused:
         run(code)
     if "del" not in code:
@@ -110,7 +110,7 @@ def test_what_is_not_here_is_refused_by_name(code: str) -> None:
 
 
 def test_a_script_can_do_without() -> None:
-    """`try: import` and `hasattr` go on as with any library, and tools that look for dunder names are not disturbed."""
+    """`try: import`, `hasattr` and tools that look for dunder names work as with any library."""
     found = run(
         "import vllm\n"
         "try:\n    from vllm.lora.request import LoRARequest\n"
@@ -122,14 +122,14 @@ def test_a_script_can_do_without() -> None:
 
 
 def test_other_packages_are_left_alone() -> None:
-    """A name that only begins with the same letters is none of our business."""
+    """Modules whose names only begin with `vllm` are not affected."""
     with pytest.raises(ModuleNotFoundError) as missing:
         import_module("vllm_of_somebody")
     assert not isinstance(missing.value, MissingModuleError)
 
 
 def test_probes_are_not_put_on_stand_ins() -> None:
-    """A recording handles tracellm's own modules, and not, once more, those that stand for them."""
+    """A recording installs probes in tracellm's modules, and not again in the stand-ins."""
     import_module("vllm.v1.engine.core")
     handled: list[str] = []
     hook = ImportHook(lambda name: name.startswith("vllm"), lambda module: handled.append(module.__name__))
@@ -140,7 +140,7 @@ def test_probes_are_not_put_on_stand_ins() -> None:
 
 
 def test_arguments_of_vllm() -> None:
-    """`EngineArgs` takes the model by position and vLLM's arguments that ask for nothing, and refuses the others."""
+    """`EngineArgs` takes the model by position, accepts vLLM's arguments that change nothing, and refuses others."""
     found = run("from vllm import AsyncEngineArgs, EngineArgs, TokensPrompt")
     args = found["EngineArgs"]("some/model", tensor_parallel_size=1, max_num_seqs=2)
     assert (args.model, args.max_num_seqs, args.disable_log_stats) == ("some/model", 2, False)
@@ -153,7 +153,7 @@ def test_arguments_of_vllm() -> None:
 
 
 def test_importing_vllm_is_quick() -> None:
-    """`import vllm` and its parameters bring in neither torch nor transformers."""
+    """`import vllm` imports neither torch nor transformers."""
     path = Path(import_module("tracellm.as_vllm").__file__ or "").parent / "path"
     code = (
         f"import sys; sys.path.insert(0, {str(path)!r})\n"

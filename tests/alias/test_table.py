@@ -1,4 +1,4 @@
-"""The table of names under `--engine tracellm`, held against tracellm and against a real vLLM."""
+"""The table of names under `--engine tracellm`, compared with tracellm and a real vLLM."""
 
 import ast
 from importlib import import_module
@@ -10,7 +10,7 @@ from tests.real_vllm import require_vllm
 from tracellm.as_vllm.table import HOMES
 
 DOCUMENTS_ONLY = {("vllm", "AsyncLLM")}
-"""What the documents import and no vLLM has there."""
+"""Names that the documents import, and no vLLM has there."""
 
 MOVED_SINCE = {
     ("vllm.inputs", "TokenInputs"),
@@ -24,18 +24,18 @@ MOVED_SINCE = {
         )
     ),
 }
-"""Names of 0.11.1, or whole modules, that 0.32.0 has elsewhere or no longer."""
+"""Names and modules of 0.11.1 that 0.32.0 has elsewhere or no longer."""
 
 
 @pytest.mark.parametrize("module", HOMES)
 def test_every_name_is_one_of_tracellm(module: str) -> None:
-    """What the table offers under a module of vLLM is there in tracellm."""
+    """Every name in the table exists in tracellm."""
     for name, (home, ours) in HOMES[module].items():
         assert hasattr(import_module(home), ours), f"{module}.{name} should be {home}.{ours}"
 
 
 def test_every_name_is_one_of_vllm() -> None:
-    """A real vLLM has each name in that module, too, but for what has moved since 0.11.1."""
+    """A real vLLM has each name in that module, except those that moved after 0.11.1."""
     (packages,) = (require_vllm().parents[1] / "lib").glob("python3*/site-packages")
     lacking: set[tuple[str, str | None]] = set()
     for module, names in HOMES.items():
@@ -50,7 +50,7 @@ def test_every_name_is_one_of_vllm() -> None:
 
 
 def _names_in(file: Path) -> set[str]:
-    """The names that a module defines or imports, wherever in it."""
+    """Return the names that a module defines or imports."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -1,4 +1,4 @@
-"""How `tracellm bench kernels` times a call: by the host's clock, or by replays of a graph on a GPU, here made up."""
+"""The timers of `tracellm bench kernels`, on a CPU and on an imitated GPU."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tracellm.bench.kernels import OnCpu, OnGpu, Turn
 
 
 class Cuda:
-    """A GPU on which a call takes two microseconds, or, asked for one by one, as long as the host takes: eight."""
+    """An imitated GPU with calls of two microseconds, and launches that take the host eight."""
 
     def __init__(self) -> None:
         self.now = 0.0  # milliseconds, of the GPU
@@ -25,7 +25,7 @@ class Cuda:
         self.capturing = False
 
     def copies(self, count: int) -> list[Callable[[], object]]:
-        """An operation, and that many copies of its tensors."""
+        """Return an operation on that many copies of its tensors."""
 
         def call(copy: int) -> None:
             self.calls.append(copy)
@@ -34,10 +34,10 @@ class Cuda:
         return [lambda copy=copy: call(copy) for copy in range(count)]  # type: ignore[misc]
 
     def synchronize(self) -> None:
-        """All is done."""
+        """Do nothing."""
 
     def CUDAGraph(self) -> SimpleNamespace:
-        """What has been captured takes its time when it is replayed."""
+        """Advance the GPU's clock by the captured calls."""
 
         def replay() -> None:
             assert self.captured, "something must have been captured"
@@ -47,13 +47,13 @@ class Cuda:
 
     @contextmanager
     def graph(self, graph: object) -> Iterator[None]:
-        """What is called meanwhile is captured, and does not run."""
+        """Capture the calls made in the block instead of running them."""
         begin, self.capturing = len(self.calls), True
         yield
         self.captured, self.capturing = self.calls[begin:], False
 
     def Event(self, enable_timing: bool) -> SimpleNamespace:
-        """Knows when it was recorded, once it was waited for."""
+        """An event with its time, available after synchronize."""
         event = SimpleNamespace(at=0.0, is_done=False)
 
         def elapsed_time(later: SimpleNamespace) -> float:
@@ -68,7 +68,7 @@ class Cuda:
 
 @pytest.mark.parametrize("copies", [1, 3, 64])
 def test_a_gpu_is_timed_by_the_replay_of_a_graph(copies: int) -> None:
-    """A graph holds whole rounds over the copies, in turn; a call's time is the GPU's, not that of asking for it."""
+    """A graph holds whole rounds over the copies; a call's time is the GPU's, without the launch."""
     cuda = Cuda()
     turn = OnGpu(cuda.copies(copies), cuda)
     assert cuda.captured == [*range(copies)] * -(-1000 // copies)
@@ -76,7 +76,7 @@ def test_a_gpu_is_timed_by_the_replay_of_a_graph(copies: int) -> None:
 
 
 def test_a_long_call_is_captured_once_for_each_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a round over the copies takes long enough, the graph holds one round."""
+    """If one round over the copies is long enough, the graph holds one round."""
     monkeypatch.setattr(kernels, "_TURN_SECONDS", 1e-6)
     cuda = Cuda()
     OnGpu(cuda.copies(5), cuda)
@@ -84,7 +84,7 @@ def test_a_long_call_is_captured_once_for_each_copy(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_asking_takes_is_told_apart() -> None:
-    """On a GPU it is the host's time for a call outside of any graph; on a CPU there is no such thing."""
+    """The launch time is the host's on a GPU, and None on a CPU."""
     cuda = Cuda()
     turn = OnGpu(cuda.copies(2), cuda)
     before = len(cuda.calls)
@@ -96,7 +96,7 @@ def test_what_asking_takes_is_told_apart() -> None:
 
 @pytest.mark.parametrize(("lang", "head"), [("en", "µs to launch"), ("zh", "启动 µs")])
 def test_the_table_has_both_times(lang: str, head: str) -> None:
-    """The host's time is the last column, and only there where something was measured on a GPU."""
+    """The launch column is the last, and only in tables of a GPU."""
     of_gpu = kernels.Row("rms_norm", 1, "triton", Spread.of([2.0]), 1.0, 0.0, 0.5, Spread.of([8.0]))
     of_cpu = kernels.Row("rms_norm", 1, "torch", Spread.of([2.0]), 1.0, 0.0, 0.5, None)
     table = kernels._table([of_gpu], lang).splitlines()  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def test_the_table_has_both_times(lang: str, head: str) -> None:
 
 @pytest.mark.gpu
 def test_every_operation_on_a_gpu(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is measured can be captured, by either implementation, and has both times."""
+    """Every case can be captured in every implementation, and has both times."""
     need_triton("cuda")
     monkeypatch.setattr(machine, "_GPU_BYTES", 1 << 24)
     monkeypatch.setattr(machine, "_GPU_SIDES", (256,))

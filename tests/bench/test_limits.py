@@ -1,4 +1,4 @@
-"""What a model must read and compute at least, and the small arithmetic of the benchmarks."""
+"""The roofline model of `tracellm bench`, and its statistics."""
 
 import statistics
 
@@ -22,10 +22,7 @@ WORKLOADS = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 10)), min_size
 
 
 def test_the_cost_of_the_model_inside() -> None:
-    """All tensors of its file are read in a step: the embeddings as the matrix that makes logits; and two FLOP each.
-
-    They are read in the 16 bits that they have there, whatever is computed in.
-    """
+    """A step reads all tensors, with tied embeddings once, in the checkpoint's 16 bits; each weight costs two FLOPs."""
     config = EngineArgs(dtype="float32").create_model_config()
     cost = cost_of(config)
     (path,) = find_weight_files(config.model).files
@@ -42,7 +39,7 @@ def test_the_cost_of_the_model_inside() -> None:
 
 @given(WORKLOADS, st.integers(1, 8))
 def test_every_token_is_counted_once(workload: Workload, at_once: int) -> None:
-    """However many run together: each token but the last of a request is computed, and each output sampled."""
+    """For any batch size, each token but a request's last is computed, and each output is sampled."""
     at_all = work_of(ModelCost(0, 200, 30, 0, 0), MACHINE, workload, at_once)
     computed = workload.num_input_tokens + workload.num_output_tokens - len(workload.prompts)
     assert at_all.flops == 200 * computed + 30 * workload.num_output_tokens
@@ -54,7 +51,7 @@ def test_every_token_is_counted_once(workload: Workload, at_once: int) -> None:
 
 @given(WORKLOADS, st.integers(1, 8))
 def test_more_at_once_takes_no_longer(workload: Workload, at_once: int) -> None:
-    """One at a time takes a step for each token; together the longest output decides, and time only falls."""
+    """Run one by one, each token takes a step; together, the longest output counts, and the time only falls."""
     alone = work_of(COST, MACHINE, workload, 1)
     together = work_of(COST, MACHINE, workload, at_once)
     everything = work_of(COST, MACHINE, workload, len(workload.lengths))
@@ -65,7 +62,7 @@ def test_more_at_once_takes_no_longer(workload: Workload, at_once: int) -> None:
 
 
 def test_a_step_takes_the_longer_of_two() -> None:
-    """Reading and computing go on at once, so decoding is bound by reading here, and a prompt by computing."""
+    """Decoding is bound by reads, and a prompt by computation."""
     assert MACHINE.seconds(100, 50) == 1.0
     assert MACHINE.seconds(1000, 50) == 10.0
     assert MACHINE.seconds(100, 5000) == 100.0
@@ -76,7 +73,7 @@ def test_a_step_takes_the_longer_of_two() -> None:
 
 @given(st.integers(0, 5), st.integers(1, 9), st.integers(0, 9))
 def test_workloads(seed: int, least: int, more: int) -> None:
-    """The same seed makes the same requests, of lengths and with token ids within their bounds."""
+    """The same seed gives the same requests, with lengths and token ids in their bounds."""
     lengths = Lengths(least, least + more)
     made = random_workload(50, 4, lengths, lengths, seed)
     assert made == random_workload(50, 4, lengths, lengths, seed)
@@ -87,7 +84,7 @@ def test_workloads(seed: int, least: int, more: int) -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
 def test_spreads_and_percentiles(values: list[float]) -> None:
-    """The median is the middle percentile and lies between the quartiles; all are within the values."""
+    """The median is the middle percentile, between the quartiles; all are between the values."""
     spread = Spread.of(values)
     assert spread.median == pytest.approx(statistics.median(values))
     assert percentile(values, 50) == pytest.approx(spread.median)
@@ -96,5 +93,5 @@ def test_spreads_and_percentiles(values: list[float]) -> None:
 
 
 def test_tables_are_straight() -> None:
-    """Columns line up in a terminal, where a Chinese character takes two places."""
+    """Columns align in a terminal, where a Chinese character takes two columns."""
     assert plain_table(["毫秒", "n"], [["x", "10"], ["结束了", "1"]]) == "毫秒     n\nx       10\n结束了   1"

@@ -207,9 +207,9 @@ def test_all_engines_get_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (["--write", "--repeats", "2"], "the documentation wants 5 rounds of tracellm and vllm"),
-        (["--write", "--ways", "tracellm", "transformers"], "the documentation wants 5 rounds of tracellm and vllm"),
-        (["--write", "--requests", "2"], "the documentation wants 5 rounds of tracellm and vllm"),
+        (["--write", "--repeats", "2"], "the documentation needs 5 rounds of tracellm and vllm"),
+        (["--write", "--ways", "tracellm", "transformers"], "the documentation needs 5 rounds of tracellm and vllm"),
+        (["--write", "--requests", "2"], "the documentation needs 5 rounds of tracellm and vllm"),
         (["--only", "0.6B"], "0.6B is for a GPU: there is none here"),
         (["--ways", "tracellm-torch"], "tracellm-torch is not measured on a CPU"),
         (["--vllm", "nowhere"], "there is no vLLM at nowhere: scripts/install-vllm.sh makes one"),

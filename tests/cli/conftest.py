@@ -1,4 +1,4 @@
-"""What the command's tests share: the command in this process, and one run of the real engine, explained."""
+"""Fixtures of the command's tests: the command in this process, and an explained run of the real engine."""
 
 import subprocess
 import sys
@@ -18,12 +18,12 @@ llm = LLM(max_num_seqs=2, max_model_len=64, num_gpu_blocks_override=32)
 for output in llm.generate(["Hello", "你好", "The <b>secret</b> word;"], SamplingParams(max_tokens=4, ignore_eos=True)):
     print(repr(output.outputs[0].text))
 """
-"""Three requests for two places, so that one waits."""
+"""Three requests with room for two, so that one waits."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a command left on its two streams, and its exit status."""
+    """Output and exit status of a command."""
 
     status: int
     out: str
@@ -35,7 +35,7 @@ Command = Callable[..., Said]
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """`command("show", "tree")` runs the command in this process; not for `run`, which becomes the script."""
+    """Return a function to run the command in this process, `command("show", "tree")`; not for `run`."""
 
     def call(*arguments: str) -> Said:
         monkeypatch.setattr(sys, "argv", ["tracellm", *arguments])
@@ -50,7 +50,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture(scope="session")
 def explained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
-    """The folder in which `tracellm run --explain script.py` was run, with its `tracellm-runs/`, and what that said."""
+    """Run `tracellm run --explain script.py` once; return its folder, with `tracellm-runs/`, and its output."""
     folder = tmp_path_factory.mktemp("explained")
     (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
@@ -64,6 +64,6 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
 
 @pytest.fixture
 def run_folder(explained: tuple[Path, Said]) -> Path:
-    """The run folder of that run; not to be changed."""
+    """The run folder of that run; do not change it."""
     (folder,) = (explained[0] / "tracellm-runs").iterdir()
     return folder

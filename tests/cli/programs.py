@@ -1,4 +1,4 @@
-"""Small programs, each of which looks at one thing that differs where a script is not run as python runs it."""
+"""Small programs, each with one thing that would differ if a script were not run as python runs it."""
 
 from dataclasses import dataclass, field
 from textwrap import dedent
@@ -8,7 +8,7 @@ __all__ = ["PROGRAMS", "Program"]
 
 @dataclass(frozen=True)
 class Program:
-    """One program: its files, of which the first is run unless `command` says otherwise, and what it is given."""
+    """One program: its files and input. The first file is run, unless `command` is given."""
 
     name: str
     files: dict[str, str]
@@ -16,12 +16,12 @@ class Program:
     stdin: str = ""
     command: tuple[str, ...] = ()
     killed: bool = False
-    """Ended by a signal, so that nothing could be written at its end."""
+    """Ended by a signal, so that no report can be written."""
     env: dict[str, str] = field(default_factory=dict)
 
     @property
     def run(self) -> tuple[str, ...]:
-        """What follows `python`, and `tracellm run`."""
+        """Arguments of `python`, and of `tracellm run`."""
         return (*(self.command or (next(iter(self.files)),)), *self.args)
 
 

@@ -14,6 +14,8 @@ from tests.cli.conftest import Command
 
 REFUSED = {
     "nothing to run": (["run"], "nothing to run. Say which: tracellm run"),
+    "a script for a command": (["script.py", "x"], r"no command script\.py; to run a script: tracellm run script\.py$"),
+    "no such script for a command": (["nope.py"], r"to run a script: tracellm run nope\.py$"),
     "no such script": (["run", "nope.py"], r"there is no script nope\.py"),
     "no such script, explained": (["run", "--explain", "nope.py"], r"there is no script nope\.py"),
     "a folder as script": (["run", "folder"], "folder is a folder without a __main__.py"),
@@ -60,12 +62,12 @@ REFUSED = {
     "show what else": (["show", "folder", "colours"], "sequence, tree, steps .* not 'colours'"),
     "show too much": (["show", "folder", "folder", "tree"], "not 'folder' as well"),
 }
-"""What is typed, and what the answer says."""
+"""Arguments, and a pattern of the message."""
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory: a script, and a folder with something in it."""
+    """The current directory, with a script and a folder that is not empty."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text("raise AssertionError('it ran')")
     (tmp_path / "folder").mkdir()
@@ -78,7 +80,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_refused_in_one_line(
     arguments: list[str], message: str, lang: str, here: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line on stderr, in the reader's language; status 2; nothing run, written or removed."""
+    """Bad input gives one line on stderr, in the user's language, status 2, and no change on disk."""
     monkeypatch.setenv("TRACELLM_LANG", lang)
     said = command(*arguments)
     assert (said.status, said.out) == (2, "")
@@ -96,7 +98,7 @@ def test_refused_in_one_line(
     "arguments", [["run", "--nope", "script.py"], ["nope"], ["run", "--out"], ["run", "-m"], ["report", "a", "b"]]
 )
 def test_what_cannot_be_parsed_is_refused_with_the_usage(arguments: list[str], here: Path, command: Command) -> None:
-    """An option or command that is not one is refused by name, with status 2, where to read on, and no traceback."""
+    """An unknown option or command is refused by name, with status 2 and a hint at --help."""
     said = command(*arguments)
     assert said.status == 2
     assert "Error: " in said.err
@@ -105,7 +107,7 @@ def test_what_cannot_be_parsed_is_refused_with_the_usage(arguments: list[str], h
 
 
 def test_tracellm_lang_is_refused_by_its_name(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A language that TRACELLM_LANG gets wrong is refused under that name."""
+    """A wrong language in TRACELLM_LANG is refused under that name."""
     monkeypatch.setenv("TRACELLM_LANG", "klingon")
     said = command("run", "--explain", "script.py")
     assert said.status == 2
@@ -113,7 +115,7 @@ def test_tracellm_lang_is_refused_by_its_name(here: Path, command: Command, monk
 
 
 def damaged(run_folder: Path, tmp_path: Path, how: str) -> Path:
-    """A copy of a run folder with one thing wrong with it."""
+    """Return a copy of a run folder with one fault."""
     folder = tmp_path / "damaged"
     shutil.copytree(run_folder, folder)
     (trace,) = (folder / "trace").iterdir()
@@ -148,7 +150,7 @@ def damaged(run_folder: Path, tmp_path: Path, how: str) -> Path:
 def test_a_damaged_run_is_read_as_far_as_it_goes(
     how: str, message: str, run_folder: Path, tmp_path: Path, command: Command
 ) -> None:
-    """What can be read is shown and reported; what cannot is told in a line on stderr, and the exit status is 1."""
+    """A damaged run is shown as far as it can be read; each fault is a line on stderr, with status 1."""
     folder = damaged(run_folder, tmp_path, how)
     for part in ("tree", "sequence", "steps"):
         said = command("show", str(folder), part)
@@ -159,7 +161,7 @@ def test_a_damaged_run_is_read_as_far_as_it_goes(
 
 
 def test_a_run_that_did_not_end_says_so(run_folder: Path, tmp_path: Path, command: Command) -> None:
-    """What a killed run recorded is shown, with a line on stderr that it did not finish."""
+    """A killed run is shown, with a line on stderr that it did not finish."""
     folder = tmp_path / "killed"
     shutil.copytree(run_folder, folder)
     manifest = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -172,7 +174,7 @@ def test_a_run_that_did_not_end_says_so(run_folder: Path, tmp_path: Path, comman
 
 
 def test_a_terminal_without_unicode(run_folder: Path) -> None:
-    """What stdout cannot hold is written with escapes, and a reader that has seen enough is no failure."""
+    """Characters that stdout cannot encode are escaped, and a closed pipe is not an error."""
     show = [sys.executable, "-m", "tracellm", "show", str(run_folder), "tree", "--lang", "zh"]
     done = subprocess.run(show, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -1,4 +1,4 @@
-"""`tracellm bench`: what it measures, with the real engine and its small model, and what it says of mistakes."""
+"""`tracellm bench` with the real engine and its small model: measurements and refusals."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ SMALL = [
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is measured with little, and each kernel is called once for each copy of its tensors."""
+    """Measure the machine with little work, and call each kernel once for each copy of its tensors."""
     monkeypatch.setattr(machine, "_BYTES", 1 << 16)
     monkeypatch.setattr(machine, "_SIDES", (16,))
     monkeypatch.setattr(kernels, "_COLD_BYTES", 1)
@@ -34,7 +34,7 @@ def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("detail", "name"), [([], "default"), (["--detail", "step"], "step")])
 def test_throughput_bare_and_recorded(command: Command, detail: list[str], name: str) -> None:
-    """Both ways are measured in every round, and each has its speed and its share of the limit."""
+    """Each round measures both variants; each has its speed and its share of the limit."""
     said = command("bench", "throughput", *SMALL, "--repeats", "2", "--explain", *detail, "--json")
     told = json.loads(said.out)
     assert said.status == 0
@@ -50,7 +50,7 @@ def test_throughput_bare_and_recorded(command: Command, detail: list[str], name:
 
 @pytest.mark.parametrize(("lang", "heads"), [("en", "decoding, tokens/s"), ("zh", "解码 token/s")])
 def test_throughput_for_people(command: Command, lang: str, heads: str) -> None:
-    """The machine, its limits, and which operations were chosen and why come first; then the table."""
+    """The table comes after the machine, its limits, and the chosen operations with the reason."""
     said = command(
         "bench", "throughput", *SMALL, "--repeats", "1", "--lang", lang, "--attention-backend", "torch", "--explain"
     )
@@ -64,8 +64,19 @@ def test_throughput_for_people(command: Command, lang: str, heads: str) -> None:
     assert lines[-1].startswith({"en": "recorded, as by default", "zh": "录制，默认深度"}[lang])
 
 
+@pytest.mark.parametrize("name", ["throughput", "latency", "kernels"])
+def test_the_model_may_be_an_option(name: str, command: Command) -> None:
+    """`--model NAME` is the argument MODEL, as vLLM spells it; two models are refused."""
+    for model in (["--model", "/nowhere"], ["--model=/nowhere"]):
+        said = command("bench", name, *model)
+        assert said.status == 2
+        assert "/nowhere" in said.err
+        assert said.err == command("bench", name, "/nowhere").err
+    assert "unexpected extra argument" in command("bench", name, "tiny", "--model", "tiny").err
+
+
 def test_latency(command: Command) -> None:
-    """Every token of every request has been waited for: the first, those between, and the whole of each round."""
+    """Latency covers every token of every request, and the whole of each round."""
     said = command("bench", "latency", *SMALL, "--output-len", "3", "--repeats", "2", "--json")
     told = json.loads(said.out)["seconds"]
     assert list(told) == ["first", "between", "whole"]
@@ -76,7 +87,7 @@ def test_latency(command: Command) -> None:
 
 
 def test_kernels(command: Command) -> None:
-    """Each operation is there once for each number of tokens and implementation; prefill only for several tokens."""
+    """Each operation has one row for each number of tokens and implementation; prefill only for several tokens."""
     arguments = ["--tokens", "1,3", "--context", "20", "--repeats", "1", "--ops", "torch", "--ops", "cpu"]
     said = command("bench", "kernels", *arguments, "--dtype", "float32", "--json")
     rows = json.loads(said.out)["rows"]
@@ -109,7 +120,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes(command: Command, arguments: list[str], message: str) -> None:
-    """A mistake is told in one line, with the option that it is about."""
+    """A mistake is one line, with the name of its option."""
     said = command("bench", *arguments)
     assert said.status == 2
     assert said.out == ""
@@ -118,6 +129,6 @@ def test_mistakes(command: Command, arguments: list[str], message: str) -> None:
 
 
 def test_ways_take_turns() -> None:
-    """Each round has every way once, and begins with the next one."""
+    """Each round has every variant once, and starts with the next one."""
     turns: Any = interleaved(["a", "b", "c"], 3)
     assert turns == [*"abc", *"bca", *"cab"]

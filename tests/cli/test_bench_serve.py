@@ -1,4 +1,4 @@
-"""`tracellm bench serve`, against a server of a few lines that streams as OpenAI's does."""
+"""`tracellm bench serve`, with a small server that streams as OpenAI's does."""
 
 import json
 import threading
@@ -12,17 +12,17 @@ from tests.cli.conftest import Command
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers completions with `a`, one event for each token; refuses prompts of 13 tokens."""
+    """Handler that completes with `a`, one event for each token, and refuses prompts of 13 tokens."""
 
     bodies: list[dict[str, Any]]
     headers_seen: list[str | None]
 
     def do_GET(self) -> None:
-        """The list of models."""
+        """Return the list of models."""
         self._send(json.dumps({"data": [{"id": "small"}]}).encode())
 
     def do_POST(self) -> None:
-        """A completion."""
+        """Return a completion."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         type(self).bodies.append(body)
         type(self).headers_seen.append(self.headers["Authorization"])
@@ -40,12 +40,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """Its address; what it was asked is in `Handler.bodies`."""
+    """The server's address; `Handler.bodies` has its requests."""
     Handler.bodies, Handler.headers_seen = [], []
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
@@ -54,7 +54,7 @@ def server() -> Iterator[str]:
 
 
 def test_figures_of_a_server(command: Command, server: str) -> None:
-    """All requests are sent as asked for, after one that warms the server, and every token of theirs is counted."""
+    """All requests are sent, after a warm-up, and all their tokens are counted."""
     lengths = ["--num-prompts", "6", "--input-len", "3-5", "--output-len", "2-4"]
     said = command("bench", "serve", "--base-url", f"{server}/v1", *lengths, "--api-key", "secret", "--json")
     told = json.loads(said.out)
@@ -69,7 +69,7 @@ def test_figures_of_a_server(command: Command, server: str) -> None:
 
 
 def test_arrivals_and_room(command: Command, server: str) -> None:
-    """Requests may come by chance, and wait for room: the figures tell of all of them."""
+    """With random arrivals and a limit of concurrent requests, the figures cover all requests."""
     further = ["--num-prompts", "5", "--request-rate", "500", "--max-concurrency", "2", "--output-len", "1"]
     said = command("bench", "serve", "--base-url", server, "--input-len", "2", *further)
     assert said.status == 0
@@ -78,7 +78,7 @@ def test_arrivals_and_room(command: Command, server: str) -> None:
 
 
 def test_requests_that_fail(command: Command, server: str) -> None:
-    """What the server refuses is counted and told, and the exit status says that something was wrong."""
+    """Refused requests are counted and reported, and the exit status is 1."""
     said = command("bench", "serve", "--base-url", server, "--num-prompts", "2", "--input-len", "13", "--json")
     assert said.status == 1
     assert json.loads(said.out)["failed"] == 2
@@ -88,7 +88,7 @@ def test_requests_that_fail(command: Command, server: str) -> None:
 
 
 def test_no_server(command: Command, server: str) -> None:
-    """Where nobody listens, or something else answers, it is said how to come by a server."""
+    """Without a server, the message explains how to start one."""
     said = command("bench", "serve", "--base-url", "http://127.0.0.1:1")
     assert said.status == 2
     assert "tracellm serve" in said.err

@@ -1,4 +1,4 @@
-"""`tracellm check`: what it prints, what it returns, and what it refuses."""
+"""`tracellm check`: its output, exit status and refusals."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ SEED = Path(__file__).parents[2] / "docs" / "expectations" / "vllm-v1-serve.tsv"
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The run folder of a served chat request; the current directory is another one."""
+    """Run folder of a served chat request; the current directory is another one."""
     folder = tmp_path / "run"
     (folder / "trace").mkdir(parents=True)
     write_manifest(folder, {"schema": 1, "tracellm": "0", "status": "finished"})
@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_found(run: Path, command: Command):
-    """One line, status 0, and what was not looked for apart."""
+    """If all calls are found, one line says so, with status 0; unsearched calls have their own line."""
     said = command("check", str(run), "--expect", str(SEED))
     assert (said.status, said.err) == (0, "")
     assert said.out == (
@@ -42,13 +42,13 @@ def test_all_found(run: Path, command: Command):
 
 
 def test_a_phase(run: Path, command: Command):
-    """Only the calls of one phase count."""
+    """With --phase only the calls of that phase count."""
     said = command("check", str(run), "--expect", str(SEED), "--phase", "startup")
     assert (said.status, said.out) == (0, "25/25 calls found, in this order\n")
 
 
 def test_the_first_that_is_missing(run: Path, command: Command):
-    """Its line, why, and what was found around it with time and process; the others in a line each; status 1."""
+    """The first missing call has its line, the reason, and its neighbours with time and process; status 1."""
     table = [line for line in SEED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     order = [*table[:43], table[44], table[43], *table[45:]]
     order[50] = order[50].replace("waiting.add_request", "waiting.add_requests")
@@ -73,7 +73,7 @@ def test_the_first_that_is_missing(run: Path, command: Command):
 
 
 def test_many_are_missing(run: Path, command: Command):
-    """Twenty are named, the rest counted; texts that would act on the terminal do not."""
+    """Twenty missing calls are listed, the rest counted, and control characters escaped."""
     arrows = [f"A->>B: f{i}\x1b[31m" for i in range(30)]
     Path("e.mmd").write_text("\n".join(["sequenceDiagram", *arrows]))
     said = command("check", str(run), "--expect", "e.mmd")
@@ -84,7 +84,7 @@ def test_many_are_missing(run: Path, command: Command):
 
 
 def test_several_diagrams(run: Path, command: Command):
-    """The first is taken and it is said so; `#2` asks for the second and says nothing more."""
+    """Of several diagrams the first is used, with a note; `#2` selects the second without one."""
     block = "```mermaid\nsequenceDiagram\n    {}\n```\n"
     good, bad = "EngineCoreProc->>Scheduler: schedule", "Scheduler->>EngineCoreProc: schedule"
     Path("e.md").write_text(block.format(good) + block.format(bad))
@@ -114,7 +114,7 @@ REFUSED = {
     "nothing to look for": (["--expect", "needs.tsv"], "needs.tsv expects nothing that can be looked for: .* need mm"),
     "no such run": (["nope", "--expect", "good.mmd"], "there is no run folder nope"),
 }
-"""What is typed, and what the answer says."""
+"""Arguments, and a pattern of the message."""
 
 FILES = {
     "empty.md": b"\n",
@@ -133,7 +133,7 @@ FILES = {
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused_in_one_line(run: Path, command: Command, arguments: list[str], message: str, lang: str):
-    """Nothing on stdout, one line on stderr, in the reader's language, and status 2."""
+    """A refusal is one line on stderr, in the user's language, with status 2."""
     for name, content in FILES.items():
         Path(name).write_bytes(content)
     named = arguments if arguments[:1] == ["nope"] else [str(run), *arguments]
@@ -144,7 +144,7 @@ def test_refused_in_one_line(run: Path, command: Command, arguments: list[str], 
 
 
 def test_a_damaged_recording_is_told(run: Path, command: Command):
-    """What is wrong with the run goes to stderr; the status says only whether the calls were found."""
+    """Damage of the run goes to stderr; the status depends only on the calls."""
     (run / "run.json").unlink()
     said = command("check", str(run), "--expect", str(SEED))
     assert said.status == 0

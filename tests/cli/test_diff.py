@@ -1,4 +1,4 @@
-"""`tracellm diff` on real runs, and what it says of what is none."""
+"""`tracellm diff` on real runs, and its refusals."""
 
 import shutil
 import subprocess
@@ -11,14 +11,14 @@ from tests.cli.conftest import Command
 
 
 def test_a_run_and_itself(run_folder: Path, command: Command) -> None:
-    """Two recordings of one run differ in nothing; status 0, nothing on stderr."""
+    """A run does not differ from itself; status 0, nothing on stderr."""
     said = command("diff", str(run_folder), str(run_folder))
     assert (said.status, said.err) == (0, "")
     assert said.out.startswith("Nothing differs but times: same tokens, same ")
 
 
 def test_runs_are_named_as_elsewhere(run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of a script means its newest run; the terminal's width is kept, and Chinese is spoken on demand."""
+    """A script's name means its newest run; the output follows the terminal's width and --lang."""
     monkeypatch.chdir(run_folder.parent.parent)
     monkeypatch.setenv("COLUMNS", "66")
     said = command("diff", "script", "latest", "--lang", "zh")
@@ -30,7 +30,7 @@ def test_runs_are_named_as_elsewhere(run_folder: Path, command: Command, monkeyp
 def test_a_run_is_named_by_its_script_where_that_lies(
     run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside script.py, or with the way to it, the script's name means its newest run as it does elsewhere."""
+    """Where script.py is a file, its name or path still means its newest run."""
     (tmp_path / "tracellm-runs").symlink_to(run_folder.parent)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -42,7 +42,7 @@ def test_a_run_is_named_by_its_script_where_that_lies(
 
 
 def test_a_damaged_recording_is_compared_and_told(run_folder: Path, tmp_path: Path, command: Command) -> None:
-    """Which of the two is damaged is said; what can be read is compared; status 1."""
+    """The damaged run is named, what can be read is compared, and the status is 1."""
     damaged = tmp_path / "damaged"
     shutil.copytree(run_folder, damaged)
     (damaged / "run.json").write_text("{")
@@ -65,7 +65,7 @@ def test_a_damaged_recording_is_compared_and_told(run_folder: Path, tmp_path: Pa
 def test_refused(
     arguments: list[str], message: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line, status 2, nothing on stdout."""
+    """A refusal is one line, status 2, with nothing on stdout."""
     monkeypatch.chdir(tmp_path)
     said = command(*arguments)
     assert (said.status, said.out) == (2, "")
@@ -74,7 +74,7 @@ def test_refused(
 
 
 def test_it_needs_no_torch(run_folder: Path) -> None:
-    """As on a machine where only the recording is."""
+    """A diff works where only the recording is installed."""
     code = (
         "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['diff', sys.argv[1], sys.argv[1]];"
         "from tracellm.cli import main; main()"

@@ -1,4 +1,4 @@
-"""`tracellm doctor`: it says what is there, what is not and what to do; its exit status says whether that is bad."""
+"""`tracellm doctor`: its findings, its advice and its exit status."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tracellm.report.texts import LANGUAGES
 
 
 def told(command: Command, status: int) -> dict[str, dict[str, Any]]:
-    """What `doctor --json` says, by name; on stderr it has said that the look at vLLM takes its time."""
+    """Return the findings of `doctor --json` by name, after a line on stderr that the check of vLLM takes time."""
     said = command("doctor", "--json")
     assert said.status == status
     assert re.fullmatch(r"  probes for vLLM: looking for .* seconds \.\.\.\n", said.err)
@@ -36,7 +36,7 @@ def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_without_vllm(command: Command, lang: str) -> None:
-    """Where there is no vLLM nothing is wrong, and how to do without is said."""
+    """A missing vLLM is not an error, and the advice mentions --engine tracellm."""
     said = command("doctor", "--lang", lang)
     assert (said.status, said.err) == (0, "")
     lines = said.out.splitlines()
@@ -47,7 +47,7 @@ def test_without_vllm(command: Command, lang: str) -> None:
 
 @pytest.mark.usefixtures("vllm")
 def test_a_vllm_that_has_nothing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every probe that finds nothing is listed, with what that means; the exit status is 1."""
+    """Every probe without a target is listed, with advice; the exit status is 1."""
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
     found = told(command, 1)
     assert found["vLLM"]["status"] == found["plugin of vLLM"]["status"] == "good"
@@ -59,8 +59,9 @@ def test_a_vllm_that_has_nothing(command: Command, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("vllm")
 def test_a_plugin_that_is_not_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a package that was not installed nor one that VLLM_PLUGINS bars goes unnoticed."""
-    monkeypatch.setattr(doctor, "_examined", lambda: {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}})
+    """A plugin that is not installed, or that VLLM_PLUGINS excludes, is a bad finding."""
+    probes = {"version": "0.99", "probes": 3, "missing": [], "unreadable": {}}
+    monkeypatch.setattr(doctor, "_check_probes", lambda: probes)
     monkeypatch.setattr(doctor, "entry_points", lambda group: [])
     assert "install tracellm anew" in told(command, 1)["plugin of vLLM"]["advice"]
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
@@ -79,7 +80,7 @@ def test_a_plugin_that_is_not_there(command: Command, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("vllm")
 def test_a_vllm_that_cannot_be_imported(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vLLM that ends the process that looks at it is told of in a line."""
+    """If vLLM ends the process that checks it, one line reports that."""
     monkeypatch.setattr(doctor, "entry_points", lambda group: [EntryPoint("tracellm", "a:b", group)])
     (tmp_path / "vllm" / "__init__.py").write_text("import os\nos._exit(132)\n")
     assert told(command, 1)["probes for vLLM"]["found"] == "vLLM could not be looked at (exit status 132)"

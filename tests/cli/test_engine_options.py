@@ -12,9 +12,7 @@ from tracellm.engine.config.arg_utils import EngineArgs
 
 
 def test_what_is_true_or_false_is_a_switch() -> None:
-    """Each setting that is a truth, or left to the engine, is `--name` or `--no-name`, as in vLLM; not given, it is
-    left out.
-    """
+    """Each boolean setting is `--name` or `--no-name`, as in vLLM, and left out if not given."""
     options = {option.name: option for option in engine_options({})}
     truths = [field.name for field in fields(EngineArgs) if str(field.type).startswith("bool")]
     assert {"enforce_eager", "async_scheduling"} <= set(truths)
@@ -26,7 +24,7 @@ def test_what_is_true_or_false_is_a_switch() -> None:
 
 @pytest.mark.parametrize("command", [serve, *bench.commands.values()], ids=lambda command: str(command.name))
 def test_no_option_is_there_twice(command: click.Command) -> None:
-    """No option of a command's own has the name of one of the engine's, which may be hidden: vLLM has many."""
+    """No option of a command has the name of an engine option, visible or hidden."""
     names = [
         name for param in command.get_params(click.Context(command, obj="en")) for name in param.opts if name[0] == "-"
     ]

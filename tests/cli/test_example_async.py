@@ -1,4 +1,4 @@
-"""The example of the asynchronous engine: three callers at once get what three prompts of a batch get."""
+"""The example of the asynchronous engine: three concurrent callers get the outputs of a batch of three."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_it_says_what_hello_says():
-    """Its answers are those of `hello.py`, which stand on the page about the first run, in the order of the prompts."""
+    """Its outputs are those of `hello.py`, in the order of the prompts."""
     command = [sys.executable, str(EXAMPLES / "async_generate.py")]
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The example of sampling: it runs explained, prints what it says, and its explanation tells what happened."""
+"""The example of sampling: its output, and its explanation."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "sampling.py"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folder of the example; what it printed is in `stdout.txt` beside it."""
+    """Run folder of the example, with its output in `stdout.txt` beside it."""
     folder = tmp_path_factory.mktemp("sampling") / "run"
     command = [sys.executable, "-m", "tracellm", "run", "--explain", "--quiet", "--out", str(folder), str(EXAMPLE)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_prints_what_it_promises(folder: Path):
-    """Three outputs, the likeliest tokens, two answers that a penalty makes differ, and JSON that keeps to a schema."""
+    """It prints three outputs, the most probable tokens, two outputs that a penalty changes, and JSON of a schema."""
     lines = (folder.parent / "stdout.txt").read_text(encoding="utf-8").splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         *(f"output {index}" for index in range(3)),
@@ -42,7 +42,7 @@ def test_it_prints_what_it_promises(folder: Path):
 
 
 def test_its_explanation_tells_what_happened(folder: Path):
-    """The steps name each request's processors, and the outputs of the first request stand as three."""
+    """The steps name each request's processors, and the first request has three outputs."""
     run = RunFolder.open(folder)
     assert run.problems == []
     table = steps_table(run.trace)
@@ -52,7 +52,7 @@ def test_its_explanation_tells_what_happened(folder: Path):
 
 
 def test_its_diagram_is_mermaid(folder: Path, parse_mermaid: Callable[[str], object]):
-    """Real Mermaid reads the diagram, in which a step computes and then samples."""
+    """Mermaid accepts the diagram, in which a step computes and then samples."""
     diagram = (folder / "sequence.mmd").read_text(encoding="utf-8")
     parse_mermaid(diagram)
     assert "sample_tokens" in diagram

@@ -1,4 +1,4 @@
-"""What `tracellm run --explain` leaves behind and says, and how `show` and `report` give it again."""
+"""The files and output of `tracellm run --explain`, and how `show` and `report` reproduce them."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from tests.cli.conftest import SCRIPT, Command, Said
 from tracellm.cli import reports
@@ -21,7 +22,7 @@ FILES = ["calltree.txt", "report.html", "run.json", "sequence.mmd", "trace"]
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> Said:
-    """What `tracellm run --explain` with these arguments says, run in `folder`."""
+    """Run `tracellm run --explain` with these arguments in `folder`."""
     done = subprocess.run(
         [sys.executable, "-m", "tracellm", "run", "--explain", *arguments],
         cwd=folder,
@@ -33,7 +34,7 @@ def run(folder: Path, *arguments: str, **environ: str) -> Said:
 
 
 def manifest(folder: Path) -> dict:
-    """The run.json of a run folder."""
+    """Return the run.json of a run folder."""
     return json.loads((folder / "run.json").read_text(encoding="utf-8"))
 
 
@@ -41,14 +42,14 @@ def manifest(folder: Path) -> dict:
 
 
 def test_the_run_folder_is_named_and_complete(run_folder: Path) -> None:
-    """By default the folder is tracellm-runs/<script>-<date>-<time>, and holds every file that explains the run."""
+    """The default folder is tracellm-runs/<script>-<date>-<time>, and holds every report."""
     assert re.fullmatch(r"script-\d{8}-\d{6}", run_folder.name)
     assert sorted(path.name for path in run_folder.iterdir()) == FILES
     assert RunFolder.open(run_folder).problems == []
 
 
 def test_the_script_alone_writes_to_stdout(explained: tuple[Path, Said]) -> None:
-    """stdout is what the script printed; the log is on stderr, ends with the report's path, and has no escape codes."""
+    """stdout has only the script's output; stderr has the log, without escape codes, and the report's path last."""
     folder, said = explained
     bare = subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, encoding="utf-8")
     assert (said.status, said.out) == (0, bare.stdout)
@@ -60,7 +61,7 @@ def test_the_script_alone_writes_to_stdout(explained: tuple[Path, Said]) -> None
 
 
 def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, explained: tuple[Path, Said]) -> None:
-    """run.json has script, arguments, times, versions, host, options, exit status, and what the probes cost."""
+    """run.json has script, arguments, times, versions, host, options, exit status and the cost of probes."""
     told = manifest(run_folder)
     assert told["schema"] == 1
     assert (told["status"], told["exit_status"], told["error"]) == ("finished", 0, None)
@@ -81,7 +82,7 @@ def test_the_manifest_tells_what_was_run_and_at_what_cost(run_folder: Path, expl
 
 
 def test_show_prints_what_the_files_hold(run_folder: Path, command: Command) -> None:
-    """`show RUN tree` and `show RUN sequence` print calltree.txt and sequence.mmd; `steps` a line for each step."""
+    """`show RUN tree` and `show RUN sequence` print calltree.txt and sequence.mmd; `steps` has a line for each step."""
     assert command("show", str(run_folder), "tree").out == (run_folder / "calltree.txt").read_text(encoding="utf-8")
     assert command("show", str(run_folder), "sequence").out == (run_folder / "sequence.mmd").read_text(encoding="utf-8")
     assert "max_num_seqs" in command("show", str(run_folder), "steps").out
@@ -90,7 +91,7 @@ def test_show_prints_what_the_files_hold(run_folder: Path, command: Command) -> 
 def test_the_newest_run_is_meant_where_none_is_named(
     explained: tuple[Path, Said], run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without RUN, and for `latest`, the newest run in tracellm-runs/ is shown."""
+    """Without RUN, and for `latest`, `show` prints the newest run in tracellm-runs/."""
     monkeypatch.chdir(explained[0])
     tree = (run_folder / "calltree.txt").read_text(encoding="utf-8")
     assert command("show", "tree").out == tree
@@ -100,7 +101,7 @@ def test_the_newest_run_is_meant_where_none_is_named(
 def test_reporting_on_an_older_run_does_not_make_it_the_newest(
     run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`latest` is the run that ended last, whichever was reported on last."""
+    """`latest` is the run that ended last, even if another was reported on later."""
     monkeypatch.chdir(tmp_path)
     for name, ended in (("older", 1_000), ("newer", 2_000)):
         copy = shutil.copytree(run_folder, tmp_path / "tracellm-runs" / name)
@@ -113,7 +114,7 @@ def test_reporting_on_an_older_run_does_not_make_it_the_newest(
 def test_a_run_is_found_by_its_name_or_its_scripts(
     explained: tuple[Path, Said], run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name of a run in tracellm-runs/ is enough, and so is its script's; for any other name the runs are listed."""
+    """A run has its own name or its script's; for another name the runs are listed."""
     monkeypatch.chdir(explained[0])
     tree = (run_folder / "calltree.txt").read_text(encoding="utf-8")
     for name in (run_folder.name, "script", "script.py"):
@@ -129,7 +130,7 @@ def test_a_run_is_found_by_its_name_or_its_scripts(
 
 
 def test_detail_and_focus_choose_what_is_drawn(run_folder: Path, command: Command) -> None:
-    """--detail goes deeper or less deep, --focus keeps a class and its neighbours; one that is not there is told."""
+    """--detail changes the depth, --focus keeps a class and its neighbours; an unknown class is refused."""
     coarse = command("show", str(run_folder), "sequence", "--detail", "request").out
     assert "execute_model" not in coarse
     assert "execute_model" in command("show", str(run_folder), "sequence", "--detail", "step").out
@@ -142,7 +143,7 @@ def test_detail_and_focus_choose_what_is_drawn(run_folder: Path, command: Comman
 
 
 def test_report_rebuilds_the_files_from_the_folder_alone(run_folder: Path, tmp_path: Path, command: Command) -> None:
-    """A copy of run.json and trace/ elsewhere gives the same files again, and a path to the page."""
+    """`report` makes the same files from a copy of run.json and trace/, and prints the page's path."""
     copy = tmp_path / "copy"
     copy.mkdir()
     shutil.copy(run_folder / "run.json", copy)
@@ -156,7 +157,7 @@ def test_report_rebuilds_the_files_from_the_folder_alone(run_folder: Path, tmp_p
 
 
 def test_a_report_can_be_had_in_the_other_language(run_folder: Path, tmp_path: Path, command: Command) -> None:
-    """`report --lang zh` writes Chinese files from a run that was recorded in English."""
+    """`report --lang zh` writes Chinese files from a run recorded in English."""
     copy = shutil.copytree(run_folder, tmp_path / "copy")
     said = command("report", str(copy), "--lang", "zh")
     assert said.out == f"报告：{copy / 'report.html'}\n"
@@ -179,7 +180,7 @@ main()
 
 
 def test_a_folder_of_an_earlier_run_is_used_again(run_folder: Path, tmp_path: Path) -> None:
-    """--out takes the folder of an earlier run and leaves nothing of that; what else lies there stays."""
+    """--out clears the folder of an earlier run, and keeps other files in it."""
     folder = shutil.copytree(run_folder, tmp_path / "run")
     (folder / "notes.txt").write_text("mine")
     (tmp_path / "other.py").write_text("print('other')")
@@ -195,14 +196,14 @@ def test_a_folder_of_an_earlier_run_is_used_again(run_folder: Path, tmp_path: Pa
 
 
 def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
-    """First the traceback, as python prints it; then the log says that the run failed and where, as does run.json."""
+    """The traceback is python's; the log ends with the error, its message and place, as in run.json."""
     (tmp_path / "script.py").write_text("def work():\n    return [][1]\n\nwork()\n")
     said = run(tmp_path, "--out", "run", "script.py")
     assert said.status == 1
     traceback, _, rest = said.err.partition("IndexError: list index out of range\n")
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert "tracellm/" not in traceback
-    assert "script.py:2" in rest.replace("\n", "")  # the path may be longer than a line
+    assert rest.splitlines()[-1] == "script.py:2: IndexError: list index out of range"
     told = manifest(tmp_path / "run")
     assert told["status"] == "failed"
     assert {key: told["error"][key] for key in ("type", "message", "line", "function", "source")} == {
@@ -217,8 +218,48 @@ def test_a_failing_script_is_reported_all_the_same(tmp_path: Path) -> None:
     assert "IndexError" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
+def test_an_unknown_class_in_focus_is_named_first_and_last(tmp_path: Path) -> None:
+    """A class that the engine does not have is named before the script runs, and again at the end if nothing called it.
+
+    The diagram is drawn without it.
+    """
+    (tmp_path / "script.py").write_text("import sys\nprint('ran', file=sys.stderr)\n")
+    said = run(tmp_path, "--out", "run", "--focus", "Schedular", "script.py")
+    lines = said.err.splitlines()
+    assert lines[0].startswith("tracellm: --focus: the engine has no class 'Schedular'. The nearest: Scheduler")
+    assert lines[1] == "ran"
+    assert lines[-1].startswith("tracellm: --focus 'Schedular': no call of such a class was recorded")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+
+
+def test_a_report_on_an_unknown_class_is_refused(run_folder: Path, tmp_path: Path, command: Command) -> None:
+    """`report --focus` with a class that is not in the run writes nothing."""
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    (copy / "report.html").unlink()
+    said = command("report", str(copy), "--focus", "Schedular")
+    assert (said.status, said.out) == (2, "")
+    assert "no class 'Schedular' in this run; these are: " in said.err
+    assert not (copy / "report.html").exists()
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("part", ["tree", "steps"])
+def test_show_fills_the_terminal(
+    part: str, columns: int, run_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal, the call tree and the steps have its width; elsewhere the width of the files."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    file = command("show", str(run_folder), part).out
+    assert columns != 80 or max(map(cell_len, file.splitlines())) > 80
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    lines = command("show", str(run_folder), part).out.splitlines()
+    assert max(map(cell_len, lines)) <= columns
+    if part == "tree":
+        assert max(map(cell_len, lines)) == columns
+
+
 def test_a_compiled_library_is_not_the_users() -> None:
-    """A failure in what Cython has compiled, as uvloop is under vLLM's server, is told at the user's own line."""
+    """A failure in code compiled by Cython, such as uvloop, is reported at the user's own line."""
     library: dict[str, Any] = {}
     exec(compile("def call(work):\n    work()", "uvloop/loop.pyx", "exec"), library)
     with pytest.raises(TypeError) as failed:
@@ -228,7 +269,7 @@ def test_a_compiled_library_is_not_the_users() -> None:
 
 @pytest.mark.parametrize("options", [[], ["--quiet"]])
 def test_a_mistake_that_the_engine_refuses_needs_no_traceback(tmp_path: Path, options: list[str]) -> None:
-    """The user's line, its source and the message, and not the engine's frames, which run.json has; exit status 1."""
+    """For an EngineError, stderr has the user's line, its source and the message; run.json has the traceback."""
     (tmp_path / "script.py").write_text(
         "from tracellm import LLM\n\n\ndef ask():\n    return LLM(max_model_len=-5)\n\n\nask()\n"
     )
@@ -257,7 +298,7 @@ def test_what_was_recorded_before_the_failure_is_there(tmp_path: Path) -> None:
 def test_a_fault_in_one_report_leaves_the_others(
     run_folder: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A renderer that breaks costs its own file: one line says which and why, and the recording is untouched."""
+    """A fault in one report costs only its own file, and one line has the reason."""
     copy = shutil.copytree(run_folder, tmp_path / "copy")
     (copy / "calltree.txt").unlink()
     (copy / "report.html").unlink()
@@ -295,14 +336,14 @@ def test_no_text_leaves_no_word_of_a_prompt(tmp_path: Path) -> None:
 
 
 def test_quiet_says_nothing(tmp_path: Path) -> None:
-    """--quiet leaves stderr to the script."""
+    """With --quiet, stderr is the script's alone."""
     (tmp_path / "script.py").write_text("import sys\nprint('mine', file=sys.stderr)\n")
     said = run(tmp_path, "-q", "script.py")
     assert (said.status, said.out, said.err) == (0, "", "mine\n")
 
 
 def test_chinese_is_spoken_where_the_locale_is_chinese(tmp_path: Path) -> None:
-    """The log and the reports are Chinese under a Chinese locale, without an option."""
+    """Log and reports are Chinese under a Chinese locale."""
     (tmp_path / "script.py").write_text("print(1)")
     said = run(tmp_path, "--out", "run", "script.py", LANG="zh_CN.UTF-8")
     assert "报告" in said.err
@@ -310,7 +351,7 @@ def test_chinese_is_spoken_where_the_locale_is_chinese(tmp_path: Path) -> None:
 
 
 def test_a_script_that_changes_directory_changes_nothing(tmp_path: Path) -> None:
-    """The run folder is where it was said to be, though the script went elsewhere."""
+    """The run folder stays in place if the script changes the directory."""
     (tmp_path / "script.py").write_text("import os\nos.chdir('/')\n")
     said = run(tmp_path, "--out", "run", "script.py")
     assert said.status == 0
@@ -319,7 +360,7 @@ def test_a_script_that_changes_directory_changes_nothing(tmp_path: Path) -> None
 
 
 def test_a_run_folder_that_is_lost_meanwhile_is_told(tmp_path: Path) -> None:
-    """Where there is no folder to write to at the end, lines say so, not a traceback; the status is the script's."""
+    """If the run folder is gone at the end, lines on stderr say so; the status is the script's."""
     (tmp_path / "script.py").write_text(
         "import shutil\nshutil.rmtree('run')\nopen('run', 'w').close()\nraise SystemExit(3)\n"
     )
@@ -343,11 +384,11 @@ while not any(b"EngineCore.step_fn" in file.read_bytes() for file in pathlib.Pat
     pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
-"""A script's end: waits until the recording on disk has a step in it, and dies."""
+"""End of a script: it waits until a step is in the record file, and dies."""
 
 
 def test_a_run_that_is_killed_can_still_be_reported(tmp_path: Path, command: Command) -> None:
-    """After SIGKILL the folder says `running`, and `report` shows what had been written."""
+    """After SIGKILL the status is `running`, and `report` shows what had been written."""
     (tmp_path / "script.py").write_text(SCRIPT + KILLED_ONCE_WRITTEN, encoding="utf-8")
     assert run(tmp_path, "--quiet", "--out", "run", "script.py").status == -9
     folder = tmp_path / "run"
@@ -357,8 +398,7 @@ def test_a_run_that_is_killed_can_still_be_reported(tmp_path: Path, command: Com
 
 
 def test_what_a_killed_run_was_in_the_midst_of_is_told(tmp_path: Path, command: Command) -> None:
-    """Calls that had lasted a while and had not ended when the process died are in its call tree, as not ended; and if
-    it ran for long, why its last steps have no layers."""
+    """The call tree of a killed run marks its long calls as not ended, and notes why its last steps have no layers."""
     (tmp_path / "script.py").write_text(
         """
 import os, pathlib, signal

@@ -3,6 +3,10 @@
 import html
 import json
 import multiprocessing
+import re
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +16,18 @@ import tracellm
 from tests.cli.conftest import Command
 from tracellm.cli.errors import CommandError
 
+EXPLAINED = "import tracellm\nwith tracellm.explain(): pass\n"
+"""A program that explains itself."""
+
 
 @tracellm.probe
 def greet(name: str) -> str:
-    """Something to record that needs no engine."""
+    """Return a greeting; a probed function that needs no engine."""
     return f"hello {name}"
 
 
 def test_a_block_is_recorded_and_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The run folder is complete when the block ends, the three views are text, and nothing is printed."""
+    """After the block the run folder is complete, the three views are text, and nothing was printed."""
     with tracellm.explain(tmp_path / "run") as run:
         greet("you")
     assert run.folder == tmp_path / "run"
@@ -33,14 +40,43 @@ def test_a_block_is_recorded_and_explained(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_notebook_shows_what_to_ask_for(tmp_path: Path) -> None:
-    """The object itself, as a cell's last line, says where the run is and what there is to see."""
+    """The repr has the run folder and the methods for its views."""
     assert repr(tracellm.explain(tmp_path / "run")) == (
         f"<tracellm run in {tmp_path / 'run'}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "stdin", "name"),
+    [
+        (["-"], EXPLAINED, "stdin"),
+        (["-c", EXPLAINED], "", "command"),
+        (["app.pyz"], "", "app"),
+        (["-m", "package"], "", "package"),
+        (["./-script.py"], "", "script"),
+    ],
+)
+def test_a_run_folder_is_named_after_the_program(command: list[str], stdin: str, name: str, tmp_path: Path) -> None:
+    """The name of the run folder comes from the program, and never looks like an option."""
+    (tmp_path / "-script.py").write_text(EXPLAINED)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text(EXPLAINED)
+    with zipfile.ZipFile(tmp_path / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", EXPLAINED)
+    subprocess.run([sys.executable, *command], cwd=tmp_path, input=stdin, text=True, check=True)
+    (folder,) = (tmp_path / "tracellm-runs").iterdir()
+    assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", folder.name)
+
+
+def test_a_notebooks_run_is_called_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in a notebook is named after it, not after the kernel's launcher."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/lib/ipykernel_launcher.py", "-f", "kernel.json"])
+    assert tracellm.explain().folder.name.startswith("notebook-")
+
+
 def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Command) -> None:
-    """That its process is not recorded, since it was there before, is told when the block ends, and by `show`."""
+    """A process started before the recording is reported at the end of the block, and by `show`."""
     spawn = multiprocessing.get_context("spawn")
     enough = spawn.Event()
     engine = spawn.Process(name="EngineCore_0", target=enough.wait)
@@ -56,8 +92,7 @@ def test_an_engine_made_before_the_block(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A selection and a ring are in run.json, and every view says what they leave out and let go; one name is as good
-    as a list."""
+    """run.json has the selection and the ring; every view notes what is left out. A name is as good as a list."""
     with tracellm.explain(tmp_path / "run", lang="en", only="Scheduler", skip=["Msgpack*"], ring=2) as run:
         for _ in range(7):
             greet("you")
@@ -95,15 +130,14 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     ],
 )
 def test_what_cannot_be_chosen(options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    """It is refused before anything is recorded or written."""
+    """A wrong option is refused before anything is recorded or written."""
     with pytest.raises(CommandError, match=message):
         tracellm.explain(tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_class_of_ones_own_can_be_in_focus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The engine does not have it, which is told in one line; it is drawn all the same, also where a pattern names
-    it."""
+    """A class that the engine lacks is one line on stderr; it is still drawn, also by a pattern."""
     with tracellm.explain(tmp_path / "run", lang="en", focus=__name__) as run:
         greet("you")
     [said] = capsys.readouterr().err.splitlines()
@@ -116,7 +150,7 @@ def test_a_class_of_ones_own_can_be_in_focus(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
-    """Where a ring let go of spans, the page's figures say that they count the others."""
+    """After a ring dropped spans, the page's figures say that they count the others."""
     for number, words in ((1, True), (9, False)):
         with tracellm.explain(tmp_path / str(number), lang="en", ring=number) as run:
             for _ in range(3):
@@ -125,7 +159,7 @@ def test_counts_are_of_those_that_were_kept(tmp_path: Path) -> None:
 
 
 def test_deeper_than_was_recorded(tmp_path: Path, command: Command) -> None:
-    """To show deeper than was recorded is told to be in vain, unless a class was recorded at every level."""
+    """Showing more detail than was recorded prints a note, unless a class was recorded at every level."""
     with tracellm.explain(tmp_path / "run", lang="en", detail="step"):
         greet("you")
     with tracellm.explain(tmp_path / "focused", lang="en", focus="Scheduler"):
@@ -139,7 +173,7 @@ def test_deeper_than_was_recorded(tmp_path: Path, command: Command) -> None:
 
 
 def test_runs_that_were_not_recorded_alike(tmp_path: Path, command: Command) -> None:
-    """A diff says what each was recorded with, so that what one leaves out is not taken for a difference."""
+    """A diff notes the options of both recordings, so that left-out calls do not count as differences."""
     for name, options in (("a", {"detail": "step"}), ("b", {})):
         with tracellm.explain(tmp_path / name, lang="en", **options):  # type: ignore[arg-type]
             greet("you")
@@ -150,7 +184,7 @@ def test_runs_that_were_not_recorded_alike(tmp_path: Path, command: Command) -> 
 
 
 def test_an_exception_passes_and_is_recorded(tmp_path: Path) -> None:
-    """An exception leaves the block, with the recording complete and the failure in run.json."""
+    """An exception leaves the block, and the recording is complete, with the failure in run.json."""
     with pytest.raises(ZeroDivisionError), tracellm.explain(tmp_path / "run"):
         1 / 0  # noqa: B018
     told = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -158,7 +192,7 @@ def test_an_exception_passes_and_is_recorded(tmp_path: Path) -> None:
 
 
 def test_one_recording_at_a_time(tmp_path: Path) -> None:
-    """A second recording inside the first is refused, and the first goes on."""
+    """A second recording inside the first is refused, and the first continues."""
     with tracellm.explain(tmp_path / "run") as run:
         with pytest.raises(RuntimeError, match="under way"), tracellm.explain(tmp_path / "second"):
             pass
@@ -167,7 +201,7 @@ def test_one_recording_at_a_time(tmp_path: Path) -> None:
 
 
 def test_the_console_log_is_there_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """quiet=False says on stderr what the command would say."""
+    """With quiet=False, stderr has the console log."""
     with tracellm.explain(tmp_path / "run", quiet=False, lang="zh"):
         greet("you")
     assert "报告" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Run folders: one that is being recorded into is not used again, and records are converted by whoever opens them."""
+"""Run folders: a running recording keeps its folder, and a command that opens a folder converts its records."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ lock_recording(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
 """
-"""Holds the lock of a recording until its stdin is closed."""
+"""A script that holds the lock of a recording until its stdin is closed."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def recording(run: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_folder_that_is_recorded_into_is_not_wiped(
     run: Path, recording: subprocess.Popen[str], command: Command
 ) -> None:
-    """`--out` refuses a folder while another process records into it, touches nothing, and takes it afterwards."""
+    """`--out` refuses a folder with a running recording, and takes it afterwards."""
     before = sorted(run.rglob("*"))
     said = command("run", "--explain", "--out", "run", "script.py")
     assert (said.status, said.out) == (2, "")
@@ -60,7 +60,7 @@ def test_a_folder_that_is_recorded_into_is_not_wiped(
 
 
 def test_one_process_records_into_a_folder(run: Path, recording: subprocess.Popen[str]) -> None:
-    """The lock is another's until that process ends; its file is the owner's alone."""
+    """Another process holds the lock until it ends; only its owner can read the file."""
     assert is_recording(run)
     with pytest.raises(BlockingIOError):
         lock_recording(run / "trace")
@@ -75,7 +75,7 @@ Convert = Callable[[Path, Callable[[float], None]], list[str]]
 
 @pytest.fixture
 def unconverted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, SimpleNamespace]:
-    """The run with its spans as records, and a converter that turns them back; `convert` may be replaced."""
+    """The run with records instead of spans, and a converter; `convert` may be replaced."""
     files = sorted((run / "trace").glob("*.jsonl"))
     for file in files:
         file.rename(file.with_suffix(".records"))
@@ -111,7 +111,7 @@ def unconverted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Simpl
 )
 @pytest.mark.usefixtures("unconverted")
 def test_whatever_opens_a_folder_converts_it(arguments: list[str], run: Path, command: Command) -> None:
-    """Each command that reads a run converts its records first, and prints nothing about it where that is quick."""
+    """Each command that reads a run converts its records first, and prints nothing if that is quick."""
     Path("expected.mmd").write_text("sequenceDiagram\n    LLM->>LLMEngine: step\n")
     said = command(*arguments)
     assert (said.status, said.err) == (0, "")
@@ -119,13 +119,13 @@ def test_whatever_opens_a_folder_converts_it(arguments: list[str], run: Path, co
     assert not list((run / "trace").glob("*.records"))
 
 
-@pytest.mark.parametrize(("patience", "shown"), [(float("inf"), False), (-1.0, True)])
+@pytest.mark.parametrize(("delay", "shown"), [(float("inf"), False), (-1.0, True)])
 @pytest.mark.usefixtures("unconverted")
 def test_a_long_conversion_shows_how_far_it_is(
-    patience: float, shown: bool, command: Command, monkeypatch: pytest.MonkeyPatch
+    delay: float, shown: bool, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once converting takes longer than a second there is a progress bar on stderr, in the reader's language."""
-    monkeypatch.setattr(folders, "_PATIENCE_SECONDS", patience)
+    """A conversion of more than a second shows a progress bar on stderr, in the user's language."""
+    monkeypatch.setattr(folders, "_PROGRESS_DELAY", delay)
     monkeypatch.setenv("FORCE_COLOR", "1")
     said = command("show", "run", "tree", "--lang", "zh")
     assert said.status == 0
@@ -133,7 +133,7 @@ def test_a_long_conversion_shows_how_far_it_is(
 
 
 def test_ctrl_c_leaves_the_records(unconverted: tuple[Path, SimpleNamespace], command: Command) -> None:
-    """Ctrl-C while converting ends the command with status 130 and one line; the next command converts again."""
+    """Ctrl-C during a conversion ends the command with status 130 and one line; the next command converts again."""
     run, converter = unconverted
     usual: Convert = converter.convert
 
@@ -151,14 +151,14 @@ def test_ctrl_c_leaves_the_records(unconverted: tuple[Path, SimpleNamespace], co
 
 
 def test_problems_of_a_conversion_are_printed(unconverted: tuple[Path, SimpleNamespace], command: Command) -> None:
-    """Each problem that the converter returns is a line on stderr."""
+    """Each problem of the conversion is a line on stderr."""
     usual: Convert = unconverted[1].convert
     unconverted[1].convert = lambda folder, progress: [*usual(folder, progress), "main-1.records is torn"]
     assert command("show", "run", "tree").err == "tracellm: damaged recording: main-1.records is torn\n"
 
 
 def test_converting_later_leaves_the_recording(tmp_path: Path) -> None:
-    """With --convert later the run ends with its recording and the command that reports it, and without reports."""
+    """With --convert later the run ends without reports, and prints the command that writes them."""
     (tmp_path / "script.py").write_text("print('done')\n")
     arguments = ["run", "--explain", "--convert", "later", "--out", "run", "script.py"]
     done = subprocess.run([sys.executable, "-m", "tracellm", *arguments], cwd=tmp_path, capture_output=True, text=True)
@@ -172,7 +172,7 @@ def test_converting_later_leaves_the_recording(tmp_path: Path) -> None:
 def test_elsewhere_than_on_posix_nothing_is_run(
     arguments: list[str], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there are no POSIX signals and locks, one message names the systems that tracellm runs on."""
+    """On systems without POSIX signals and locks, one message names the supported systems."""
     monkeypatch.setattr(errors, "os", SimpleNamespace(name="nt"))
     said = command(*arguments)
     assert (said.status, said.out) == (2, "")

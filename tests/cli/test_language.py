@@ -1,4 +1,4 @@
-"""Which language is spoken."""
+"""The choice of the language."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from tracellm.cli.options import choose_language
 def test_the_option_comes_before_the_variable_and_the_locale(
     option: str | None, environ: dict[str, str], language: str
 ) -> None:
-    """--lang, else TRACELLM_LANG, else LC_ALL, LC_MESSAGES, LANG as POSIX orders them, else English."""
+    """The language is --lang, TRACELLM_LANG, or that of LC_ALL, LC_MESSAGES, LANG in POSIX's order; else English."""
     assert choose_language(option, environ) == language
 
 
@@ -30,7 +30,7 @@ def test_the_option_comes_before_the_variable_and_the_locale(
 def test_help_speaks_both_languages_and_gives_examples(
     arguments: list[str], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Help is in the language of the shell, the same options in both, and shows how a command is typed."""
+    """Help is in the user's language, with the same options in both and with examples."""
     english = command(*arguments)
     monkeypatch.setenv("LANG", "zh_CN.UTF-8")
     chinese = command(*arguments)
@@ -43,6 +43,6 @@ def test_help_speaks_both_languages_and_gives_examples(
 
 
 def test_lang_zh_among_the_arguments_is_enough(command: Command) -> None:
-    """`--lang zh` speaks Chinese for help and for refusals too, not only in the report."""
+    """`--lang zh` applies to help and refusals, too."""
     assert not command("run", "--lang", "zh", "--help").out.isascii()
     assert command("run", "--lang=zh", "nope.py").err == "tracellm：没有脚本 nope.py\n"

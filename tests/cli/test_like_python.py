@@ -1,4 +1,4 @@
-"""`tracellm run SCRIPT` is `python SCRIPT`: the same programs run both ways, and all that can be seen compared."""
+"""`tracellm run SCRIPT` is `python SCRIPT`: the same programs run both ways, and their results are compared."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Seen = tuple[int, str, str]
 
 
 def seen(command: list[str], folder: Path, stdin: str = "") -> Seen:
-    """What running `command` in `folder` shows, with the addresses of objects masked."""
+    """Run `command` in `folder`; return its results, with addresses masked."""
     # Without PYTHONDONTWRITEBYTECODE a second run would find the first's __pycache__.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=folder, input=stdin, capture_output=True, text=True, env=environment)
@@ -32,7 +32,7 @@ def seen(command: list[str], folder: Path, stdin: str = "") -> Seen:
 
 
 _FORK_WARNING = re.compile(r".*DeprecationWarning: This process .* is multi-threaded, use of fork.*\n.*\n")
-"""From Python 3.12 on, `os.fork` warns where there is another thread, as there is while something is recorded."""
+"""From Python 3.12 on, `os.fork` warns if there is another thread, as in a recording."""
 
 
 def _mask(text: str) -> str:
@@ -45,7 +45,7 @@ def _mask(text: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A folder with the files of the program that the test is given."""
+    """A folder with the files of the test's program."""
     folder = tmp_path / "work"
     program: Program = request.getfixturevalue("program")
     for name, text in program.files.items():
@@ -57,7 +57,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_program_cannot_tell(program: Program, folder: Path, tmp_path: Path) -> None:
-    """Exit status, stdout and stderr are python's, with and without --explain; run.json knows the exit status."""
+    """Exit status, stdout and stderr are python's, with and without --explain; run.json has the exit status."""
     run = tmp_path / "run"
     commands = [PYTHON, TRACELLM, [*TRACELLM, "--explain", "--quiet", "--out", str(run)]]
     with ThreadPoolExecutor() as pool:
@@ -71,13 +71,33 @@ def test_a_program_cannot_tell(program: Program, folder: Path, tmp_path: Path) -
         assert manifest["status"] == "running"
     else:
         assert manifest["exit_status"] == (bare[0] if bare[0] >= 0 else 128 - bare[0])
-        assert manifest["status"] == {0: "finished", -signal.SIGINT: "interrupted"}.get(bare[0], "failed")
+        by_status = {0: "finished", -signal.SIGINT: "interrupted", -signal.SIGTERM: "terminated"}
+        assert manifest["status"] == by_status.get(bare[0], "failed")
         assert RunFolder.open(run).problems == []
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "passed_on"),
+    [
+        ("", ["--explain", "--lang=zh", "--explain", "--mine"], "--explain, --lang"),
+        ("# --out is an option of this script", ["--out", "x", "--quiet"], "--quiet"),
+        ("", ["--help", "-q", "--", "--explain"], ""),
+    ],
+)
+def test_an_option_after_the_script_is_named_once(
+    source: str, arguments: list[str], passed_on: str, tmp_path: Path
+) -> None:
+    """The script gets tracellm's options that stand after it; one line names those that its source does not mention."""
+    (tmp_path / "script.py").write_text(f"import sys\nprint(sys.argv[1:])\n{source}")
+    status, output, errors = seen([*TRACELLM, "script.py", *arguments], tmp_path)
+    assert (status, output) == (0, f"{arguments}\n")
+    line = f"tracellm: passed on to script.py: {passed_on}. Options for tracellm go before the script\n"
+    assert errors == (line if passed_on else "")
 
 
 @pytest.mark.parametrize("explain", [False, True], ids=["bare", "explained"])
 def test_ctrl_c_is_the_scripts_own(tmp_path: Path, explain: bool) -> None:
-    """On SIGINT from outside a script cleans up, a traceback of its own is printed and it dies of the signal."""
+    """On SIGINT a script cleans up, prints its own traceback and dies of the signal."""
     script = tmp_path / "script.py"
     script.write_text(
         "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\nfinally:\n    print('cleaned up')\n"
@@ -111,7 +131,7 @@ def test_a_zip_file_runs(tmp_path: Path) -> None:
 
 
 def test_a_linked_script_finds_its_neighbours(tmp_path: Path) -> None:
-    """A symbolic link to a script puts the folder of the script itself on sys.path, as under python."""
+    """The folder of a linked script's target is on sys.path, as under python."""
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "script.py").write_text("import sys, neighbour\nprint(sys.argv, __file__, sys.path[0])")
     (tmp_path / "real" / "neighbour.py").write_text("")
@@ -122,7 +142,7 @@ def test_a_linked_script_finds_its_neighbours(tmp_path: Path) -> None:
 
 
 def test_endless_recursion_ends_as_under_python(tmp_path: Path) -> None:
-    """A RecursionError's traceback is python's, but for the number of lines that the caller's few frames take."""
+    """A RecursionError's traceback is python's, except for the number of repeated lines."""
     (tmp_path / "script.py").write_text("def f():\n    f()\nf()")
     (status, output, errors), expected = (
         (status, output, re.sub(r"repeated \d+", "repeated N", errors))
@@ -132,7 +152,7 @@ def test_endless_recursion_ends_as_under_python(tmp_path: Path) -> None:
 
 
 def test_the_console_script_is_the_same_command(tmp_path: Path) -> None:
-    """`tracellm` as installed runs a script with the sys.path that python gives it."""
+    """The installed `tracellm` runs a script with python's sys.path."""
     (tmp_path / "script.py").write_text("import sys\nprint(sys.path, sys.argv)")
     installed = shutil.which("tracellm", path=str(Path(sys.executable).parent))
     assert installed, "tracellm is not installed beside this python: pip install -e ."
@@ -140,7 +160,7 @@ def test_the_console_script_is_the_same_command(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_or_installed_without_explain(tmp_path: Path) -> None:
-    """A run without --explain leaves no file behind, and its process has neither a recorder nor torch in it."""
+    """Without --explain a run writes no file, and imports neither the recorder nor torch."""
     (tmp_path / "script.py").write_text(
         "import sys\nprint([name for name in sys.modules if name in ('torch', 'tracellm.probes.recording')])"
     )

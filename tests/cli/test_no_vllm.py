@@ -1,4 +1,4 @@
-"""What somebody is told who wants a vLLM where there is none: where it belongs, and what takes its place."""
+"""Messages for scripts and commands of vLLM without an installed vLLM."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def _run(*arguments: str, folder: Path, lang: str) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize(("lang", "said"), [("en", "there is no vLLM beside this Python"), ("zh", "旁边没有 vLLM")])
 def test_the_command_vllm_is_asked_for(lang: str, said: str, tmp_path: Path) -> None:
-    """`vllm serve` without a vLLM is refused in one line that names `--engine tracellm`."""
+    """`vllm serve` without vLLM is refused in one line that names `--engine tracellm`."""
     done = _run("vllm", "serve", "tiny", folder=tmp_path, lang=lang)
     [line] = done.stderr.splitlines()
     assert done.returncode == 2
@@ -30,7 +30,7 @@ def test_the_command_vllm_is_asked_for(lang: str, said: str, tmp_path: Path) -> 
 
 
 def test_a_script_asks_for_it(tmp_path: Path) -> None:
-    """A script that imports vLLM gets Python's own traceback, and below it the same; another module does not."""
+    """A script that imports vLLM gets python's traceback with that advice below; other modules do not."""
     (tmp_path / "script.py").write_text("import vllm\n", encoding="utf-8")
     (tmp_path / "other.py").write_text("import vllm_not_this\n", encoding="utf-8")
     done = _run("script.py", folder=tmp_path, lang="en")

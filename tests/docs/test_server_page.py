@@ -13,7 +13,7 @@ from scripts.make_docs import MADE, filled, normal
 from scripts.server_questions import CALLER, RUN
 from scripts.server_tables import ENGINE
 from tests.mermaid import ParseMermaid
-from tracellm.cli.commands.serve import SERVES_WITH
+from tracellm.cli.commands.serve import SERVER_DEFAULTS
 from tracellm.cli.options import engine_options
 from tracellm.engine.entrypoints.openai.routes import PATHS
 from tracellm.report.diagram.sequence import sequence_diagram
@@ -167,4 +167,4 @@ def test_its_diagrams_are_mermaid(run: RunFolder, parse_mermaid: ParseMermaid) -
 
 def test_the_table_of_options_is_that_of_the_engines_settings() -> None:
     """Each setting has its line with what it means, and no line is of a setting that is no more."""
-    assert set(ENGINE) == {option.name for option in engine_options(SERVES_WITH) if not option.hidden}
+    assert set(ENGINE) == {option.name for option in engine_options(SERVER_DEFAULTS) if not option.hidden}

@@ -164,7 +164,13 @@ def test_what_was_loaded_is_said_even_when_start_up_fails():
     said = _say(spans, status="failed", error=error)
     assert "11.5 MB, 75 tensors" in said
     assert "run failed" in said
-    assert "capital.py:3: EngineError" in said
+    assert said.splitlines()[-1] == "capital.py:3: EngineError: no memory"
+
+
+def test_an_exit_status_is_said_where_no_exception_is():
+    """A script that ends by sys.exit(3) failed with exit status 3; one that SIGTERM ended was terminated."""
+    assert "run failed with exit status 3: " in _say([], status="failed", exit_status=3, error=None)
+    assert "run terminated: " in _say([], status="terminated", exit_status=143, error=None)
 
 
 def test_quiet_says_nothing():

@@ -75,12 +75,13 @@ def test_lines_keep_to_the_width(width: int, lang: str) -> None:
         (folder_of(Trace([])), "No call is in both."),
         (folder_of(run_of(), status="running"), "B did not finish; "),
         (folder_of(run_of(), status="interrupted"), "B was interrupted; "),
+        (folder_of(run_of(), status="terminated"), "B was terminated; "),
         (folder_of(run_of(), status="failed", error={"type": "OSError"}), "B failed (OSError); "),
         (TWO_PROCESSES, "Same tokens, same 3 steps; B has 2 processes, and 5 messages of 960 B in all, which took "
          "67 µs a step (6.7%)."),
     ],
     ids=["itself", "other names", "settings", "blocks", "tokens", "shorter", "a request less", "no text", "no steps",
-         "empty", "running", "interrupted", "failed", "processes"],
+         "empty", "running", "interrupted", "terminated", "failed", "processes"],
 )  # fmt: skip
 def test_the_sentence_on_top(b: RunFolder, sentence: str) -> None:
     """What matters most stands first, in one sentence."""

@@ -186,7 +186,7 @@ def start_processes_by(method: str) -> None:
 def main() -> None:
     """All of it."""
     folder = Path(sys.argv[1])
-    importlib.import_module("tracellm.cli.overrides").overrides_of(None, [f"{_NAME}=tiny"]).take_effect()
+    importlib.import_module("tracellm.cli.commands.run").overrides_of(None, [f"{_NAME}=tiny"]).take_effect()
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     told: dict[str, Any] = {}
     with explained(folder / "in-process"):

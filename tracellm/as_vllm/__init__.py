@@ -1,15 +1,13 @@
-"""`--engine tracellm`: a script that says `import vllm` gets tracellm's own engine, and needs no vLLM.
+"""`--engine tracellm`: `import vllm` gives tracellm's engine, and a script for vLLM needs no vLLM.
 
     tracellm run --explain --engine tracellm script.py
 
-`activate` is called once, before the script runs. `table.py` says which name of vLLM is which of tracellm's,
-`finder.py` gives Python the modules, `stand_in.py` is what they are, and `errors.py` what a script is told that asks
-for more.
+`activate` is called once, before the script runs. `table.py` maps vLLM's names to tracellm's, `modules.py` makes the
+modules, and `definitions.py` has the names that the engine itself does not need.
 
-Processes that the script starts see the same: what Python's multiprocessing starts gets `sys.path` from its parent, any
-other program PYTHONPATH, and on both is the folder `path/`, in which lies a `vllm` that does what is done here.
+Processes that the script starts find the folder `path/` on `sys.path` or PYTHONPATH; its module `vllm` calls `become`.
 
-It stands beside the floors: it uses the engine, and the command uses it. vLLM: all of it, seen from outside.
+vLLM: its public modules, as scripts import them.
 """
 
 import os
@@ -22,20 +20,20 @@ _FOLDER = str(Path(__file__).parent / "path")
 
 
 def activate() -> None:
-    """From here on `vllm` means tracellm, in this process and in those that it starts."""
-    from tracellm.as_vllm.finder import install
+    """Make `vllm` mean tracellm, in this process and those that it starts."""
+    from tracellm.as_vllm.modules import install
 
-    sys.path.insert(1, _FOLDER)  # behind the script's own folder, as an installed library is
+    sys.path.insert(1, _FOLDER)  # after the script's own folder, as an installed library is
     further = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{_FOLDER}{os.pathsep}{further}" if further else _FOLDER
     install()
 
 
 def become(name: str) -> None:
-    """For `path/vllm`, which a process has imported that was started: put the stand-in into its place."""
+    """Replace the module `vllm` of `path/`, just imported in a started process, by the stand-in."""
     from importlib import import_module
 
-    from tracellm.as_vllm.finder import install
+    from tracellm.as_vllm.modules import install
 
     install()
     del sys.modules[name]

@@ -1,16 +1,15 @@
-"""Which module of vLLM 0.11.1 each of tracellm's classes and functions is found in, under `--engine tracellm`.
+"""The names in each module of vLLM 0.11.1, with tracellm's modules that have them, for `--engine tracellm`.
 
-For every module of vLLM: tracellm's modules (below `tracellm.`), each with the names that are taken from it. A name
-that is another one here is written `theirs=ours`. To offer more is to add a line; tests hold each against tracellm and
-against a real vLLM.
+Each module of vLLM lists tracellm's modules (below `tracellm.`) with the names from each; `theirs=ours` is a name that
+differs. To offer another name, add it here. Tests check the table against tracellm and a real vLLM.
 
-`AsyncLLM` among the names of `vllm` itself is the documents': a real vLLM has it in `vllm.v1.engine.async_llm` only.
+`vllm.AsyncLLM` is used in tracellm's documents; a real vLLM has it in `vllm.v1.engine.async_llm` only.
 """
 
 __all__ = ["HOMES", "MISSING_AREAS", "PACKAGES", "VALUES", "VERSION"]
 
 VERSION = "0.11.1"
-"""Whose names these are."""
+"""Version of vLLM with these names."""
 
 _TABLE: dict[str, dict[str, str]] = {
     "vllm": {
@@ -20,11 +19,10 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.frontend.async_llm": "AsyncLLM AsyncLLMEngine=AsyncLLM",
         "engine.frontend.llm_engine": "LLMEngine",
         "engine.frontend.preprocess": "PromptType",
-        "as_vllm.arguments": "EngineArgs AsyncEngineArgs",
-        "as_vllm.prompts": "TextPrompt TokensPrompt",
+        "as_vllm.definitions": "EngineArgs AsyncEngineArgs TextPrompt TokensPrompt",
     },
     "vllm.version": {},
-    "vllm.envs": {"as_vllm.envs": "VLLM_ENABLE_V1_MULTIPROCESSING"},
+    "vllm.envs": {"as_vllm.definitions": "VLLM_ENABLE_V1_MULTIPROCESSING"},
     "vllm.sampling_params": {
         "engine.sample.sampling_params": "SamplingParams RequestOutputKind SamplingType StructuredOutputsParams "
         "GuidedDecodingParams",
@@ -33,11 +31,11 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.logprobs": {"engine.frontend.logprobs": "Logprob LogprobsOnePosition PromptLogprobs SampleLogprobs"},
     "vllm.inputs": {
         "engine.frontend.preprocess": "PromptType TokenInputs",
-        "as_vllm.prompts": "TextPrompt TokensPrompt",
+        "as_vllm.definitions": "TextPrompt TokensPrompt",
     },
     "vllm.inputs.data": {
         "engine.frontend.preprocess": "PromptType TokenInputs",
-        "as_vllm.prompts": "TextPrompt TokensPrompt",
+        "as_vllm.definitions": "TextPrompt TokensPrompt",
     },
     "vllm.inputs.preprocess": {"engine.frontend.preprocess": "InputPreprocessor"},
     "vllm.config": {"engine.config.vllm_config": "VllmConfig ModelConfig CacheConfig SchedulerConfig DeviceConfig"},
@@ -72,7 +70,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.entrypoints.openai.serving_tokenization": "OpenAIServingTokenization",
     },
     # the engine, front half
-    "vllm.engine.arg_utils": {"as_vllm.arguments": "EngineArgs AsyncEngineArgs"},
+    "vllm.engine.arg_utils": {"as_vllm.definitions": "EngineArgs AsyncEngineArgs"},
     "vllm.engine.llm_engine": {"engine.frontend.llm_engine": "LLMEngine"},
     "vllm.engine.async_llm_engine": {"engine.frontend.async_llm": "AsyncLLMEngine=AsyncLLM"},
     "vllm.engine.protocol": {"engine.frontend.protocol": "EngineClient"},
@@ -196,17 +194,17 @@ def _packages(modules: list[str]) -> dict[str, list[str]]:
 
 
 HOMES: dict[str, dict[str, tuple[str, str]]] = {module: _homes(row) for module, row in _TABLE.items()}
-"""Of each module of vLLM its names, each with the module of tracellm that has it and what it is called there."""
+"""The names in each module of vLLM, with the module of tracellm and the name there."""
 
 PACKAGES: dict[str, list[str]] = _packages(list(_TABLE))
-"""Each package of vLLM with the modules in it that are here; some are packages only."""
+"""The packages of vLLM, with the names of their modules; some have no names of their own."""
 
 _OWN = f"{VERSION}+tracellm"
 VALUES: dict[str, dict[str, object]] = {
     module: {"__version__": _OWN, "__version_tuple__": (*map(int, VERSION.split(".")), "tracellm")}
     for module in ("vllm", "vllm.version")
 }
-"""What is no class or function of tracellm's."""
+"""Names with values of their own."""
 
 MISSING_AREAS: dict[str, str] = {
     "vllm.ModelRegistry": "only the models that `tracellm.engine.model_executor.models` lists",
@@ -230,4 +228,4 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.v1.attention": "one way to compute attention and no choice of backends",
     "vllm.v1.spec_decode": "no speculative decoding",
 }
-"""What tracellm has instead of such a module or class, or in place of anything below it."""
+"""tracellm's replacement for a module or class of vLLM, and for everything below it."""

@@ -1,4 +1,4 @@
-"""Figures for people: a median with its quartiles, and tables of plain text for the terminal."""
+"""Statistics and plain-text tables for the output of benchmarks."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ __all__ = ["Spread", "number", "percentile", "plain_table"]
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some measurements, and their quartiles."""
+    """Median and quartiles of some measurements."""
 
     median: float
     low: float
@@ -21,7 +21,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """The spread of one value or more."""
+        """Return the spread of one value or more."""
         low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
         return cls(median, low, high)
 
@@ -30,16 +30,16 @@ class Spread:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below which so many per cent of them are, by straight lines between them."""
+    """Return the percentile, interpolated linearly."""
     ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    before = int(place)
-    after = min(before + 1, len(ordered) - 1)
-    return ordered[before] + (ordered[after] - ordered[before]) * (place - before)
+    rank = (len(ordered) - 1) * percent / 100
+    below = int(rank)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
 def plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns, the first to the left and numbers to the right."""
+    """Return a table, the first column aligned to the left and the others to the right."""
     lines = [heads, *rows]
     widths = [max(cell_len(line[column]) for line in lines) for column in range(len(heads))]
     return "\n".join(

@@ -1,16 +1,15 @@
-"""Each operation of a layer by itself, in each implementation, beside the machine's limit: `tracellm bench kernels`.
+"""`tracellm bench kernels`: time of each operation of a layer, in each implementation, beside the machine's limit.
 
-A model's layers follow one another, so a layer finds none of its weights or keys in the processor's cache. Here, too:
-such a case has copies of its tensors, as many as no cache holds, and takes them in turn.
+In a model, a layer's weights and keys are not in the processor's cache when its turn comes. So each case has more
+copies of its tensors than a cache holds, and uses them in turn.
 
-A call on a GPU is only a launch, which takes the host some microseconds, often longer than the work itself: timing
-calls would measure the host. So many calls are captured into one CUDA graph, which is launched once, and two events in
-the GPU's queue, before and behind it, give the time of them all. The cost of a launch is shown beside it.
+On a GPU a call only launches a kernel, which often takes the host longer than the work takes the GPU. So many calls are
+captured into one CUDA graph, and two events around its replay measure them. The time of a launch is shown beside it.
 
     host   launch, launch, ... (once, for the capture)      replay
     GPU                                                       |event| call | call | call | ... | call |event|
 
-vLLM: benchmarks/kernels/ in its repository, by `triton.testing.do_bench_cudagraph`.
+vLLM: benchmarks/kernels/ in its repository, which uses `triton.testing.do_bench_cudagraph`.
 """
 
 import json
@@ -45,15 +44,15 @@ _BLOCK_SIZE = 16
 _TURN_SECONDS = 0.02
 _MOST_CALLS = 10_000
 _MOST_LAUNCHES = 1_000
-"""The most calls in a graph, whose capture takes the host that many launches, or in a queue that is not full."""
+"""Limit of the calls in a graph, and of those in the GPU's queue."""
 
 Calls = Sequence[Callable[[], object]]
-"""An operation, on each copy of its tensors."""
+"""The calls of an operation, one for each copy of its tensors."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operation in one implementation."""
+    """Measurements of one operation in one implementation."""
 
     case: str
     tokens: int
@@ -62,9 +61,9 @@ class Row:
     gigabytes_per_second: float
     gigaflops_per_second: float
     of_limit: float
-    """The ideal time over the median one. Small tensors may lie in the cache, which is faster than memory: above 1."""
+    """Ideal time over median time; above 1 for small tensors, which stay in the cache."""
     launch_microseconds: Spread | None
-    """The host's time to launch it on a GPU, whose own time is `microseconds`."""
+    """The host's time to launch it on a GPU; None on a CPU."""
 
 
 def kernels(
@@ -78,10 +77,10 @@ def kernels(
     repeats: int,
     as_json: bool,
 ) -> str:
-    """Measure: the figures for people, or as JSON. `names`: implementations, by default those that run well here.
+    """Measure, and return the figures as text or JSON. `names`: implementations, by default torch and the engine's.
 
     Raises:
-        EngineError: the engine refuses the model or a setting, or an implementation cannot run here.
+        EngineError: the model, a setting or an implementation is not supported on this machine.
     """
     config = EngineArgs.from_arguments(**{"model": model or EMBEDDED_MODEL, **engine}).create_engine_config()
     device = config.device_config.device
@@ -113,7 +112,7 @@ def _check(names: Sequence[str], config: VllmConfig) -> None:
 def _measured(
     case: "Case", tokens: int, names: Sequence[str], ceilings: Ceilings, repeats: int, device: Any
 ) -> list[Row]:
-    """One operation, its implementations in turn."""
+    """Measure one operation, alternating between its implementations."""
     with torch.inference_mode():
         turns = {name: make_turn(case.make(make_ops(name)), device) for name in dict.fromkeys(names)}
         taken: dict[str, list[float]] = {name: [] for name in turns}
@@ -128,8 +127,8 @@ def _measured(
 def _row(
     case: "Case", tokens: int, name: str, taken: Sequence[float], launches: Sequence[float], ceilings: Ceilings
 ) -> Row:
-    """From the seconds of each repeat: of a call, and, on a GPU, of asking for it."""
-    spread = Spread.of([one * 1e6 for one in taken])
+    """Return the row, from each repeat's seconds for a call and, on a GPU, for its launch."""
+    spread = Spread.of([seconds * 1e6 for seconds in taken])
     median = spread.median / 1e6
     return Row(
         case=case.name,
@@ -139,7 +138,7 @@ def _row(
         gigabytes_per_second=case.num_bytes / median / 1e9,
         gigaflops_per_second=case.flops / median / 1e9,
         of_limit=ceilings.seconds(case.num_bytes, case.flops) / median,
-        launch_microseconds=Spread.of([one * 1e6 for one in launches]) if launches else None,
+        launch_microseconds=Spread.of([seconds * 1e6 for seconds in launches]) if launches else None,
     )
 
 
@@ -164,12 +163,12 @@ def _table(rows: Sequence[Row], lang: Language) -> str:
     return plain_table(heads, lines)
 
 
-# -- what is measured --------------------------------------------------------------------------------------------------
+# -- the operations ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model and of a step: T tokens, each decoding one with `context` tokens before it where it attends."""
+    """Sizes of a model and of a step with `tokens` tokens; in attention each has `context` tokens before it."""
 
     hidden: int
     intermediate: int
@@ -184,7 +183,7 @@ class Sizes:
 
     @classmethod
     def of(cls, config: ModelConfig, device: torch.device, tokens: int, context: int) -> "Sizes":
-        """The sizes of a model; where its config.json does not give the inner width of layers, four times the outer."""
+        """Return a model's sizes. An `intermediate_size` that is not in config.json is four times the hidden size."""
         hidden = config.get_hidden_size()
         return cls(
             hidden=hidden,
@@ -200,7 +199,7 @@ class Sizes:
         )
 
     def random(self, *shape: int) -> Tensor:
-        """A tensor of the model's dtype."""
+        """Return a random tensor of the model's dtype."""
         return torch.randn(shape, device=self.device).to(self.dtype)
 
 
@@ -210,15 +209,15 @@ class Case:
 
     name: str
     num_bytes: int
-    """Bytes that it must read and write, each once."""
+    """Bytes to read and write, each once."""
     flops: int
-    """Products of matrices only; 0 for operations whose arithmetic is nothing beside their reading."""
+    """FLOPs of matrix multiplications; 0 for operations that are bound by memory."""
     make: Callable[[Ops], list[Callable[[], object]]]
-    """The operation on its tensors, as often as there are copies of them."""
+    """Returns the calls of the operation, one for each copy of its tensors."""
 
 
 def cases(sizes: Sizes) -> Iterator[Case]:
-    """Every operation of a layer, then the products of matrices with a layer's weights, then attention."""
+    """Yield the elementwise operations of a layer, then its linear layers, then attention."""
     yield from _elementwise(sizes)
     query_size = sizes.heads * sizes.head_size
     kv_size = sizes.kv_heads * sizes.head_size
@@ -288,7 +287,7 @@ def _linear(sizes: Sizes, name: str, inputs: int, outputs: int) -> Case:
 
 
 def _attention(sizes: Sizes, name: str, query_lens: list[int], seq_lens: list[int]) -> Case:
-    """Sequences whose blocks lie scattered over the cache."""
+    """Return attention over sequences with their blocks scattered over the cache."""
     width = sizes.dtype.itemsize
     per_sequence = ceil(max(seq_lens) / _BLOCK_SIZE)
     num_blocks = per_sequence * len(seq_lens)
@@ -299,19 +298,16 @@ def _attention(sizes: Sizes, name: str, query_lens: list[int], seq_lens: list[in
         query = sizes.random(sum(query_lens), sizes.heads, sizes.head_size)
         starts = torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32)
 
-        def metadata() -> AttentionMetadata:
-            return AttentionMetadata(
-                query_start_loc=starts.to(sizes.device),
-                seq_lens=torch.tensor(seq_lens, dtype=torch.int32, device=sizes.device),
-                block_table=table.to(sizes.device),
-                slot_mapping=torch.zeros(sum(query_lens), dtype=torch.int64, device=sizes.device),
-                query_lens_cpu=query_lens,
-                seq_lens_cpu=seq_lens,
-                block_table_cpu=table.numpy(),
-            )
-
-        # A step's layers share one metadata: what is worked out once a step is not measured with each layer.
-        shared = metadata()
+        # As in a step, where all layers share the metadata.
+        shared = AttentionMetadata(
+            query_start_loc=starts.to(sizes.device),
+            seq_lens=torch.tensor(seq_lens, dtype=torch.int32, device=sizes.device),
+            block_table=table.to(sizes.device),
+            slot_mapping=torch.zeros(sum(query_lens), dtype=torch.int64, device=sizes.device),
+            query_lens_cpu=query_lens,
+            seq_lens_cpu=seq_lens,
+            block_table_cpu=table.numpy(),
+        )
         shape = (2, num_blocks, _BLOCK_SIZE, sizes.kv_heads, sizes.head_size)
         caches = [sizes.random(*shape) for _ in range(_copies(kv_bytes))]
         scale = sizes.head_size**-0.5
@@ -335,30 +331,30 @@ def _copies(num_bytes: int) -> int:
     return max(1, min(_MOST_COPIES, ceil(_COLD_BYTES / num_bytes)))
 
 
-# -- how long a call takes ---------------------------------------------------------------------------------------------
+# -- the timers --------------------------------------------------------------------------------------------------------
 
 
 class Turn(Protocol):
-    """One operation of one implementation."""
+    """A timer of one operation in one implementation."""
 
     def seconds(self) -> float:
-        """The average time of a call, of many."""
+        """Return the mean time of a call."""
         ...
 
     def launch_seconds(self) -> float | None:
-        """The host's time to launch one; None on a CPU, which computes by itself."""
+        """Return the host's mean time to launch a call; None on a CPU."""
         ...
 
 
 def make_turn(calls: Calls, device: Any) -> Turn:
-    """The operation is called on each copy once: that compiles, tunes, and touches all memory."""
+    """Return a timer, after a call on each copy that compiles, tunes and touches all memory."""
     for call in calls:
         call()
     return OnGpu(calls) if device.type == "cuda" else OnCpu(calls)
 
 
 class OnCpu:
-    """Calls often enough for a clock to measure."""
+    """Timer on a CPU; makes enough calls for the clock's resolution."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -371,28 +367,28 @@ class OnCpu:
         return _host_seconds(self._calls, self._count)
 
     def launch_seconds(self) -> None:
-        """None: there is no launch."""
+        """Return None: a CPU has no launches."""
 
 
 class OnGpu:
-    """Replays a graph of whole rounds over the copies.
+    """Timer on a GPU; replays a CUDA graph of whole rounds over the copies.
 
     Args:
-        calls: nothing in them waits for the GPU, and what they work out once, as a plan of attention, is worked out.
-        cuda: `torch.cuda`; tests have one of their own.
+        calls: calls that do not synchronize with the GPU, and have been made once.
+        cuda: `torch.cuda`, or a replacement in tests.
     """
 
     def __init__(self, calls: Calls, cuda: Any = None) -> None:
         if cuda is None:
             from torch import cuda
         self._calls, self._cuda = calls, cuda
-        once = self._between_events(lambda: self._call(len(calls))) / len(calls)  # as yet with the host's time
+        once = self._between_events(lambda: self._call(len(calls))) / len(calls)  # includes the host's time
         rounds = ceil(min(_TURN_SECONDS / max(once, 1e-9), _MOST_LAUNCHES) / len(calls))
         self._count = max(1, rounds) * len(calls)
         self._graph = cuda.CUDAGraph()
         with cuda.graph(self._graph):
             self._call(self._count)
-        self.seconds()  # the first replay brings the graph to the GPU
+        self.seconds()  # the first replay uploads the graph
 
     def seconds(self) -> float:
         """See `Turn.seconds`."""
@@ -400,7 +396,7 @@ class OnGpu:
 
     def launch_seconds(self) -> float:
         """See `Turn.launch_seconds`."""
-        self._cuda.synchronize()  # an empty queue has room for all
+        self._cuda.synchronize()  # empties the queue, so that no launch waits
         taken = _host_seconds(self._calls, min(self._count, _MOST_LAUNCHES))
         self._cuda.synchronize()
         return taken
@@ -410,18 +406,18 @@ class OnGpu:
             call()
 
     def _between_events(self, work: Callable[[], object]) -> float:
-        """The GPU's time from before this work to behind it, in seconds."""
-        before, behind = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        """Return the GPU's time for this work, in seconds."""
+        before, after = (self._cuda.Event(enable_timing=True) for _ in range(2))
         before.record()
         work()
-        behind.record()
-        behind.synchronize()
-        milliseconds: float = before.elapsed_time(behind)
+        after.record()
+        after.synchronize()
+        milliseconds: float = before.elapsed_time(after)
         return milliseconds / 1e3
 
 
 def _host_seconds(calls: Calls, count: int) -> float:
-    """Average time of a call, of so many, by the host's clock."""
+    """Return the mean time of `count` calls, by the host's clock."""
     start = time.perf_counter()
     for call in islice(cycle(calls), count):
         call()

@@ -1,6 +1,6 @@
-"""`tracellm bench latency`: one batch of requests, how long until the first token, between tokens, and until the end.
+"""`tracellm bench latency`: time to the first token, between tokens, and to the end, for one batch of requests.
 
-vLLM: vllm/benchmarks/latency.py, which takes the whole only.
+vLLM: vllm/benchmarks/latency.py, which measures the whole batch only.
 """
 
 import json
@@ -19,9 +19,9 @@ _PERCENTS = (50, 90, 99)
 
 
 def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> str:
-    """Measure: the figures for people, or as JSON."""
+    """Measure, and return the figures as text or JSON."""
     ceilings = measure_ceilings(trial.model.dtype, trial.device)
-    trial.seconds(trial.workload)  # warm
+    trial.seconds(trial.workload)  # warm up
     times: dict[str, list[float]] = {"first": [], "between": [], "whole": []}
     for _ in range(repeats):
         last: dict[str, float] = {}
@@ -38,14 +38,18 @@ def latency(trial: Trial, lang: Language, *, repeats: int, as_json: bool) -> str
 
 
 def percentiles(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """For each kind of time that was taken its percentiles, in the unit of the times."""
-    return {name: {str(percent): percentile(of, percent) for percent in _PERCENTS} for name, of in times.items() if of}
+    """Return the percentiles of each kind of time that was measured, in its unit."""
+    return {
+        name: {str(percent): percentile(values, percent) for percent in _PERCENTS}
+        for name, values in times.items()
+        if values
+    }
 
 
 def latency_table(times: Mapping[str, Sequence[float]], lang: Language) -> str:
-    """Milliseconds, of times in seconds: a row for each kind that was taken, a column for each percentile."""
+    """Return a table of percentiles in milliseconds, from times in seconds: one row for each kind of time."""
     rows = [
-        [text(lang, f"bench.latency.{name}"), *(f"{value * 1e3:,.1f}" for value in of.values())]
-        for name, of in percentiles(times).items()
+        [text(lang, f"bench.latency.{name}"), *(f"{value * 1e3:,.1f}" for value in found.values())]
+        for name, found in percentiles(times).items()
     ]
     return plain_table([text(lang, "bench.latency.head"), *(f"p{percent}" for percent in _PERCENTS)], rows)

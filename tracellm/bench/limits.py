@@ -1,11 +1,11 @@
-"""The least time that requests take: what each step reads and computes, at the rates that were measured.
+"""Roofline model: a lower bound of the time of requests, from the bytes and FLOPs of each step at measured rates.
 
-A step reads every weight once, whatever it computes, and the keys and values of the requests that it decodes; it
-multiplies each of its tokens with each weight. Reading and computing go on at once, so the longer of the two counts.
-Everything else (attention's softmax, norms, sampling, Python) is taken to cost nothing: that is the limit.
+A step reads every weight once, and the keys and values of the requests that it decodes; it multiplies each of its
+tokens with each weight. Memory reads and computation overlap, so the longer of the two counts. Everything else
+(softmax, norms, sampling, Python) counts as zero.
 
-    decode, batch 16, 0.5 B parameters in bfloat16:   1 GB is read    16 GFLOP are computed
-    at 20 GB/s and 400 GFLOP/s:                       50 ms           40 ms              at most 320 tokens/s
+    decode, batch 16, 0.5 B parameters in bfloat16:   reads 1 GB   computes 16 GFLOP
+    at 20 GB/s and 400 GFLOP/s:                       50 ms        40 ms               at most 320 tokens/s
 """
 
 import json
@@ -27,29 +27,29 @@ __all__ = ["ModelCost", "Work", "cost_of", "ideal_seconds", "work_of"]
 
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight")
 _LOOKED_UP = (*_EMBEDDINGS, "wpe.weight", "embed_positions.weight")
-"""Tables of which a step reads a row for each token: nothing beside all the rest."""
+"""Tables of which a step reads only one row for each token, so they count as zero."""
 _HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """The reading and computing that a model takes."""
+    """Bytes and FLOPs that a model takes."""
 
     weight_bytes: int
-    """Weights that a step reads, as wide as in the checkpoint, or as it is computed in, whichever is less."""
+    """Weights that a step reads, in the checkpoint's dtype or the model's, whichever is narrower."""
     layer_flops: int
-    """For each token: two for each weight of the layers."""
+    """For each token: two for each weight in the layers."""
     head_flops: int
-    """For each token that is sampled."""
+    """For each sampled token."""
     attention_flops: int
-    """For each pair of a token and one before it: scores, then values, in all layers and heads."""
+    """For each pair of a query and a key: scores and values, in all layers and heads."""
     kv_bytes: int
-    """For each token that is kept: keys and values of all layers."""
+    """For each cached token: keys and values of all layers."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The total reading and computing of some requests."""
+    """Total bytes and FLOPs of some requests."""
 
     num_steps: int
     num_bytes: int
@@ -59,10 +59,10 @@ class Work:
 
 
 def cost_of(config: "ModelConfig") -> ModelCost:
-    """The cost of a model whose files are here, from the shapes in its safetensors files.
+    """Return the cost of a model, from the shapes in its safetensors files.
 
     Raises:
-        ModelLoadError: its files cannot be found.
+        ModelLoadError: the files are not found.
     """
     from tracellm.engine.model_executor.model_loader.weight_files import find_weight_files
 
@@ -70,7 +70,7 @@ def cost_of(config: "ModelConfig") -> ModelCost:
     shapes = {name: shape for name, (shape, _) in tensors.items()}
     layers = {name: shape for name, shape in shapes.items() if not name.endswith((*_LOOKED_UP, _HEAD))}
     tables = {name: shape for name, shape in shapes.items() if name.endswith((*_EMBEDDINGS, _HEAD))}
-    # The matrix that makes logits is one of its own, or the embeddings once more.
+    # The output matrix is a tensor of its own, or tied to the embeddings.
     head = max(tables, key=lambda name: name.endswith(_HEAD), default=None)
     head_size = prod(shapes[head]) if head is not None else 0
     matrices = sum(prod(shape) for shape in layers.values() if len(shape) > 1)
@@ -86,7 +86,7 @@ def cost_of(config: "ModelConfig") -> ModelCost:
 
 
 def _tensors(files: Iterable[Path]) -> dict[str, tuple[list[int], int]]:
-    """Each tensor's shape and bytes, from the files' headers: 8 bytes of length, then JSON."""
+    """Return each tensor's shape and bytes, from the safetensors headers: 8 bytes of length, then JSON."""
     found: dict[str, tuple[list[int], int]] = {}
     for path in files:
         with path.open("rb") as file:
@@ -100,9 +100,9 @@ def _tensors(files: Iterable[Path]) -> dict[str, tuple[list[int], int]]:
 
 
 def work_of(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: int) -> Work:
-    """The work of the requests, when `at_once` of them run together and another takes the place of each that ends.
+    """Return the work of the requests, of which at most `at_once` run together.
 
-    A prompt is computed in one step; sliding windows are not looked at. Both make no difference that can be seen here.
+    Each prompt is computed in one step, and sliding windows are ignored; both have a negligible effect.
     """
     waiting = deque(zip(map(len, workload.prompts), workload.lengths, strict=True))
     running: list[list[int]] = []  # [tokens in the cache, tokens still to come]
@@ -125,6 +125,6 @@ def work_of(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: in
 
 
 def ideal_seconds(cost: ModelCost, ceilings: Ceilings, workload: Workload, at_once: int) -> tuple[float, float]:
-    """The least time for all of the workload, and for what of it is decoding."""
+    """Return the minimum time of the whole workload, and of its decoding alone."""
     whole = work_of(cost, ceilings, workload, at_once).seconds
     return whole, whole - work_of(cost, ceilings, workload.first_tokens(), at_once).seconds

@@ -1,7 +1,7 @@
-"""The machine that a benchmark runs on: its name for the page, and what its memory and its arithmetic give, measured.
+"""The machine under a benchmark: its description, and its measured memory bandwidth and FLOP/s.
 
-These rates are the ceilings that every other figure is held against, so they are measured in the same run, with as many
-threads as the engine has.
+Other figures are given as shares of these ceilings, so each benchmark measures them itself, with the engine's number
+of threads.
 """
 
 import platform
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Ceilings", "describe", "described", "matrix_instructions", "measure_ceilings", "processor", "synchronized"]
 
-_BYTES = 1 << 28  # 256 MiB: more than any cache here holds
-_GPU_BYTES = 1 << 32  # or half of what an engine has left free
-_ROW = 1024  # numbers
-_SIDES = (256, 512, 1024, 1536)  # rows and columns of the matrices that are multiplied
+_BYTES = 1 << 28  # 256 MiB, larger than a CPU cache
+_GPU_BYTES = 1 << 32  # or half of the free memory
+_ROW = 1024  # elements
+_SIDES = (256, 512, 1024, 1536)  # of square matrices
 _GPU_SIDES = (4096, 8192)
-_LONG = 0.1  # seconds; larger matrices than those that take this long give nothing new
+_LONG = 0.1  # seconds; after a multiplication this long, larger matrices are no faster
 _REPEATS = 5
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
-"""Flags of a processor for how fast it multiplies, from slow to fast."""
+"""CPU flags of vector and matrix instructions, from slow to fast."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Measured ceilings: the most that any computation can be expected to reach."""
+    """Measured peak rates of memory and arithmetic."""
 
     read_bytes_per_second: float
-    """Reading memory from one end to the other."""
+    """Sequential reads."""
     flops_per_second: float
-    """Multiplying large matrices of `dtype` (on a CPU, or of float32); a multiplication and an addition are two."""
+    """Multiplication of large matrices of `dtype`, on a CPU also of float32. A multiply-add counts as two."""
     dtype: str
 
     def seconds(self, num_bytes: float, flops: float) -> float:
-        """The least time for so much reading and computing, which go on at once."""
+        """Return the minimum time for reads and computation that overlap."""
         return max(num_bytes / self.read_bytes_per_second, flops / self.flops_per_second)
 
     def merged(self, other: "Ceilings") -> "Ceilings":
-        """The higher of two measurements: nothing makes a machine faster than it is."""
+        """Return the higher rates of two measurements: noise only slows a machine down."""
         return Ceilings(
             max(self.read_bytes_per_second, other.read_bytes_per_second),
             max(self.flops_per_second, other.flops_per_second),
@@ -55,23 +55,23 @@ class Ceilings:
 
 
 def measure_ceilings(dtype: "torch.dtype", device: "torch.device | str" = "cpu", repeats: int = _REPEATS) -> Ceilings:
-    """Read a large piece of memory, and multiply large matrices: the best of `repeats` each. Takes about a second."""
+    """Measure memory reads and matrix multiplication, the best of `repeats` each. Takes about a second."""
     import torch
 
     on_gpu = torch.device(device).type == "cuda"
     num_bytes = min(_GPU_BYTES, torch.cuda.mem_get_info(device)[0] // 2) if on_gpu else _BYTES
     matrix = torch.ones(num_bytes // 4 // _ROW, _ROW, dtype=torch.float32, device=device)
-    # Which of these two reads faster differs between machines; neither reads anything twice.
+    # Which of these is faster differs between machines; each reads the matrix once.
     readers = (matrix.sum, lambda: matrix @ matrix[0])
     read_seconds = min(best_of(synchronized(read, device), repeats) for read in readers)
-    # A CPU without instructions for 16 bits does best to widen them: what float32 reaches is then the limit for both.
+    # On a CPU without 16-bit instructions float32 is faster, and so the limit of both.
     dtypes = [dtype] if on_gpu else list(dict.fromkeys([dtype, torch.float32]))
-    fastest = max(_multiplications_per_second(one, device, repeats) for one in dtypes)
+    fastest = max(_matmul_flops_per_second(each, device, repeats) for each in dtypes)
     return Ceilings(matrix.numel() * 4 / read_seconds, fastest, str(dtype).removeprefix("torch."))
 
 
-def _multiplications_per_second(dtype: "torch.dtype", device: "torch.device | str", repeats: int) -> float:
-    """Multiplications and additions of large matrices."""
+def _matmul_flops_per_second(dtype: "torch.dtype", device: "torch.device | str", repeats: int) -> float:
+    """Return the FLOP/s of multiplying large matrices, for the best size."""
     fastest = 0.0
     for side in _GPU_SIDES if str(device).startswith("cuda") else _SIDES:
         seconds = _multiply(side, dtype, device, repeats)
@@ -82,7 +82,7 @@ def _multiplications_per_second(dtype: "torch.dtype", device: "torch.device | st
 
 
 def _multiply(side: int, dtype: "torch.dtype", device: "torch.device | str", repeats: int) -> float:
-    """Seconds to multiply two square matrices."""
+    """Return the seconds to multiply two square matrices."""
     import torch
 
     left, right = torch.randn(2, side, side, device=device).to(dtype).unbind()
@@ -90,7 +90,7 @@ def _multiply(side: int, dtype: "torch.dtype", device: "torch.device | str", rep
 
 
 def best_of(work: Callable[[], object], repeats: int) -> float:
-    """The shortest time that it took, in seconds, after one turn to warm up."""
+    """Return the shortest of `repeats` times, in seconds, after a warm-up."""
     work()
     times = []
     for _ in range(repeats):
@@ -101,7 +101,7 @@ def best_of(work: Callable[[], object], repeats: int) -> float:
 
 
 def synchronized(work: Callable[[], object], device: "torch.device | str") -> Callable[[], None]:
-    """`work`, which is over when the device is done with it."""
+    """Return a function that calls `work` and waits for the device."""
     import torch
 
     on_gpu = torch.device(device).type == "cuda"
@@ -115,7 +115,7 @@ def synchronized(work: Callable[[], object], device: "torch.device | str") -> Ca
 
 
 def describe(threads: int | None = None) -> str:
-    """One line: date, processor with the instructions that matter here, GPU, threads, versions."""
+    """Return a line with the date, processor and its matrix instructions, GPU, threads and versions."""
     import torch
 
     lines = [time.strftime("%Y-%m-%d"), processor()]
@@ -129,7 +129,7 @@ def describe(threads: int | None = None) -> str:
 
 
 def described(ceilings: Ceilings, lang: Language) -> str:
-    """Two lines above every table: the machine, and its limits."""
+    """Return the two lines above a table: the machine, and its ceilings."""
     return text(
         lang,
         "bench.machine",
@@ -141,14 +141,14 @@ def described(ceilings: Ceilings, lang: Language) -> str:
 
 
 def matrix_instructions() -> list[str]:
-    """The processor's instructions for multiplying matrices; empty where the system does not list them."""
+    """Return the processor's vector and matrix instructions; empty if the system does not list them."""
     flags = _cpuinfo(r"^(?:flags|Features)\s*:\s*(.+)$")
     known = flags.split() if flags else []
     return [name for name in _INSTRUCTIONS if name in known]
 
 
 def processor() -> str:
-    """Its name, and how many there are."""
+    """Return the processor's name and the number of CPUs."""
     count = len(re.findall(r"^processor\s*:", _CPUINFO.read_text(), re.MULTILINE)) if _CPUINFO.exists() else 0
     name = _cpuinfo(r"^model name\s*:\s*(.+)$") or platform.machine()
     return f"{name}, {count or '?'} CPU"
@@ -158,7 +158,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def _cpuinfo(pattern: str) -> str:
-    """A property of the first processor; empty on other systems than Linux."""
+    """Return a property of the first processor; empty on systems other than Linux."""
     if not _CPUINFO.exists():
         return ""
     found = re.search(pattern, _CPUINFO.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)

@@ -1,9 +1,9 @@
-"""`tracellm bench serve`: requests to a running server, as its clients see it.
+"""`tracellm bench serve`: measures a running server from its client's side.
 
-The server is `tracellm serve`, a real `vllm serve`, or any other with OpenAI's completions. Requests are random token
-ids and stream their answers; each has a thread here, as they mostly wait.
+The server is `tracellm serve`, a real `vllm serve`, or any other with OpenAI's completions API. Prompts are random
+token ids, and responses are streamed. Each request has its own thread, which mostly waits.
 
-vLLM: vllm/benchmarks/serve.py, whose options have the same names.
+vLLM: vllm/benchmarks/serve.py, with the same names of options.
 """
 
 import http.client
@@ -17,28 +17,27 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from tracellm.bench.errors import BenchError
 from tracellm.bench.figures import number
 from tracellm.bench.latency import latency_table, percentiles
-from tracellm.bench.workload import Lengths, Workload, random_workload
+from tracellm.bench.workload import BenchError, Lengths, Workload, random_workload
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.safe_text import visible
 
 __all__ = ["Answer", "serve"]
 
 _TOKEN_IDS = 1000
-"""Prompts are made of the ids below: every model has them."""
+"""Prompts have token ids below this; every model has them."""
 _TIMEOUT_SECONDS = 600.0
 _LONGEST_ERROR = 300  # characters
 
 
 @dataclass
 class Answer:
-    """The outcome of one request. Times are of one clock, in seconds."""
+    """Outcome of one request. Times are of `time.perf_counter`, in seconds."""
 
     sent: float = 0.0
     arrivals: list[float] = field(default_factory=list)
-    """Times of the pieces of the stream that hold text."""
+    """Arrival times of the streamed chunks with text."""
     num_tokens: int = 0
     error: str = ""
 
@@ -47,10 +46,10 @@ class Client:
     """Client of one server."""
 
     def __init__(self, base_url: str, api_key: str | None) -> None:
-        """`base_url`: http://HOST:PORT, with or without a path.
+        """Make a client of the server at http://HOST:PORT, with or without a path.
 
         Raises:
-            BenchError: that is no such address.
+            BenchError: `base_url` is not such an address.
         """
         try:
             parts = urlsplit(base_url)
@@ -67,16 +66,20 @@ class Client:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
     def model(self) -> str:
-        """The first model that it serves.
+        """Return the name of the first model that the server lists.
 
         Raises:
-            BenchError: nobody answers there, or not as OpenAI's API does.
+            BenchError: there is no server, or it does not have OpenAI's API.
         """
         try:
-            response, connection = self._ask("GET", "/v1/models", None)
+            response, connection = self._request("GET", "/v1/models", None)
             with connection:
                 answer = response.read()
-        except (OSError, http.client.HTTPException, UnicodeError) as error:  # no name of a host, or of a header
+        except (
+            OSError,
+            http.client.HTTPException,
+            UnicodeError,
+        ) as error:  # UnicodeError: a bad host name
             raise BenchError("no_server", url=self.address, reason=error) from None
         try:
             return str(json.loads(answer)["data"][0]["id"])
@@ -85,7 +88,7 @@ class Client:
             raise BenchError("no_server", url=self.address, reason=visible(reason)) from None
 
     def complete(self, model: str, prompt: list[int], length: int) -> Answer:
-        """Ask for a completion of so many tokens, and note when each piece of it comes. Never raises."""
+        """Request a completion of `length` tokens, and measure when each chunk arrives. Never raises."""
         body = {
             "model": model,
             "prompt": prompt,
@@ -97,12 +100,12 @@ class Client:
         }
         answer = Answer(sent=time.perf_counter())
         try:
-            response, connection = self._ask("POST", "/v1/completions", json.dumps(body))
+            response, connection = self._request("POST", "/v1/completions", json.dumps(body))
             with connection:
                 if response.status != http.client.OK:
                     raise ValueError(response.read().decode(errors="replace"))
                 for line in response:
-                    self._take(line, answer)
+                    self._read_event(line, answer)
             if answer.num_tokens != length:
                 raise ValueError(f"asked for {length} tokens, got {answer.num_tokens}")
         except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
@@ -110,8 +113,8 @@ class Client:
         return answer
 
     @staticmethod
-    def _take(line: bytes, answer: Answer) -> None:
-        """One line of the stream of events."""
+    def _read_event(line: bytes, answer: Answer) -> None:
+        """Add one line of the event stream to the answer."""
         now = time.perf_counter()
         if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
             return
@@ -123,7 +126,7 @@ class Client:
         if usage := event.get("usage"):
             answer.num_tokens = usage["completion_tokens"]
 
-    def _ask(
+    def _request(
         self, method: str, path: str, body: str | None
     ) -> tuple[http.client.HTTPResponse, closing[http.client.HTTPConnection]]:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
@@ -146,26 +149,26 @@ def serve(
     seed: int,
     as_json: bool,
 ) -> tuple[str, str]:
-    """Ask and measure: the figures for people, or as JSON, and what went wrong, empty when no request failed.
+    """Measure, and return the figures as text or JSON, and a message about failed requests, empty if none failed.
 
     Args:
-        client: of the server.
-        lang: what to speak.
-        model: which of the server's; None: its first.
-        requests: how many.
-        inputs: tokens of a prompt.
-        outputs: tokens of an answer.
-        rate: requests a second, coming as by chance (Poisson); infinite: all at once.
-        at_once: the most that wait for their answer; None: as many as come.
-        seed: of lengths, tokens and arrivals.
-        as_json: print figures for programs.
+        client: client of the server.
+        lang: language of the text.
+        model: name of the model; None for the server's first.
+        requests: number of requests.
+        inputs: tokens in a prompt.
+        outputs: tokens in a completion.
+        rate: requests per second, arriving as a Poisson process; infinite for all at once.
+        at_once: maximum number of concurrent requests; None for no limit.
+        seed: seed of lengths, tokens and arrivals.
+        as_json: return JSON.
 
     Raises:
         BenchError: there is no such server.
     """
     name = model or client.model()
     workload = random_workload(_TOKEN_IDS, requests, inputs, outputs, seed)
-    client.complete(name, workload.prompts[0], 1)  # the server's first request is slower than all others
+    client.complete(name, workload.prompts[0], 1)  # warm up the server
     start = time.perf_counter()
     answers = _answers(client, name, workload, rate, at_once, seed)
     seconds = time.perf_counter() - start
@@ -188,20 +191,20 @@ def serve(
 def _answers(
     client: Client, model: str, workload: Workload, rate: float, at_once: int | None, seed: int
 ) -> list[Answer]:
-    """All requests' answers, in their order; each is sent when it is its time, and there is room."""
-    chance = random.Random(seed)
+    """Send each request at its arrival time, or when fewer than `at_once` run; return the answers in order."""
+    rng = random.Random(seed)
     with ThreadPoolExecutor(max_workers=at_once or len(workload.prompts)) as threads:
         futures = []
         due = time.perf_counter()
         for prompt, length in zip(workload.prompts, workload.lengths, strict=True):
             time.sleep(max(0.0, due - time.perf_counter()))
             futures.append(threads.submit(client.complete, model, prompt, length))
-            due += chance.expovariate(rate) if rate != float("inf") else 0.0
+            due += rng.expovariate(rate) if rate != float("inf") else 0.0
         return [future.result() for future in futures]
 
 
 def _times(answers: Sequence[Answer]) -> dict[str, list[float]]:
-    """Times until the first token, from a token to the next on average, between pieces of the stream, until the end."""
+    """Return times to the first token, per token after it (mean), between chunks, and to the end."""
     times: dict[str, list[float]] = {"first": [], "token": [], "between": [], "whole": []}
     for answer in answers:
         first, last = answer.arrivals[0], answer.arrivals[-1]

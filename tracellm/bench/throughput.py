@@ -1,7 +1,7 @@
-"""`tracellm bench throughput`: many requests at once, tokens a second, and how near that is to what the machine allows.
+"""`tracellm bench throughput`: tokens per second of many requests at once, and its share of the machine's limit.
 
-Each round serves the workload in every way (not recorded, recorded), beginning with another each time; and once more
-with one token of output each: what the whole takes longer than that is decoding.
+Each round runs the workload with and without a recording, in alternating order. A second run with one output token
+for each request is subtracted to get the time of decoding.
 
 vLLM: vllm/benchmarks/throughput.py, which runs its workload once.
 """
@@ -23,26 +23,26 @@ BARE = "bare"
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of one way. Tokens are those of the output."""
+    """Speed of one variant, in output tokens."""
 
     tokens_per_second: Spread
     decode_tokens_per_second: Spread | None
-    """The speed without prompts and first tokens; None where nothing remains."""
+    """Speed without prompts and first tokens; None if no token is left."""
     of_limit: float
-    """The ideal time over the median time, for the whole."""
+    """Ideal time over median time of the whole workload."""
     decode_of_limit: float | None
 
 
 def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | None, as_json: bool) -> str:
-    """Measure: the figures for people, or as JSON."""
+    """Measure, and return the figures as text or JSON."""
     ways: dict[str, Depth | None] = {BARE: None} | ({depth: depth} if depth is not None else {})
     ceilings = measure_ceilings(trial.model.dtype, trial.device)
     seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-    trial.seconds(trial.workload)  # warm
+    trial.seconds(trial.workload)  # warm up
     for way in interleaved(list(ways), repeats):
         with recorded(ways[way]):
             if ways[way] is not None:
-                trial.seconds(trial.workload.first_tokens())  # the probes have just been put on
+                trial.seconds(trial.workload.first_tokens())  # warm up the probes just installed
             taken = trial.seconds(trial.workload), trial.seconds(trial.workload.first_tokens())
         seconds[way].append(taken)
     ceilings = ceilings.merged(measure_ceilings(trial.model.dtype, trial.device))
@@ -53,12 +53,12 @@ def throughput(trial: Trial, lang: Language, *, repeats: int, depth: Depth | Non
 
 
 def interleaved(ways: list[str], repeats: int) -> list[str]:
-    """The order in which ways take their turns: all in each round, beginning with another each time."""
+    """Return the order of the runs: every variant once in each round, each round starting with the next one."""
     return [way for turn in range(repeats) for way in (*ways[turn % len(ways) :], *ways[: turn % len(ways)])]
 
 
 def speed_of(trial: Trial, ceilings: Ceilings, taken: list[tuple[float, float]]) -> Speed:
-    """From the seconds of each repeat: for the whole, and for the first tokens alone."""
+    """Return the speed, from the seconds of each repeat for the whole workload and for its first tokens alone."""
     workload = trial.workload
     ideal, ideal_decode = ideal_seconds(trial.cost(), ceilings, workload, trial.at_once)
     num_decoded = workload.num_output_tokens - len(workload.prompts)
@@ -72,7 +72,7 @@ def speed_of(trial: Trial, ceilings: Ceilings, taken: list[tuple[float, float]])
 
 
 def headlines(trial: Trial, ceilings: Ceilings, lang: Language) -> str:
-    """The lines above the figures: machine, model and requests."""
+    """Return the lines above the figures: machine, model and requests."""
     choice, cost = trial.config.ops_choice, trial.cost()
     lines = text(
         lang,

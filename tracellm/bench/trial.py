@@ -1,4 +1,4 @@
-"""An engine to measure: made from settings, it takes the requests of a workload, recorded or not."""
+"""The engine under test, which `throughput` and `latency` measure, with or without a recording."""
 
 import io
 import tempfile
@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracellm.bench.errors import BenchError
 from tracellm.bench.limits import ModelCost, cost_of
-from tracellm.bench.workload import Lengths, Workload, random_workload
+from tracellm.bench.workload import BenchError, Lengths, Workload, random_workload
 
 if TYPE_CHECKING:
     import torch
@@ -23,18 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["Depth", "Trial", "recorded"]
 
 Depth = Literal["default", "request", "step", "layer", "kernel"]
-"""The depth of a recording, as of `--detail`; "default" is without it."""
+"""Level of a recording, as for `--detail`; "default" is without that option."""
 
 
 class Trial:
-    """One engine, warm, and its requests. The prefix cache is off by default: repeats would find all in it."""
+    """One engine and its requests. The prefix cache is off by default, or repeats would find every prompt cached."""
 
     def __init__(self, model: str | None, engine: Mapping[str, Any], requests: int, inputs: Lengths, outputs: Lengths):
         """Load the model.
 
         Raises:
-            EngineError: the engine refuses the model or a setting.
-            BenchError: a request would be too long for the model.
+            EngineError: the model or a setting is not supported.
+            BenchError: a request is too long for the model.
         """
         from tracellm.engine.config.hf_config import EMBEDDED_MODEL
         from tracellm.engine.entrypoints.llm import LLM
@@ -48,12 +47,12 @@ class Trial:
 
     @property
     def config(self) -> "VllmConfig":
-        """All of the engine's settings."""
+        """The engine's configuration."""
         return self._engine.vllm_config
 
     @property
     def model(self) -> "ModelConfig":
-        """The model's settings."""
+        """The model's configuration."""
         return self.config.model_config
 
     @property
@@ -63,15 +62,15 @@ class Trial:
 
     @property
     def at_once(self) -> int:
-        """The most requests in a step."""
+        """Maximum number of requests in a step."""
         return min(self.config.scheduler_config.max_num_seqs, len(self.workload.prompts))
 
     def cost(self) -> ModelCost:
-        """The reading and computing that the model takes."""
+        """Return the bytes and FLOPs that the model takes."""
         return cost_of(self.model)
 
     def seconds(self, workload: Workload) -> float:
-        """The engine's time for these requests, given all at once."""
+        """Return the engine's time for these requests, added all at once."""
         prompts = [{"prompt_token_ids": list(prompt)} for prompt in workload.prompts]
         params = [_params(length) for length in workload.lengths]
         start = time.perf_counter()
@@ -79,7 +78,7 @@ class Trial:
         return time.perf_counter() - start
 
     def steps(self, workload: Workload) -> Iterator[tuple[float, list["RequestOutput"]]]:
-        """The outputs of each step, and the seconds since the requests were given."""
+        """Yield each step's outputs, with the seconds since the requests were added."""
         start = time.perf_counter()
         for index, (prompt, length) in enumerate(zip(workload.prompts, workload.lengths, strict=True)):
             self._engine.add_request(f"bench-{index}", {"prompt_token_ids": list(prompt)}, _params(length))
@@ -89,7 +88,7 @@ class Trial:
 
 
 def _params(length: int) -> "SamplingParams":
-    """Greedy, exactly so many tokens."""
+    """Return parameters for exactly `length` tokens, sampled greedily."""
     from tracellm.engine.sample.sampling_params import SamplingParams
 
     return SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
@@ -97,7 +96,7 @@ def _params(length: int) -> "SamplingParams":
 
 @contextmanager
 def recorded(depth: Depth | None) -> Iterator["Recording | None"]:
-    """Record, as `tracellm run --explain` does, and throw the recording away; None: do not record."""
+    """Context with a recording, as by `tracellm run --explain`, that is deleted at its end; None: no recording."""
     if depth is None:
         yield None
         return

@@ -1,12 +1,23 @@
-"""The requests of a benchmark: random token ids of random lengths, the same for the same seed on every machine."""
+"""The requests of a benchmark: random token ids and lengths, reproducible by their seed.
+
+vLLM: vllm/benchmarks/datasets.py::RandomDataset
+"""
 
 import random
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from tracellm.bench.errors import BenchError
+__all__ = ["BenchError", "Lengths", "Workload", "parse_lengths", "random_workload"]
 
-__all__ = ["Lengths", "Workload", "parse_lengths", "random_workload"]
+
+class BenchError(Exception):
+    """Bad input to a benchmark. `key` is the key of a text under `cli.error.bench.`, `values` are its values."""
+
+    def __init__(self, key: str, **values: Any) -> None:
+        super().__init__(key, values)
+        self.key = key
+        self.values = values
 
 
 @dataclass(frozen=True)
@@ -22,33 +33,33 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests: token ids, and how many tokens to generate for each."""
+    """Requests: token ids of the prompts, and the number of tokens to generate for each."""
 
     prompts: list[list[int]]
     lengths: list[int]
 
     @property
     def num_input_tokens(self) -> int:
-        """Tokens of all prompts."""
+        """Number of tokens in all prompts."""
         return sum(map(len, self.prompts))
 
     @property
     def num_output_tokens(self) -> int:
-        """Tokens to generate, of all requests."""
+        """Number of tokens to generate for all requests."""
         return sum(self.lengths)
 
     @property
     def longest(self) -> int:
-        """The most tokens of prompt and output together."""
+        """Number of tokens, prompt and output, of the longest request."""
         return max(len(prompt) + length for prompt, length in zip(self.prompts, self.lengths, strict=True))
 
     def first_tokens(self) -> "Workload":
-        """The same prompts, one token of output each: what remains when there is nothing to decode."""
+        """Return the same prompts with one output token each, so that nothing is decoded."""
         return Workload(self.prompts, [1] * len(self.prompts))
 
 
 def parse_lengths(option: str, value: str) -> Lengths:
-    """`128`, or `32-256` for a range.
+    """Parse a length, `128`, or a range, `32-256`.
 
     Raises:
         BenchError: it is neither.
@@ -63,10 +74,9 @@ def parse_lengths(option: str, value: str) -> Lengths:
 
 
 def random_workload(vocab_size: int, num_requests: int, inputs: Lengths, outputs: Lengths, seed: int = 0) -> Workload:
-    """Requests of evenly distributed lengths, with token ids below `vocab_size`."""
-    chance = random.Random(seed)
+    """Return requests of uniformly distributed lengths, with token ids below `vocab_size`."""
+    rng = random.Random(seed)
     prompts = [
-        [chance.randrange(vocab_size) for _ in range(chance.randint(inputs.least, inputs.most))]
-        for _ in range(num_requests)
+        [rng.randrange(vocab_size) for _ in range(rng.randint(inputs.least, inputs.most))] for _ in range(num_requests)
     ]
-    return Workload(prompts, [chance.randint(outputs.least, outputs.most) for _ in range(num_requests)])
+    return Workload(prompts, [rng.randint(outputs.least, outputs.most) for _ in range(num_requests)])

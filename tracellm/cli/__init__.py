@@ -1,7 +1,7 @@
 """The command: `tracellm run | serve | show | report | diff | check | export | doctor | bench`, at a terminal.
 
-The uppermost floor. `app` finds a command's module in `commands/`, which is imported only then and owns its options;
-what several commands share lies beside: `options`, `folders`, `reports`, `errors`.
+The uppermost floor. `app` imports a command's module from `commands/`, which has its options; `options`, `folders`,
+`reports`, `errors`, `stdout` and `signals` are shared by several commands.
 """
 
 import sys
@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """The `tracellm` command; ends by SystemExit, or with whatever ended the script that it ran."""
+    """Run the command in `sys.argv`; ends by SystemExit, or with the exception of the script that it ran."""
     from tracellm.cli.app import run_command
 
     run_command(sys.argv[1:])

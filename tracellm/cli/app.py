@@ -1,12 +1,16 @@
-"""The command line, read with click: a lazy group, whose commands are imported when they are asked for.
+"""The command line, parsed with click. A command's module is imported only when the command is used.
 
-A command returns its work instead of doing it, so that nothing of click is left running when the work begins. That
-matters to `tracellm run`: the script that it runs must find as little as possible below it.
+A command returns its work as a function instead of doing it, so that no frame of click is below the script that
+`tracellm run` runs.
+
+vLLM: vllm/entrypoints/cli/main.py
 """
 
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -29,11 +33,11 @@ _MODULES = {
     "doctor": "doctor",
     "bench": "bench",
 }
-"""The commands in the order in which people meet them, each with its module in `commands/`."""
+"""The module in `commands/` of each command, in the order of `--help`."""
 
 
 class LazyGroup(Group):
-    """Imports a command's module when the command is asked for; lists all of them from their texts alone."""
+    """The commands of tracellm. Their list in `--help` needs none of their modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See click."""
@@ -46,8 +50,20 @@ class LazyGroup(Group):
         command: click.Command = getattr(import_module(f"tracellm.cli.commands.{_MODULES[cmd_name]}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click.
+
+        Raises:
+            CommandError: a script stands where the command should be.
+        """
+        if args[0] not in _MODULES and (args[0].endswith(".py") or Path(args[0]).is_file()):
+            raise CommandError("script_as_command", script=shlex.quote(args[0]))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their short help, for which none is imported."""
+        """List the commands with their short help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text(ctx.find_root().obj, f"cli.help.{name}.short")) for name in _MODULES])
 
@@ -63,10 +79,11 @@ def _tracellm() -> None:
 
 
 def parse(arguments: Sequence[str], lang: Language) -> Job:
-    """The work that these arguments ask for; help and messages are in `lang`.
+    """Return the work of the command in these arguments; help and messages are in `lang`.
 
     Raises:
-        SystemExit: they ask for help or the version (0), or are not understood (2); the output is complete then.
+        CommandError: the arguments begin with a script instead of a command.
+        SystemExit: help or the version was printed (0), or the arguments are wrong (2).
     """
     try:
         job = _tracellm.main(list(arguments), prog_name="tracellm", standalone_mode=False, obj=lang)
@@ -77,16 +94,15 @@ def parse(arguments: Sequence[str], lang: Language) -> Job:
             click.echo(text(lang, "cli.error.see_help", command=command), err=True)
         raise SystemExit(error.exit_code) from None
     if callable(job):
-        return job  # what the command returned, passed on by click
+        return job
     raise SystemExit(0)
 
 
 def run_command(arguments: Sequence[str]) -> NoReturn:
-    """Do what these arguments ask for; ends by SystemExit, or with whatever ended the script that was run."""
+    """Run the command in these arguments; ends by SystemExit, or with the exception of the script that was run."""
     lang = language_of_arguments(arguments)
-    job = parse(arguments, lang)
     try:
-        status = job()
+        status = parse(arguments, lang)()
     except CommandError as error:
         error.print(lang)
         status = 2

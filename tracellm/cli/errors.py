@@ -1,8 +1,7 @@
-"""Errors, as people see them: bad input to the command, and an exception that ended a script.
+"""Error messages: for bad input to the command, and for an exception that ended a script.
 
-Bad input is one message in the reader's language and exit status 2. A mistake that the engine refuses (`EngineError`)
-is printed as the user's own line, its source and the message, in place of the forty frames between that line and the
-check that found it; the whole traceback is kept in run.json.
+Bad input is one message in the user's language and exit status 2. For an `EngineError`, only the user's line, its
+source and the message are printed, without the engine's forty frames; run.json keeps the traceback.
 """
 
 import linecache
@@ -23,11 +22,11 @@ _TRACELLM = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _COMPILED = (".pyx", ".pxd", ".pxi")
-"""Sources of Cython: a frame of a library that it compiled, uvloop for example, has a file name without a folder."""
+"""Sources of Cython. A frame of a compiled library, such as uvloop, has a file name without a folder."""
 
 
 class CommandError(Exception):
-    """Something the user has to put right. `key` names a text under `cli.error.`, `values` fill it in."""
+    """Bad input to the command. `key` is the key of a text under `cli.error.`, `values` are its values."""
 
     def __init__(self, key: str, **values: Any) -> None:
         super().__init__(key, values)
@@ -35,7 +34,7 @@ class CommandError(Exception):
         self.values = values
 
     def message(self, lang: str) -> str:
-        """The problem, its place and the remedy, in one language."""
+        """Return the text of the error."""
         return text(lang, f"cli.error.{self.key}", **self.values)
 
     def __str__(self) -> str:
@@ -47,16 +46,16 @@ class CommandError(Exception):
 
 
 def print_error(lang: Language, key: str, **values: Any) -> None:
-    """Print the text `cli.error.KEY` on stderr, as one line of tracellm's."""
+    """Print the text `cli.error.KEY` on stderr, as one line that begins with `tracellm:`."""
     message = text(lang, f"cli.error.{key}", **values)
     print(text(lang, "cli.error", message=message), file=sys.stderr, flush=True)
 
 
 def require_posix() -> None:
-    """Refuse to run anything where signals, forks and locks of files are not those of Linux and macOS.
+    """Check that the system has POSIX signals, forks and file locks, as Linux and macOS do.
 
     Raises:
-        CommandError: the system is another.
+        CommandError: it is another system.
     """
     if os.name != "posix":
         raise CommandError("posix_only", system=sys.platform)
@@ -64,7 +63,7 @@ def require_posix() -> None:
 
 @dataclass(frozen=True)
 class Failure:
-    """The entry `error` of run.json; `file` and the three fields after it are None where no line is known."""
+    """The entry `error` of run.json; `file`, `line`, `function` and `source` are None if unknown."""
 
     type: str
     message: str
@@ -75,13 +74,13 @@ class Failure:
     traceback: str
 
     def as_manifest(self, text: bool) -> dict[str, str | int | None]:
-        """The entry for run.json; without `text`, nothing in it can hold the text of a prompt."""
+        """Return the entry for run.json. Without `text`, fields that may hold a prompt are empty."""
         entry = asdict(self)
         return entry if text else {**entry, "message": "", "source": None, "traceback": ""}
 
     @property
     def where(self) -> str | None:
-        """`file:line`, with the file as seen from the current directory where it lies below it."""
+        """`file:line`, relative to the current directory if the file is below it; None if unknown."""
         if self.file is None:
             return None
         file = os.path.relpath(self.file) if Path(self.file).is_relative_to(Path.cwd()) else self.file
@@ -89,7 +88,7 @@ class Failure:
 
 
 def describe(error: BaseException) -> Failure:
-    """The failure behind `error`, at the user's own line: the deepest frame that is no library's and not tracellm's."""
+    """Return the failure at the user's line: the deepest frame outside of libraries and tracellm."""
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
@@ -97,8 +96,8 @@ def describe(error: BaseException) -> Failure:
     full = "".join(traceback.format_exception(error))
     try:
         message = str(error)
-    except Exception:  # what python prints for it
-        message = "<exception str() failed>"
+    except Exception:
+        message = "<exception str() failed>"  # as python prints it
     if isinstance(error, SyntaxError) and error.filename:
         source = error.text.strip() if error.text else None
         return Failure(name, error.msg, error.filename, error.lineno, None, source, full)
@@ -114,7 +113,7 @@ def _users_frame(tb: TracebackType | None) -> TracebackType | None:
     users = outside = None
     while tb is not None:
         file = tb.tb_frame.f_code.co_filename
-        if not file.startswith((_TRACELLM, "<frozen ", "<string>")):  # <string>: code that dataclasses and others make
+        if not file.startswith((_TRACELLM, "<frozen ", "<string>")):  # <string>: generated code, as of dataclasses
             outside = tb
             if not file.startswith(_LIBRARIES) and not file.endswith(_COMPILED):
                 users = tb
@@ -123,15 +122,15 @@ def _users_frame(tb: TracebackType | None) -> TracebackType | None:
 
 
 def is_users_mistake(error: BaseException) -> bool:
-    """Check for an `EngineError`, the engine's refusal, without importing the engine."""
+    """Return whether the error is an `EngineError`, without importing the engine."""
     errors = sys.modules.get("tracellm.engine.config.errors")
     return errors is not None and isinstance(error, errors.EngineError)
 
 
 def print_mistake(error: BaseException) -> bool:
-    """Print a mistake that the engine refused, in three lines on stderr; for any other exception return False.
+    """Print an `EngineError` in three lines on stderr and return True; for any other exception return False.
 
-    A script that imports vLLM where there is none gets, below its traceback, what to do about it.
+    If vLLM is not installed and the script imports it, add a note on how to install it to the traceback.
     """
     if isinstance(error, ModuleNotFoundError) and error.name == "vllm":
         from tracellm.cli.options import choose_language

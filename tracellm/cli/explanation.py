@@ -1,4 +1,4 @@
-"""One explained run: the recording, its manifest and the reports, for the command line and for notebooks alike.
+"""One explained run: its recording, manifest (run.json) and reports. Used by `run`, `serve` and notebooks.
 
 In a notebook: `with tracellm.explain() as run: LLM().generate("Hello")`, and then `print(run.calltree())`.
 """
@@ -18,7 +18,15 @@ from tracellm import __version__
 from tracellm.cli.errors import describe, print_error
 from tracellm.cli.folders import ConversionProgress, new_run_folder
 from tracellm.cli.options import Convert, Options, choose_language, level_of, ring_of, selection_of
-from tracellm.cli.reports import calltree_text, print_problems, sequence_text, steps_text, write_reports
+from tracellm.cli.reports import (
+    calltree_text,
+    matching_classes,
+    print_problems,
+    recorded_classes,
+    sequence_text,
+    steps_text,
+    write_reports,
+)
 from tracellm.probes.catalog.coverage import vllm_version
 from tracellm.probes.install.selection import Selection
 from tracellm.probes.recording import Recording
@@ -31,10 +39,12 @@ from tracellm.trace.run_folder import SCHEMA, RunFolder, RunFolderError, write_m
 __all__ = ["Explanation", "explain"]
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
+_PYTHONS_OWN = {"": "interactive", "-": "stdin", "-c": "command", "-m": "module"}
+"""Names for programs without a file, by what Python puts into `sys.argv[0]`."""
 
 
 class Explanation:
-    """A recording, then the run folder that it left; `start` and `end` it, or use it in a `with` statement."""
+    """A recording and the reports made of it; `start` and `end` it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -73,7 +83,7 @@ class Explanation:
         )
         options = {"lang": lang, **selection.as_dict(), "ring": ring, **(overrides or {})}
         self._manifest = _new_manifest(script=script, argv=argv, options=options, text=keep_text)
-        self._manifest["probes"] = {"left_out": self._recording.left_out}  # of a run that is killed this is all
+        self._manifest["probes"] = {"left_out": self._recording.left_out}  # all that a killed run has
         self._started = 0
 
     @classmethod
@@ -86,7 +96,7 @@ class Explanation:
         argv: Sequence[str],
         overrides: Mapping[str, Any] | None = None,
     ) -> Self:
-        """The explanation that the command's options ask for, in a run folder of its own.
+        """Return the explanation that the command's options describe, with its run folder made.
 
         Raises:
             CommandError: the run folder cannot be written.
@@ -106,22 +116,31 @@ class Explanation:
         )
 
     def start(self) -> None:
-        """Write the manifest and begin to record.
+        """Write the manifest and start recording.
 
         Raises:
-            RuntimeError: something is being recorded already.
+            RuntimeError: another recording is running.
         """
         write_manifest(self.folder, self._manifest)
         self._started = time.perf_counter_ns()
         self._recording.start()
 
-    def end(self, *, exit_status: int, error: BaseException | None = None) -> None:
-        """Stop recording, finish the manifest and write the reports; each failure is a line on stderr."""
+    def end(self, *, exit_status: int, error: BaseException | None = None, terminated: bool = False) -> None:
+        """Stop recording, complete the manifest and write the reports. A failure is one line on stderr.
+
+        `terminated`: SIGTERM ends this process.
+        """
         with self._progress:
             self._recording.stop(error)
         interrupted = type(error) is KeyboardInterrupt
+        if terminated:
+            status = "terminated"
+        elif interrupted:
+            status = "interrupted"
+        else:
+            status = "failed" if exit_status else "finished"
         self._manifest.update(
-            status="interrupted" if interrupted else "failed" if exit_status else "finished",
+            status=status,
             duration_s=round((time.perf_counter_ns() - self._started) / 1e9, 6),
             exit_status=exit_status,
             error=None if error is None or interrupted else describe(error).as_manifest(self._keep_text),
@@ -139,12 +158,16 @@ class Explanation:
             return
         try:
             run = RunFolder.open(self.folder)
-        except RunFolderError as reason:  # the script has removed it
+        except RunFolderError as reason:  # the script removed it
             print_error(self.lang, "run_folder", reason=problem_text(reason.problem, self.lang))
             return
         print_problems(run, self.lang)
-        failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self.shown)
+        absent = [name for name in self._focus if not matching_classes(name, recorded_classes(run))]
+        focus = [name for name in self._focus if name not in absent]
+        failed = write_reports(run, self.lang, detail=self._detail, focus=focus, shown=self.shown)
         self._console.finish(self._manifest, None if "report.html" in failed else self.shown / "report.html")
+        for name in absent:
+            print_error(self.lang, "focus_absent", value=name)
 
     def __enter__(self) -> Self:
         self.start()
@@ -156,24 +179,24 @@ class Explanation:
         self.end(exit_status=0 if error is None else 1, error=error)
 
     def __repr__(self) -> str:
-        """The line that a notebook shows: the run folder, and the methods that explain it."""
+        """Return the line that a notebook shows: the run folder, and the methods for its views."""
         return f"<tracellm run in {self.shown}: print(run.calltree()), run.sequence(), run.steps(); report.html>"
 
     def calltree(self) -> str:
-        """The call tree, from your line down to the kernels. After the `with` block, as are the two below."""
+        """Return the call tree, from the user's line down to the kernels. Call it after the `with` block."""
         return calltree_text(RunFolder.open(self.folder), self.lang)
 
     def sequence(self, *, detail: Level | None = None, focus: str | Sequence[str] = ()) -> str:
-        """The sequence diagram, as Mermaid; `focus` names the classes to show, with their callers and callees.
+        """Return the sequence diagram, as Mermaid. `focus` limits it to these classes, their callers and callees.
 
         Raises:
-            CommandError: there is no level `detail`, or no call of the run is one of a class in `focus`.
+            CommandError: `detail` is not a level, or a class in `focus` has no call in the run.
         """
         run = RunFolder.open(self.folder)
-        return sequence_text(run, self.lang, detail=level_of(detail), focus=_texts(focus))
+        return sequence_text(run, self.lang, detail=level_of(detail), focus=_as_list(focus))
 
     def steps(self) -> str:
-        """The engine's steps as a table."""
+        """Return the table of the engine's steps."""
         return steps_text(RunFolder.open(self.folder), self.lang)
 
 
@@ -189,31 +212,31 @@ def explain(
     keep_text: bool = True,
     quiet: bool = True,
 ) -> Explanation:
-    """Record what runs in the `with` block, and explain it: `with tracellm.explain() as run: ...`.
+    """Record and explain the body of a `with` block: `with tracellm.explain() as run: ...`.
 
     Args:
-        out: the run folder: new, empty, or of an earlier run. By default a new one in `tracellm-runs/`.
-        lang: `en` or `zh`; by default that of TRACELLM_LANG or the locale.
-        detail: how deep to record and to draw: request, step, layer or kernel. By default everything is recorded, and
-            what is most telling is drawn.
-        focus: classes that are recorded at every level, everything else down to `detail`, or else to steps;
-            sequence.mmd shows them only, with what calls them and what they call.
-        only: record nothing but what matches one of these: a `Class.method`, a `Class`, a function or a module, with
+        out: run folder: new, empty, or of an earlier run. Default: a new one in `tracellm-runs/`.
+        lang: `en` or `zh`. Default: TRACELLM_LANG, then the locale.
+        detail: level to record and draw: request, step, layer or kernel. Default: record every level, draw the most
+            useful calls.
+        focus: classes to record at every level; other classes are recorded to `detail`, by default to steps.
+            sequence.mmd shows only these classes, their callers and callees.
+        only: record only what matches one of these patterns: a `Class.method`, a `Class`, a function or a module, with
             `*` and `?` as in file names.
-        skip: record nothing that matches one of these.
-        ring: how many spans of each process to keep, the last ones; all by default.
+        skip: patterns of what is not recorded.
+        ring: number of spans to keep for each process, the last ones. Default: all.
         keep_text: False leaves prompts and generated text out of the recording.
-        quiet: False shows the console log, on stderr, as `tracellm run --explain` does.
+        quiet: False prints the console log on stderr, as `tracellm run --explain` does.
 
     Raises:
-        CommandError: the run folder cannot be written, `lang` is no language there are texts in, there is no level
-            `detail`, `only` or `skip` names nothing that can be recorded, or `ring` is less than one.
+        CommandError: the run folder cannot be written, `lang` or `detail` is unknown, a pattern of `only` or `skip`
+            matches nothing that can be recorded, or `ring` is less than one.
     """
     language = choose_language(lang)
     detail = level_of(detail)
-    selection = selection_of(language, detail, *(_texts(one) for one in (focus, only, skip)))
+    selection = selection_of(language, detail, *(_as_list(names) for names in (focus, only, skip)))
     kept = ring_of(ring)
-    script = Path(sys.argv[0]).name if sys.argv[0] and "ipykernel" not in sys.argv[0] else "notebook"
+    script = _program_name(sys.argv[0])
     return Explanation(
         new_run_folder(Path(script).stem, None if out is None else Path(out)),
         script=script,
@@ -227,18 +250,27 @@ def explain(
     )
 
 
-def _texts(one_or_more: str | Sequence[str]) -> Sequence[str]:
-    """`"Scheduler"` is one name, and not nine."""
-    return [one_or_more] if isinstance(one_or_more, str) else one_or_more
+def _program_name(argv0: str) -> str:
+    """Return the name of the running program, from `sys.argv[0]`."""
+    path = Path(argv0)
+    if path.name.endswith("kernel_launcher.py"):  # ipykernel's, and Colab's
+        return "notebook"
+    if path.name == "__main__.py":  # python -m package
+        return path.parent.name
+    return _PYTHONS_OWN.get(argv0, path.name)
+
+
+def _as_list(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
 
 
 # -- run.json ----------------------------------------------------------------------------------------------------------
 
 
 def _new_manifest(*, script: str, argv: Sequence[str], options: dict[str, Any], text: bool) -> dict[str, Any]:
-    """The manifest of a run that starts now. Without `text` the script's arguments, which may hold prompts, are masked.
+    """Return the manifest of a run that starts now; `docs/run-folder.md` describes its entries.
 
-    `docs/run-folder.md` describes every entry.
+    Without `text` the script's arguments are masked, since they may hold prompts.
     """
     return {
         "schema": SCHEMA,
@@ -268,7 +300,7 @@ def _new_manifest(*, script: str, argv: Sequence[str], options: dict[str, Any], 
 
 
 def _gpus() -> list[str]:
-    """The CUDA devices, by name, when the script has imported torch and used them."""
+    """Return the names of the CUDA devices, if the script has initialized CUDA."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return []

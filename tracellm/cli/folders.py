@@ -1,4 +1,4 @@
-"""Run folders on disk: making one for a new run, finding an earlier one again, opening and converting it."""
+"""Run folders on disk: makes one for a new run; finds, converts and opens those of earlier runs."""
 
 import json
 import os
@@ -21,13 +21,13 @@ from tracellm.trace.run_folder import MANIFEST, TRACE_FOLDER, RunFolder, RunFold
 __all__ = ["DEFAULT_PARENT", "ConversionProgress", "convert", "find_run", "new_run_folder", "open_run", "read_run"]
 
 DEFAULT_PARENT = Path("tracellm-runs")
-"""The parent of run folders without --out, in the current directory."""
+"""Parent of run folders made without --out, in the current directory."""
 
 _MOST_RUNS = 10
-"""The most runs that a message lists."""
+"""Limit of the runs that a message lists."""
 
-_PATIENCE_SECONDS = 1.0
-"""Converting that takes longer shows how far it is."""
+_PROGRESS_DELAY = 1.0
+"""Seconds after which a conversion shows its progress."""
 
 _WRITTEN = (
     "run.json", "sequence.mmd", "calltree.txt", "report.html",
@@ -35,18 +35,18 @@ _WRITTEN = (
     "trace/*.jsonl", "trace/*.records", "trace/*.part", "trace/*.process", "trace/.over", "trace/.measured-*",
     "trace/.lock",
 )  # fmt: skip
-"""The files that tracellm writes into a run folder, and removes when the folder is used again."""
+"""Files that tracellm writes into a run folder, removed when the folder is used again."""
 
 
 def new_run_folder(stem: str, out: Path | None) -> Path:
-    """Make the folder for a run of the script `stem`, empty of any earlier run: `out`, or a new one in DEFAULT_PARENT.
+    """Make the folder of a run: `out`, cleared of an earlier run, or a new one in DEFAULT_PARENT, named after `stem`.
 
     Raises:
-        CommandError: `out` is a file or holds something else, another run is still recording there, or the folder
-            cannot be made or written to.
+        CommandError: `out` is a file, holds other files or a running recording, or cannot be written.
     """
     if out is not None:
         return _reuse(out)
+    stem = stem.lstrip("-") or "run"  # a leading dash would look like an option
     name = f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     for attempt in range(1, 1000):  # two runs may start in the same second
         folder = DEFAULT_PARENT / (name if attempt == 1 else f"{name}-{attempt}")
@@ -84,7 +84,7 @@ def _reuse(out: Path) -> Path:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Check that an earlier run left this folder: its run.json is one of tracellm's."""
+    """Return whether the folder has a run.json of tracellm's."""
     try:
         manifest = json.loads((path / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -93,16 +93,17 @@ def is_run_folder(path: Path) -> bool:
 
 
 def find_run(name: str | None) -> Path:
-    """The run folder `name`, a path, or the name of a run in DEFAULT_PARENT or of a script that was run, whose newest
-    run is meant. Without a name, or for `latest`, it is the newest of all.
+    """Return a run folder by its path, or from DEFAULT_PARENT by its name, or the newest by its script's name.
+
+    Without a name, or for `latest`, return the newest of all.
 
     Raises:
-        CommandError: there is nothing of this name, or no run at all.
+        CommandError: there is no such run.
     """
     if name is not None and Path(name).is_dir():
         return Path(name)
     runs = _newest_first()
-    if name is not None and Path(name).exists():  # a script that lies here, most likely
+    if name is not None and Path(name).exists():  # most likely a script
         return next(_runs_of(Path(name).name, runs), Path(name))
     if not runs and (name is None or name == "latest"):
         raise CommandError("no_runs", folder=f"{DEFAULT_PARENT}{os.sep}")
@@ -118,8 +119,9 @@ def find_run(name: str | None) -> Path:
 
 
 def _runs_of(name: str, runs: Iterable[Path]) -> Iterator[Path]:
-    """The runs of this name, or of the script of this name."""
-    script = re.compile(rf"{re.escape(name.removesuffix('.py'))}-\d{{8}}-\d{{6}}(-\d+)?")
+    """Yield the runs of this name, or of the script of this name."""
+    stem = re.sub(r"\.(pyz?|zip)$", "", name)
+    script = re.compile(rf"{re.escape(stem)}-\d{{8}}-\d{{6}}(-\d+)?")
     return (run for run in runs if name == run.name or script.fullmatch(run.name))
 
 
@@ -129,10 +131,10 @@ def _newest_first() -> list[Path]:
 
 
 def open_run(name: str | None, lang: Language) -> RunFolder:
-    """The run `name`, converted and read; what is wrong with it is printed on stderr.
+    """Return the run `name`, converted if needed, and print its problems on stderr.
 
     Raises:
-        CommandError: no such run, or a folder that is none.
+        CommandError: no such run, or its folder cannot be read.
     """
     run = read_run(name, lang)
     print_problems(run, lang)
@@ -142,11 +144,11 @@ def open_run(name: str | None, lang: Language) -> RunFolder:
 
 
 def read_run(name: str | None, lang: Language) -> RunFolder:
-    """The run `name`, converted and read, its `problems` left to the caller.
+    """Return the run `name`, converted if needed. The caller prints its `problems`.
 
     Raises:
-        CommandError: no such run, or a folder that is none.
-        SystemExit: Ctrl-C while it was converted (130); the records are whole, and the next command converts again.
+        CommandError: no such run, or its folder cannot be read.
+        SystemExit: Ctrl-C during the conversion (130). The records stay intact; the next command converts them.
     """
     folder = find_run(name)
     try:
@@ -161,7 +163,7 @@ def read_run(name: str | None, lang: Language) -> RunFolder:
 
 
 def convert(folder: Path, lang: Language) -> None:
-    """Make spans of the records in a run folder that are none yet; problems are printed on stderr."""
+    """Convert the records in a run folder to spans, if there are any; print problems on stderr."""
     folder = folder.parent if folder.name == MANIFEST else folder
     if not os.path.isdir(folder) or not any((folder / TRACE_FOLDER).glob("*.records")):
         return
@@ -176,10 +178,9 @@ def convert(folder: Path, lang: Language) -> None:
 
 
 class ConversionProgress:
-    """A bar on stderr that shows the share of a conversion that is done, from 0 to 1, where it takes more than a
-    second.
+    """A progress bar on stderr, which appears when a conversion takes longer than a second.
 
-    Call it with the share, within a `with` block.
+    Call it with the completed share, from 0 to 1, within a `with` block.
     """
 
     def __init__(self, folder: Path, lang: Language) -> None:
@@ -189,11 +190,11 @@ class ConversionProgress:
         self._task: Any = None
 
     def __call__(self, share: float) -> None:
-        """Show the share that is done."""
+        """Show the completed share."""
         now = time.monotonic()
         if self._begin is None:
             self._begin = now
-        if self._bar is None and now - self._begin > _PATIENCE_SECONDS:
+        if self._bar is None and now - self._begin > _PROGRESS_DELAY:
             from rich.console import Console
             from rich.progress import Progress
 

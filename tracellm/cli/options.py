@@ -1,9 +1,8 @@
-"""Options that several commands share, and click's classes with help in the reader's language.
+"""Options that several commands share, and click's classes with help in the user's language.
 
-`help=` of an option or a command names a text, `cli.help.…`, which is looked up when it is shown. Most options of
-`serve` and `bench` are the engine's settings, made from `EngineArgs`: --max-model-len, --block-size, ... Options of
-vLLM for settings that tracellm does not have exist too, and are hidden: their values go to `EngineArgs`, which accepts
-those that ask for nothing and refuses the others by name.
+`help=` of an option or a command is the key of a text, looked up when help is shown. Most options of `serve` and
+`bench` come from the fields of `EngineArgs`: --max-model-len, --block-size, ... Further options of vLLM are accepted,
+but hidden: `EngineArgs` takes their values if they change nothing, and refuses others by name.
 
 vLLM: vllm/engine/arg_utils.py::EngineArgs.add_cli_args.
 """
@@ -55,10 +54,10 @@ __all__ = [
 ]
 
 Job = Callable[[], int]
-"""A command's work once its arguments are read; returns the exit status."""
+"""Work of a command; returns the exit status."""
 
 Convert = Literal["now", "later"]
-"""When the records of a run become spans: at its end, or when somebody opens its folder."""
+"""When records are converted to spans: at the end of the run, or when a command opens its folder."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -67,7 +66,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Option(click.Option):
-    """An option whose `help` names a text."""
+    """An option whose `help` is the key of a text."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """See click."""
@@ -77,7 +76,7 @@ class Option(click.Option):
 
 
 class _Translated(click.Command):
-    """A command whose `help` names a text, to which those with `.short` and `.more` at the end of the name belong."""
+    """A command whose `help` is the key of a text. Keys with `.short` and `.more` appended are its other texts."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """See click."""
@@ -99,7 +98,7 @@ class _Translated(click.Command):
 
 
 class Group(_Translated, click.Group):
-    """Commands in the order in which they were added."""
+    """Commands, listed in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See click."""
@@ -107,7 +106,7 @@ class Group(_Translated, click.Group):
 
 
 class Command(_Translated):
-    """A command that returns its work; `usage` is the usage line's end, where click would show how it is parsed."""
+    """A command that returns its work as a function. `usage` replaces click's description of the arguments."""
 
     def __init__(self, *args: Any, usage: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -118,13 +117,13 @@ class Command(_Translated):
         return super().collect_usage_pieces(ctx) if self._usage is None else ["[OPTIONS]", *self._usage]
 
     def invoke(self, ctx: click.Context) -> Job:
-        """The callback's work, to be done once click has ended; its `lang` is what --lang chooses."""
+        """Return a call of the callback, with `lang` as chosen by --lang."""
         callback, given = self.callback, self.arguments(ctx.params)
         assert callback is not None
         return lambda: callback(lang=choose_language(given.pop("language")), **given)
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The callback's keyword arguments, of what was typed."""
+        """Return the callback's keyword arguments."""
         return dict(params)
 
 
@@ -132,7 +131,7 @@ class Command(_Translated):
 
 
 def option(*names: str, help: str, **further: Any) -> Callable[[_F], _F]:
-    """`click.option`, of which `help` names a text."""
+    """Return `click.option` with `help` as the key of a text."""
     return click.option(*names, cls=Option, help=help, **further)
 
 
@@ -143,7 +142,7 @@ open_option = option("--open", "open_report", is_flag=True, help="cli.help.open"
 
 
 def explain_options(function: _F) -> _F:
-    """Add the options of an explanation: --lang, --out and those that need --explain; see `options_of`."""
+    """Add --lang and the options that need --explain; `options_of` reads them."""
     for add in (
         open_option,
         option("--quiet", "-q", is_flag=True, help="cli.help.quiet"),
@@ -162,18 +161,18 @@ def explain_options(function: _F) -> _F:
 
 @dataclass(frozen=True)
 class Options:
-    """Choices about the explanation of a run.
+    """Options of an explained run, checked.
 
     Attributes:
-        lang: the language of messages and reports.
-        out: the run folder; None for a new one.
-        detail: how deep to draw; None for what is most telling.
+        lang: language of messages and reports.
+        out: run folder; None for a new one.
+        detail: level to draw; None for the most useful calls.
         selection: what to record.
-        ring: how many spans of each process to keep; None for all.
-        keep_text: are prompts and generated text recorded?
-        quiet: no console log.
+        ring: number of spans to keep for each process; None for all.
+        keep_text: record prompts and generated text.
+        quiet: print no console log.
         open_report: open report.html in the browser at the end.
-        convert: when records become spans; `later` leaves them, and the run has no reports until then.
+        convert: when to convert records to spans. With `later` the run has no reports until then.
     """
 
     lang: Language
@@ -188,10 +187,10 @@ class Options:
 
 
 def options_of(lang: Language, *, explain: bool, **given: Any) -> Options | None:
-    """The options that `explain_options` and `run`'s --convert added, as they were typed; None without --explain.
+    """Return the checked values of `explain_options` and of --convert, or None without --explain.
 
     Raises:
-        CommandError: one needs --explain, or cannot be meant so.
+        CommandError: an option needs --explain, or has a wrong value.
     """
     if not explain:
         for name, value in given.items():
@@ -222,18 +221,20 @@ def selection_of(
     only: Sequence[str],
     skip: Sequence[str],
 ) -> "Selection":
-    """The selection of what to record. A class in focus that the engine does not have may be one of the user's own,
-    with @tracellm.probe: that is a line on stderr, and no mistake.
+    """Return the selection of what to record.
+
+    An unknown class in `focus` is only a line on stderr: it may be the script's own, with @tracellm.probe, and known
+    only when its module is imported.
 
     Raises:
-        CommandError: a pattern of `only` or `skip` names nothing, or nothing that the other options leave.
+        CommandError: a pattern of `only` or `skip` matches nothing, or nothing that the other options leave.
     """
     from tracellm.probes.install.selection import Selection
 
     chosen = Selection.of(detail, focus, only, skip)
     if chosen.has_patterns:
         from tracellm.probes.catalog import EVERY_ENGINE
-        from tracellm.probes.install.selection import unmatched_patterns
+        from tracellm.probes.install.pattern_check import unmatched_patterns
 
         for wrong in unmatched_patterns(chosen, EVERY_ENGINE):
             names = ", ".join(wrong.names)
@@ -247,10 +248,10 @@ def selection_of(
 
 
 def level_of(value: str | None) -> Level | None:
-    """A level of detail.
+    """Return the value as a level of detail.
 
     Raises:
-        CommandError: there is no such level.
+        CommandError: it is not a level.
     """
     for level in LEVELS:
         if value == level:
@@ -261,10 +262,10 @@ def level_of(value: str | None) -> Level | None:
 
 
 def ring_of(value: int | str | None) -> int | None:
-    """The number of spans of each process to keep.
+    """Return the value as a number of spans.
 
     Raises:
-        CommandError: that is no number of spans.
+        CommandError: it is not a positive integer.
     """
     if value is None:
         return None
@@ -279,15 +280,16 @@ def ring_of(value: int | str | None) -> int | None:
 
 # -- the engine's settings ---------------------------------------------------------------------------------------------
 
-_ELSEWHERE = ("model", "served_model_name")  # arguments of the command itself
+_OWN = ("model", "served_model_name")  # arguments of the command itself
 _METAVARS = {"int": "N", "float": "X", "hf.HfOverrides": "JSON", "dict[str,": "JSON"}
 _JSON = ("dict", "hf.HfOverrides")
 
 
 class EngineCommand(Command):
-    """A command with the engine's settings, which are read only now: the others start without the engine.
+    """A command with a model and the engine's settings as options, which its callback takes as `engine`.
 
-    Its callback takes those that were given as `engine`. `engine_defaults`: what it sets otherwise than `LLM` does.
+    The settings are read when the command is used, so other commands start without the engine. `engine_defaults`:
+    defaults that differ from those of `LLM`.
     """
 
     def __init__(self, *args: Any, engine_defaults: Mapping[str, Any], **kwargs: Any) -> None:
@@ -296,46 +298,51 @@ class EngineCommand(Command):
         self._engine_options: list[click.Option] | None = None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own, then the engine's."""
+        """Return the command's own parameters, then the engine's."""
         if self._engine_options is None:
             self._engine_options = engine_options(self._engine_defaults)
         return [*super().get_params(ctx), *self._engine_options]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The engine's settings under a title of their own, with their defaults."""
-        known = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        of_the_engine = self._engine_options or []
+        """List the engine's settings in a section of their own, with their defaults."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        settings = self._engine_options or []
         for title, params in (
-            ("Options", [param for param in known if param not in of_the_engine]),
-            (text(ctx.find_root().obj, "serve.help.engine"), of_the_engine),
+            ("Options", [param for param in options if param not in settings]),
+            (text(ctx.find_root().obj, "serve.help.engine"), settings),
         ):
             rows = [row for param in params if (row := param.get_help_record(ctx)) is not None]
             with formatter.section(title):
                 formatter.write_dl(rows)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """vLLM takes --max_model_len for --max-model-len."""
-        spelled = []
-        for argument in args:
+        """Accept vLLM's spellings: --max_model_len for --max-model-len, and --model NAME for the argument MODEL."""
+        model: list[str] = []
+        others = []
+        rest = iter(args)
+        for argument in rest:
             name, equals, value = argument.partition("=")
-            spelled.append(f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else argument)
-        return super().parse_args(ctx, spelled)
+            if name == "--model":
+                model.append(value if equals else next(rest, ""))
+            else:
+                others.append(f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else argument)
+        return super().parse_args(ctx, [*model, *others])
 
     def arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The engine's settings apart."""
-        of_the_engine = [option.name for option in self._engine_options or []]
-        own = {name: value for name, value in params.items() if name not in of_the_engine}
-        return {**own, "engine": {name: params[name] for name in of_the_engine if name in params}}
+        """Return the callback's keyword arguments, the engine's settings among them as `engine`."""
+        settings = [option.name for option in self._engine_options or []]
+        own = {name: value for name, value in params.items() if name not in settings}
+        return {**own, "engine": {name: params[name] for name in settings if name in params}}
 
 
 def engine_options(defaults: Mapping[str, Any]) -> list[click.Option]:
-    """One option for each setting, shown with its default, and a hidden one for each that tracellm does not have."""
+    """Return an option for each setting of the engine, and a hidden one for each setting that only vLLM has."""
     from tracellm.engine.config.arg_utils import EngineArgs
     from tracellm.engine.config.unsupported_args import NOT_HERE
 
     options = []
     for field in dataclasses.fields(EngineArgs):
-        if field.name not in _ELSEWHERE:
+        if field.name not in _OWN:
             default = defaults.get(field.name, field.default)
             options.append(_option(field.name, str(field.type), _default(default)))
     for name, accepted in NOT_HERE.items():
@@ -351,7 +358,7 @@ def _default(default: Any) -> str:
 def _option(name: str, kind: str, help_text: str | None) -> click.Option:
     spelled = f"--{name.replace('_', '-')}"
     first = kind.partition(" ")[0]
-    if first == "bool":  # or None: then the engine decides unless given
+    if first == "bool":  # `bool | None`: without the option the engine decides
         return click.Option(
             [f"{spelled}/--no-{spelled[2:]}", name], default=None, help=help_text, hidden=help_text is None
         )
@@ -366,10 +373,10 @@ def _option(name: str, kind: str, help_text: str | None) -> click.Option:
 
 
 def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `EngineArgs.from_arguments` that options were given for.
+    """Return the arguments of `EngineArgs.from_arguments` for the options that were given.
 
     Raises:
-        CommandError: an option's value should be JSON and is not.
+        CommandError: an option's value is not valid JSON.
     """
     from tracellm.engine.config.arg_utils import EngineArgs
     from tracellm.engine.config.unsupported_args import NOT_HERE
@@ -380,7 +387,7 @@ def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if name in NOT_HERE and isinstance(value, str):
-            with suppress(ValueError):  # then it is text
+            with suppress(ValueError):  # text that is not JSON stays text
                 value = json.loads(value)
         elif kinds.get(name, "").startswith(_JSON):
             try:
@@ -393,7 +400,7 @@ def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_option(message: str) -> str:
-    """The engine's refusal of an argument of `LLM` as one of an option."""
+    """Return the engine's message about an argument of `LLM` as a message about the option."""
     return re.sub(
         r"^LLM: (tracellm does not have )?`(\w+)`",
         lambda found: f"{found[1] or ''}--{found[2].replace('_', '-')}",
@@ -405,12 +412,12 @@ def as_option(message: str) -> str:
 
 
 def choose_language(option: str | None = None, environ: Mapping[str, str] = os.environ) -> Language:
-    """The language of this run.
+    """Return the language to use: that of --lang, else of TRACELLM_LANG, else of the locale.
 
-    The locale is what POSIX makes it: LC_ALL before LC_MESSAGES before LANG. Anything but Chinese means English.
+    The locale is LC_ALL, LC_MESSAGES or LANG, in this order, as in POSIX. Every locale but Chinese means English.
 
     Raises:
-        CommandError: --lang or TRACELLM_LANG names a language that there are no texts in.
+        CommandError: --lang or TRACELLM_LANG is not a supported language.
     """
     for source, value in (("--lang", option), ("TRACELLM_LANG", environ.get("TRACELLM_LANG"))):
         if value:
@@ -423,13 +430,13 @@ def choose_language(option: str | None = None, environ: Mapping[str, str] = os.e
 
 
 def language_of_arguments(arguments: Sequence[str]) -> Language:
-    """The language to show help and refusals in, before the arguments are parsed; never raises."""
+    """Return the language for help and parsing errors, before the arguments are parsed. Never raises."""
     given = None
-    for here, following in pairwise([*arguments, ""]):
-        if here == "--lang":
+    for argument, following in pairwise([*arguments, ""]):
+        if argument == "--lang":
             given = following
-        elif here.startswith("--lang="):
-            given = here.removeprefix("--lang=")
+        elif argument.startswith("--lang="):
+            given = argument.removeprefix("--lang=")
     for option in (given, None):
         with suppress(CommandError):
             return choose_language(option)

@@ -1,6 +1,6 @@
-"""The reports of a run, made from its folder alone: `tracellm.report` makes each, this module prints and writes them.
+"""The reports of a run, written from its folder alone; `tracellm.report` makes the text of each.
 
-Nothing here needs torch. Each renderer is imported when it is used.
+Nothing here needs torch. Each report's module is imported when it is used.
 """
 
 import os
@@ -18,57 +18,72 @@ from tracellm.trace.names import Level
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = [
+    "FILE_WIDTH",
     "calltree_text",
     "classes_in_focus",
+    "matching_classes",
     "open_in_browser",
     "print_depth_limit",
     "print_problems",
+    "recorded_classes",
     "sequence_text",
     "steps_text",
     "write_reports",
 ]
 
+FILE_WIDTH = 100
+"""Columns of the text reports in files and pipes."""
+
 
 def print_problems(run: RunFolder, lang: Language) -> None:
-    """Print what is missing or damaged in a run folder, and what was not recorded, on stderr."""
-    for problem in run.problems:
-        print_error(lang, "problem", problem=problem_text(problem, lang))
-    for met in recording_problems(run.manifest, lang):
-        print_error(lang, "recording", problem=met)
+    """Print on stderr what is missing or damaged in a run folder, and what was not recorded."""
+    for damage in run.problems:
+        print_error(lang, "problem", problem=problem_text(damage, lang))
+    for problem in recording_problems(run.manifest, lang):
+        print_error(lang, "recording", problem=problem)
 
 
 def print_depth_limit(run: RunFolder, detail: Level | None, lang: Language) -> None:
-    """Print on stderr that a run holds nothing as deep as is asked for, if that is so."""
+    """Print a line on stderr if the run was recorded less deep than `detail`."""
     if recorded := deeper_than_recorded(run.manifest, detail):
         print_error(lang, "not_so_deep", recorded=recorded)
 
 
 def classes_in_focus(run: RunFolder, focus: Sequence[str], *, drawn: bool) -> tuple[str, ...]:
-    """The classes of a run that `focus` names, each by its name or a pattern, as when it was recorded; those that a
-    sequence diagram has, if it is to be `drawn`.
+    """Return the classes of a run that `focus` names, by name or pattern. `drawn`: only those of a sequence diagram.
 
     Raises:
-        CommandError: no call of the run is one of a class that `focus` names.
+        CommandError: a name matches no class with a call in the run.
     """
     if not focus:
         return ()
     from tracellm.report.diagram.sequence import drawn_lifelines
 
-    known = sorted(drawn_lifelines(run.trace) if drawn else {span.lifeline for span in run.trace.spans})
+    classes = sorted(drawn_lifelines(run.trace)) if drawn else recorded_classes(run)
     found: dict[str, None] = {}
     for name in focus:
-        meant = [name] if name in known else [one for one in known if fnmatchcase(one, name)]
-        if not meant:
-            raise CommandError("focus", value=name, known=", ".join(known))
-        found |= dict.fromkeys(meant)
+        matches = matching_classes(name, classes)
+        if not matches:
+            raise CommandError("focus", value=name, known=", ".join(classes))
+        found |= dict.fromkeys(matches)
     return tuple(found)
 
 
+def recorded_classes(run: RunFolder) -> list[str]:
+    """Return the names of the classes with a call in the run."""
+    return sorted({span.lifeline for span in run.trace.spans})
+
+
+def matching_classes(name: str, classes: Sequence[str]) -> list[str]:
+    """Return the class of this name, or else all that match it as a pattern."""
+    return [name] if name in classes else [each for each in classes if fnmatchcase(each, name)]
+
+
 def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None, focus: Sequence[str] = ()) -> str:
-    """The sequence diagram, as Mermaid.
+    """Return the sequence diagram, as Mermaid.
 
     Raises:
-        CommandError: no call of the run is one of a class that `focus` names.
+        CommandError: a name in `focus` matches no class with a call in the run.
     """
     from tracellm.report.diagram.sequence import sequence_diagram
 
@@ -77,30 +92,29 @@ def sequence_text(run: RunFolder, lang: Language, *, detail: Level | None = None
     return _with_notes(diagram, run, lang, mark="%% ")
 
 
-def calltree_text(run: RunFolder, lang: Language) -> str:
-    """The call tree, repeated work folded, with counts and times."""
+def calltree_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:
+    """Return the call tree, repeated work folded, with counts and times, `width` columns wide."""
     from tracellm.report.calltree import calltree
 
-    return _with_notes(calltree(run.trace, lang=lang), run, lang)
+    return _with_notes(calltree(run.trace, lang=lang, width=width), run, lang)
 
 
-def steps_text(run: RunFolder, lang: Language) -> str:
-    """The engine's steps as a table."""
+def steps_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:
+    """Return the table of the engine's steps, `width` columns wide."""
     from tracellm.report.steps_table import steps_table
 
     why = why_untold(run.manifest, lang, "steps", "schedules", "endings", "samples")
-    return _with_notes(steps_table(run.trace, lang=lang), run, lang, further=why)
+    return _with_notes(steps_table(run.trace, lang=lang, width=width), run, lang, further=why)
 
 
 def _with_notes(output: str, run: RunFolder, lang: Language, mark: str = "", further: Sequence[str] = ()) -> str:
-    """Add the notes on the recording below."""
+    """Return the output with the notes on the recording below it."""
     lines = [f"{mark}{note}\n" for note in (*further, *notes(run.manifest, lang))]
     blank = "\n" if lines and not mark else ""
     return "".join([output.rstrip("\n"), "\n", blank, *lines]) if lines else output
 
 
-def html_text(run: RunFolder, lang: Language) -> str:
-    """The page: what ran, why this client, the sequence diagram, the call tree and the steps."""
+def _page(run: RunFolder, lang: Language) -> str:
     from tracellm.report.html import report_html
 
     return report_html(run, lang)
@@ -114,14 +128,14 @@ def write_reports(
     focus: Sequence[str] = (),
     shown: Path | None = None,
 ) -> set[str]:
-    """Write sequence.mmd, calltree.txt and report.html into a run folder, and print on stderr what could not be.
+    """Write sequence.mmd, calltree.txt and report.html into a run folder; print on stderr why a file is missing.
 
-    Returns the names of the files that were not written. `shown` is the folder as the user knows it.
+    Returns the names of the missing files. `shown` is the folder's path for messages.
     """
     writers: dict[str, Callable[[], str]] = {
         "sequence.mmd": lambda: sequence_text(run, lang, detail=detail, focus=focus),
         "calltree.txt": lambda: calltree_text(run, lang),
-        "report.html": lambda: html_text(run, lang),
+        "report.html": lambda: _page(run, lang),
     }
     missing = set()
     for name, write in writers.items():
@@ -131,7 +145,7 @@ def write_reports(
             reason = error.message(lang)
         except OSError as error:
             reason = error.strerror or str(error)
-        except Exception as error:  # a fault in one report must not take the others, nor the recording, with it
+        except Exception as error:  # a fault in one report must not prevent the others
             reason = f"{type(error).__name__}: {error}"
         else:
             continue
@@ -142,7 +156,7 @@ def write_reports(
 
 
 def open_in_browser(page: Path, lang: Language) -> None:
-    """Open a file in the browser; without a screen to open one on, print a line."""
+    """Open a file in the browser, or print a line if there is no display."""
     screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if not (screen and webbrowser.open(page.absolute().as_uri())):
         print(text(lang, "cli.open.none", path=page), file=sys.stderr)

@@ -1,9 +1,8 @@
-"""Running a script as `python SCRIPT ARGS...` would, in this process.
+"""Runs a script in this process as `python SCRIPT ARGS...` would.
 
-The script becomes `__main__` in `sys.modules`, so pickle and multiprocessing find its classes. What leaves it leaves
-this module too: SystemExit, KeyboardInterrupt and any other exception travel on to the interpreter, which gives them
-the exit status, the traceback or the signal that it gives a script of its own. Only the frames of tracellm are taken
-out of the traceback that is printed.
+The script becomes `__main__` in `sys.modules`, so pickle and multiprocessing find its classes. Its exceptions,
+SystemExit and KeyboardInterrupt among them, reach the interpreter, so exit status, traceback and signal are python's.
+Only the frames of tracellm are removed from the traceback.
 """
 
 import builtins
@@ -26,14 +25,14 @@ __all__ = ["Script", "run_script"]
 
 _OURS = str(Path(__file__).parent) + os.sep
 
-_LONGEST_HEAD = 4096  # bytes; what of a script names its interpreter is in its first two lines
+_LONGEST_HEAD = 4096  # bytes, enough for the first two lines
 _BY_SHELL = re.compile(r"""'''exec' ("?)(.+?)\1 "\$0" """.rstrip())
-"""The second line of a script whose interpreter has too long a path, or spaces in it, for the first."""
+"""Second line of a script whose interpreter's path is too long for the first line, or has spaces."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A program: a file (or a folder or zip file with a `__main__.py`), or a module; and its own arguments."""
+    """A program, which is a file, a folder or zip file with a `__main__.py`, or a module; and its arguments."""
 
     target: str
     is_module: bool
@@ -41,30 +40,30 @@ class Script:
 
     @property
     def name(self) -> str:
-        """The run's name: the file's, or the module's."""
+        """Name of the file or module."""
         return self.target if self.is_module else Path(self.target).name
 
     @property
     def stem(self) -> str:
-        """The name that a run folder starts with."""
+        """Beginning of the run folder's name."""
         return self.target if self.is_module else Path(self.target).stem
 
     def found(self) -> "Script":
-        """This, or the command of this name where there is no such file, as for `vllm`.
+        """Return this script, or if there is no such file the command of this name, such as `vllm`.
 
         Raises:
-            CommandError: it is neither there nor a command, cannot be read, is a folder without a `__main__.py`, or a
-                command of another environment.
+            CommandError: there is neither, the file cannot be read, the folder has no `__main__.py`, or the command
+                belongs to another environment.
         """
         if self.is_module:
-            return self  # only importing its packages can print_error, and that is the script's own doing
+            return self  # finding it would import its packages
         if not os.path.lexists(self.target) and (command := _command_path(self.target)) is not None:
             return replace(self, target=str(command))
         self._check()
         return self
 
     def _check(self) -> None:
-        """Refuse a file that cannot be run, before anything is recorded."""
+        """Check that the file can be run, before anything is recorded."""
         path = Path(self.target)
         if path.is_dir():
             if not (path / "__main__.py").exists():
@@ -81,11 +80,10 @@ class Script:
 
 
 def _command_path(name: str) -> Path | None:
-    """The script of the command `name`, beside the interpreter or wherever the shell finds it; None where no Python
-    runs what is found.
+    """Return the script of the command `name`, beside the interpreter or on PATH; None if it is not a Python script.
 
     Raises:
-        CommandError: the Python that runs it is not this one.
+        CommandError: another Python runs it.
     """
     if os.path.dirname(name):
         return None
@@ -97,14 +95,14 @@ def _command_path(name: str) -> Path | None:
     interpreter = Path(_interpreter(path) or "")
     if not interpreter.name.startswith("python"):
         return None
-    # Environments share an interpreter, but no folder that it is run from.
+    # Environments may share an interpreter, but each has its own bin folder.
     if interpreter.parent.resolve() != Path(sys.executable).parent.resolve():
         raise CommandError("command_foreign", name=name, path=path, python=sys.executable)
     return path
 
 
 def _interpreter(script: Path) -> str | None:
-    """The interpreter of a script, from its first line, or its second."""
+    """Return the interpreter of a script, from its first or second line."""
     try:
         with script.open("rb") as file:
             lines = os.fsdecode(file.read(_LONGEST_HEAD)).splitlines()
@@ -125,14 +123,14 @@ def run_script(
 ) -> None:
     """Run `script`, then call `ended` with the exception that left it, or None.
 
-    `print_error` is called for an exception that is about to be printed, unless the script has set `sys.excepthook`;
-    when it returns True it has printed something better than the traceback.
+    `print_error` is called when an exception is to be printed, unless the script has set `sys.excepthook`. If it
+    returns True, no traceback is printed.
     """
     _become_main(script)
     original = sys.excepthook
     try:
         if script.is_module:
-            runpy._run_module_as_main(script.target)  # type: ignore[attr-defined]  # what `python -m` itself calls
+            runpy._run_module_as_main(script.target)  # type: ignore[attr-defined]  # as `python -m` does
         elif _has_main(script.target):
             runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
         else:
@@ -145,18 +143,18 @@ def run_script(
         while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OURS):
             traceback = traceback.tb_next
         error.__traceback__ = traceback
-        if not isinstance(error, SystemExit):  # of that none is printed
+        if not isinstance(error, SystemExit):
             _print_only(error, traceback, plain=sys.excepthook is original, print_error=print_error)
-        del traceback  # else the frames, which it leads to, and this one, which leads to it, would keep each other
+        del traceback  # breaks a reference cycle with this frame
         ended(error)
         raise
     ended(None)
 
 
 def _become_main(script: Script) -> None:
-    """Give `sys.argv`, `sys.path` and `sys.modules["__main__"]` what `python` would give the script."""
+    """Set `sys.argv`, `sys.path` and `sys.modules["__main__"]` as `python` would for the script."""
     sys.argv = ["-m" if script.is_module else script.target, *script.args]
-    if not sys.flags.safe_path:  # else python put nothing there that could be replaced
+    if not sys.flags.safe_path:  # with safe_path, sys.path[0] is not the script's folder
         if script.is_module:
             sys.path[0] = str(Path.cwd())
         elif _has_main(script.target):
@@ -169,7 +167,7 @@ def _become_main(script: Script) -> None:
 
 
 def _has_main(target: str) -> bool:
-    """Check for a folder or zip file of which python runs the `__main__`, instead of the file itself."""
+    """Return whether the target is a folder or zip file, whose `__main__` python runs."""
     if Path(target).is_dir():
         return True
     try:
@@ -180,7 +178,7 @@ def _has_main(target: str) -> bool:
 
 
 def _absolute(path: str) -> str:
-    """The path from the root, not normalised, which is how python has it."""
+    """Return the absolute path, not normalised, as python does."""
     return path if os.path.isabs(path) else f"{os.getcwd()}{os.sep}{path}"
 
 
@@ -196,14 +194,14 @@ def _run_file(target: str) -> None:
 def _print_only(
     error: BaseException, traceback: TracebackType | None, *, plain: bool, print_error: Callable[[BaseException], bool]
 ) -> None:
-    """Have the interpreter print `error` with this traceback, whatever frames it leaves from here on."""
+    """Make the interpreter print `error` with this traceback, without the frames that are added later."""
     hook = sys.excepthook
 
     def print_exception(kind: type[BaseException], value: BaseException, tb: TracebackType | None) -> None:
         if value is not error:
             hook(kind, value, tb)
             return
-        if sys.excepthook is print_exception:  # it is not kept, nor what its frames hold, until modules are empty
+        if sys.excepthook is print_exception:  # lets go of the frames before the interpreter clears modules
             sys.excepthook = hook
         if not (plain and print_error(value)):
             hook(kind, value.with_traceback(traceback), traceback)

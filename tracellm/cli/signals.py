@@ -1,4 +1,4 @@
-"""Signals: an explanation is written before the process dies of one, as python would have at once."""
+"""Signal handlers, which write the reports of a run before the process dies of the signal."""
 
 import contextlib
 import os
@@ -11,9 +11,9 @@ __all__ = ["die_of_interrupt", "finish_when_terminated", "interrupt_on_signals"]
 
 
 def finish_when_terminated(finish: Callable[[int], None]) -> None:
-    """Before this process dies of SIGTERM call `finish` with the exit status that a shell would show.
+    """Call `finish` with the exit status of a shell, 143, before this process dies of SIGTERM.
 
-    A script that handles the signal itself, as vLLM's server does, is not interfered with.
+    A handler that the script installs, as vLLM's server does, replaces this one.
     """
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL or not _in_main_thread():
         return
@@ -27,23 +27,23 @@ def finish_when_terminated(finish: Callable[[int], None]) -> None:
 
     forking = [False]
 
-    def put_aside() -> None:
-        """A fork is none of this, from its first moment: Python forgets signals that come before it has begun."""
+    def before_fork() -> None:
+        """Remove the handler for the child: Python would drop a signal that arrives before the child has started."""
         if signal.getsignal(signal.SIGTERM) is terminated and _in_main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             forking[0] = True
 
-    def take_up() -> None:
+    def after_in_parent() -> None:
         if forking[0]:
             forking[0] = False
             signal.signal(signal.SIGTERM, terminated)
 
-    def forget() -> None:
-        put_aside()  # of a fork of another thread it was not
+    def after_in_child() -> None:
+        before_fork()  # removes it also after a fork by another thread
         forking[0] = False
 
     signal.signal(signal.SIGTERM, terminated)
-    os.register_at_fork(before=put_aside, after_in_parent=take_up, after_in_child=forget)
+    os.register_at_fork(before=before_fork, after_in_parent=after_in_parent, after_in_child=after_in_child)
 
 
 def _in_main_thread() -> bool:
@@ -51,16 +51,16 @@ def _in_main_thread() -> bool:
 
 
 def die_of_interrupt() -> None:
-    """Have the interpreter end by SIGINT, as after any KeyboardInterrupt that nobody caught.
+    """Make the interpreter die of SIGINT at its end, as after any uncaught KeyboardInterrupt.
 
-    It remembers that there was one until it next runs code from source, which importing the reports did.
+    Importing the reports reset its flag for that, since running code from source does.
     """
     with contextlib.suppress(KeyboardInterrupt):
         exec("raise KeyboardInterrupt")
 
 
 def interrupt_on_signals() -> dict[int, Any]:
-    """Make SIGTERM the same as Ctrl-C. Returns the handlers that were there before."""
+    """Make SIGINT and SIGTERM raise KeyboardInterrupt. Returns the earlier handlers."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -1,1 +1,1 @@
-"""The commands, a module for each: its options, and what it does. `app` imports one when it is asked for."""
+"""The commands, each with its options in a module that `app` imports when the command is used."""

@@ -1,5 +1,6 @@
-"""`tracellm bench throughput | latency | serve | kernels`: options for `tracellm.bench`, with vLLM's names where
-`vllm bench` has the same.
+"""`tracellm bench throughput | latency | serve | kernels`: the options of `tracellm.bench`, named as in `vllm bench`.
+
+vLLM: vllm/entrypoints/cli/benchmark/
 """
 
 import sys
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tracellm.bench.errors import BenchError
+from tracellm.bench.workload import BenchError
 from tracellm.cli.errors import CommandError, is_users_mistake
 from tracellm.cli.options import (
     Command,
@@ -32,7 +33,7 @@ __all__ = ["bench"]
 _F = TypeVar("_F", bound=Callable[..., Any])
 _AT_LEAST_1 = click.IntRange(min=1)
 _NO_PREFIX_CACHE = {"enable_prefix_caching": False}
-"""Repeats would find every prompt in it."""
+"""With a prefix cache, repeats would find every prompt cached."""
 
 _model_argument = click.argument("model", required=False)
 _repeats_option = option(
@@ -41,7 +42,7 @@ _repeats_option = option(
 
 
 def _requests(count: int, inputs: str, outputs: str) -> Callable[[_F], _F]:
-    """Add the options for how many requests there are, and how long."""
+    """Add the options for the number and lengths of requests."""
 
     def add(function: _F) -> _F:
         for name, key, default in (("--output-len", "output_len", outputs), ("--input-len", "input_len", inputs)):
@@ -61,13 +62,13 @@ def _requests(count: int, inputs: str, outputs: str) -> Callable[[_F], _F]:
 
 
 def _output(function: _F) -> _F:
-    """Add the options for what is printed."""
+    """Add the options of the output."""
     return option("--json", "as_json", is_flag=True, help="bench.help.json")(language_option(function))
 
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Context that turns refusals of the engine or the benchmark into bad input to the command."""
+    """Context that turns errors of the engine's and the benchmark's arguments into CommandError."""
     try:
         yield
     except BenchError as error:
@@ -89,7 +90,7 @@ def _trial(model: str | None, num_prompts: int, input_len: str, output_len: str,
 
 @click.group(cls=Group, help="cli.help.bench", no_args_is_help=True)
 def bench() -> None:
-    """Measure how fast things are."""
+    """Measure the engine, a server or kernels."""
 
 
 @bench.command(cls=EngineCommand, engine_defaults=_NO_PREFIX_CACHE, help="bench.help.throughput")
@@ -100,7 +101,7 @@ def bench() -> None:
 @option("--detail", metavar="LEVEL", help="bench.help.detail")
 @_output
 def throughput(lang: Language, repeats: int, explain: bool, detail: str | None, as_json: bool, **of_trial: Any) -> int:
-    """Many requests at once: tokens a second."""
+    """Measure the tokens per second of many requests at once."""
     from tracellm.bench.throughput import throughput
 
     if detail and not explain:
@@ -116,7 +117,7 @@ def throughput(lang: Language, repeats: int, explain: bool, detail: str | None, 
 @_repeats_option
 @_output
 def latency(lang: Language, repeats: int, as_json: bool, **of_trial: Any) -> int:
-    """One batch: milliseconds until tokens come."""
+    """Measure the latency of one batch of requests."""
     from tracellm.bench.latency import latency
 
     print_out(latency(_trial(**of_trial), lang, repeats=repeats, as_json=as_json))
@@ -151,7 +152,7 @@ def serve(
     api_key: str | None,
     as_json: bool,
 ) -> int:
-    """Requests to a running server, as its clients see it. Returns 1 if one failed."""
+    """Measure a running server from its client's side. Returns 1 if a request failed."""
     from tracellm.bench.serve import Client, serve
     from tracellm.bench.workload import parse_lengths
 
@@ -191,8 +192,8 @@ def kernels(
     as_json: bool,
     engine: dict[str, Any],
 ) -> int:
-    """Each operation of a layer by itself, in each implementation."""
-    counts = [int(one) if one.strip().isdecimal() else 0 for one in tokens.split(",")]
+    """Measure each operation of a layer, in each implementation."""
+    counts = [int(count) if count.strip().isdecimal() else 0 for count in tokens.split(",")]
     if min(counts) < 1:
         raise CommandError("bench.tokens", value=tokens)
     given = engine_arguments(engine)

@@ -1,4 +1,4 @@
-"""`tracellm check`: an earlier run held against a diagram or a table of what should happen."""
+"""`tracellm check`: compares an earlier run with a diagram or table of the expected calls."""
 
 import sys
 
@@ -22,7 +22,7 @@ from tracellm.trace.model import Trace
 __all__ = ["check"]
 
 _MOST_MISSES = 20
-"""The most missing calls that are named."""
+"""Limit of the missing calls that are listed."""
 
 
 @click.command(cls=Command, usage=["[RUN]", "--expect FILE"], help="cli.help.check")
@@ -31,12 +31,12 @@ _MOST_MISSES = 20
 @option("--phase", metavar="PHASE", help="cli.help.check.phase")
 @language_option
 def check(name: str | None, expect: str | None, phase: str | None, lang: Language) -> int:
-    """Print how many calls of the file `expect` are in a run, and of the first that is not, why.
+    """Print how many calls of the file `expect` are in a run, and why the first missing one is.
 
-    Returns 0 when all were found in order, else 1.
+    Returns 0 if all were found in order, else 1.
 
     Raises:
-        CommandError: no such run, or nothing in the file that could be expected.
+        CommandError: no such run, or no expected calls in the file.
     """
     if expect is None:
         raise CommandError("expect_option")
@@ -70,7 +70,7 @@ def _read(expect: str, phase: str | None) -> Expectation:
 
 
 class _Report:
-    """A result in words."""
+    """The lines that describe a result."""
 
     def __init__(self, trace: Trace, path: str, lang: Language) -> None:
         self._begin = trace.spans[0].start_ns if trace.spans else 0
@@ -78,7 +78,7 @@ class _Report:
         self._lang = lang
 
     def lines(self, result: Result) -> list[str]:
-        """The lines to print."""
+        """Return the lines to print."""
         lines = [self._say("all" if not result.misses else "some", matched=result.matched, total=result.total)]
         lines += [self._say("needs", count=count, needs=needs) for needs, count in result.needs.items()]
         for name, near in result.unknown.items():
@@ -120,7 +120,7 @@ class _Report:
         return self._say(key, where=self._where(call), line=arrow.line, call=arrow.text)
 
     def _call(self, call: Call) -> str:
-        process = call.span.process.name if call.span.process else ""  # an outermost call may be that of its process
+        process = call.span.process.name if call.span.process else ""  # the outermost call's caller is its process
         callers = "/".join(sorted(call.callers - {process})) or process
         targets = "/".join(sorted(call.targets))
         name = f"{call.owner}.{call.names[0]}" if call.owner and call.owner not in call.targets else call.names[0]

@@ -1,4 +1,4 @@
-"""`tracellm doctor`: what is installed here, whether a real vLLM can be explained, and what to do where it cannot."""
+"""`tracellm doctor`: checks the installation, and whether a real vLLM can be recorded."""
 
 import json
 import os
@@ -24,10 +24,10 @@ from tracellm.report.wording.safe_text import visible
 __all__ = ["doctor"]
 
 _OLDEST_PYTHON = (3, 11)
-_LONGEST_EXAMINATION_SECONDS = 300.0
+_CHECK_TIMEOUT_SECONDS = 300.0
 _PLUGINS, _PLUGIN = "vllm.general_plugins", "tracellm"
 _ALLOWED = "VLLM_PLUGINS"
-"""The variable by which vLLM's users allow some plugins only."""
+"""vLLM's environment variable with the allowed plugins."""
 
 Status = Literal["good", "note", "bad"]
 _MARKS: dict[str, str] = {"good": "✓", "note": "-", "bad": "✗"}
@@ -35,7 +35,7 @@ _MARKS: dict[str, str] = {"good": "✓", "note": "-", "bad": "✗"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One subject, its state (`note`: nothing is wrong, yet something is not there), and what to do."""
+    """The result of one check, and what to do. The status `note` is for what is missing but optional."""
 
     name: str
     status: Status
@@ -48,15 +48,15 @@ class Finding:
 @option("--json", "as_json", is_flag=True, help="cli.help.doctor.json")
 @language_option
 def doctor(as_json: bool, lang: Language) -> int:
-    """Print how things stand, for people or as JSON. Returns 1 if something is wrong, else 0."""
+    """Print the findings, as text or JSON. Returns 1 if one is bad, else 0."""
     findings = []
-    for finding in _look(lang):
+    for finding in _findings(lang):
         findings.append(finding)
         if not as_json:
             _print(finding)
     if as_json:
-        print_out(json.dumps([asdict(one) for one in findings], ensure_ascii=False, indent=2))
-    return 1 if any(one.status == "bad" for one in findings) else 0
+        print_out(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
+    return 1 if any(finding.status == "bad" for finding in findings) else 0
 
 
 def _print(finding: Finding) -> None:
@@ -65,7 +65,7 @@ def _print(finding: Finding) -> None:
         print_out(f"    {visible(line)}")
 
 
-def _look(lang: Language) -> Iterator[Finding]:
+def _findings(lang: Language) -> Iterator[Finding]:
     def say(key: str, **values: Any) -> str:
         return text(lang, f"doctor.{key}", **values)
 
@@ -97,9 +97,9 @@ def _torch(say: Any) -> Iterator[Finding]:
 
 
 def _plugin(say: Any) -> Iterator[Finding]:
-    """By vLLM's plugin the processes that it starts join a recording."""
+    """Check the plugin, through which vLLM's processes join a recording."""
     name = say("plugin")
-    known = [one for one in entry_points(group=_PLUGINS) if one.name == _PLUGIN]
+    known = [entry for entry in entry_points(group=_PLUGINS) if entry.name == _PLUGIN]
     allowed = os.environ.get(_ALLOWED)
     if not known:
         yield Finding(name, "bad", say("plugin_none", group=_PLUGINS), say("plugin_none_advice"))
@@ -111,8 +111,8 @@ def _plugin(say: Any) -> Iterator[Finding]:
 
 def _probes(say: Any) -> Finding:
     name = say("probes")
-    print(f"  {name}: {say('probes_looking')}", file=sys.stderr, flush=True)  # not among the findings: JSON stays JSON
-    probes = _examined()
+    print(f"  {name}: {say('probes_looking')}", file=sys.stderr, flush=True)  # stderr: stdout may be JSON
+    probes = _check_probes()
     if isinstance(probes, str):
         return Finding(name, "bad", say("probes_unknown", error=probes), say("probes_unknown_advice"))
     lost = [target for target in probes["missing"] if target.partition(":")[0] not in probes["unreadable"]]
@@ -123,13 +123,13 @@ def _probes(say: Any) -> Finding:
     return Finding(name, "note" if unread else "good", found, say("probes_unread") if unread else "", tuple(unread))
 
 
-def _examined() -> dict[str, Any] | str:
-    """The output of probes/install/catalog_check.py in a process of its own; or the reason why there is none."""
+def _check_probes() -> dict[str, Any] | str:
+    """Return the output of probes/install/catalog_check.py, run as a process, or the reason why it failed."""
     command = [sys.executable, "-m", "tracellm.probes.install.catalog_check"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_EXAMINATION_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        return f"{_LONGEST_EXAMINATION_SECONDS:.0f} s"
+        return f"{_CHECK_TIMEOUT_SECONDS:.0f} s"
     try:
         probes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return probes

@@ -1,4 +1,4 @@
-"""`tracellm export`: an earlier run in the form of another tool, from its folder alone."""
+"""`tracellm export`: converts an earlier run to the format of another tool, from its folder alone."""
 
 import gzip
 import shlex
@@ -14,7 +14,7 @@ from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import open_run
 from tracellm.cli.options import Command, language_option, level_of, option
 from tracellm.cli.reports import classes_in_focus, print_depth_limit
-from tracellm.cli.stdout import as_much_as_wanted, print_out
+from tracellm.cli.stdout import closed_early, print_out
 from tracellm.report.export import FORMATS, NEEDED, file_name
 from tracellm.report.export import export as pieces_of
 from tracellm.report.texts import Language, text
@@ -35,13 +35,12 @@ _STDOUT = "-"
 def export(
     name: str | None, to: str | None, out: str | None, detail: str | None, focus: tuple[str, ...], lang: Language
 ) -> int:
-    """Write a run in the form `to`, into the file `out`, and print where it is and what to open it with.
+    """Write a run in the format `to` into the file `out`; print the file's path and how to open it.
 
-    Returns 1 when the recording is damaged, after what can be read of it was written.
+    Returns 1 if the recording is damaged; what can be read of it is still written.
 
     Raises:
-        CommandError: no such run or form, a class that is not in the run, a file that cannot be written, or a package
-            that is missing.
+        CommandError: no such run, format or class in focus, the file cannot be written, or a package is missing.
     """
     level = level_of(detail)
     known = ", ".join(FORMATS)
@@ -71,14 +70,14 @@ def export(
         raise CommandError("export_unwritable", path=path, reason=error.strerror or error) from None
     lines = [text(lang, "export.written", path=path, size=byte_size(path.stat().st_size))]
     if uncompressed is path:
-        word = str(path) if to == "csv" else shlex.quote(str(path))  # in Python, or in a shell
-        lines.append(text(lang, _how(to, path), path=word))
+        quoted = str(path) if to == "csv" else shlex.quote(str(path))  # for Python, or for a shell
+        lines.append(text(lang, _how(to, path), path=quoted))
     print_out("\n".join(lines))
     return 1 if run.problems else 0
 
 
 def _how(to: str, path: Path) -> str:
-    """The key of the text on what to do with a file."""
+    """Return the key of the text on how to open the file."""
     if to != "otlp":
         return f"export.how.{to}"
     return f"export.how.otlp{path.suffix if path.suffix in ('.jsonl', '.pb') else '.json'}"
@@ -86,7 +85,7 @@ def _how(to: str, path: Path) -> str:
 
 @contextmanager
 def _written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is there in whole or not at all; what is no plain file, such as a pipe, is written to as it is."""
+    """Context with a stream to the file, which is replaced only when complete. A pipe is written to directly."""
     plain = path.is_file() or not path.exists()
     target = path.resolve() if plain else path
     half = target.with_name(f"{target.name}.part") if plain else target
@@ -106,9 +105,9 @@ def _written(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _to_stdout(pieces: Iterator[bytes]) -> None:
-    """Print to stdout, however much of it is wanted (`| head`)."""
+    """Write to stdout, until it is closed, as by `head`."""
     stream = sys.stdout.buffer
-    with as_much_as_wanted():
+    with closed_early():
         for piece in pieces:
             stream.write(piece)
         stream.flush()

@@ -1,32 +1,40 @@
-"""`tracellm run`: a script as python would run it, recorded and explained when that was given for."""
+"""`tracellm run`: runs a script as python would; with --explain, records and explains it.
+
+`--engine` and `--model` override what the script names: what `import vllm` gives, and the folders of models. Both hold
+for the processes that the script starts, too.
+"""
 
 import atexit
+import json
 import operator
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from tracellm.cli.errors import CommandError, print_error, print_mistake, require_posix
 from tracellm.cli.options import Command, Option, Options, explain_options, option, options_of
-from tracellm.cli.overrides import Overrides, overrides_of
 from tracellm.cli.script import Script, run_script
 from tracellm.cli.signals import die_of_interrupt, finish_when_terminated
 from tracellm.report.texts import Language
 
-__all__ = ["run"]
+__all__ = ["Overrides", "overrides_of", "run"]
+
+_EMBEDDED = "tiny"  # EMBEDDED_MODEL of the engine, without importing it
+_ENGINE = "tracellm"
 
 
 class _RunCommand(Command):
-    """`-m MODULE` ends our options, as SCRIPT does and as python has it."""
+    """The command `run`, whose own options end at SCRIPT or `-m MODULE`, as python's do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See click."""
-        takes_value = {
-            name for option in self.params if isinstance(option, Option) and not option.is_flag for name in option.opts
-        }
+        options = [option for option in self.params if isinstance(option, Option)]
+        takes_value = {name for option in options if not option.is_flag for name in option.opts}
         rest = iter(enumerate(args))
         for index, argument in rest:
             if argument.startswith("-m"):
@@ -67,7 +75,7 @@ def run(
 
     Raises:
         CommandError: the script cannot be run, or the run folder cannot be written.
-        BaseException: whatever leaves the script, on its way to the interpreter.
+        BaseException: whatever the script raises, on its way to the interpreter.
     """
     require_posix()
     if module is None and not script:
@@ -75,20 +83,42 @@ def run(
     target = Script(script[0], False, script[1:]) if module is None else Script(module, True, script)
     overrides = overrides_of(engine, models)
     options = options_of(lang, explain=explain, **given)
+    misplaced = ", ".join(_misplaced_options(target))
     target = overrides.script(target).found()
+    if misplaced and not given["quiet"]:
+        print_error(lang, "misplaced", options=misplaced, script=target.name)
     overrides.take_effect()
     ended = _explain(target, options, overrides) if options else _ignore
     run_script(target, ended=ended, print_error=print_mistake)
     return 0
 
 
+def _misplaced_options(script: Script) -> Iterator[str]:
+    """Yield the options of `tracellm run` among a script's arguments, except those that its source mentions.
+
+    Only --explain counts for modules and commands, which have other sources: `vllm serve` has its own --model.
+    """
+    options = {name for option in run.params if isinstance(option, Option) for name in option.opts}
+    source = None
+    if not script.is_module and Path(script.target).is_file():
+        source = Path(script.target).read_bytes()
+    for argument in dict.fromkeys(argument.partition("=")[0] for argument in script.args):
+        if argument == "--":
+            return
+        if argument.startswith("--") and argument in options:
+            mentioned = argument != "--explain" if source is None else argument.encode() in source
+            if not mentioned:
+                yield argument
+
+
 def _ignore(error: BaseException | None) -> None:
-    """Do nothing: without --explain nobody needs the script's end."""
+    """Do nothing: without --explain the end of the script is of no interest."""
 
 
-def _explain(script: Script, options: Options, overrides: Overrides) -> Callable[[BaseException | None], None]:
-    """Start recording; the explanation is written when the interpreter ends. Returns the function to call
-    with the exception that ended the script.
+def _explain(script: Script, options: Options, overrides: "Overrides") -> Callable[[BaseException | None], None]:
+    """Start recording; the reports are written when the interpreter ends.
+
+    Returns the function to call with the exception that ended the script, or None.
     """
     from tracellm.cli.explanation import Explanation
     from tracellm.cli.reports import open_in_browser
@@ -103,32 +133,33 @@ def _explain(script: Script, options: Options, overrides: Overrides) -> Callable
     process = os.getpid()
     outcome: list[BaseException | None] = [None]
 
-    def finish(exit_status: int | None = None) -> None:
-        """Runs after the script's threads and its own atexit functions, which may still generate."""
+    def finish(exit_status: int | None = None, terminated: bool = False) -> None:
+        """Run after the script's threads and its own atexit functions, which may still generate."""
         if os.getpid() != process:
-            return  # a forked child: the recording is its parent's
+            return  # a forked child; its parent writes the reports
         error = outcome.pop()
         status = _exit_status(error) if exit_status is None else exit_status & 0xFF
+        error_shown = None if isinstance(error, SystemExit) else error
         try:
-            explanation.end(exit_status=status, error=None if isinstance(error, SystemExit) else error)
+            explanation.end(exit_status=status, error=error_shown, terminated=terminated)
             if options.open_report:
                 open_in_browser(explanation.folder / "report.html", options.lang)
-        except KeyboardInterrupt:  # Ctrl-C while the reports were being written
+        except KeyboardInterrupt:  # Ctrl-C while the reports are written
             print_error(options.lang, "recorded_only", folder=explanation.shown)
-        if type(error) is KeyboardInterrupt:  # of a class derived from it, python makes an exception like any other
+        if type(error) is KeyboardInterrupt:  # python treats its subclasses as any other exception
             die_of_interrupt()
 
     exit_at_once = os._exit
 
     def finish_and_exit(status: int) -> NoReturn:
-        """`os._exit` skips atexit functions, and so would lose what was recorded."""
+        """Finish first: `os._exit` skips atexit functions, and would lose the recording."""
         if outcome:
             finish(operator.index(status))
         exit_at_once(status)
 
     def finish_and_die(status: int) -> None:
-        if outcome:  # else a second signal, while the first one's explanation is being written
-            finish(status)
+        if outcome:  # else this is a second signal, while the reports are written
+            finish(status, terminated=True)
 
     os._exit = finish_and_exit
     explanation.start()
@@ -138,7 +169,7 @@ def _explain(script: Script, options: Options, overrides: Overrides) -> Callable
 
 
 def _exit_status(error: BaseException | None) -> int:
-    """The exit status that python gives a script which this exception leaves."""
+    """Return the exit status of python for a script that ends with this exception."""
     match error:
         case None:
             return 0
@@ -150,3 +181,72 @@ def _exit_status(error: BaseException | None) -> int:
             return 128 + signal.SIGINT
         case _:
             return 1
+
+
+# -- --engine and --model ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """The options `--engine` and `--model`, checked.
+
+    Attributes:
+        engine: `tracellm` if `import vllm` gives tracellm's engine; None for the installed vLLM.
+        models: the directory to load for each name of a model.
+    """
+
+    engine: str | None
+    models: dict[str, str]
+
+    def script(self, script: Script) -> Script:
+        """Return the program to run: for the command `vllm`, the one of tracellm's engine."""
+        if self.engine is None or script.is_module or script.target != "vllm" or Path("vllm").exists():
+            return script
+        return Script("vllm.entrypoints.cli.main", True, script.args)
+
+    def take_effect(self) -> None:
+        """Apply the overrides to this process and those that it starts."""
+        if self.models:
+            from tracellm.engine.config.envs import MODELS
+            from tracellm.probes.join import replace_models
+
+            os.environ[MODELS] = json.dumps(self.models)
+            replace_models()
+        if self.engine is not None:
+            from tracellm.as_vllm import activate
+
+            activate()
+
+    def as_manifest(self) -> dict[str, str | dict[str, str] | None]:
+        """Return the entries for the options in run.json."""
+        return {"engine": self.engine, "models": self.models}
+
+
+def overrides_of(engine: str | None, models: Sequence[str]) -> Overrides:
+    """Check `--engine NAME` and each `--model NAME=PATH`.
+
+    Raises:
+        CommandError: there is no such engine, a model is not given as NAME=PATH, or its directory is missing.
+    """
+    if engine not in (None, _ENGINE):
+        raise CommandError("engine", value=engine)
+    chosen: dict[str, str] = {}
+    for value in models:
+        name, _, path = value.partition("=")
+        if not name or not path:
+            raise CommandError("model_form", value=value)
+        if name in chosen:
+            raise CommandError("model_twice", name=name)
+        chosen[name] = _directory(name, path)
+    return Overrides(engine, chosen)
+
+
+def _directory(name: str, path: str) -> str:
+    if path == _EMBEDDED:
+        return str(Path(__file__).parents[2] / _EMBEDDED)
+    directory = Path(path).expanduser().absolute()  # a shell leaves the ~ of NAME=~ alone, and a script may os.chdir
+    if not directory.is_dir():
+        raise CommandError("model_missing", name=name, path=path)
+    if not (directory / "config.json").is_file():
+        raise CommandError("model_no_config", name=name, path=path)
+    return str(directory)

@@ -1,12 +1,12 @@
-"""`tracellm serve`: the OpenAI-compatible server, recorded and explained when that was given for.
+"""`tracellm serve`: the OpenAI-compatible server; with --explain, recorded and explained.
 
-Under `--engine tracellm` it is what vLLM's own commands start, too:
+Under `--engine tracellm`, vLLM's own commands start it too:
 
     tracellm run --explain --engine tracellm vllm serve tiny
     tracellm run --explain --engine tracellm -m vllm.entrypoints.openai.api_server --model tiny --port 8000
 
-Exit status: 0 after SIGTERM or Ctrl-C, 1 when the port is in use, the engine cannot start or has died, 130 when a
-second Ctrl-C gave up running requests.
+Exit status: 0 after SIGTERM or Ctrl-C; 1 if the port is in use, or the engine cannot start or has died; 130 if a
+second Ctrl-C aborted running requests.
 
 vLLM: vllm/entrypoints/cli/main.py and vllm/entrypoints/openai/api_server.py.
 """
@@ -38,13 +38,13 @@ from tracellm.report.texts import Language, text
 if TYPE_CHECKING:
     from tracellm.cli.explanation import Explanation
 
-__all__ = ["SERVES_WITH", "api_server", "serve", "vllm"]
+__all__ = ["SERVER_DEFAULTS", "api_server", "serve", "vllm"]
 
-SERVES_WITH = {"disable_log_stats": False}
-"""The engine's settings that `serve` sets otherwise than `LLM` does: the statistics are for /metrics."""
+SERVER_DEFAULTS = {"disable_log_stats": False}
+"""Engine settings with another default than for `LLM`: /metrics needs the statistics."""
 
 _SECRET = "***"
-_SERVER: dict[str, dict[str, Any]] = {  # option -> click's own arguments for it
+_SERVER: dict[str, dict[str, Any]] = {  # option -> its arguments for click
     "host": {"metavar": "HOST"},
     "port": {"type": click.INT, "metavar": "PORT"},
     "api_key": {"multiple": True, "metavar": "KEY"},
@@ -72,21 +72,21 @@ def _server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.command(cls=EngineCommand, engine_defaults=SERVES_WITH, help="cli.help.serve")
+@click.command(cls=EngineCommand, engine_defaults=SERVER_DEFAULTS, help="cli.help.serve")
 @click.argument("model", required=False)
 @_server_options
 @option("--explain", is_flag=True, help="cli.help.explain")
 @explain_options
 def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, Any], **given: Any) -> int:
-    """Serve until a signal comes; with --explain, explain it. Returns the exit status.
+    """Serve until SIGINT or SIGTERM. Returns the exit status.
 
     Raises:
-        CommandError: an option cannot be understood, or the run folder cannot be written.
+        CommandError: an option has a wrong value, or the run folder cannot be written.
     """
     require_posix()
     further = _serve_options({name: given.pop(name) for name in _SERVER})
     options = options_of(lang, explain=explain, **given)
-    engine = SERVES_WITH | engine_arguments(engine)
+    engine = SERVER_DEFAULTS | engine_arguments(engine)
     explanation = None if options is None else _explanation(options)
     error: BaseException | None = None
     previous = interrupt_on_signals()
@@ -96,7 +96,7 @@ def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, An
         _run_server(model, engine, further, lang)
         status = 0
     except KeyboardInterrupt as interrupt:
-        status = 130 if interrupt.args else 0  # with a reason: a second Ctrl-C
+        status = 130 if interrupt.args else 0  # the second Ctrl-C has a message
         if status:
             print_error(lang, "serve_aborted")
     except BaseException as caught:
@@ -104,10 +104,10 @@ def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, An
         status = 1
         if not is_users_mistake(caught):
             raise
-        error = caught.with_traceback(None)  # it would lead to a line of a library, and none is the user's
+        error = caught.with_traceback(None)  # no frame in it is the user's
         _say(lang, as_option(str(caught)))
     finally:
-        interrupt_on_signals()  # the event loop has put them back
+        interrupt_on_signals()  # the event loop has restored the earlier handlers
         if explanation is not None:
             _end(explanation, status, error, options, lang)
         for signum, handler in previous.items():
@@ -116,7 +116,7 @@ def serve(model: str | None, explain: bool, lang: Language, engine: dict[str, An
 
 
 def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, Any], lang: Language) -> None:
-    """Import the server and run it: now, so that a recording sees the imports."""
+    """Import the server and run it. The import is here so that it is recorded."""
     from tracellm.engine.config.arg_utils import EngineArgs
     from tracellm.engine.entrypoints.openai.api_server import run_server
     from tracellm.engine.entrypoints.openai.cli_args import ServeArgs
@@ -133,9 +133,9 @@ def _run_server(model: str | None, engine: dict[str, Any], further: dict[str, An
 
 
 def _serve_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options of `ServeArgs` that were given, in its form."""
-    # Not by `in`: 0 is a port, and it equals False.
+    """Return the options that were given, as arguments of `ServeArgs`."""
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    # 0 is a port, and 0 == False, so compare by identity.
     chosen = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
     if origins := chosen.get("allowed_origins"):
         chosen["allowed_origins"] = [origin for value in origins for origin in _origins(value)]
@@ -145,7 +145,7 @@ def _serve_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _origins(value: str) -> list[Any]:
-    """vLLM takes a list as JSON."""
+    """Return the origins in one option's value, which may be a JSON list, as for vLLM."""
     try:
         listed = json.loads(value)
     except ValueError:
@@ -154,7 +154,7 @@ def _origins(value: str) -> list[Any]:
 
 
 def _template(value: str) -> str:
-    """A chat template: the file of this name, or the template itself, which has braces or line breaks."""
+    """Return a chat template: the content of the file of this name, or the value itself if it has braces or lines."""
     if any(mark in value for mark in "{}\n"):
         return value
     try:
@@ -172,7 +172,7 @@ def _explanation(options: Options) -> "Explanation":
 
 
 def _without_keys(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments as the run folder may show them."""
+    """Yield the arguments with API keys masked, for the run folder."""
     hide = False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
@@ -190,7 +190,7 @@ def _end(
         explanation.end(exit_status=status, error=error)
         if options is not None and options.open_report:
             open_in_browser(explanation.folder / "report.html", lang)
-    except KeyboardInterrupt:  # while the reports were being written
+    except KeyboardInterrupt:  # while the reports are written
         print_error(lang, "recorded_only", folder=explanation.shown)
 
 
@@ -202,13 +202,13 @@ def _say(lang: Language, message: str) -> None:
 
 
 def api_server() -> None:
-    """Serve, with the rest of the command line; ends by SystemExit."""
-    _run(["serve", *_model_first(sys.argv[1:])])
+    """Run vLLM's server module as `tracellm serve`; ends by SystemExit."""
+    _run(["serve", *sys.argv[1:]])
 
 
 def vllm() -> None:
-    """The command `vllm`, of which `serve` is here; ends by SystemExit."""
-    _run(["serve", *_model_first(sys.argv[2:])] if sys.argv[1:2] == ["serve"] else None)
+    """Run the command `vllm`, of which only `vllm serve` is supported; ends by SystemExit."""
+    _run(sys.argv[1:] if sys.argv[1:2] == ["serve"] else None)
 
 
 def _run(arguments: list[str] | None) -> None:
@@ -218,17 +218,3 @@ def _run(arguments: list[str] | None) -> None:
         run_command(arguments)
     CommandError("vllm_command", value=" ".join(["vllm", *sys.argv[1:2]])).print(choose_language(None))
     sys.exit(2)
-
-
-def _model_first(arguments: Sequence[str]) -> list[str]:
-    """vLLM takes `--model NAME` for the model; ours comes without an option."""
-    model: list[str] = []
-    others: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        name, equals, value = argument.partition("=")
-        if name == "--model":
-            model = [value if equals else next(rest, "")]
-        else:
-            others.append(argument)
-    return [*model, *others]

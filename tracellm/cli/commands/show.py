@@ -1,4 +1,6 @@
-"""`tracellm show` and `tracellm report`: an earlier run again, from its folder alone."""
+"""`tracellm show` and `tracellm report`: the reports of an earlier run, from its folder alone."""
+
+import sys
 
 import click
 
@@ -6,14 +8,16 @@ from tracellm.cli.errors import CommandError
 from tracellm.cli.folders import find_run, open_run
 from tracellm.cli.options import Command, detail_option, focus_option, language_option, level_of, open_option
 from tracellm.cli.reports import (
+    FILE_WIDTH,
     calltree_text,
+    classes_in_focus,
     open_in_browser,
     print_depth_limit,
     sequence_text,
     steps_text,
     write_reports,
 )
-from tracellm.cli.stdout import print_out
+from tracellm.cli.stdout import print_out, width_of_terminal
 from tracellm.report.texts import Language, text
 
 __all__ = ["report", "show"]
@@ -27,12 +31,12 @@ _PARTS = ("sequence", "tree", "steps")
 @detail_option
 @focus_option
 def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple[str, ...]) -> int:
-    """Print one part of a run to stdout. `what` is the part, with the run folder before it unless it is the newest.
+    """Print one part of a run. `what` is the part's name, after the run's unless that is the newest run.
 
-    Returns 1 when the recording is damaged, after what can be read of it was printed.
+    Returns 1 if the recording is damaged; what can be read of it is still printed.
 
     Raises:
-        CommandError: no such part, level or run, or a folder that is none.
+        CommandError: no such part, level or run.
     """
     level = level_of(detail)
     if not what:
@@ -41,18 +45,19 @@ def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple
     if len(name) > 1:
         raise CommandError("show_too_many", value=name[1])
     if part not in _PARTS:
-        if part and not name and (found := _known(part)):
+        if part and not name and (found := _found(part)):
             raise CommandError("show_what_of", run=found)
         raise CommandError("show_what", value=part)
     run = open_run(name[0] if name else None, lang)
+    width = width_of_terminal() if sys.stdout.isatty() else FILE_WIDTH
     match part:
         case "sequence":
             print_depth_limit(run, level, lang)
             output = sequence_text(run, lang, detail=level, focus=focus)
         case "tree":
-            output = calltree_text(run, lang)
+            output = calltree_text(run, lang, width)
         case _:
-            output = steps_text(run, lang)
+            output = steps_text(run, lang, width)
     print_out(output)
     return 1 if run.problems else 0
 
@@ -64,13 +69,14 @@ def show(what: tuple[str, ...], lang: Language, detail: str | None, focus: tuple
 @focus_option
 @open_option
 def report(name: str | None, lang: Language, detail: str | None, focus: tuple[str, ...], open_report: bool) -> int:
-    """Write the files that explain a run anew. Returns 1 when one could not be written, or the recording is damaged.
+    """Write the reports of a run again. Returns 1 if one could not be written, or the recording is damaged.
 
     Raises:
-        CommandError: no such level or run, or a folder that is none.
+        CommandError: no such level, run or class in focus.
     """
     level = level_of(detail)
     run = open_run(name, lang)
+    classes_in_focus(run, focus, drawn=True)  # refuses unknown names before any file is replaced
     print_depth_limit(run, level, lang)
     missing = write_reports(run, lang, detail=level, focus=focus)
     if "report.html" not in missing:
@@ -80,8 +86,8 @@ def report(name: str | None, lang: Language, detail: str | None, focus: tuple[st
     return 1 if missing or run.problems else 0
 
 
-def _known(name: str) -> str | None:
-    """The run that `name` means, if there is one."""
+def _found(name: str) -> str | None:
+    """Return the folder of the run `name`, if there is one."""
     try:
         return str(find_run(name))
     except CommandError:

@@ -21,7 +21,7 @@ from tracellm.report.facts.startup import ClientChoice, client_choice, kv_cache,
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
 from tracellm.report.wording.quantities import byte_size, duration
-from tracellm.report.wording.safe_text import visible
+from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.report.wording.titles import step_kind
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -40,6 +40,8 @@ _MOST_HELD = 64
 
 _LAST_SENDS = 64
 """Among so many messages encoded last is the one that the call which ends now has encoded."""
+
+_LONGEST_ERROR = 500  # characters
 
 
 class Console:
@@ -92,28 +94,40 @@ class Console:
         self._say_startup()
         self._release()
         self._say_run()
-        status = f"common.status.{manifest.get('status')}"
         seconds = manifest.get("duration_s")
         ending = text(
             self._lang,
             "console.end",
-            status=text(self._lang, status if status in texts(self._lang) else "common.status.unknown"),
+            status=self._status(manifest),
             what=self._counted(manifest),
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
         self._terminal.line(ending, style="bold")
         if crossed := self._crossed():
             self._terminal.line(text(self._lang, "console.crossed", what=crossed))
-        if isinstance(error := manifest.get("error"), Mapping):
-            what = visible(str(error.get("type")).rpartition(".")[2])  # its message stands above, in the traceback
-            if error.get("file"):
-                where = visible(f"{error['file']}:{error.get('line')}")
-                what = text(self._lang, "console.error", where=where, error=what)
-            self._terminal.line(what, style="red")
         for told in (*notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang)):
             self._terminal.line(told)
         if report is not None:
             self._terminal.verbatim(text(self._lang, "console.report", path=visible(str(report))))
+        if isinstance(error := manifest.get("error"), Mapping):  # last, since the traceback is far above
+            self._terminal.line(self._error(error, str(manifest.get("cwd"))), style="red")
+
+    def _status(self, manifest: Mapping[str, Any]) -> str:
+        """How the run ended, with its exit status where no exception explains it."""
+        key = f"common.status.{manifest.get('status')}"
+        status = text(self._lang, key if key in texts(self._lang) else "common.status.unknown")
+        if manifest.get("status") == "failed" and manifest.get("error") is None:
+            return text(self._lang, "console.exit_status", status=status, exit_status=manifest.get("exit_status"))
+        return status
+
+    def _error(self, error: Mapping[str, Any], cwd: str) -> str:
+        """The exception that ended the script, with its message and the user's line."""
+        kind, message = str(error.get("type")).rpartition(".")[2], error.get("message")
+        what = shorten(visible(f"{kind}: {message}" if message else kind), _LONGEST_ERROR)
+        if not error.get("file"):
+            return what
+        where = visible(f"{str(error['file']).removeprefix(f'{cwd}/')}:{error.get('line')}")
+        return text(self._lang, "console.error", where=where, error=what)
 
     def _counted(self, manifest: Mapping[str, Any]) -> str:
         """Requests, tokens and steps; nothing of what was not recorded."""

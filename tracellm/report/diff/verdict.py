@@ -25,7 +25,7 @@ def _ends(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
     said = []
     for name, run in zip(RUNS, runs, strict=True):
         status, error = run.manifest.get("status"), run.manifest.get("error")
-        if status in ("running", "interrupted"):
+        if status in ("running", "interrupted", "terminated"):
             said.append(text(lang, f"diff.verdict.{status}", run=name))
         elif status == "failed":
             kind = str(error.get("type", "")) if isinstance(error, dict) else "?"

@@ -61,6 +61,8 @@ Examples:
     "cli.error": "tracellm: {message}",
     "cli.error.see_help": "See `{command} --help`.",
     "cli.error.no_script": "nothing to run. Say which: tracellm run [--explain] SCRIPT [ARGS...], or -m MODULE",
+    "cli.error.script_as_command": "there is no command {script}; to run a script: tracellm run {script}",
+    "cli.error.misplaced": "passed on to {script}: {options}. Options for tracellm go before the script",
     "cli.error.script_missing": "there is no script {path}",
     "cli.error.vllm_missing": "there is no vLLM beside this Python, {python}: install tracellm where vLLM is, and use "
     "the tracellm there; or take tracellm's own engine for it: tracellm run --engine tracellm ...",
@@ -156,6 +158,8 @@ RUN 是运行目录，或 tracellm-runs/ 里某次运行或某个脚本的名字
     "cli.error": "tracellm：{message}",
     "cli.error.see_help": "请看 `{command} --help`。",
     "cli.error.no_script": "没有要运行的脚本。用法：tracellm run [--explain] SCRIPT [ARGS...]，或 -m MODULE",
+    "cli.error.script_as_command": "没有命令 {script}；运行脚本请用：tracellm run {script}",
+    "cli.error.misplaced": "已交给 {script}：{options}。tracellm 的选项要写在脚本之前",
     "cli.error.script_missing": "没有脚本 {path}",
     "cli.error.vllm_missing": "这个 Python（{python}）旁边没有 vLLM：请把 tracellm 安装到 vLLM 所在的环境，"
     "并使用那里的 tracellm；或者用 tracellm 自己的引擎代替它：tracellm run --engine tracellm ...",

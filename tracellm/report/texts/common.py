@@ -11,6 +11,7 @@ EN = {
     "common.status.finished": "finished",
     "common.status.failed": "failed",
     "common.status.interrupted": "interrupted",
+    "common.status.terminated": "terminated",
     "common.status.unknown": "of unknown status",
 }
 
@@ -23,5 +24,6 @@ ZH = {
     "common.status.finished": "已完成",
     "common.status.failed": "失败",
     "common.status.interrupted": "被中断",
+    "common.status.terminated": "被终止",
     "common.status.unknown": "状态未知",
 }

@@ -58,6 +58,7 @@ EN = {
     "so that the trace stays small (`--detail kernel` records all).",
     "console.crossed": "Messages between the processes: {what}.",
     "console.error": "{where}: {error}",
+    "console.exit_status": "{status} with exit status {exit_status}",
     "console.report": "Report: {path}",
 }
 
@@ -111,5 +112,6 @@ ZH = {
     "（`--detail kernel` 记录全部）。",
     "console.crossed": "进程之间的消息：{what}。",
     "console.error": "{where}：{error}",
+    "console.exit_status": "{status}（退出状态 {exit_status}）",
     "console.report": "报告：{path}",
 }

@@ -18,6 +18,8 @@ EN = {
     "cli.error.ring": "--ring takes how many calls to keep, 1 or more, not {value!r}",
     "cli.error.focus_unknown": "--focus: the engine has no class {value!r}.{near} It is shown only if it is your own, "
     "with @tracellm.probe",
+    "cli.error.focus_absent": "--focus {value!r}: no call of such a class was recorded, so sequence.mmd does not "
+    "follow it",
     "cli.error.pattern.unknown": "{option} {value!r} names nothing that can be recorded: no Class.method, Class, "
     "function or module.{near} docs/spans.md lists them all",
     "cli.error.pattern.inherited": "{option} {value!r} takes out nothing: what it has it inherits from {names}. Skip "
@@ -37,6 +39,7 @@ ZH = {
     "cli.error.ring": "--ring 接受要保留的调用次数，至少为 1，而不是 {value!r}",
     "cli.error.focus_unknown": "--focus：引擎里没有类 {value!r}。{near}"
     "只有当它是你自己用 @tracellm.probe 标记的类时才会显示",
+    "cli.error.focus_absent": "--focus {value!r}：没有记录到这个类的调用，sequence.mmd 未按它绘制",
     "cli.error.pattern.unknown": "{option} {value!r} 没有对应任何可记录的 Class.method、Class、函数或模块。{near}"
     "全部名字见 docs/spans.md",
     "cli.error.pattern.inherited": "{option} {value!r} 什么也去不掉：它的方法都继承自 {names}；请改为跳过后者",

@@ -1,4 +1,4 @@
-"""What `import vllm` finds in a process that a script under `--engine tracellm` has started (tracellm/as_vllm)."""
+"""Makes `import vllm` give tracellm's engine in processes that a script under `--engine tracellm` starts."""
 
 from tracellm.as_vllm import become
 
