@@ -234,7 +234,7 @@ def selection_of(
     chosen = Selection.of(detail, focus, only, skip)
     if chosen.has_patterns:
         from tracellm.probes.catalog import EVERY_ENGINE
-        from tracellm.probes.install.pattern_check import unmatched_patterns
+        from tracellm.probes.install.selection import unmatched_patterns
 
         for wrong in unmatched_patterns(chosen, EVERY_ENGINE):
             names = ", ".join(wrong.names)

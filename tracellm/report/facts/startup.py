@@ -86,8 +86,8 @@ def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
     """The first client chosen, or None when the run did not get that far."""
     spans = list(spans)
     found = _first(spans, "tracellm.client.")
-    if names.CLIENT_CHOICE not in found:
-        return None
+    if names.CLIENT_CHOICE not in found or names.CLIENT_MULTIPROCESS not in found:
+        return None  # while a run goes on, `choose_client` is read before `make_client`, which has the inputs
     chooser = next(span for span in spans if names.CLIENT_CHOICE in span.attributes)
     return ClientChoice(
         multiprocess_mode=bool(found.get(names.CLIENT_MULTIPROCESS, False)),
