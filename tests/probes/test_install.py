@@ -345,8 +345,8 @@ def test_a_capture_that_fails(module: Any, tmp_path: Path):
             assert module.Thing().overridden() == "base"
     assert recording.stats["problems"] == [
         "the probe of thing.parts.helper stopped: its capture raised ZeroDivisionError: oops",
-        "the probe of thing.parts.Thing.overridden stopped: its attributes raised ZeroDivisionError: oops",
         "the probe of thing.parts.Thing.overridden stopped: its gives raised ZeroDivisionError: oops",
+        "the probe of thing.parts.Thing.overridden stopped: its attributes raised ZeroDivisionError: oops",
         "the probe of thing.parts.Thing.overridden stopped: its observe raised ZeroDivisionError: oops",
     ]
     assert recording.stats["calls"] == 5
