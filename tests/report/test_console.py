@@ -25,7 +25,7 @@ from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
-from tracellm.trace.model import Process, Span
+from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.steps import STEP_SPAN
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -43,7 +43,7 @@ def _say(spans: list[Span], lang: Any = "en", stream: io.StringIO | None = None,
     console = Console(lang, stream=stream)
     for span in spans:
         console(span)
-    console.finish(MANIFEST | manifest, Path("runs/one/report.html"))
+    console.finish(MANIFEST | manifest, Path("runs/one/report.html"), Trace(spans))
     return stream.getvalue()
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.report.synthetic import a_run
 from tracellm.report.facts.coverage import (
     asked_for,
     cost,
@@ -17,6 +18,7 @@ from tracellm.report.facts.coverage import (
 )
 from tracellm.report.html.run_view import probes_sentence
 from tracellm.report.texts import LANGUAGES
+from tracellm.trace.model import Trace
 
 PROBES: dict[str, Any] = {
     "calls": 1204,
@@ -24,7 +26,6 @@ PROBES: dict[str, Any] = {
     "share": 0.0035,
     "let_go": 0,
     "left_out": {},
-    "share_of_generation": 0.0461,
     "writer": {
         "spans": 1300,
         "calls": 1204,
@@ -111,11 +112,13 @@ def test_what_was_let_go():
 
 def test_what_it_cost():
     """Calls, time in probes and for writing, bytes, the shares of run and generation, the longest write, conversion."""
-    assert cost(manifest(), "en") == [
+    assert cost(manifest(), "en", 0.0461) == [
         "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
         "4.6% of generation, longest write 1.25 ms.",
         "Spans were made of the records afterwards, in 250 ms.",
     ]
+    assert "0.4% of the run, longest write" in cost(manifest(), "en")[0]
+    assert "占整个运行的 0.4%、占生成阶段的 4.6%" in cost(manifest(), "zh", 0.0461)[0]
     lost = manifest({"writer": PROBES["writer"] | {"lost": 7}})
     assert cost(lost, "en")[1] == "7 calls were lost: the disk was too slow or full."
 
@@ -140,6 +143,8 @@ def test_not_so_deep():
     assert deeper_than_recorded(manifest(detail="step", focus=["Scheduler"]), "kernel") is None, "some of it is there"
 
 
+A_TRACE = Trace(a_run())
+
 anything = st.recursive(
     st.none() | st.integers() | st.text(max_size=5) | st.floats(),
     lambda inner: (
@@ -159,7 +164,6 @@ figures = st.fixed_dictionaries(
     optional={
         "writer": writers,
         "conversion": anything,
-        "share_of_generation": numbers,
         "installed": anything | numbers,
         "per_call_us": numbers,
     },
@@ -195,5 +199,5 @@ def test_any_run_json_will_do(options: Any, probes: Any, lang: str):
     for told in (notes(run, lang), cost(run, lang), unheard(run, lang), why_untold(run, lang, "steps", "client")):
         assert all(isinstance(one, str) for one in told)
     assert isinstance(asked_for(run), str)
-    assert isinstance(probes_sentence(run, lang), str)
+    assert isinstance(probes_sentence(run, A_TRACE, lang), str)
     assert is_recorded(run, "client") in (True, False)

@@ -144,7 +144,8 @@ class Explanation:
             return
         print_problems(run, self.lang)
         failed = write_reports(run, self.lang, detail=self._detail, focus=self._focus, shown=self.shown)
-        self._console.finish(self._manifest, None if "report.html" in failed else self.shown / "report.html")
+        report = None if "report.html" in failed else self.shown / "report.html"
+        self._console.finish(self._manifest, report, run.trace)
 
     def __enter__(self) -> Self:
         self.start()

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.terminal import Terminal, rows
 from tracellm.report.facts.coverage import cost, is_recorded, notes, unheard
+from tracellm.report.facts.recording_time import share_of_generation
 from tracellm.report.facts.startup import ClientChoice, client_choice, kv_cache, model_load, tells_of_startup
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
@@ -24,7 +25,7 @@ from tracellm.report.wording.quantities import byte_size, duration
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import step_kind
 from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, engine_key, read_step
 
 __all__ = ["Console"]
@@ -87,8 +88,11 @@ class Console:
             text(self._lang, "console.depth_limited", steps=steps, size=byte_size(size)), style="yellow"
         )
 
-    def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
-        """Print what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
+    def finish(self, manifest: Mapping[str, Any], report: Path | None = None, trace: Trace | None = None) -> None:
+        """Print what is left: the last steps, then how the run ended (its run.json), and where the report is.
+
+        `trace` is the run's, if it was converted: the recording's share of generation is taken from it.
+        """
         self._say_startup()
         self._release()
         self._say_run()
@@ -110,8 +114,10 @@ class Console:
                 where = visible(f"{error['file']}:{error.get('line')}")
                 what = text(self._lang, "console.error", where=where, error=what)
             self._terminal.line(what, style="red")
-        for told in (*notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang)):
-            self._terminal.line(told)
+        share = None if trace is None else share_of_generation(trace, manifest)
+        remarks = *notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang, share)
+        for remark in remarks:
+            self._terminal.line(remark)
         if report is not None:
             self._terminal.verbatim(text(self._lang, "console.report", path=visible(str(report))))
 

@@ -122,9 +122,10 @@ def unheard(manifest: Manifest, lang: str) -> list[str]:
     return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
 
 
-def cost(manifest: Manifest, lang: str) -> list[str]:
+def cost(manifest: Manifest, lang: str, of_generation: float | None = None) -> list[str]:
     """The cost of recording, and how much was sent on to a collector: as much of it as run.json has.
 
+    `of_generation` is the recording's share of generation (`recording_time.share_of_generation`), where it is known.
     What did not arrive at the collector is a problem (`wording/problems.py`).
     """
     probes = _mapping(manifest, "probes")
@@ -138,8 +139,8 @@ def cost(manifest: Manifest, lang: str) -> list[str]:
         else:
             parts += [text(lang, "recorded.cost.written", time=duration(n)) for n in _number(writer, "seconds")]
         parts += [text(lang, "recorded.cost.run", share=percent(n)) for n in _number(probes, "share")]
-        shares = _number(probes, "share_of_generation")
-        parts += [text(lang, "recorded.cost.generation", share=percent(n)) for n in shares]
+        if of_generation is not None:
+            parts.append(text(lang, "recorded.cost.generation", share=percent(of_generation)))
         parts += [text(lang, "recorded.cost.longest", time=duration(n / 1e3)) for n in _number(writer, "longest_ms")]
         told.append(text(lang, "recorded.cost", parts=text(lang, "recorded.and").join(parts)))
     told += [text(lang, "recorded.lost", n=n) for n in _number(writer, "lost") if n > 0]

@@ -87,7 +87,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "cache": cache_view(kv_cache(startup), lang),
         "config": [(visible(name), visible(value)) for name, value in engine_config(startup)],
         "words": [(text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
-        "probes": probes_sentence(manifest, lang),
+        "probes": probes_sentence(manifest, trace, lang),
         **tree_view(trace, lang),
         **requests_view(trace, lang),
         **steps_view(trace, lang),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
 from tracellm.report.facts.coverage import cost, is_recorded, let_go, numbers_in
-from tracellm.report.facts.recording_time import recording_by_step
+from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
 from tracellm.report.facts.requests import requests
 from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, model_load, startup_spans
 from tracellm.report.html.short_paths import short_path, short_paths
@@ -159,13 +159,13 @@ def cache_view(cache: KVCache | None, lang: str) -> _View | None:
     return {"title": text(lang, "console.kv"), "rows": kv_rows(cache, lang)} if cache else None
 
 
-def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
+def probes_sentence(manifest: Mapping[str, Any], trace: Trace, lang: str) -> str:
     """A sentence about the cost of the recording itself."""
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return ""
     installed = [text(lang, "html.probes.installed", n=n) for n in numbers_in(probes, "installed").values()]
-    told = cost(manifest, lang)
+    told = cost(manifest, lang, share_of_generation(trace, manifest))
     return ("" if lang == "zh" else " ").join([*installed, *told]) if told else ""
 
 

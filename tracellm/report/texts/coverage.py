@@ -75,7 +75,7 @@ ZH = {
     "recorded.cost.written": "写出用时 {time}",
     "recorded.cost.bytes": "写出 {bytes} 用时 {time}",
     "recorded.cost.run": "占整个运行的 {share}",
-    "recorded.cost.generation": "占生成的 {share}",
+    "recorded.cost.generation": "占生成阶段的 {share}",
     "recorded.cost.longest": "最长一次写出 {time}",
     "recorded.lost": "有 {n:,} 次调用丢失：磁盘太慢或已满。",
     "recorded.converted": "之后由记录生成 span，用时 {time}。",

@@ -6,7 +6,7 @@ TERMS = (
     *("token", "request", "step", "prefill", "decode", "kv_cache", "kv_block", "prefix_cache"),
     *("scheduler", "token_budget", "chunked_prefill", "preemption", "async_scheduling"),
     *("logits", "sampling", "temperature", "top_k_top_p", "penalty", "grammar", "logprob", "n"),
-    *("engine_core", "client", "executor", "span", "own_time"),
+    *("engine_core", "client", "executor", "span", "own_time", "generation", "recording_time"),
 )
 """In the order in which one explains the other."""
 
@@ -82,8 +82,15 @@ EN = {
     "glossary.span.name": "span",
     "glossary.span": "One recorded call: its name, its times, what it was given and what it gave back.",
     "glossary.own_time.name": "total, own",
-    "glossary.own_time": "The time of a call from start to end, and the part of it that was not spent in the calls it "
-    "made.",
+    "glossary.own_time": "The time of a call from start to end, and the part of it that was spent neither in the calls "
+    "it made nor in recording.",
+    "glossary.generation.name": "generation",
+    "glossary.generation": "The time in which the engine steps: from the start of the first step to the end of the "
+    "last, of all engines of the run. Start-up is before it.",
+    "glossary.recording_time.name": "recording time",
+    "glossary.recording_time": "The time that the recording itself takes: probes, the capture of arguments and "
+    "results, the writing of records. Captures and writes are timed and have a column of their own. Its share is given "
+    "of the run and of generation; several processes add up.",
 }
 
 ZH = {
@@ -150,5 +157,11 @@ ZH = {
     "glossary.span.name": "span",
     "glossary.span": "一次被记录的调用：名字、时间、传入了什么、返回了什么。",
     "glossary.own_time.name": "总计、自身",
-    "glossary.own_time": "一次调用从开始到结束的时间，以及其中不在它所做的调用里度过的部分。",
+    "glossary.own_time": "一次调用从开始到结束的时间，以及其中既不属于它所做的调用、也不属于记录的部分。",
+    "glossary.generation.name": "生成阶段（generation）",
+    "glossary.generation": "引擎逐步运行的时间：从第一步开始到最后一步结束，包括这次运行的所有引擎。启动流程在它之前。",
+    "glossary.recording_time.name": "记录时间（recording time）",
+    "glossary.recording_time": "记录本身所用的时间：探针、采集参数和返回值、写出记录。"
+    "采集和写出的时间有实测值，单独成一列。"
+    "它的占比分别相对于整个运行和生成阶段给出；多个进程的时间相加。",
 }
