@@ -317,6 +317,36 @@ def test_each_client_is_explained(lang, choice: str, classes: str, real: str):
     assert classes in said
 
 
+def made_by(argument: bool | None, value: bool) -> list[Span]:
+    """The spans of an engine made with `multiprocess_mode=argument`, and `value` where that is None."""
+    calls = Calls()
+    inputs = {names.CLIENT_MULTIPROCESS: value, names.CLIENT_ASYNCIO: False, names.CLIENT_EXECUTOR: "UniProcExecutor"}
+    with calls(
+        "LLMEngine.from_engine_args", "request", args=["engine_args=EngineArgs", f"multiprocess_mode={argument}"]
+    ):
+        choice = {names.CLIENT_CHOICE: "SyncMPClient" if value else "InprocClient"}
+        calls.leaf("EngineCoreClient.make_client", "request", **inputs, **choice)
+    calls.leaf("EngineCore.step_fn", **step_facts(1, ["0"], new=True))
+    return sorted(calls.spans, key=lambda span: span.end_ns)
+
+
+DECIDED_BY = [
+    (True, True, "multiprocess_mode = True: the argument of that name", "multiprocess_mode = True：同名参数"),
+    (None, True, "VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment", "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING=1"),
+    (False, False, "multiprocess_mode = False: the argument of that name", "multiprocess_mode = False：同名参数"),
+    (None, False, "VLLM_ENABLE_V1_MULTIPROCESSING is 0, its default", "VLLM_ENABLE_V1_MULTIPROCESSING 未设置或为 0"),
+]
+
+
+@pytest.mark.parametrize(("argument", "value", "english", "chinese"), DECIDED_BY)
+def test_what_decided_the_client(argument: bool | None, value: bool, english: str, chinese: str):
+    """The client's box, the first one, says whether the argument, the environment or the default decided."""
+    for lang, words in (("en", english), ("zh", chinese)):
+        said = _say(made_by(argument, value), lang)
+        assert re.sub(r"[\s：:]", "", words) in re.sub(r"[\s：:]", "", said)
+    assert titles(made_by(argument, value)) == ["Client", "Step"]
+
+
 @pytest.mark.parametrize("client", ["InprocClient", "SyncMPClient", "AsyncMPClient"])
 def test_the_lines_that_give_a_client_use_arguments_that_exist(client: str):
     """`LLM` has the argument that the lines name, and `AsyncLLM` the method: read from their source."""

@@ -80,6 +80,8 @@ class _Report:
     def lines(self, result: Result) -> list[str]:
         """The lines to print."""
         lines = [self._say("all" if not result.misses else "some", matched=result.matched, total=result.total)]
+        if result.misses:
+            lines.append(self._say("score", score=f"{result.score:g}", total=result.total))
         lines += [self._say("needs", count=count, needs=needs) for needs, count in result.needs.items()]
         for name, near in result.unknown.items():
             lines.append(self._say("unknown.near" if near else "unknown", name=name, near=self._or(near)))

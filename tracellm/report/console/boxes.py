@@ -70,15 +70,26 @@ def ways_to_clients(choice: ClientChoice) -> tuple[Mapping[str, Sequence[str]], 
 
 def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]:
     """Each input of `make_client`: its name, its value, and where that comes from."""
-    told = []
-    for name in ("multiprocess_mode", "asyncio_mode", "executor_class"):
-        key = f"client.from.{name}"
-        if choice.asyncio_mode and f"{key}.async" in texts(lang):
-            key = f"{key}.async"
-        elif choice.is_real_vllm and f"{key}.vllm" in texts(lang):
-            key = f"{key}.vllm"
-        told.append((name, visible(str(getattr(choice, name))), text(lang, key)))
-    return told
+    return [
+        (name, visible(str(getattr(choice, name))), text(lang, _origin(name, choice, lang)))
+        for name in ("multiprocess_mode", "asyncio_mode", "executor_class")
+    ]
+
+
+def _origin(name: str, choice: ClientChoice, lang: str) -> str:
+    """Key of the text that says where an input comes from."""
+    key = f"client.from.{name}"
+    if choice.asyncio_mode and f"{key}.async" in texts(lang):
+        return f"{key}.async"
+    if name != "multiprocess_mode":
+        return key
+    if choice.is_real_vllm:
+        return f"{key}.vllm.{'default' if choice.multiprocess_mode else 'environment'}"
+    if choice.by_argument is None:
+        return key
+    if choice.by_argument:
+        return f"{key}.argument"
+    return f"{key}.{'environment' if choice.multiprocess_mode else 'default'}"
 
 
 def real_vllm(choice: ClientChoice, lang: str) -> str:

@@ -18,7 +18,14 @@ from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_row
 from tracellm.report.console.terminal import Terminal, rows
 from tracellm.report.facts.coverage import cost, is_recorded, notes, unheard
 from tracellm.report.facts.recording_time import share_of_generation
-from tracellm.report.facts.startup import ClientChoice, client_choice, kv_cache, model_load, tells_of_startup
+from tracellm.report.facts.startup import (
+    MAKING_ENGINE,
+    ClientChoice,
+    client_choice,
+    kv_cache,
+    model_load,
+    tells_of_startup,
+)
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
 from tracellm.report.wording.quantities import byte_size, duration
@@ -46,8 +53,8 @@ _LAST_SENDS = 64
 class Console:
     """Call it with each span that ends, then `finish` it. Writes to stderr unless given another stream."""
 
-    names = frozenset(PHASES.values())
-    """The spans that it needs besides those with more than arguments and result (see probes/spans/live_feed.py)."""
+    names = frozenset({*PHASES.values(), MAKING_ENGINE})
+    """The spans it needs besides those with more than arguments and result (see probes/spans/live_feed.py)."""
 
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
@@ -77,7 +84,7 @@ class Console:
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
         elif span.attributes.get(names.MESSAGE_OPERATION) == "send" and span.error is None:
             self._sent(span)
-        elif tells_of_startup(span):
+        elif tells_of_startup(span) or (span.name == MAKING_ENGINE and client_choice(self._startup)):
             self._startup.append(span)
             self._say_what_is_read()
 
@@ -147,8 +154,12 @@ class Console:
         return text(self._lang, "step.comma").join(told)
 
     def _say_what_is_read(self) -> None:
-        """Print the client that was chosen, and an engine's load if that is complete; then its steps, if some wait."""
-        if choice := client_choice(self._startup):
+        """Print the client that was chosen, and an engine's load if that is complete; then its steps, if some wait.
+
+        Whether an argument chose the client is recorded with the call that made the engine, which ends later.
+        """
+        choice = client_choice(self._startup)
+        if choice and (choice.asyncio_mode or choice.is_real_vllm or choice.by_argument is not None):
             self._say_client(choice)
             if choice.choice == _IN_PROCESS:
                 self._say_startup()
@@ -164,7 +175,9 @@ class Console:
         self._terminal.box(
             text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
         )
-        self._startup = [span for span in self._startup if names.CLIENT_CHOICE not in span.attributes]
+        self._startup = [
+            span for span in self._startup if names.CLIENT_CHOICE not in span.attributes and span.name != MAKING_ENGINE
+        ]
 
     def _say_startup(self) -> None:
         """Print what was read of a start-up, all of it or not."""
@@ -186,7 +199,8 @@ class Console:
         """Print a step, or hold it back until its engine's start-up was printed."""
         engine = engine_key(span)
         if engine not in self._introduced:
-            if span.process is None or span.process.name == _MAIN or (self._clients and self._is_loaded()):
+            has_client = self._clients or client_choice(self._startup) is not None
+            if span.process is None or span.process.name == _MAIN or (has_client and self._is_loaded()):
                 self._say_startup()
                 self._introduced.add(engine)
             else:

@@ -134,7 +134,7 @@ def _text(run: RunFolder, lang: str) -> _Cell:
 
 
 def _config(run: RunFolder) -> dict[str, str]:
-    return dict(engine_config(run.trace.spans))
+    return {setting.name: setting.value for setting in engine_config(run.trace.spans)}
 
 
 def _versions(run: RunFolder) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 
 __all__ = [
+    "MAKING_ENGINE",
     "ClientChoice",
     "KVCache",
     "LoadStage",
     "ModelLoad",
+    "Setting",
     "client_choice",
     "engine_config",
     "kv_cache",
@@ -24,6 +26,10 @@ __all__ = [
     "startup_spans",
     "tells_of_startup",
 ]
+
+
+MAKING_ENGINE = "LLMEngine.from_engine_args"
+"""The call around `make_client` in which `multiprocess_mode` is an argument: None where the environment decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,9 @@ class ClientChoice:
     executor_class: str
     choice: str
     is_real_vllm: bool = False
-    """Did a vLLM choose, and not the engine of this project?"""
+    """A vLLM chose, not the engine of this project."""
+    by_argument: bool | None = None
+    """`multiprocess_mode` was passed as an argument; None where that is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +103,30 @@ def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
         executor_class=str(found.get(names.CLIENT_EXECUTOR, "")),
         choice=str(found[names.CLIENT_CHOICE]),
         is_real_vllm=str(chooser.attributes.get(names.CODE_FUNCTION, "")).startswith("vllm."),
+        by_argument=_by_argument(chooser, spans),
     )
 
+
+def _by_argument(chooser: Span, spans: Iterable[Span]) -> bool | None:
+    """Return whether the call that made the engine, and in it the client, was passed `multiprocess_mode`."""
+    for span in spans:
+        if span.name == MAKING_ENGINE and _is_around(span, chooser):
+            value = _settings(span, names.ARGUMENTS).get("multiprocess_mode")
+            return None if value is None else value != "None"
+    return None
+
+
+def _is_around(outer: Span, inner: Span) -> bool:
+    return outer.process == inner.process and outer.start_ns <= inner.start_ns and inner.end_ns <= outer.end_ns
+
+
+def _settings(span: Span, attribute: str) -> dict[str, str]:
+    """The settings that stand in an attribute as `name=value`."""
+    entries = (str(entry).partition("=") for entry in as_list(span.attributes.get(attribute)))
+    return {name: value for name, _, value in entries}
+
+
+_MAKING_LLM = "LLM.__init__"
 
 _FACTS = frozenset(
     name
@@ -112,8 +142,12 @@ def tells_of_startup(span: Span) -> bool:
 
 @per_trace
 def startup_spans(trace: Trace) -> list[Span]:
-    """The spans of a trace about the start-up: of a million a handful, which several reports look into."""
-    return [span for span in trace.spans if tells_of_startup(span) or names.CONFIG in span.attributes]
+    """The spans about the start-up: a handful among a million, read by several reports."""
+    return [
+        span
+        for span in trace.spans
+        if span.name in (MAKING_ENGINE, _MAKING_LLM) or names.CONFIG in span.attributes or tells_of_startup(span)
+    ]
 
 
 def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
@@ -169,9 +203,33 @@ def kv_cache(spans: Iterable[Span]) -> KVCache | None:
     return KVCache(blocks, size, groups, as_int(found.get(names.KV_BYTES)), as_int(found.get(names.KV_AVAILABLE)))
 
 
-def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
-    """The engine's settings, name and value, of the first span that carries them."""
-    for span in spans:
-        if config := span.attributes.get(names.CONFIG):
-            return tuple((name, value) for name, _, value in (str(entry).partition("=") for entry in config))
-    return ()
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of the engine; `origin` is argument, environment or default, or empty where that is not recorded."""
+
+    name: str
+    value: str
+    origin: str
+
+
+def engine_config(spans: Iterable[Span]) -> tuple[Setting, ...]:
+    """The engine's settings, of the first span that carries them."""
+    spans = list(spans)
+    found = next((span for span in spans if names.CONFIG in span.attributes), None)
+    if found is None:
+        return ()
+    llm = next((span for span in spans if span.name == _MAKING_LLM and _is_around(span, found)), None)
+    arguments = None if llm is None else _settings(llm, names.ARGUMENTS)
+    ops_reason = _first(spans, "tracellm.load.").get(names.LOAD_OPS_REASON)
+    return tuple(
+        Setting(name, value, _origin(name, arguments, ops_reason))
+        for name, value in _settings(found, names.CONFIG).items()
+    )
+
+
+def _origin(name: str, arguments: dict[str, str] | None, ops_reason: object) -> str:
+    if name == "attention_backend" and ops_reason in ("argument", "environment"):
+        return str(ops_reason)
+    if arguments is None or name.isupper():  # a variable, whose value is recorded, but not whether it was set
+        return ""
+    return "argument" if arguments.get(name, "None") != "None" else "default"

@@ -1,7 +1,7 @@
 """The page's part about the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_
 from tracellm.report.facts.coverage import cost, is_recorded, let_go, numbers_in
 from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
 from tracellm.report.facts.requests import requests
-from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, model_load, startup_spans
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, Setting, model_load, startup_spans
 from tracellm.report.html.short_paths import short_path, short_paths
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import VLLM_FILES
@@ -26,6 +26,7 @@ __all__ = [
     "about_view",
     "cache_view",
     "client_view",
+    "config_view",
     "load_view",
     "probes_sentence",
     "problems_view",
@@ -157,6 +158,14 @@ def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) ->
 def cache_view(cache: KVCache | None, lang: str) -> _View | None:
     """The KV cache that was set up."""
     return {"title": text(lang, "console.kv"), "rows": kv_rows(cache, lang)} if cache else None
+
+
+def config_view(settings: Iterable[Setting], lang: str) -> list[tuple[str, str, str]]:
+    """Name, value and origin of each setting; the origin is empty where it is not recorded."""
+    return [
+        (visible(one.name), visible(one.value), text(lang, f"html.config.{one.origin}") if one.origin else "")
+        for one in settings
+    ]
 
 
 def probes_sentence(manifest: Mapping[str, Any], trace: Trace, lang: str) -> str:

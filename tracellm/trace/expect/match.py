@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from math import inf
 
 from tracellm.trace import names
-from tracellm.trace.expect.arrows import Arrow, Expectation
+from tracellm.trace.expect.arrows import Arrow, Expectation, plain
 from tracellm.trace.expect.calls import ANYONE, Call, calls
 from tracellm.trace.expect.causes import Causes
 from tracellm.trace.model import Trace
@@ -22,6 +22,9 @@ __all__ = ["Miss", "Result", "check"]
 
 _MODEL = re.compile(r"X*Model")
 """The name in a diagram for the model's class, whichever that is."""
+
+_SCRIPT = re.compile(r"(?:the |your )?(?:user|script|program)|用户|脚本|程序", re.IGNORECASE)
+"""Names in a diagram for the script, which a recording has under the name of its file."""
 
 _Chain = tuple[int, int, "_Chain"] | None  # an arrow, the call that it is, and the same of the arrows after
 
@@ -37,6 +40,7 @@ class Miss:
         elsewhere: where such a call is, though in another place of the order.
         others: calls of this name that are made by others, or on others.
         near: names that may be meant, where no call has this one.
+        is_partly_found: whether such a call is there in another place of the order, or with one other lifeline.
     """
 
     arrow: Arrow
@@ -45,6 +49,7 @@ class Miss:
     elsewhere: tuple[Call, ...] = ()
     others: tuple[Call, ...] = ()
     near: tuple[str, ...] = ()
+    is_partly_found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ class Result:
         """The number of arrows that were found."""
         return self.total - len(self.misses)
 
+    @property
+    def score(self) -> float:
+        """The number of arrows that were found, each that was partly found counted half."""
+        return self.matched + sum(miss.is_partly_found for miss in self.misses) / 2
+
 
 def check(trace: Trace, expectation: Expectation, phase: str = "") -> Result:
     """Hold an expectation, or one phase of it, against a recording."""
@@ -80,6 +90,9 @@ class _Check:
                   if names.LOAD_ARCHITECTURE in span.attributes}  # fmt: skip
         self._trace = trace
         self._models = frozenset(models)
+        scripts = {plain(span.name) for span in trace.spans if span.attributes.get(names.LIFELINE) == span.name}
+        self._scripts = frozenset(scripts)
+        self._classes = frozenset(plain(span.lifeline) for span in trace.spans)
         self._lifelines = {name: self._named(told) for name, told in expectation.lifelines.items()}
         wanted = [arrow for arrow in expectation.arrows if not phase or arrow.phase == phase]
         self._arrows = [arrow for arrow in wanted if not arrow.needs]
@@ -116,7 +129,13 @@ class _Check:
     def _named(self, told: Iterable[str]) -> frozenset[str]:
         """Lifelines as the recording calls them."""
         told = frozenset(told)
+        if self._is_script(told):
+            return told | self._scripts
         return told | self._models if any(map(_MODEL.fullmatch, told)) else told
+
+    def _is_script(self, told: frozenset[str]) -> bool:
+        """Whether a lifeline stands for the script; a class of such a name stands for itself."""
+        return any(map(_SCRIPT.fullmatch, told)) and not (told - self._scripts) & self._classes
 
     def _is_drawn(self, lifeline: str, called: tuple[str, ...]) -> bool:
         return any(_is_called(arrow, called) for arrow in self._drawn.get(lifeline, ()))
@@ -147,8 +166,10 @@ class _Check:
         return sorted(found)
 
     def _is_source(self, call: Call, source: frozenset[str]) -> bool:
-        """Whether it was made by the right lifeline; who sent an HTTP request is not recorded."""
-        return bool(call.callers & source) or (ANYONE in call.callers and not source & self._recorded)
+        """Whether it was made by the right lifeline; the sender of an HTTP request is not recorded."""
+        if call.callers & source:
+            return True
+        return ANYONE in call.callers and (self._is_script(source) or not source & self._recorded)
 
     def _is_target(self, arrow: Arrow, call: Call, target: frozenset[str]) -> bool:
         """Whether it was called on the right lifeline; what that holds may be of a class that is not drawn."""
@@ -169,6 +190,7 @@ class _Check:
         elsewhere = tuple(self._calls[i] for i in self._places(arrow)[:3])
         others: tuple[Call, ...] = ()
         near: list[str] = []
+        partly = bool(elsewhere)
         if not elsewhere:
             seen: dict[tuple[object, ...], Call] = {}
             target, source = self._named(arrow.target), self._named(arrow.source)
@@ -177,10 +199,11 @@ class _Check:
                 if not arrow.names[0].startswith("__") or call.targets & target or call.callers & source:
                     seen.setdefault((call.callers, call.targets, call.owner), call)
             others = tuple(sorted(seen.values(), key=lambda call: not call.targets & target)[:3])
+            partly = any(call.targets & target or call.callers & source for call in seen.values())
             if not others:
                 there = {name for lifeline in target for name in self._methods.get(lifeline, ())}
                 near = get_close_matches(arrow.names[0], sorted(there), n=2, cutoff=0.6)
-        return Miss(arrow, self._at(before, found), self._at(after, found), elsewhere, others, tuple(near))
+        return Miss(arrow, self._at(before, found), self._at(after, found), elsewhere, others, tuple(near), partly)
 
     def _at(self, index: int | None, found: dict[int, int]) -> tuple[Arrow, Call] | None:
         return None if index is None else (self._arrows[index], self._calls[found[index]])
