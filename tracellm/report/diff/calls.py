@@ -29,6 +29,7 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
     counts = Counter(pair.name for pair in pairs)
     twice = {name for name, count in counts.items() if count > 1}
     blocks += _elsewhere([pair for pair in pairs if pair.moved], lang)
+    blocks += _renamed([pair for pair in pairs if pair.a and pair.b and pair.lifeline_b and not pair.moved], lang)
     blocks += _only([pair for pair in pairs if not pair.b], 0, twice, lang)
     blocks += _only([pair for pair in pairs if not pair.a], 1, twice, lang)
     blocks += _more([pair for pair in pairs if pair.a > pair.b > 0], 0, twice, lang)
@@ -50,6 +51,14 @@ def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
     columns = tuple(Column(text(lang, f"diff.calls.{head}")) for head in heads)
     rows = tuple((_places(a), _places(b), [text(lang, "step.comma").join(whose)]) for (a, b), whose in moves.items())
     return [Table(columns, rows, text(lang, "diff.calls.elsewhere"))]
+
+
+def _renamed(pairs: Sequence[CallPair], lang: str) -> list[Block]:
+    """The classes that have the same code under another name, in the same process and thread."""
+    classes = dict.fromkeys((visible(pair.lifeline), visible(pair.lifeline_b)) for pair in pairs)
+    columns = tuple(Column(text(lang, f"diff.calls.elsewhere.{run}")) for run in ("a", "b"))
+    rows = tuple(([a], [b]) for a, b in classes)
+    return [Table(columns, rows, text(lang, "diff.calls.other_class"))] if rows else []
 
 
 def _only(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:

@@ -82,7 +82,7 @@ def _got(life: RequestLife | None, lang: str) -> list[str]:
         return [text(lang, "diff.runs.none")]
     ended = text(lang, "diff.requests.unended") if life.finish_reason is None else visible(life.finish_reason)
     tokens = text(lang, "common.tokens", n=life.num_tokens)
-    said = [f"{tokens}{text(lang, 'diff.comma')}{ended}"]
+    said = [text(lang, "diff.requests.ended", tokens=tokens, why=ended)]
     if life.text is not None:
         said.append(f'"{shorten(visible(life.text), _LONGEST_TEXT)}"')
     return said

@@ -75,7 +75,7 @@ def _tokens(comparison: Comparison, lang: str) -> str | None:
     for name, count in zip(RUNS, (sum(not pair.b for pair in pairs), sum(not pair.a for pair in pairs)), strict=True):
         if count:
             said.append(text(lang, "diff.verdict.only", n=count, run=name))
-    return text(lang, "diff.comma").join(said) or None
+    return text(lang, "diff.semicolon").join(said) or None
 
 
 def _shorter(pair: RequestPair) -> str:

@@ -39,7 +39,7 @@ Examples:
     "diff.verdict.failed": "{run} failed ({error})",
     "diff.verdict.running": "{run} did not finish",
     "diff.verdict.interrupted": "{run} was interrupted",
-    "diff.verdict.boundary": "{run} has {processes:process|processes}, and {n:message|messages} of {bytes} in all",
+    "diff.verdict.boundary": "{run} has {processes:process|processes} and {n:message|messages} of {bytes} in all",
     "diff.verdict.cost": "which took {time} a step ({share})",
     "diff.verdict.processes": "{run} has {processes:process|processes}",
     # the runs
@@ -70,6 +70,12 @@ Examples:
     "diff.times.step": "a step (median)",
     "diff.times.between": "between two steps (median)",
     "diff.times.recording": "recording, part of these times",
+    "diff.times.band": "{time} ({low} to {high})",
+    "diff.times.noise": "One run of each: start-up and total times vary from run to run, often by half, so a difference "
+    "in them may be noise. In parentheses: the range of the middle half of the steps. Where the two ranges overlap, the "
+    "difference may be noise, too.",
+    "diff.times.noise.once": "One run of each: times vary from run to run, often by half, so a difference may be "
+    "noise.",
     # the boundary
     "diff.boundary": "What crossed between processes",
     "diff.boundary.none": "Nothing, in either run.",
@@ -89,18 +95,19 @@ Examples:
     "diff.boundary.unreceived": "{n:message has|messages have} no receiver in the recording.",
     # the calls
     "diff.calls": "Which calls",
-    "diff.calls.same": "The same calls, as often, in the same places: {n:,} kinds.",
-    "diff.calls.elsewhere": "In both, but elsewhere",
+    "diff.calls.same": "Called as often in both, in the same process and thread: {n:function|functions}.",
+    "diff.calls.elsewhere": "In both, in another process or thread",
     "diff.calls.elsewhere.a": "in A",
     "diff.calls.elsewhere.b": "in B",
-    "diff.calls.elsewhere.what": "calls of",
+    "diff.calls.elsewhere.what": "class or module",
     "diff.calls.renamed": "{a} (in B {b})",
+    "diff.calls.other_class": "In both, as another class",
     "diff.calls.only": "Only in {run}",
     "diff.calls.more": "More often in {run}",
     "diff.calls.name": "call",
     "diff.calls.names": "calls",
     "diff.calls.count": "times",
-    "diff.calls.where": "where",
+    "diff.calls.where": "process: thread",
     "diff.calls.left_out": "... and {n:more call|more calls}.",
     "diff.calls.none": "Neither run has a call.",
     # the steps
@@ -139,7 +146,8 @@ Examples:
     "diff.requests.end": "end",
     "diff.requests.from": "output, from token {n:,}",
     "diff.requests.unended": "not ended",
-    "diff.requests.ids": "Matched in the order of their submission, since their names differ ({a}; {b}).",
+    "diff.requests.ids": "Their ids differ, so they are matched in the order of submission. A: {a}. B: {b}.",
+    "diff.requests.ended": "{tokens} ({why})",
 }
 
 ZH = {
@@ -207,6 +215,10 @@ ZH = {
     "diff.times.step": "每步（中位数）",
     "diff.times.between": "两步之间（中位数）",
     "diff.times.recording": "记录（包含在以上时间里）",
+    "diff.times.band": "{time}（{low} 至 {high}）",
+    "diff.times.noise": "每边只有一次运行：启动时间和总时间每次都会波动，幅度常达一半，因此差异可能只是噪声。"
+    "括号里是居中一半的步的用时范围；两边的范围重叠时，差异也可能只是噪声。",
+    "diff.times.noise.once": "每边只有一次运行：时间每次都会波动，幅度常达一半，因此差异可能只是噪声。",
     "diff.boundary": "进程之间传了什么",
     "diff.boundary.none": "两次运行都没有。",
     "diff.boundary.none_in": "{run}：没有。",
@@ -224,18 +236,19 @@ ZH = {
     "其中一部分与步的运行同时进行。",
     "diff.boundary.unreceived": "有 {n:,} 条消息在记录中没有接收方。",
     "diff.calls": "有哪些调用",
-    "diff.calls.same": "调用相同，次数和位置也相同：共 {n:,} 种。",
-    "diff.calls.elsewhere": "两者都有，但位置不同",
+    "diff.calls.same": "两者的次数、进程和线程都相同的有 {n:,} 个函数。",
+    "diff.calls.elsewhere": "两者都有，但所在的进程或线程不同",
     "diff.calls.elsewhere.a": "A 中的位置",
     "diff.calls.elsewhere.b": "B 中的位置",
-    "diff.calls.elsewhere.what": "谁的调用",
+    "diff.calls.elsewhere.what": "类或模块",
     "diff.calls.renamed": "{a}（B 中为 {b}）",
+    "diff.calls.other_class": "两者都有，但类名不同",
     "diff.calls.only": "只在 {run} 中",
     "diff.calls.more": "{run} 中更多",
     "diff.calls.name": "调用",
     "diff.calls.names": "调用",
     "diff.calls.count": "次数",
-    "diff.calls.where": "位置",
+    "diff.calls.where": "进程: 线程",
     "diff.calls.left_out": "……还有 {n:,} 种调用。",
     "diff.calls.none": "两次运行都没有调用。",
     "diff.steps": "有哪些步",
@@ -270,5 +283,6 @@ ZH = {
     "diff.requests.end": "结束原因",
     "diff.requests.from": "输出，从第 {n:,} 个 token 起",
     "diff.requests.unended": "没有结束",
-    "diff.requests.ids": "请求按提交的先后配对，因为两者的名字不同（{a}；{b}）。",
+    "diff.requests.ids": "请求的 id 不同，因此按提交顺序配对。A：{a}。B：{b}。",
+    "diff.requests.ended": "{tokens}（{why}）",
 }

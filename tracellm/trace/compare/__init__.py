@@ -55,8 +55,8 @@ class Comparison:
 
     @property
     def different_calls(self) -> list[CallPair]:
-        """The calls that one run has oftener than the other, or elsewhere."""
-        return [pair for pair in self.calls if pair.a != pair.b or pair.moved]
+        """The calls that differ in their number, process, thread or class."""
+        return [pair for pair in self.calls if pair.differs]
 
 
 def compare(a: Trace, b: Trace) -> Comparison:

@@ -6,7 +6,7 @@ side gets to it), and it is decoded. A run in one process has no messages, and a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
@@ -19,16 +19,20 @@ _Message = tuple[Span, Span | None]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Some times, in nanoseconds: the middle one, the longest, and all of them together; zeros when there are none."""
+    """Median, longest and sum of some times in nanoseconds, and the range of their middle half; 0 without times."""
 
     median_ns: int
     most_ns: int
     total_ns: int
+    middle_ns: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, times: Sequence[int]) -> "Spread":
-        """The spread of these times."""
-        return cls(round(median(times)), max(times), sum(times)) if times else cls(0, 0, 0)
+        """Return the spread of these times."""
+        if not times:
+            return cls(0, 0, 0)
+        first, _, third = quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+        return cls(round(median(times)), max(times), sum(times), (round(first), round(third)))
 
 
 @dataclass(frozen=True, slots=True)

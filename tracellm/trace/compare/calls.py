@@ -44,8 +44,13 @@ class CallPair:
 
     @property
     def moved(self) -> bool:
-        """Both runs made it, in other places or as another class."""
-        return bool(self.a and self.b and (self.places_a != self.places_b or self.lifeline_b))
+        """Both runs made it, in other processes or threads."""
+        return bool(self.a and self.b and set(self.places_a) != set(self.places_b))
+
+    @property
+    def differs(self) -> bool:
+        """The counts, the processes or threads, or the class are not the same in both runs."""
+        return self.a != self.b or self.moved or bool(self.lifeline_b)
 
 
 @dataclass(slots=True)
@@ -75,23 +80,34 @@ def _pair(key: _Key, a: _Calls, b: _Calls, lifeline_b: str) -> CallPair:
 
 
 def place_of(span: Span) -> str:
-    """The process that a call ran in, and the thread unless it was the main one: `EngineCore_0`, `main, writer`."""
+    """The process that a call ran in, and the thread unless it was the main one: `EngineCore_0`, `main: writer`."""
     process = span.process.name if span.process else "main"
     thread = span.attributes.get(names.THREAD_NAME)
-    return f"{process}, {thread}" if thread else process
+    return f"{process}: {thread}" if thread else process
 
 
 def _count(trace: Trace) -> dict[_Key, _Calls]:
-    """The calls of a trace in the order in which each was first made; a script and a request's life are no calls."""
+    """The calls of a trace in the order in which each was first made.
+
+    A script and a request's life are no calls. A client is asked after each step to abort the requests that a stop text
+    ended; a call with none is not counted, as it aborts nothing.
+    """
     found: dict[_Key, _Calls] = {}
     for span in trace.spans:
-        if span.name == names.REQUEST_SPAN or span.lifeline == span.name:
+        if span.name == names.REQUEST_SPAN or span.lifeline == span.name or _aborts_nothing(span):
             continue
         key = span.lifeline, span.method, str(span.attributes.get(names.CODE_FUNCTION, span.name))
         calls = found.setdefault(key, _Calls())
         calls.count += 1
         calls.places.setdefault(place_of(span))
     return found
+
+
+def _aborts_nothing(span: Span) -> bool:
+    if not span.method.startswith("abort_requests"):
+        return False
+    arguments = span.attributes.get(names.ARGUMENTS)
+    return isinstance(arguments, list) and "request_ids=list of 0" in arguments
 
 
 def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
