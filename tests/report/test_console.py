@@ -235,16 +235,21 @@ def test_steps_of_several_engines_are_told_apart():
 
 
 def test_a_change_is_told_where_it_happened():
-    """Joined, came back, preempted, held with the numbers, finished: a line below the step's."""
+    """Joined, came back, preempted, cut short or not scheduled with the numbers, finished: a line below the step's."""
     spans = a_run(decode_steps=6)
     steps = [span for span in spans if span.name == "EngineCore.step_fn"]
     steps[3].attributes |= {
         names.STEP_PREEMPTED: ["1"],
         names.STEP_RESUMED: ["0"],
         names.STEP_NEW: ["7"],
-        names.STEP_HELD: ["8", "9", "10"],
-        names.STEP_HELD_REASONS: ["no_free_blocks", "behind", "of_the_future"],
-        names.STEP_HELD_DETAILS: ["needed=3 free=1", "request=8 cause=no_free_blocks", "moon=full"],
+        names.STEP_HELD: ["1", "8", "9", "10"],
+        names.STEP_HELD_REASONS: ["token_budget", "no_free_blocks", "behind", "of_the_future"],
+        names.STEP_HELD_DETAILS: [
+            "budget=9 left=1 wanted=4 given=1",
+            "needed=3 free=1",
+            "request=8 cause=no_free_blocks",
+            "moon=full",
+        ],
     }
     said = _say(spans)
     below = said.split("Step 4: ")[1].split("\nStep")[0].splitlines()[1:]
@@ -252,11 +257,30 @@ def test_a_change_is_told_where_it_happened():
         "request 7 joined",
         "request 0 came back",
         "request 1 preempted, blocks taken away",
-        "request 8 held: KV blocks: needs 3, 1 free",
-        "request 9 held: waiting behind request 8, which lacks KV blocks",
-        "request 10 held: of_the_future (moon=full)",
+        "request 1 cut short: wanted 4 tokens, got 1: 1 of the budget's 9 were left",
+        "request 8 not scheduled: KV blocks: needs 3, 1 free",
+        "request 9 not scheduled: waiting behind request 8, which lacks KV blocks",
+        "request 10 not scheduled: of_the_future (moon=full)",
         "request 0 finished: stop (end token or stop text)",
     ]
+
+
+def test_random_ids_are_cut():
+    """Of a server's random ids the console shows as many digits as tell the requests of the run apart."""
+    first, second, other = ("5f0c" + digit * 28 for digit in "a1b")
+    ids = [f"chatcmpl-{first}", f"chatcmpl-{second}", f"0_cmpl-{other}-0", f"1_cmpl-{other}-0", "7"]
+    calls = Calls()
+    facts = step_facts(1, ids, new=True, last=True)
+    facts[names.STEP_HELD] = [ids[1]]
+    facts[names.STEP_HELD_REASONS] = ["preempted"]
+    facts[names.STEP_HELD_DETAILS] = [f"by={ids[0]} needed=3 free=1"]
+    calls.leaf("EngineCore.step_fn", **facts)
+    said = _say(calls.spans)
+    assert not re.search("[0-9a-f]{8}", said)
+    shown = " ".join(said.split())
+    assert "requests chatcmpl-5f0c, chatcmpl-5f0c1, 0_cmpl-5f0cb-0, 1_cmpl-5f0cb-0, 7 joined" in shown
+    assert "its blocks went to request chatcmpl-5f0c, which" in shown
+    assert "requests chatcmpl-5f0c, chatcmpl-5f0c1, 0_cmpl-5f0cb-0, 1_cmpl-5f0cb-0, 7 finished" in shown
 
 
 def test_many_requests_are_counted():

@@ -29,6 +29,7 @@ from tracellm.report.facts.startup import (
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
 from tracellm.report.wording.quantities import byte_size, duration
+from tracellm.report.wording.request_names import RequestNames
 from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import step_kind
 from tracellm.trace import names
@@ -64,6 +65,7 @@ class Console:
         self._introduced: set[Hashable] = set()  # engines whose steps are held back no more
         self._held: list[Span] = []  # steps of other engines, in the order in which they ended
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
+        self._request_names = RequestNames()
         self._shown: set[str] = set()  # kinds of steps that were printed in full
         self._run: _Run | None = None  # alike steps not printed yet
         self._last: dict[Hashable, Span] = {}  # engine -> its last step
@@ -237,7 +239,10 @@ class Console:
             self._run.add(span)
         else:
             self._say_run()
-            self._say_or_keep(read_step(span), phases, None if before is None else read_step(before))
+            self._say_or_keep(self._read(span), phases, None if before is None else self._read(before))
+
+    def _read(self, span: Span) -> Step:
+        return self._request_names.in_step(read_step(span))
 
     def _say_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
         """A step that is not like the one before, or the first of its kind."""

@@ -71,9 +71,9 @@ Examples:
     "diff.times.between": "between two steps (median)",
     "diff.times.recording": "recording, part of these times",
     "diff.times.band": "{time} ({low} to {high})",
-    "diff.times.noise": "One run of each: start-up and total times vary from run to run, often by half, so a difference "
-    "in them may be noise. In parentheses: the range of the middle half of the steps. Where the two ranges overlap, the "
-    "difference may be noise, too.",
+    "diff.times.noise": "One run of each: start-up and total times vary from run to run, often by half, so a "
+    "difference in them may be noise. In parentheses: the range of the middle half of the steps. Where the two ranges "
+    "overlap, the difference may be noise, too.",
     "diff.times.noise.once": "One run of each: times vary from run to run, often by half, so a difference may be "
     "noise.",
     # the boundary
@@ -125,7 +125,7 @@ Examples:
     "diff.steps.tokens": "tokens",
     "diff.steps.blocks": "KV blocks",
     "diff.steps.sampled": "sampled",
-    "diff.steps.held": "held",
+    "diff.steps.held": "not scheduled, cut short",
     "diff.steps.at": "{id}: {n} at {position}",
     "diff.steps.where": "which steps",
     "diff.steps.empty": "Besides, nothing was scheduled in {a:step|steps} of A and {b:step|steps} of B: an engine core "
@@ -264,7 +264,7 @@ ZH = {
     "diff.steps.tokens": "token",
     "diff.steps.blocks": "KV 块",
     "diff.steps.sampled": "采样结果",
-    "diff.steps.held": "等待",
+    "diff.steps.held": "未调度或只调度一部分",
     "diff.steps.at": "{id}: {n}，位置 {position}",
     "diff.steps.where": "哪些步",
     "diff.steps.empty": "此外，A 有 {a:,} 步、B 有 {b:,} 步没有可调度的请求："

@@ -1,4 +1,4 @@
-"""Changes from step to step, in words: who joined, came back, was preempted, was held and why, ended and why.
+"""Changes from step to step, in words: requests that joined, came back, were preempted, not scheduled, or ended.
 
 A step in which nothing changed is like the one before it, and a console or a table may show both in one line.
 """
@@ -82,19 +82,26 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
         tokens = sum(request.prefix_hit_tokens for request in hits)
         said.append(text(lang, "step.prefix_hit", names=who, tokens=tokens))
     if before is None or _held(step) != _held(before):
-        groups: dict[str, list[str]] = {}
-        why = ""
-        for held in step.held:
-            why = held_reason(held.reason, held.details, lang, held.request_id)
-            groups.setdefault(why, []).append(held.request_id)
-        unnamed = {why: step.num_waiting - len(step.waiting)}
-        shown, more = clip(list(groups.items()), _MOST_REASONS)
-        said += [
-            text(lang, "step.held", names=name_requests(ids, lang, unnamed.get(why, 0)), why=why) for why, ids in shown
-        ]
-        if more:
-            said.append(text(lang, "step.held_more", n=more))
+        said += _not_scheduled(step, lang)
     return said
+
+
+def _not_scheduled(step: Step, lang: str) -> list[str]:
+    """The requests that were not scheduled, or with fewer tokens than they had, and why."""
+    scheduled = {request.request_id for request in step.requests}
+    groups: dict[tuple[str, str], list[str]] = {}
+    group = "", ""
+    for held in step.held:
+        key = "step.cut_short" if held.request_id in scheduled else "step.not_scheduled"
+        group = key, held_reason(held.reason, held.details, lang, held.request_id)
+        groups.setdefault(group, []).append(held.request_id)
+    unnamed = {group: step.num_waiting - len(step.waiting)}
+    shown, more = clip(list(groups.items()), _MOST_REASONS)
+    said = [
+        text(lang, group[0], names=name_requests(ids, lang, unnamed.get(group, 0)), why=group[1])
+        for group, ids in shown
+    ]
+    return [*said, text(lang, "step.not_scheduled_more", n=more)] if more else said
 
 
 def endings(step: Step, lang: str) -> list[str]:
