@@ -1,4 +1,4 @@
-"""What docs/spans.md shows: every span and every attribute, from the catalog and `tracellm/trace/names/`.
+"""What docs/spans.md shows: every span and every attribute, from the catalog and `tracellm/trace/names.py`.
 
 `make_docs.py` writes it between the page's marks. `known_spans` is what the test holds recorded runs against.
 """

@@ -1,18 +1,88 @@
-"""The clocks of several processes become one: times are shifted by each process's recorded pair of readings.
+"""Spans of several files made one trace: each id once, no span its own ancestor, all times on one clock.
 
-Each process read its wall clock and its monotonic clock together, and wrote times of the monotonic clock converted by
-that pair. The processes of one machine have the same monotonic clock, so `merge` counts their times from one pair, that
-of the machine's first process: it does not matter then if somebody set the wall clock between two readings. Wall clocks
-of different machines are believed. A message may then seem to arrive before it was sent, by as much as the clocks of
-two machines differ; reports order what happened by cause, not by time alone.
+A recording that is damaged, or put together from several, may have two spans of one id, and spans that are their own
+ancestors. `repair` reports both as problems.
+
+Each process read its wall clock and its monotonic clock together, and its times are those of the monotonic clock,
+converted by that pair. The processes of one machine have the same monotonic clock, so `merge` converts all their times
+by one pair, that of the machine's first process: setting the wall clock between two readings has no effect. Wall clocks
+of different machines are taken as they are. A message may then seem to arrive before it was sent; reports order events
+by cause, not by time alone.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
+from tracellm.trace.problems import Problem
 
-__all__ = ["MOST_APART_NS", "merge"]
+__all__ = ["MOST_APART_NS", "merge", "repair"]
+
+
+def repair(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Problem]]:
+    """The spans by their ids, of which each is there once, and whose parents form no circle; and what was wrong.
+
+    A span that was recorded while it was open gives way to itself when it had ended.
+    """
+    by_id: dict[str, Span] = {}
+    repeated = 0
+    for span in spans:
+        known = by_id.setdefault(span.span_id, span)
+        if known is not span:
+            if known.open:
+                by_id[span.span_id] = span
+            elif not span.open:
+                repeated += 1
+    problems = [Problem("spans_repeated", count=repeated)] if repeated else []
+    _let_last(by_id.values())
+    if circles := _cut_circles(by_id):
+        problems.append(Problem("spans_circular", count=circles))
+    return by_id, problems
+
+
+def _let_last(spans: Collection[Span]) -> None:
+    """Let what never ended last until the end of the last span of its process."""
+    still_open = [span for span in spans if names.OPEN in span.attributes and span.open]
+    if not still_open:
+        return
+    last: dict[int, int] = {}
+    for span in spans:
+        process = id(span.process)
+        if span.end_ns > last.get(process, 0):
+            last[process] = span.end_ns
+    for span in still_open:
+        span.end_ns = last.get(id(span.process), span.end_ns)
+
+
+def _cut_circles(by_id: dict[str, Span]) -> int:
+    """Make a root of one span in each circle; what is returned is how many circles there were.
+
+    Somewhere in a circle a caller begins no earlier than what it called. So only from such calls is the way up looked
+    at, which in a sound recording are few.
+    """
+    doubtful = []
+    for span in by_id.values():
+        if span.parent_span_id is not None:
+            parent = by_id.get(span.parent_span_id)
+            if parent is not None:
+                span.parent_span_id = parent.span_id  # one text for both
+                if parent.start_ns >= span.start_ns:
+                    doubtful.append(span)
+    settled: set[str] = set()
+    circles = 0
+    for span in doubtful:
+        path: set[str] = set()
+        current: Span | None = span
+        while current is not None and current.span_id not in settled:
+            if current.span_id in path:
+                current.parent_span_id = None
+                circles += 1
+                break
+            path.add(current.span_id)
+            current = by_id.get(current.parent_span_id) if current.parent_span_id else None
+        settled |= path
+    return circles
+
 
 MOST_APART_NS = 3600 * 10**9
 """Readings of two processes that differ by more were made on two machines of one name, or the machine was restarted."""

@@ -17,11 +17,10 @@ import msgspec
 
 from tracellm.trace import otlp
 from tracellm.trace.gc_pause import gc_paused
-from tracellm.trace.merge import merge
+from tracellm.trace.merge import merge, repair
 from tracellm.trace.messages import link
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
-from tracellm.trace.repair import repair
 
 __all__ = [
     "MANIFEST",

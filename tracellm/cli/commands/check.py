@@ -14,9 +14,9 @@ from tracellm.report.wording.quantities import duration
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace.expect import Expectation, ExpectError, Result, read
 from tracellm.trace.expect import check as hold_against
-from tracellm.trace.expect.arrows import Arrow
 from tracellm.trace.expect.calls import Call
 from tracellm.trace.expect.match import Miss
+from tracellm.trace.expect.read import Arrow
 from tracellm.trace.model import Trace
 
 __all__ = ["check"]

@@ -8,11 +8,10 @@ Every part takes time in proportion to the number of spans. vLLM has no counterp
 
 from dataclasses import dataclass
 
-from tracellm.trace.compare.boundary import Boundary, MessageTally, Spread, boundary
 from tracellm.trace.compare.calls import CallPair, call_pairs
 from tracellm.trace.compare.requests import RequestLife, RequestPair, request_pairs
 from tracellm.trace.compare.steps import StepPair, step_pairs
-from tracellm.trace.compare.times import RunTimes, run_times
+from tracellm.trace.compare.times import Boundary, MessageTally, RunTimes, Spread, boundary, run_times
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import steps
 

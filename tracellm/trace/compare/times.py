@@ -1,15 +1,93 @@
-"""Times of a run, in few numbers that mean the same whichever client it used."""
+"""Times of a run, and what its messages between processes cost.
+
+A message is encoded, on its way (through the socket, until the thread on the other side reads it), and decoded. A run
+in one process has no messages: all is empty or zero.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median, quantiles
 
 from tracellm.trace import names
-from tracellm.trace.compare.boundary import Spread
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import Step
 
-__all__ = ["RunTimes", "run_times"]
+__all__ = ["Boundary", "MessageTally", "RunTimes", "Spread", "boundary", "run_times"]
+
+
+_Message = tuple[Span, Span | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median, longest and sum of some times in nanoseconds, and the range of their middle half; 0 without times."""
+
+    median_ns: int
+    most_ns: int
+    total_ns: int
+    middle_ns: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, times: Sequence[int]) -> "Spread":
+        """Return the spread of these times."""
+        if not times:
+            return cls(0, 0, 0)
+        first, _, third = quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+        return cls(round(median(times)), max(times), sum(times), (round(first), round(third)))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTally:
+    """Messages of one type; `unreceived` of them have no receiver in the recording, and count in no time but `encode`.
+
+    `way` is from the end of the encoding to the beginning of the decoding, `whole` from beginning to end.
+    """
+
+    type: str
+    count: int
+    bytes: int
+    unreceived: int
+    encode: Spread
+    way: Spread
+    decode: Spread
+    whole: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A run's messages: by type, in the order in which the types first came, and all together."""
+
+    types: tuple[MessageTally, ...]
+    all: MessageTally
+
+
+def boundary(trace: Trace) -> Boundary:
+    """The messages of a trace."""
+    everything = [(message.send, message.receive) for message in trace.messages]
+    types: dict[str, list[_Message]] = {}
+    for message in everything:
+        types.setdefault(str(message[0].attributes.get(names.MESSAGE_TYPE, "")), []).append(message)
+    return Boundary(tuple(_tally(type, group) for type, group in types.items()), _tally("", everything))
+
+
+def _tally(type: str, messages: Sequence[_Message]) -> MessageTally:
+    pairs = [(send, receive) for send, receive in messages if receive is not None]
+    return MessageTally(
+        type=type,
+        count=len(messages),
+        bytes=sum(_size(send) for send, _ in messages),
+        unreceived=len(messages) - len(pairs),
+        encode=Spread.of([send.duration_ns for send, _ in messages]),
+        way=Spread.of([max(0, receive.start_ns - send.end_ns) for send, receive in pairs]),
+        decode=Spread.of([receive.duration_ns for _, receive in pairs]),
+        whole=Spread.of([max(0, receive.end_ns - send.start_ns) for send, receive in pairs]),
+    )
+
+
+def _size(send: Span) -> int:
+    size = send.attributes.get(names.MESSAGE_BYTES)
+    return size if isinstance(size, int) else 0
 
 
 @dataclass(frozen=True, slots=True)

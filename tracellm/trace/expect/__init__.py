@@ -7,8 +7,7 @@
 vLLM has no counterpart; `tracellm check` is what people use it by.
 """
 
-from tracellm.trace.expect.arrows import Arrow, Expectation, ExpectError
 from tracellm.trace.expect.match import Result, check
-from tracellm.trace.expect.read import read
+from tracellm.trace.expect.read import Arrow, Expectation, ExpectError, read
 
 __all__ = ["Arrow", "ExpectError", "Expectation", "Result", "check", "read"]

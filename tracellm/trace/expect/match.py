@@ -13,9 +13,8 @@ from difflib import get_close_matches
 from math import inf
 
 from tracellm.trace import names
-from tracellm.trace.expect.arrows import Arrow, Expectation, plain
-from tracellm.trace.expect.calls import ANYONE, Call, calls
-from tracellm.trace.expect.causes import Causes
+from tracellm.trace.expect.calls import ANYONE, Call, Causes, calls
+from tracellm.trace.expect.read import Arrow, Expectation, plain
 from tracellm.trace.model import Trace
 
 __all__ = ["Miss", "Result", "check"]
