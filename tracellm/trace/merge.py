@@ -20,9 +20,9 @@ __all__ = ["MOST_APART_NS", "merge", "repair"]
 
 
 def repair(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Problem]]:
-    """The spans by their ids, of which each is there once, and whose parents form no circle; and what was wrong.
+    """Return the spans by id, each id once and no parents in a circle, and the problems found.
 
-    A span that was recorded while it was open gives way to itself when it had ended.
+    A span recorded while it was open gives way to the one recorded when it had ended.
     """
     by_id: dict[str, Span] = {}
     repeated = 0
@@ -41,7 +41,7 @@ def repair(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Problem]]:
 
 
 def _let_last(spans: Collection[Span]) -> None:
-    """Let what never ended last until the end of the last span of its process."""
+    """Extend calls that never ended to the end of the last span of their process."""
     still_open = [span for span in spans if names.OPEN in span.attributes and span.open]
     if not still_open:
         return
@@ -55,17 +55,17 @@ def _let_last(spans: Collection[Span]) -> None:
 
 
 def _cut_circles(by_id: dict[str, Span]) -> int:
-    """Make a root of one span in each circle; what is returned is how many circles there were.
+    """Make one span of each circle a root, and return the number of circles.
 
-    Somewhere in a circle a caller begins no earlier than what it called. So only from such calls is the way up looked
-    at, which in a sound recording are few.
+    In a circle, some caller begins no earlier than its callee. So only such calls, few in a sound recording, are
+    followed upward.
     """
     doubtful = []
     for span in by_id.values():
         if span.parent_span_id is not None:
             parent = by_id.get(span.parent_span_id)
             if parent is not None:
-                span.parent_span_id = parent.span_id  # one text for both
+                span.parent_span_id = parent.span_id  # share one string
                 if parent.start_ns >= span.start_ns:
                     doubtful.append(span)
     settled: set[str] = set()
@@ -85,7 +85,8 @@ def _cut_circles(by_id: dict[str, Span]) -> int:
 
 
 MOST_APART_NS = 3600 * 10**9
-"""Readings of two processes that differ by more were made on two machines of one name, or the machine was restarted."""
+"""Readings of two processes that differ by more are from two machines of one name, or from before and after a
+restart."""
 
 
 def merge(processes: Sequence[Process], spans: Collection[Span]) -> None:
@@ -101,8 +102,8 @@ def merge(processes: Sequence[Process], spans: Collection[Span]) -> None:
 
 
 def _shifts(processes: Sequence[Process]) -> dict[int, int]:
-    """The nanoseconds by which the times of each process are shifted, by `id(process)`; none for most."""
-    first: dict[str, int | None] = {}  # of each machine: the difference of its first process's two readings
+    """Return the nanoseconds by which to shift each process's times, by `id(process)`; most need none."""
+    first: dict[str, int | None] = {}  # machine -> difference of the two readings of its first process
     shifts = {}
     for process in _by_seniority(processes):
         apart = _apart(process)
@@ -113,7 +114,7 @@ def _shifts(processes: Sequence[Process]) -> dict[int, int]:
 
 
 def _by_seniority(processes: Sequence[Process]) -> list[Process]:
-    """The processes that no other here started come first, of them the main one, then those that began earlier."""
+    """Sort processes: those not started by another one here first, of them the main one, then by start."""
     here = {(process.host, process.pid) for process in processes}
 
     def rank(process: Process) -> tuple[bool, bool, int, int, str]:
@@ -124,7 +125,7 @@ def _by_seniority(processes: Sequence[Process]) -> list[Process]:
 
 
 def _apart(process: Process) -> int | None:
-    """Wall clock minus monotonic clock, as this process read them; None where that was not recorded."""
+    """Wall clock minus monotonic clock, as this process read them; None if not recorded."""
     wall, monotonic = _integer(process, names.CLOCK_WALL), _integer(process, names.CLOCK_MONOTONIC)
     return None if wall is None or monotonic is None else wall - monotonic
 

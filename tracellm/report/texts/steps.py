@@ -1,8 +1,19 @@
-"""Texts about what happens in a step, and what changes from one to the next."""
+"""Texts about steps: kinds, changes and counts."""
 
 __all__ = ["EN", "ZH"]
 
 EN = {
+    # common
+    "common.requests": "{n:request|requests}",
+    "common.tokens": "{n:token|tokens}",
+    "common.blocks": "{n:block|blocks}",
+    "common.steps": "{n:step|steps}",
+    "common.status.running": "still running, or killed",
+    "common.status.finished": "finished",
+    "common.status.failed": "failed",
+    "common.status.interrupted": "interrupted",
+    "common.status.unknown": "of unknown status",
+    # steps
     "step.kind.prefill": "prefill",
     "step.kind.decode": "decode",
     "step.kind.mixed": "prefill and decode",
@@ -45,6 +56,17 @@ EN = {
 }
 
 ZH = {
+    # common
+    "common.requests": "{n:,} 个请求",
+    "common.tokens": "{n:,} 个 token",
+    "common.blocks": "{n:,} 个块",
+    "common.steps": "{n:,} 步",
+    "common.status.running": "仍在运行，或被强行终止",
+    "common.status.finished": "已完成",
+    "common.status.failed": "失败",
+    "common.status.interrupted": "被中断",
+    "common.status.unknown": "状态未知",
+    # steps
     "step.kind.prefill": "预填充",
     "step.kind.decode": "解码",
     "step.kind.mixed": "预填充与解码",

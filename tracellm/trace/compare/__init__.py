@@ -1,9 +1,7 @@
-"""Two recordings held against each other, as plain data: calls, steps, requests, and what crossed between processes.
+"""The comparison of two recordings, A and B, as plain data: calls, steps, requests, times and messages.
 
-The runs are called A and B. Most is to be learned where one thing differs: the same script in process and with the
-engine core in a process of its own, or with other limits. But any two traces may be compared.
-
-Every part takes time in proportion to the number of spans. vLLM has no counterpart.
+A comparison shows most where one thing differs: the same script in process and with the engine core in a process of its
+own, or with other limits. Any two traces can be compared, in linear time. vLLM has no counterpart.
 """
 
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that two traces have in common, and all that they have not."""
+    """What two traces have in common, and what differs."""
 
     calls: tuple[CallPair, ...]
     steps: tuple[StepPair, ...]
@@ -39,17 +37,17 @@ class Comparison:
     times: tuple[RunTimes, RunTimes]
     boundaries: tuple[Boundary, Boundary]
     empty_steps: tuple[int, int]
-    """Steps in which nothing was scheduled. A busy loop goes round once more when requests have ended; they are not
-    compared, and are in no other number here."""
+    """Steps in which nothing was scheduled: a busy loop runs one when requests have ended. They are in no other number
+    here."""
 
     @property
     def num_steps(self) -> tuple[int, int]:
-        """The number of steps of each run in which something was scheduled."""
+        """Number of steps of each run in which something was scheduled."""
         return sum(pair.a is not None for pair in self.steps), sum(pair.b is not None for pair in self.steps)
 
     @property
     def different_steps(self) -> list[StepPair]:
-        """The steps that are not the same in both, in order."""
+        """The steps that differ, in order."""
         return [pair for pair in self.steps if pair.differs]
 
     @property
@@ -59,7 +57,7 @@ class Comparison:
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
-    """Hold two traces against each other."""
+    """Compare two traces."""
     all_a, all_b = steps(a), steps(b)
     steps_a, steps_b = ([step for step in every if step.requests] for every in (all_a, all_b))
     requests = request_pairs(a, steps_a, b, steps_b)

@@ -39,9 +39,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class MessageTally:
-    """Messages of one type; `unreceived` of them have no receiver in the recording, and count in no time but `encode`.
+    """Messages of one type. The `unreceived` ones have no receiver in the recording, and count in `encode` only.
 
-    `way` is from the end of the encoding to the beginning of the decoding, `whole` from beginning to end.
+    `way` is from the end of encoding to the start of decoding, `whole` from start to end.
     """
 
     type: str
@@ -56,14 +56,14 @@ class MessageTally:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A run's messages: by type, in the order in which the types first came, and all together."""
+    """Messages of a run: by type, in the order of first use, and all together."""
 
     types: tuple[MessageTally, ...]
     all: MessageTally
 
 
 def boundary(trace: Trace) -> Boundary:
-    """The messages of a trace."""
+    """Return the messages of a trace."""
     everything = [(message.send, message.receive) for message in trace.messages]
     types: dict[str, list[_Message]] = {}
     for message in everything:
@@ -92,11 +92,11 @@ def _size(send: Span) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Nanoseconds. `startup_ns` is what making engines took; `requests_ns` the time in which some request was there.
+    """Times of a run in nanoseconds, comparable between clients.
 
-    `between` are the times from the end of a step to the beginning of the next, where a request was there all along:
-    what the engine core waits for the front half, or whatever else lies between. `recording_ns` is what the recording
-    took in all calls together; it is part of the other times.
+    `startup_ns` is the making of engines, `requests_ns` the time with at least one request. `between` is from the end
+    of a step to the start of the next, with a request there all along. `recording_ns` is the recording's part of all
+    these.
     """
 
     startup_ns: int
@@ -107,7 +107,7 @@ class RunTimes:
 
 
 def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
-    """The times of a run."""
+    """Return the times of a run."""
     lives = _together(trace.named(names.REQUEST_SPAN))
     gaps, spell = [], 0
     for before, after in pairwise(steps):
@@ -125,7 +125,7 @@ def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
 
 
 def _starts(span: Span) -> bool:
-    """Whether it is the making of an engine, the outermost such call or one inside it."""
+    """Return whether the call makes an engine."""
     return span.attributes.get(names.PHASE) == "startup" or span.name == "AsyncLLM.__init__"
 
 
@@ -134,7 +134,7 @@ def _within(start: int, end: int, stretch: tuple[int, int]) -> bool:
 
 
 def _together(spans: Iterable[Span]) -> list[tuple[int, int]]:
-    """The stretches of time that spans ordered by their start cover."""
+    """Return the intervals that spans, ordered by start, cover."""
     covered: list[tuple[int, int]] = []
     for span in spans:
         if covered and span.start_ns <= covered[-1][1]:

@@ -28,7 +28,7 @@ __all__ = ["ANYONE", "Call", "Causes", "calls"]
 
 
 ANYONE = ""
-"""Among the callers of an HTTP request: whoever sent it is not recorded."""
+"""Caller of an HTTP request, whose sender is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Call:
     """One call, or one turn of a loop, or one end of a message.
 
     Attributes:
-        time_ns: when it began.
-        span: the span of it.
-        names: what the method is called.
+        time_ns: start.
+        span: its span.
+        names: names of the method.
         owner: the class that defines it; empty for a function and for a message.
-        callers: the lifelines that may count as the one that made it.
-        targets: the lifelines that may count as the one that was called.
-        begun_by: the span with which it began: of a loop's turn the call that it makes, else `span`.
+        callers: the lifelines that count as its caller.
+        targets: the lifelines that count as called.
+        begun_by: the span with which it began: for a loop's turn the call that it makes, else `span`.
     """
 
     time_ns: int
@@ -57,21 +57,21 @@ class Call:
 def calls(
     trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, ...]], bool], partial: bool = False
 ) -> list[Call]:
-    """All calls of a trace, in order. Takes time in proportion to their number.
+    """Return all calls of a trace, in order, in linear time.
 
     Args:
         trace: the recording.
-        known: the lifelines that the expectation has.
-        drawn: whether it has a call on this lifeline by one of these names.
-        partial: whether it leaves out some calls that it draws elsewhere: then every call around one may be its caller.
+        known: the lifelines of the expectation.
+        drawn: whether the expectation has a call on this lifeline by one of these names.
+        partial: whether it leaves out some calls that it draws elsewhere: then every call around may be the caller.
     """
     return list(_Reader(trace, known, drawn, partial).read())
 
 
 class _Around(NamedTuple):
-    """The lifelines of the nearest call around one that is known, and of the nearest that is drawn.
+    """Lifelines of the nearest call around that is known, and of the nearest that is drawn.
 
-    `outermost`: there is none on a known lifeline.
+    `outermost`: no call around is on a known lifeline.
     """
 
     known: str | None
@@ -112,7 +112,7 @@ class _Reader:
                 )
 
     def _loops(self, span: Span) -> list[Span]:
-        """The loops that take a turn with this call, the innermost first."""
+        """The loops around a call that take a turn with it, the innermost first."""
         found: list[Span] = []
         around = self._trace.parent(span)
         while around is not None and around.attributes.get(names.CALL_KIND) == "loop":
@@ -139,7 +139,7 @@ class _Reader:
         return call
 
     def _ends(self, span: Span) -> frozenset[str]:
-        """The lifelines that may count as the sender, or the receiver, of the message that this span is of."""
+        """The lifelines that count as sender, or receiver, of the message of this span."""
         return self._call(span).callers | {plain(span.lifeline)}
 
     def _all_around(self, span: Span) -> set[str]:
@@ -159,14 +159,14 @@ class _Reader:
             here = self._trace.parent(here)
         for one in reversed(path):
             parent = self._trace.parent(one)
-            if parent is None or names.HTTP_METHOD in one.attributes:  # nobody in the server asked for a request
+            if parent is None or names.HTTP_METHOD in one.attributes:  # the server did not send the request to itself
                 self._callers[one.span_id] = _Around(None, None, True)
                 continue
             around = self._callers[parent.span_id]
             lifeline = plain(parent.lifeline)
             if parent.name != names.REQUEST_SPAN and lifeline in self._known:
                 drawn = lifeline if self._drawn(lifeline, _names(parent)) else around.drawn
-                # That an HTTP request was served is seldom drawn; what it calls first is the outermost call then.
+                # the handling of an HTTP request is seldom drawn: what it calls first is then an outermost call
                 outermost = names.HTTP_METHOD in parent.attributes and not drawn
                 around = _Around(lifeline, drawn, outermost)
             self._callers[one.span_id] = around
@@ -179,13 +179,13 @@ def _names(span: Span) -> tuple[str, ...]:
 
 
 def _owner(span: Span) -> str:
-    """The class that defines the method, where the span has it."""
+    """The class that defines the method, if recorded."""
     defined = str(span.attributes.get(names.CODE_FUNCTION, "")) or span.name
     return defined.rpartition(".")[0].rpartition(".")[2]
 
 
 class Causes:
-    """The calls of a recording, and for each the last one of every process that came before it."""
+    """The calls of a recording, and for each the last call of every process that came before it."""
 
     def __init__(self, trace: Trace, calls: Sequence[Call]) -> None:
         self._process: list[int] = []
@@ -214,7 +214,7 @@ class Causes:
             first.setdefault(call.span.span_id, i)
 
     def in_turn(self, places: Sequence[Sequence[int]]) -> dict[int, int]:
-        """For each arrow the earliest of its calls that did not come before one found already, where there is one."""
+        """Return the earliest possible call for each arrow that did not come before a call found already."""
         found: dict[int, int] = {}
         done: tuple[int, ...] = (-1,) * self.processes
         for i, of_arrow in enumerate(self._by_process(places)):
@@ -227,7 +227,7 @@ class Causes:
         return found
 
     def _by_process(self, places: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
-        apart: dict[int, dict[int, list[int]]] = {}  # arrows of one kind share their list of places
+        apart: dict[int, dict[int, list[int]]] = {}  # arrows of one kind share their list of calls
         for of_arrow in places:
             if id(of_arrow) not in apart:
                 split: dict[int, list[int]] = {}
@@ -246,7 +246,7 @@ def _later(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _returns(trace: Trace, numbers: dict[int, int]) -> list[tuple[int, int, int]]:
-    """When a call returned that had made one in another process: the time, its process, the other; in order."""
+    """Returns of calls that had made one in another process, in order: the time, its process, the other one."""
     found: set[tuple[int, int, int]] = set()
     for span in trace.spans:
         parent: Span | None = trace.parent(span)

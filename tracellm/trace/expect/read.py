@@ -35,11 +35,11 @@ __all__ = [
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _ENTITY = re.compile(r"#(?:(\d+)|([A-Za-z]\w*));")
 _CALL = re.compile(r"\s*(?:(?:no)?wrap:)?\s*(?:\d+[.)]\s+)?([^\W\d][\w.]*)", re.IGNORECASE)
-_TOLD = re.compile(r"\s+→\s.*$|\s*×\s*[\d,]+\s*$")  # what came back, how often
+_TOLD = re.compile(r"\s+→\s.*$|\s*×\s*[\d,]+\s*$")  # result, or number of times
 
 
 class ExpectError(Exception):
-    """A file in which no expectation can be found; `code` and `values` are the reason, for whoever words it."""
+    """A file without a readable expectation; `code` and `values` are the reason, worded by the caller."""
 
     def __init__(self, code: str, **values: Any) -> None:
         super().__init__(code, values)
@@ -49,18 +49,18 @@ class ExpectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """One call that is expected.
+    """One expected call.
 
     Attributes:
         line: its line in the file, from 1.
-        source: the names of the lifeline that makes the call; any of them will do.
-        target: the names of the lifeline that is called.
-        names: what the method may be called; an ending `…` stands for any rest.
-        owner: the class that defines it, where that is given: `MPClient` of `MPClient.__init__`.
-        held: what the caller calls it on, where that is an object it holds: `waiting` of `self.waiting.append`.
-        text: how the file writes it, for messages to people.
-        phase: the part of the run that it belongs to; empty where the file has none.
-        needs: what it needs that not every run has: `mm` for multimodal input.
+        source: names of the calling lifeline; any of them matches.
+        target: names of the called lifeline.
+        names: names of the method; a final `…` stands for any rest.
+        owner: the class that defines it, if given: `MPClient` of `MPClient.__init__`.
+        held: the caller's object it is called on, if given: `waiting` of `self.waiting.append`.
+        text: the text in the file, for messages.
+        phase: the part of the run; empty if the file has none.
+        needs: a requirement that not every run meets: `mm` for multimodal input.
     """
 
     line: int
@@ -80,10 +80,10 @@ class Expectation:
 
     Attributes:
         arrows: the calls, in order.
-        lifelines: every lifeline of the file, by how the file calls it: the names it may have in a recording.
-        partial: whether it is marked as leaving calls out, as the diagrams of a whole run do.
-        number, of: which of how many diagrams of the file this is.
-        line: where it begins.
+        lifelines: the possible names in a recording of each lifeline, by its name in the file.
+        partial: whether the diagram is marked as leaving calls out, as those of a whole run are.
+        number, of: its number, and the number of diagrams in the file.
+        line: its first line.
     """
 
     arrows: list[Arrow]
@@ -95,7 +95,7 @@ class Expectation:
 
 
 def plain_names(label: str) -> frozenset[str]:
-    """The names that a lifeline may have in a recording.
+    """Return the names that a lifeline may have in a recording.
 
     `Worker(gpu_worker)` is `Worker`, `A<br/>B` is A or B, `api_server.py` the module `api_server`.
     """
@@ -107,12 +107,12 @@ def plain_names(label: str) -> frozenset[str]:
 
 
 def plain(name: str) -> str:
-    """A lifeline's name as names are compared: without the `.py` of a module."""
+    """Return a lifeline's name without the `.py` of a module, as names are compared."""
     return name.removesuffix(".py")
 
 
 def unescape(text: str) -> str:
-    """Mermaid's entities as the characters that they show: `#59;` is `;`, `#quot;` is `"`."""
+    """Replace Mermaid's entities by their characters: `#59;` is `;`, `#quot;` is `"`."""
 
     def character(found: re.Match[str]) -> str:
         if found[1]:
@@ -125,9 +125,9 @@ def unescape(text: str) -> str:
 
 
 def call_names(text: str) -> tuple[tuple[str, ...], str, str]:
-    """The names in `MPClient.__init__(x) ×3`: those of the method, the class that defines it, the object that has it.
+    """Return the names of the method, of the class that defines it, and of the object that has it.
 
-    No names where the text is no call, as `return` is none.
+    The text is such as `MPClient.__init__(x) ×3`. There are no names if it is no call, such as `return`.
     """
     whole = _TOLD.sub("", text).partition("(")[0].strip()
     found = _CALL.match(text)
@@ -152,7 +152,7 @@ _MESSAGE = re.compile(
     r"[+-]?\s*(?P<target>[^:;<>]+?)\s*:(?P<text>.*)"
 )
 _COMMENT = re.compile(r"(?:^|\s)%%.*$|#(?!\w+;).*$")
-_LEFT_OUT = re.compile(r"\s*%%.*`tracellm show RUN sequence`")  # the mark of our own diagrams that leave calls out
+_LEFT_OUT = re.compile(r"\s*%%.*`tracellm show RUN sequence`")  # marks our own diagrams that leave calls out
 _PHASES = {
     "startup": re.compile(r"start|启动|load", re.IGNORECASE),
     "generate": re.compile(r"generat|生成", re.IGNORECASE),
@@ -160,7 +160,7 @@ _PHASES = {
 
 
 def read_mermaid(lines: list[tuple[int, str]]) -> Expectation:
-    """The expectation of a diagram's lines, each with its number, from `sequenceDiagram` on."""
+    """Return the expectation of a diagram's numbered lines, from `sequenceDiagram` on."""
     lifelines: dict[str, frozenset[str]] = {}
     arrows: list[Arrow] = []
     phase = ""
@@ -187,7 +187,7 @@ def read_mermaid(lines: list[tuple[int, str]]) -> Expectation:
 
 
 def _statements(line: str) -> list[str]:
-    """The statements of a line: `;` ends one unless it ends an entity, `%%` and `#` begin a comment."""
+    """Split a line into statements: `;` ends one unless it ends an entity, `%%` and `#` begin a comment."""
     without = _COMMENT.sub("", line)
     parts, begin = [], 0
     for found in re.finditer(r"(#\w+;)|;", without):
@@ -201,15 +201,15 @@ _IN_EVERY_RUN = {"", "text", "-"}
 
 
 def is_table(lines: list[str]) -> bool:
-    """Whether this is a table: its first line that is not blank has tabs."""
+    """Return whether this is a table: its first line that is not blank has tabs."""
     return "\t" in next((line for line in lines if line.strip() and not line.startswith("#")), "")
 
 
 def read_table(lines: list[str]) -> Expectation:
-    """The expectation of a table's lines.
+    """Return the expectation of a table's lines.
 
     Raises:
-        ExpectError: a column is missing, or a row is too short or has no call in it.
+        ExpectError: a column is missing, or a row is too short or has no call.
     """
     rows = [
         (number, [cell.strip() for cell in line.rstrip("\r\n").split("\t")])
@@ -256,14 +256,14 @@ _Lines = list[tuple[int, str]]
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*\{?\s*mermaid\b", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"(\s*)\.\.\s+mermaid::\s*$")
 _KIND = re.compile(r"sequenceDiagram\b")
-_LARGEST = 10_000_000  # characters: more is no file that a person wrote
+_LARGEST = 10_000_000  # characters: nobody wrote a longer file by hand
 
 
 def read(path: str) -> Expectation:
-    """The expectation in a file; `path#2` is the second diagram in it.
+    """Return the expectation in a file; `path#2` is the second diagram in it.
 
     Raises:
-        ExpectError: there is no such file, or nothing in it that can be expected.
+        ExpectError: there is no such file, or no expectation in it.
     """
     name, number = path, None
     if not Path(path).exists() and (found := re.fullmatch(r"(.+)#(\d+)", path)):
@@ -302,14 +302,14 @@ def _diagram(lines: list[str], number: int | None) -> Expectation:
 
 
 def _diagrams(lines: list[str]) -> list[_Lines]:
-    """The lines of each sequence diagram after its first."""
+    """Return the lines of each sequence diagram after its first."""
     numbered = list(enumerate(lines, 1))
     blocks = _blocks(numbered)
     return [found for block in (blocks or [numbered]) if (found := _after_kind(block))]
 
 
 def _blocks(numbered: _Lines) -> list[_Lines]:
-    """The contents of fences and directives."""
+    """Return the contents of fences and directives."""
     found: list[_Lines] = []
     rest = iter(numbered)
     held: tuple[int, str] | None = None
@@ -335,7 +335,7 @@ def _blocks(numbered: _Lines) -> list[_Lines]:
 
 
 def _after_kind(block: _Lines) -> _Lines:
-    """The text after `sequenceDiagram`; nothing when the diagram is of another kind."""
+    """Return the lines after `sequenceDiagram`, or none for a diagram of another kind."""
     in_front_matter = False
     for i, (_, line) in enumerate(block):
         said = line.strip()

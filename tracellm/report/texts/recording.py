@@ -1,8 +1,9 @@
-"""Texts about a recording itself: what it was asked to hold, what it lacks for that reason, and its cost."""
+"""Texts about a recording: what it holds and lacks, its cost, its problems, and its way to a collector."""
 
 __all__ = ["EN", "ZH"]
 
 EN = {
+    # coverage
     "recorded.chosen": "Recorded with {options}: calls that this leaves out are not in the recording.",
     "recorded.lacks": "Recorded with {options}: calls that this leaves out are not in the recording. It does not tell "
     "of {lacks}.",
@@ -43,9 +44,16 @@ EN = {
     "cli.error.note": "{note}",
     "cli.error.not_so_deep": "this run was recorded down to the level {recorded}: deeper calls are not in it",
     "cli.error.note_of": "{run}: {note}",
+    # collector
+    "collector.lost": "{lost:span|spans} did not reach {endpoint}: {reasons}. The run folder has them",
+    "collector.unknown": "it is not known how many spans reached {endpoint}: {reasons}. The run folder has them",
+    "collector.other": "sending to {endpoint}: {reasons}",
+    "collector.nowhere": "nothing is sent to a collector: {reasons}",
+    "collector.and": "; ",
 }
 
 ZH = {
+    # coverage
     "recorded.chosen": "以 {options} 记录：由此略去的调用不在这份记录里。",
     "recorded.lacks": "以 {options} 记录：由此略去的调用不在这份记录里，也无法说明：{lacks}。",
     "recorded.and": "、",
@@ -83,4 +91,10 @@ ZH = {
     "cli.error.note": "{note}",
     "cli.error.not_so_deep": "这次运行只记录到 {recorded} 层：更深的调用不在其中",
     "cli.error.note_of": "{run}：{note}",
+    # collector
+    "collector.lost": "{lost:,} 个 span 没有到达 {endpoint}：{reasons}。它们都在运行目录里",
+    "collector.unknown": "不清楚有多少 span 到达了 {endpoint}：{reasons}。它们都在运行目录里",
+    "collector.other": "发送到 {endpoint}：{reasons}",
+    "collector.nowhere": "没有向任何 collector 发送：{reasons}",
+    "collector.and": "；",
 }
