@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tracellm.report.diagram.lanes import Lane, Lanes
 from tracellm.report.diagram.model import Diagram, Lifelines
-from tracellm.report.diagram.ordering import moments
-from tracellm.report.diagram.placement import place_parts
+from tracellm.report.diagram.ordering import moments, place_parts
 from tracellm.report.tree.nodes import CallTree, Node, walk
 from tracellm.report.wording.titles import script_of
 from tracellm.trace import names

@@ -7,12 +7,11 @@ processes, which calls, which steps, what the requests got. `tracellm.trace.comp
 """
 
 from tracellm.report.diff.blocks import Block, Paragraph, markdown, plain
-from tracellm.report.diff.boundary import boundary_part
 from tracellm.report.diff.calls import calls_part
 from tracellm.report.diff.requests import requests_part
 from tracellm.report.diff.runs import runs_alike, runs_part
 from tracellm.report.diff.steps import steps_part
-from tracellm.report.diff.times import times_part
+from tracellm.report.diff.times import boundary_part, times_part
 from tracellm.report.diff.verdict import verdict
 from tracellm.trace.compare import Comparison, compare
 from tracellm.trace.run_folder import RunFolder

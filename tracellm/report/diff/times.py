@@ -1,11 +1,64 @@
-"""Times of both runs, side by side, with the band in which those of single steps lie."""
+"""Times of both runs, and what their messages between processes cost."""
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
 from tracellm.report.texts import text
+from tracellm.report.wording.quantities import byte_size, percent
+from tracellm.report.wording.safe_text import visible
 from tracellm.report.wording.titles import time
-from tracellm.trace.compare import Comparison, Spread
+from tracellm.trace.compare import Boundary, Comparison, MessageTally, RunTimes, Spread
 
-__all__ = ["times_part"]
+__all__ = ["RUNS", "boundary_part", "boundary_table", "cost_of_a_step", "times_part"]
+
+
+RUNS = ("A", "B")
+"""Names of the two runs."""
+
+
+def boundary_part(comparison: Comparison, lang: str) -> list[Block]:
+    """The part with its heading."""
+    blocks: list[Block] = [Heading(text(lang, "diff.boundary"))]
+    if not any(boundary.all.count for boundary in comparison.boundaries):
+        return [*blocks, Paragraph(text(lang, "diff.boundary.none"))]
+    for run, boundary, times, steps in zip(
+        RUNS, comparison.boundaries, comparison.times, comparison.num_steps, strict=True
+    ):
+        if not boundary.all.count:
+            blocks.append(Paragraph(text(lang, "diff.boundary.none_in", run=run)))
+            continue
+        blocks.append(boundary_table(boundary, lang, text(lang, "diff.boundary.in", run=run)))
+        if boundary.all.unreceived:
+            blocks.append(Paragraph(text(lang, "diff.boundary.unreceived", n=boundary.all.unreceived)))
+        if cost := cost_of_a_step(boundary, times, steps):
+            blocks.append(Paragraph(text(lang, "diff.boundary.share", time=cost[0], share=cost[1])))
+    return [*blocks, Paragraph(text(lang, "diff.boundary.medians"))]
+
+
+def boundary_table(boundary: Boundary, lang: str, title: str = "") -> Table:
+    """The messages of one run by type, and all together."""
+    heads = ("type", "count", "bytes", "encode", "way", "most", "decode")
+    columns = tuple(Column(text(lang, f"diff.boundary.{head}"), number=head != "type") for head in heads)
+    rows = [_row(visible(tally.type), tally) for tally in boundary.types]
+    if len(rows) > 1:
+        rows.append(_row(text(lang, "diff.boundary.all"), boundary.all))
+    return Table(columns, tuple(rows), title)
+
+
+def _row(name: str, tally: MessageTally) -> tuple[list[str], ...]:
+    times = (tally.encode.median_ns, tally.way.median_ns, tally.way.most_ns, tally.decode.median_ns)
+    return [name], [f"{tally.count:,}"], [byte_size(tally.bytes)], *([time(ns)] for ns in times)
+
+
+def cost_of_a_step(boundary: Boundary, times: RunTimes, steps: int) -> tuple[str, str] | None:
+    """The time of messages for each step, and which share of a step that is; None without steps.
+
+    Each message counts with the middle one of its type's times: of a short run the one message that had to wait until
+    the engine was ready would else be all there is to see.
+    """
+    if not steps or not times.steps.median_ns:
+        return None
+    cost = sum(tally.whole.median_ns * tally.count for tally in boundary.types) / steps
+    return time(round(cost)), percent(cost / times.steps.median_ns)
+
 
 _FEWEST = 4
 """Steps of which the middle half means something."""

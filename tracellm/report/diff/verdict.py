@@ -1,8 +1,8 @@
 """The sentence on top: whether both runs did the same, and what the difference between them cost."""
 
-from tracellm.report.diff.boundary import RUNS, cost_of_a_step
 from tracellm.report.diff.runs import process_names
 from tracellm.report.diff.steps import sampled_untold
+from tracellm.report.diff.times import RUNS, cost_of_a_step
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import byte_size
 from tracellm.report.wording.safe_text import shorten, visible

@@ -12,9 +12,7 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.flows import Flow, flows
-from tracellm.report.export.lives import Life, lives
-from tracellm.report.export.tracks import ProcessTracks, tracks
+from tracellm.report.export.timeline import Flow, Life, ProcessTracks, flows, lives, tracks
 from tracellm.report.export.values import as_json, details
 from tracellm.trace import names
 from tracellm.trace.model import Span

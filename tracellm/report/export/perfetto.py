@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.flows import Flow, flows
-from tracellm.report.export.lives import Life, lives
-from tracellm.report.export.tracks import ProcessTracks, tracks
+from tracellm.report.export.timeline import Flow, Life, ProcessTracks, flows, lives, tracks
 from tracellm.report.export.values import INT64, clean, own_details
 from tracellm.trace.model import Event, Span
 

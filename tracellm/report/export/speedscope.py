@@ -1,8 +1,7 @@
 """speedscope's own form: a flame graph for each thread, at https://www.speedscope.app or with `npx speedscope FILE`.
 
-Each track (`tracellm.report.export.tracks`) is an evented profile: a call opens a frame and closes it again. Times are
-whole nanoseconds from the beginning of the run. Frames have the file and line of the function, so that calls of one
-function are summed. The form is https://www.speedscope.app/file-format-schema.json.
+Each track (`timeline.py`) is an evented profile: a call opens a frame and closes it again. Times are whole nanoseconds
+from the start of the run. A frame has the file and line of the function, so that calls of one function are summed. The form is https://www.speedscope.app/file-format-schema.json.
 """
 
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.tracks import ProcessTracks, Track, tracks
+from tracellm.report.export.timeline import ProcessTracks, Track, tracks
 from tracellm.report.export.values import as_json
 from tracellm.trace import names
 from tracellm.trace.model import Span

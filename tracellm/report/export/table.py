@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.tracks import MAIN_THREAD
+from tracellm.report.export.timeline import MAIN_THREAD
 from tracellm.report.export.values import as_json, clean
 from tracellm.trace import names
 from tracellm.trace.model import Span

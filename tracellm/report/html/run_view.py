@@ -1,5 +1,6 @@
-"""The page's part about the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
+"""The page's part about the run as a whole: outcome, client, model, settings, and the recording itself."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,7 +12,6 @@ from tracellm.report.facts.coverage import cost, is_recorded, let_go, numbers_in
 from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
 from tracellm.report.facts.requests import requests
 from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, Setting, model_load, startup_spans
-from tracellm.report.html.short_paths import short_path, short_paths
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import VLLM_FILES
 from tracellm.report.wording.problems import problem_text, recording_problems
@@ -32,6 +32,28 @@ __all__ = [
     "problems_view",
     "run_view",
 ]
+
+
+_LIBRARY = re.compile(r".*[/\\](?:(?:site|dist)-packages|lib[/\\]python[\d.]+)[/\\]")
+_IN_TRACEBACK = re.compile(r'(?<=File ")[^"\n]+(?=")')
+
+
+def short_path(path: str, cwd: str) -> str:
+    """One path without the part that is the machine's; `cwd` is the folder that the run was started in."""
+    if found := _LIBRARY.match(path):
+        return "…/" + path[found.end() :]
+    for separator in "/\\":
+        if cwd and path.startswith(cwd.rstrip(separator) + separator):
+            return path[len(cwd.rstrip(separator)) + 1 :]
+    if not re.match(r"[/\\~]|[A-Za-z]:", path):
+        return path
+    return "/".join(["…", *re.split(r"[/\\]", path.rstrip("/\\"))[1:][-2:]])
+
+
+def short_paths(traceback: str, cwd: str) -> str:
+    """A traceback with each file's path made short."""
+    return _IN_TRACEBACK.sub(lambda found: short_path(found[0], cwd), traceback)
+
 
 _View = dict[str, Any]
 

@@ -1,9 +1,15 @@
-"""On which track of a timeline each call is drawn: calls of a track nest, as bars that lie within bars.
+"""Timelines of a run: tracks of nested calls, arrows between calls, and the lives of requests.
 
-In a thread that runs one call at a time all calls nest, and one track is enough. Where an event loop switches between
-tasks, or a generator's consumer works between its turns, calls overlap without nesting; no viewer can draw that in one
-track, so each such call begins a track of its own, named after it, and what it calls goes there, too. Nothing is cut:
-every call has its true beginning and end, and lies within the call that made it or on another track.
+The calls of a track nest, as bars within bars. In a thread that runs one call at a time all calls nest, and one track
+is enough. Where an event loop switches between tasks, or a generator's consumer works between its turns, calls overlap
+without nesting; no viewer can draw that in one track. Each such call begins a track of its own, named after it, with
+the calls that it makes. Every call keeps its true start and end.
+
+Arrows are messages between processes and threads, calls that started a thread or a process, and each request's way from
+its submission through every step that served it.
+
+A request's life is one long bar with its phases below: it waits until the first step that computes some of it, then it
+is in prefill or decode, and preempted from the step that took its blocks to the one that gives it some again.
 """
 
 from collections.abc import Iterator
@@ -14,9 +20,11 @@ from typing import Literal
 
 from tracellm.report.export.chosen import Chosen, same_thread
 from tracellm.trace import names
-from tracellm.trace.model import Process, Span
+from tracellm.trace.model import Process, Span, Trace
+from tracellm.trace.steps import STEP_SPAN, steps
 
-__all__ = ["MAIN_THREAD", "ProcessTracks", "Track", "tracks"]
+__all__ = ["MAIN_THREAD", "Flow", "Life", "Phase", "ProcessTracks", "Track", "flows", "lives", "tracks"]
+
 
 MAIN_THREAD = "MainThread"
 
@@ -178,3 +186,104 @@ def _beside_others(chosen: Chosen) -> set[str]:
             beside.add(span.span_id)
         next_began[caller.span_id] = span.start_ns
     return beside
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One arrow, or a chain of arrows, through spans in the order of time.
+
+    A request's goes from the call that submitted it to its life, and on to its steps.
+    """
+
+    id: int
+    """From 1; no two flows of a run share it."""
+    kind: Literal["message", "start", "request"]
+    name: str
+    spans: tuple[Span, ...]
+
+
+def flows(chosen: Chosen) -> list[Flow]:
+    """The arrows between what is exported; those to or from what was left out are left out, too."""
+    found: list[tuple[Literal["message", "start", "request"], str, tuple[Span, ...]]] = []
+    for message in chosen.trace.messages:
+        send, receive = message.send, message.receive
+        if receive is None or receive.start_ns < send.start_ns:
+            continue  # an arrow goes forward in time, also where the clocks of two machines differ
+        if chosen.holds(send) and chosen.holds(receive):
+            found.append(("message", str(send.attributes.get(names.MESSAGE_TYPE, "message")), (send, receive)))
+    for span in chosen.calls:
+        caller = chosen.caller(span)
+        if caller is not None and not same_thread(caller, span):
+            found.append(("start", span.name, (caller, span)))
+    for life, served_by in _served(chosen).values():
+        if served_by:
+            name = f"request {life.attributes.get(names.REQUEST_ID, '?')}"
+            found.append(("request", name, (*_submitted_by(chosen, life), life, *served_by)))
+    return [Flow(number, kind, name, spans) for number, (kind, name, spans) in enumerate(found, start=1)]
+
+
+def _submitted_by(chosen: Chosen, life: Span) -> list[Span]:
+    """The call that a request's life links to, if it is exported."""
+    calls = (chosen.trace.by_id.get(link.span_id) for link in life.links)
+    return [call for call in calls if call is not None and chosen.holds(call)][:1]
+
+
+def _served(chosen: Chosen) -> dict[str, tuple[Span, list[Span]]]:
+    """Each request's life, by its span id, and the steps that link to it."""
+    served: dict[str, tuple[Span, list[Span]]] = {life.span_id: (life, []) for life in chosen.lives}
+    for span in chosen.calls:
+        if span.name == STEP_SPAN:
+            for link in span.links:
+                if link.span_id in served:
+                    served[link.span_id][1].append(span)
+    return served
+
+
+@dataclass(slots=True)
+class Phase:
+    """A part of a life: waiting, prefill, decode or preempted. Times are nanoseconds since 1970."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class Life:
+    """A request's life: its span, its name `request 0`, and its phases, which follow one another without a gap."""
+
+    span: Span
+    name: str
+    phases: list[Phase] = field(default_factory=list)
+
+
+def lives(trace: Trace) -> list[Life]:
+    """The lives of all requests, in the order of their submission."""
+    by_span: dict[str, Life] = {}
+    by_id: dict[str, Life] = {}
+    for span in trace.spans:
+        if span.name == names.REQUEST_SPAN:
+            request_id = str(span.attributes.get(names.REQUEST_ID, "?"))
+            life = Life(span, f"request {request_id}", [Phase("waiting", span.start_ns, span.end_ns)])
+            by_span[span.span_id] = life
+            by_id.setdefault(request_id, life)
+    for step in steps(trace) if by_span else ():
+        linked = (by_span[link.span_id] for link in step.span.links if link.span_id in by_span)
+        here = {str(life.span.attributes.get(names.REQUEST_ID)): life for life in linked}
+        for request in step.requests:
+            if served := here.get(request.request_id) or by_id.get(request.request_id):
+                _turn(served, request.phase or step.kind, step.span.start_ns)
+        for request_id in step.preempted:
+            if stopped := here.get(request_id) or by_id.get(request_id):
+                _turn(stopped, "preempted", step.span.start_ns)
+    return list(by_span.values())
+
+
+def _turn(life: Life, name: str, at: int) -> None:
+    """A phase begins, unless it goes on already, or the life is over: one step may still be under way then."""
+    last = life.phases[-1]
+    at = max(at, last.start_ns)
+    if last.name == name or at >= life.span.end_ns:
+        return
+    last.end_ns = at
+    life.phases.append(Phase(name, at, life.span.end_ns))
