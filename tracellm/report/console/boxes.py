@@ -1,4 +1,4 @@
-"""The console's boxes: the content of each, as rows of a heading and lines."""
+"""Content of the console's boxes, as rows of a heading and lines."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,12 +32,12 @@ PHASES = {
     "execute": "EngineCore._execute_model",
     "process": "EngineCore._process_model_outputs",
 }
-"""The three phases of a step and the methods that they are."""
+"""The three phases of a step and their methods."""
 MOST_REQUESTS = 5
 
 
 def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
-    """Why this client."""
+    """Return why this client was chosen."""
     inputs = [f"{name} = {value}: {origin}" for name, value, origin in client_inputs(choice, lang)]
     rule = [
         f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
@@ -64,12 +64,12 @@ def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
 
 
 def ways_to_clients(choice: ClientChoice) -> tuple[Mapping[str, Sequence[str]], Mapping[str, str]]:
-    """By which lines of a script each client is got, and by which command; of the engine that chose."""
+    """Return the script lines and the command for each client, in the engine that chose."""
     return (VLLM_CODE, VLLM_COMMAND) if choice.is_real_vllm else (CODE, COMMAND)
 
 
 def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]:
-    """Each input of `make_client`: its name, its value, and where that comes from."""
+    """Return each input of `make_client`: its name, its value, and its origin."""
     return [
         (name, visible(str(getattr(choice, name))), text(lang, _origin(name, choice, lang)))
         for name in ("multiprocess_mode", "asyncio_mode", "executor_class")
@@ -77,7 +77,7 @@ def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]
 
 
 def _origin(name: str, choice: ClientChoice, lang: str) -> str:
-    """Key of the text that says where an input comes from."""
+    """Key of the text about the origin of an input."""
     key = f"client.from.{name}"
     if choice.asyncio_mode and f"{key}.async" in texts(lang):
         return f"{key}.async"
@@ -93,7 +93,7 @@ def _origin(name: str, choice: ClientChoice, lang: str) -> str:
 
 
 def real_vllm(choice: ClientChoice, lang: str) -> str:
-    """Which client a real vLLM would have made; of one, what its default is."""
+    """Return a note about the client that a real vLLM would have made, or about that vLLM's default."""
     keys = [f"client.real.{choice.choice}", "client.real"]
     if choice.is_real_vllm:
         keys.insert(0, f"client.real.vllm.{choice.choice}")
@@ -101,7 +101,7 @@ def real_vllm(choice: ClientChoice, lang: str) -> str:
 
 
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:
-    """The three stages of loading a model, what computes its layers, and whether steps overlap."""
+    """Return the three stages of loading a model, its operations, and the mode of scheduling."""
     took = {stage.name: duration(stage.seconds) for stage in load.stages}
     said: dict[str, str] = {}
     if load.source is not None:
@@ -123,14 +123,14 @@ def load_rows(load: ModelLoad, lang: str) -> list[Row]:
 
 
 def ops_reason(code: str | None, lang: str) -> str:
-    """Why these operations, in words; a code that has none, as it is."""
+    """Return why these operations, in words; an unknown code as it is."""
     key = f"ops.reason.{code}"
     return text(lang, key) if key in texts(lang) else visible(code or "?")
 
 
 def kv_rows(cache: KVCache, lang: str) -> list[Row]:
-    """The KV cache's size in blocks, tokens and bytes."""
-    room = (cache.num_blocks - 1) // cache.num_groups * cache.block_size  # the null block holds nothing
+    """Return the KV cache's size in blocks, tokens and bytes."""
+    room = (cache.num_blocks - 1) // cache.num_groups * cache.block_size  # the null block holds no tokens
     size = text(lang, "console.kv.size", blocks=cache.num_blocks, size=cache.block_size, room=room)
     said = [Row(text(lang, "console.kv.blocks"), [size])]
     if cache.num_groups > 1:
@@ -144,7 +144,7 @@ def kv_rows(cache: KVCache, lang: str) -> list[Row]:
 
 
 def step_title(step: Step, lang: str) -> str:
-    """The title of a step: its kind, its requests and tokens, and its time."""
+    """Return the title of a step: its kind, its requests and tokens, and its time."""
     return text(
         lang,
         "console.step",
@@ -157,7 +157,7 @@ def step_title(step: Step, lang: str) -> str:
 
 
 def step_rows(step: Step, phases: Mapping[str, int], lang: str, before: Step | None) -> list[Row]:
-    """A step's three phases; `phases` has the nanoseconds that each method of PHASES took."""
+    """Return a step's three phases; `phases` has the nanoseconds of each method of PHASES."""
     said = {
         "schedule": queue_changes(step, lang, before) + _scheduled(step, lang),
         "execute": _executed(step, lang),

@@ -25,9 +25,9 @@ _BEFORE, _TURN, _SENT, _AFTER = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The place of a part: a time in nanoseconds, then a rank among parts at one time.
+    """Position of a part: a time in nanoseconds, then a rank among parts of that time.
 
-    `step` is the id of the step's span whose turn the part belongs to, if it belongs to one.
+    `step` is the id of the span of the step whose turn the part belongs to, if any.
     """
 
     time_ns: int
@@ -36,12 +36,12 @@ class Moment:
 
     @property
     def key(self) -> tuple[int, tuple[int, int]]:
-        """The key that parts are sorted by."""
+        """Sort key of parts."""
         return self.time_ns, self.rank
 
 
 def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Moment]:
-    """The moment of each part, by span id. `parts` are in order of their starts."""
+    """Return the moment of each part, by span id. `parts` are ordered by start."""
     told = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
     taken, waits, until = _taken(trace)
     steps = _steps_of(trace, told)
@@ -65,7 +65,7 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
 
 
 def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
-    """The messages each process sent from beside its main thread, and when those to it came; by process id."""
+    """Messages that each process sent from outside its main thread, and the times of those to it, by process id."""
     sends: dict[int, list[Span]] = {}
     came: dict[int, list[int]] = {}
     for message in trace.messages:
@@ -78,9 +78,9 @@ def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[in
 
 
 def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
-    """When each message was taken by those it was for, by the id of its send; and which call of WAITS took which.
+    """When each message was taken, by the id of its send, and which call of WAITS took which.
 
-    The last of the three has until when what was taken was looked at, where a call is around that.
+    The last of the three has the end of the call in which the taken message was processed, if there is such a call.
     """
     taken: dict[str, int] = {}
     waits: dict[str, str] = {}
@@ -112,7 +112,7 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]
 
 
 def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
-    """The step that a part is or holds, by the part's span id."""
+    """The step that a part is or contains, by the part's span id."""
     part_of: dict[str, str | None] = {id: id for id in parts}
     found: dict[str, Span] = {}
     for step in trace.named(STEP_SPAN):
@@ -137,7 +137,7 @@ def _turns(
     steps: Mapping[str, Span],
     told: Mapping[str, Moment],
 ) -> dict[str, Moment]:
-    """The moments of a process's turns: its main thread's parts and what its other threads sent."""
+    """Moments of a process's turns: the parts of its main thread, and the messages of its other threads."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     sent = _sent_after(core, starts, sends, steps)
@@ -146,13 +146,13 @@ def _turns(
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
             found[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
-    quiet = 0  # the end of the client's look at the last outputs: what brings none stands after it
+    quiet = 0  # end of the client's processing of the last outputs: a step without outputs stands after it
     for place, part in enumerate(core):
         if place in sent:
             quiet = max(until.get(send.span_id, 0) for send in sent[place])
         elif part.span_id in steps:
             found[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, place), steps[part.span_id].span_id)
-    after: Moment | None = None  # the turn that what comes before in this thread may belong to
+    after: Moment | None = None  # the turn that earlier parts of this thread may belong to
     for place in range(len(core) - 1, -1, -1):
         part = core[place]
         if place in sent or part.span_id in steps:
@@ -164,7 +164,7 @@ def _turns(
         elif after is not None:
             is_loop = part.attributes.get(names.CALL_KIND) == "loop"
             if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[place + 1]):
-                after = None  # the engine core waited for what came then: this is of no turn
+                after = None  # the engine core waited for a message: this is part of no turn
                 continue
             found[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
             if is_loop:
@@ -175,14 +175,14 @@ def _turns(
 def _sent_after(
     core: Sequence[Span], starts: Sequence[int], sends: Sequence[Span], steps: Mapping[str, Span]
 ) -> dict[int, list[Span]]:
-    """Messages that the other threads sent, by the place of the part that caused them.
+    """Messages that the other threads sent, by the position of the part that caused them.
 
-    Outputs name the step that made them. Anything else is taken for the answer to the last call before it.
+    Outputs name the step that made them. Any other message counts as the answer to the last call before it.
     """
     places = [place for place, part in enumerate(core) if part.span_id in steps]
     by_index = {steps[core[place].span_id].attributes.get(names.STEP_INDEX): place for place in places}
     unnamed = not any(names.MESSAGE_STEP in send.attributes for send in sends)  # a recording of an older version
-    before = len(core)  # the place of the step whose outputs were sent next
+    before = len(core)  # position of the step whose outputs were sent next
     sent: dict[int, list[Span]] = {}
     for send in reversed(sends):
         owner = by_index.get(send.attributes.get(names.MESSAGE_STEP, -1))
@@ -192,7 +192,7 @@ def _sent_after(
             if outputs:
                 owner = min(owner, before - 1)  # each step's outputs are one message
             if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
-                owner -= 1  # that step is still being made: what is sent now is of the one before
+                owner -= 1  # that step is still running: messages sent now are of the one before
             if outputs and owner >= 0:
                 steps_until = bisect_right(places, owner)
                 owner = before = places[steps_until - 1] if steps_until else 0
@@ -204,7 +204,7 @@ def _sent_after(
 
 
 def _taken_up(core: Sequence[Span], others: Sequence[Span], told: Mapping[str, Moment]) -> dict[str, Moment]:
-    """The moments of what other threads did with what came in: when the main thread takes it up."""
+    """Moments of the work of other threads on incoming messages: when the main thread takes these up."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     for number, part in enumerate(others):
@@ -218,11 +218,11 @@ def _taken_up(core: Sequence[Span], others: Sequence[Span], told: Mapping[str, M
 def _waits(
     by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], told: Mapping[str, Moment]
 ) -> dict[str, Moment]:
-    """The moments of a task that takes outputs in a loop: the call that waits comes before the turn, the rest after."""
+    """Moments of a task that takes outputs in a loop: the waiting call comes before the turn, the rest after."""
     found: dict[str, Moment] = {}
     for lane, parts in by_lane.items():
         if not lane[1]:
-            continue  # what else the main thread did must not be held up
+            continue  # other work of the main thread must not be delayed
         turn: Moment | None = None
         for part in parts:
             if part.name in WAITS:
@@ -235,7 +235,7 @@ def _waits(
 
 
 def _in_thread_order(by_lane: Mapping[Lane, list[Span]], told: Mapping[str, Moment]) -> dict[str, Moment]:
-    """The moments by which no part stands before one that its thread made earlier."""
+    """Raise moments so that no part stands before an earlier one of its thread."""
     found: dict[str, Moment] = {}
     for parts in by_lane.values():
         before: Moment | None = None
@@ -253,9 +253,9 @@ def _pid(span: Span) -> int:
 
 
 _RECENT = 50
-"""Among so many parts placed last may be the call in which the next was started."""
+"""Parts placed last among which the call that started the next one is searched."""
 _FARTHEST = 1000
-"""The most calls above a part that are looked at."""
+"""Calls above a part that are searched at most."""
 
 _COROUTINES = ("coroutine", "async_generator")
 
@@ -295,7 +295,7 @@ class _Placement:
         self._when = when
 
     def merge(self, node: Node, parts: list[Node]) -> list[tuple[Node, list[Node]]]:
-        """Put parts among a node's calls; gives the calls that some belong in, with these."""
+        """Put parts among a node's calls, and return the calls that some belong in, with these."""
         placed: list[Node] = []
         inside: dict[int, tuple[Node, list[Node]]] = {}
         own = iter(node.children)
@@ -325,9 +325,9 @@ class _Placement:
         return list(inside.values())
 
     def _gathered(self, placed: list[Node]) -> list[Node]:
-        """Put what a coroutine did before anything else happened below it, so that requests that are alike fold."""
+        """Put the first work of a coroutine directly below it, so that equal requests fold."""
         found: list[Node] = []
-        running: list[Node] = []  # coroutines, each called by the one before it, in the last of which we are
+        running: list[Node] = []  # coroutines, each called by the one before it; the last one is the current
         for node in placed:
             caller = self._callers.get(node.span.span_id)
             while running and (caller is None or running[-1].span is not caller):
@@ -353,5 +353,5 @@ class _Placement:
             if above.span_id in recent:
                 found.append(above.span_id)
             above = self._trace.parent(above)
-        # The one placed last.
+        # the one placed last
         return [one for id, one in reversed(recent.items()) if id in found][:1]

@@ -1,4 +1,4 @@
-"""Which calls differ: those that only one run made, those that one made more often, and those made elsewhere."""
+"""The calls that differ: made by one run only, made more often by one, or made elsewhere."""
 
 from collections import Counter
 from collections.abc import Sequence, Set
@@ -38,7 +38,7 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
-    """The classes whose calls both runs made, by where each made them."""
+    """The classes whose calls ran in other processes or threads."""
     moves: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
     for pair in pairs:
         name = visible(pair.lifeline)
@@ -70,7 +70,7 @@ def _only(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> li
 
 
 def _more(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:
-    """Calls that both runs made, those with the same two counts together: what happens once a request, once a step."""
+    """Calls of both runs, grouped by their two counts: once a request, once a step, and so on."""
     counts: dict[tuple[int, int], list[str]] = {}
     for pair in pairs:
         counts.setdefault((pair.a, pair.b), []).append(_name(pair, twice))
@@ -94,10 +94,10 @@ def _table(title: str, columns: tuple[Column, ...], rows: Sequence[tuple[list[st
 
 
 def _name(pair: CallPair, twice: Set[str]) -> str:
-    """`Scheduler.schedule`; of a function without a class `check_stop (sched/utils.py)`.
+    """Return `Scheduler.schedule`, or for a function without a class `check_stop (sched/utils.py)`.
 
-    Of `twice`, two methods of one name that run in one object, each is named after the class that it is written in:
-    `MPClient.__init__` and `SyncMPClient.__init__`.
+    Two methods of one name in one object (`twice`) are named after the classes that define them: `MPClient.__init__`
+    and `SyncMPClient.__init__`.
     """
     name = pair.name
     if pair.lifeline.endswith(".py"):

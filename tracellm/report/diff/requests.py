@@ -1,4 +1,4 @@
-"""Outputs of the requests: one sentence where all got the same, else a table of those that did not."""
+"""Outputs of the requests: one sentence if all are the same, else a table of those that differ."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

@@ -1,4 +1,4 @@
-"""Facts of two runs: the rows in which they differ, and the names of what is the same in both."""
+"""Facts of two runs: the rows in which they differ, and the names of those that are the same."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,14 +46,14 @@ def runs_part(a: RunFolder, b: RunFolder, lang: str) -> list[Block]:
 
 
 def runs_alike(a: RunFolder, b: RunFolder) -> bool:
-    """Whether both were asked for the same thing in the same place, and ended alike."""
+    """Return whether both ran the same thing in the same place, and ended alike."""
     return all(tell(a, "en") == tell(b, "en") for name, tell in _ROWS.items() if name != "run") and all(
         tell(a) == tell(b) for tell in _MAPS.values()
     )
 
 
 def process_names(run: RunFolder) -> list[str]:
-    """Its processes, the one that ran the script first."""
+    """Return the names of its processes, the script's first."""
     found = dict.fromkeys(process.name for process in run.trace.processes)
     return sorted(found, key=lambda name: name != "main")
 
@@ -156,7 +156,7 @@ _ROWS: dict[str, Callable[[RunFolder, str], _Cell]] = {
     "host": _host,
     "text": _text,
 }
-"""Facts of a run, by their names in the texts; empty where the recording has none."""
+"""Facts of a run, by their names in the texts; empty if not recorded."""
 
 _MAPS: dict[str, Callable[[RunFolder], dict[str, Any]]] = {"config": _config, "versions": _versions}
-"""Facts of many named values, of which only those that differ are shown."""
+"""Facts with many named values, of which only those that differ are shown."""

@@ -1,4 +1,4 @@
-"""Which steps differ: the first of them side by side, of the others in what."""
+"""The steps that differ: the first of them side by side, for the others which facets."""
 
 from collections.abc import Sequence
 
@@ -45,13 +45,13 @@ def steps_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _empty(comparison: Comparison, lang: str) -> list[Block]:
-    """The steps in which nothing was scheduled, where the runs differ in their number."""
+    """The number of steps without anything scheduled, if the runs differ in it."""
     a, b = comparison.empty_steps
     return [] if a == b else [Paragraph(text(lang, "diff.steps.empty", a=a, b=b))]
 
 
 def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
-    """Differences, and in which steps, where both runs have them."""
+    """The steps of each difference, for steps of both runs."""
     both = [pair for pair in differing if pair.a is not None and pair.b is not None]
     columns = (Column(text(lang, "diff.steps.facet")), Column(text(lang, "diff.steps.where")))
     found = {facet: [pair.position for pair in both if facet in pair.differs] for facet in FACETS}
@@ -62,7 +62,7 @@ def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
 
 
 def sampled_untold(comparison: Comparison) -> bool:
-    """Whether one of the recordings leaves out which tokens were drawn."""
+    """Return whether one of the recordings lacks the sampled tokens."""
     both = [step for pair in comparison.steps for step in (pair.a, pair.b) if step is not None]
     return any(one.token_id is None for step in both for one in step.sampled)
 

@@ -34,7 +34,7 @@ def boundary_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def boundary_table(boundary: Boundary, lang: str, title: str = "") -> Table:
-    """The messages of one run by type, and all together."""
+    """Return the messages of one run by type, and all together."""
     heads = ("type", "count", "bytes", "encode", "way", "most", "decode")
     columns = tuple(Column(text(lang, f"diff.boundary.{head}"), number=head != "type") for head in heads)
     rows = [_row(visible(tally.type), tally) for tally in boundary.types]
@@ -49,10 +49,10 @@ def _row(name: str, tally: MessageTally) -> tuple[list[str], ...]:
 
 
 def cost_of_a_step(boundary: Boundary, times: RunTimes, steps: int) -> tuple[str, str] | None:
-    """The time of messages for each step, and which share of a step that is; None without steps.
+    """Return the time of messages per step, and its share of a step; None without steps.
 
-    Each message counts with the middle one of its type's times: of a short run the one message that had to wait until
-    the engine was ready would else be all there is to see.
+    Each message counts with the median time of its type: in a short run, the one message that waited for the engine to
+    start would otherwise hide all others.
     """
     if not steps or not times.steps.median_ns:
         return None
@@ -61,7 +61,7 @@ def cost_of_a_step(boundary: Boundary, times: RunTimes, steps: int) -> tuple[str
 
 
 _FEWEST = 4
-"""Steps of which the middle half means something."""
+"""Fewest steps for a meaningful middle half."""
 
 
 def times_part(comparison: Comparison, lang: str) -> list[Block]:

@@ -1,4 +1,4 @@
-"""The sentence on top: whether both runs did the same, and what the difference between them cost."""
+"""The first sentence: whether both runs did the same, and the cost of the difference."""
 
 from tracellm.report.diff.runs import process_names
 from tracellm.report.diff.steps import sampled_untold
@@ -15,13 +15,13 @@ _LONGEST_ERROR = 100
 
 
 def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lang: str) -> str:
-    """One sentence. `alike` is whether what was asked for is the same."""
+    """Return one sentence. `alike` is whether the runs were given the same."""
     clauses = [*_ends((a, b), lang), _work(comparison, alike, lang), *_boundaries((a, b), comparison, lang)]
     return text(lang, "diff.end", said=text(lang, "diff.semicolon").join(clauses))
 
 
 def _ends(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
-    """A sentence for a run that did not end well."""
+    """A clause for each run that did not end well."""
     said = []
     for name, run in zip(RUNS, runs, strict=True):
         status, error = run.manifest.get("status"), run.manifest.get("error")
@@ -61,7 +61,7 @@ def _work(comparison: Comparison, alike: bool, lang: str) -> str:
 
 
 def _tokens(comparison: Comparison, lang: str) -> str | None:
-    """Which requests are not in both, were asked something else, or got something else; None when none."""
+    """The requests that one run lacks, or with another prompt or other tokens; None without any."""
     pairs = comparison.requests
     both = [pair for pair in pairs if pair.a and pair.b]
     said = []
@@ -79,7 +79,7 @@ def _tokens(comparison: Comparison, lang: str) -> str | None:
 
 
 def _shorter(pair: RequestPair) -> str:
-    """The run in which the request got the same tokens as in the other, but not all of them; empty for neither."""
+    """The run in which the request got only the beginning of the other's tokens; empty for neither."""
     a, b = (life.token_ids if life else None for life in (pair.a, pair.b))
     if a is None or b is None or len(a) == len(b) or a[: len(b)] != b[: len(a)]:
         return ""
@@ -87,7 +87,7 @@ def _shorter(pair: RequestPair) -> str:
 
 
 def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang: str) -> list[str]:
-    """The processes and messages of each run that has several."""
+    """The processes and messages of each run with several."""
     said = []
     for name, run, boundary, times, steps in zip(
         RUNS, runs, comparison.boundaries, comparison.times, comparison.num_steps, strict=True

@@ -24,7 +24,7 @@ __all__ = ["Object", "Objects", "dot", "objects", "quoted"]
 
 @dataclass(slots=True, eq=False)
 class Object:
-    """A class in a process: how often it was called, and at which level the coarsest of these calls is."""
+    """A class in a process: the number of its calls, and the coarsest level of these."""
 
     name: str
     process: Process | None
@@ -38,10 +38,9 @@ class Objects:
 
     Attributes:
         known: all objects.
-        calls: of a caller and a callee, how many calls and how many nanoseconds in them; calls of an object to itself
-            are no part of it.
-        started: the pairs of which the one started a thread or a process in which the other began to run.
-        messages: of a sender, a receiver and a type of message, how many went.
+        calls: number and nanoseconds of calls, by caller and callee; without calls of an object to itself.
+        started: pairs of which the first started a thread or a process in which the second began to run.
+        messages: number of messages, by sender, receiver and type.
     """
 
     known: list[Object] = field(default_factory=list)
@@ -51,7 +50,7 @@ class Objects:
 
 
 def objects(chosen: Chosen) -> Objects:
-    """The objects of the chosen calls. Takes time in proportion to the calls."""
+    """Return the objects of the chosen calls, in linear time."""
     found = Objects()
     by_key: dict[tuple[int, str], Object] = {}
 
@@ -77,7 +76,7 @@ def objects(chosen: Chosen) -> Objects:
         send, receive = message.send, message.receive
         if receive is None or not (chosen.holds(send) and chosen.holds(receive)):
             continue
-        # Who encodes and who decodes is a helper of those who talk to one another.
+        # encoders and decoders only help the classes that exchange messages
         ends = of(chosen.caller(send) or send), of(chosen.caller(receive) or receive)
         key = *ends, str(send.attributes.get(names.MESSAGE_TYPE, "?"))
         found.messages[key] = found.messages.get(key, 0) + 1
@@ -89,13 +88,13 @@ _FILLS = {"request": "#fde8d7", "step": "#fdf6d3", "layer": "#dcefe0", "kernel":
 
 
 def dot(chosen: Chosen, lang: str = "en") -> Iterator[bytes]:
-    """The graph, line by line."""
+    """Yield the graph, line by line."""
     for line in _lines(objects(chosen), lang):
         yield f"{line}\n".encode("utf-8", "replace")
 
 
 def quoted(said: str, most: int = _LONGEST) -> str:
-    """A text as Graphviz shows it, at most `most` characters: on one line, nothing in it acting as syntax."""
+    """Return a text in quotes on one line of at most `most` characters, with Graphviz's syntax escaped."""
     return '"' + shorten(visible(said), most).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

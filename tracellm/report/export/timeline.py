@@ -29,18 +29,18 @@ __all__ = ["MAIN_THREAD", "Flow", "Life", "Phase", "ProcessTracks", "Track", "fl
 MAIN_THREAD = "MainThread"
 
 _SUSPENDED = ("coroutine", "async_generator")
-"""Kinds of calls that a plain caller does not wait for: an event loop runs them."""
+"""Kinds of calls that an event loop runs, so that a plain caller does not wait for them."""
 
 _Thread = tuple[str, int, str]
 
 
 @dataclass(slots=True, eq=False)
 class Track:
-    """Calls that nest, in the order in which they began, each with how many of the track's calls it lies within.
+    """Calls that nest, by start, each with the number of the track's calls around it.
 
-    `thread` is the thread's name, `name` what the track is called: the thread's name, or of what ran beside the
-    thread's other calls the outermost one's. `tid` is a number that no other track or process of the run has; of a
-    process's main thread it is the process id, as on Linux.
+    `thread` is the thread's name. `name` is that of the thread, or of the outermost call that ran beside the thread's
+    other calls. `tid` is unique among the tracks and processes of the run; for a main thread it is the process id, as
+    on Linux.
     """
 
     thread: str
@@ -50,7 +50,7 @@ class Track:
     _open: list[Span] = field(default_factory=list)
 
     def events(self) -> Iterator[tuple[Literal["begin", "end"], Span]]:
-        """Every call's beginning and end, in the order of time; ends come innermost first."""
+        """Yield every call's start and end, ordered by time; ends come innermost first."""
         around: list[Span] = []
         for depth, span in self.calls:
             while len(around) > depth:
@@ -61,13 +61,13 @@ class Track:
             yield "end", around.pop()
 
     def fits_below(self, caller: Span, span: Span) -> bool:
-        """Whether `caller` is the innermost call that goes on in this track, and goes on longer than `span`."""
+        """Return whether `caller` is the innermost open call of this track, and ends after `span`."""
         while self._open and self._open[-1] is not caller and self._open[-1].end_ns <= span.start_ns:
             self._open.pop()
         return bool(self._open) and self._open[-1] is caller and span.end_ns <= caller.end_ns
 
     def add(self, span: Span, *, outermost: bool = False) -> None:
-        """Put a call into the innermost that goes on, or beside all."""
+        """Put a call into the innermost open one, or beside all."""
         if outermost:
             self._open.clear()
         self.calls.append((len(self._open), span))
@@ -76,8 +76,10 @@ class Track:
 
 @dataclass(slots=True, eq=False)
 class ProcessTracks:
-    """A process and its tracks, the main thread's first. `pid` is its process id, or another number if that is taken
-    by a process of another machine."""
+    """A process and its tracks, the main thread's first.
+
+    `pid` is its process id, or another number if a process of another machine has that id.
+    """
 
     process: Process | None
     pid: int
@@ -85,14 +87,14 @@ class ProcessTracks:
 
     @property
     def name(self) -> str:
-        """The process's part in the engine: main, EngineCore_0."""
+        """The process's role in the engine: main, EngineCore_0."""
         return self.process.name if self.process else "?"
 
 
 def tracks(chosen: Chosen) -> list[ProcessTracks]:
-    """The processes of a run in the order of their first calls, each with its calls laid out.
+    """Return the processes of a run in the order of their first calls, each with its calls laid out.
 
-    Takes time in proportion to the calls (and the logarithm of how many go on at once).
+    It takes time in proportion to the calls, and to the logarithm of the number open at once.
     """
     layout = _Layout(chosen)
     for span in chosen.calls:
@@ -107,7 +109,7 @@ class _Layout:
         self._placed: dict[str, Track] = {}
         self._processes: dict[int, ProcessTracks] = {}
         self._threads: dict[_Thread, Track] = {}
-        self._busy_until: dict[int, int] = {}  # of a thread's own track, by its id()
+        self._busy_until: dict[int, int] = {}  # by id() of a thread's own track
         self._spare: dict[tuple[_Thread, str], list[tuple[int, int, Track]]] = {}
 
     def place(self, span: Span) -> None:
@@ -147,7 +149,7 @@ class _Layout:
         return track
 
     def numbered(self) -> list[ProcessTracks]:
-        """The processes with numbers for them and their tracks that no two share."""
+        """The processes with numbers for them and their tracks, all different."""
         found = list(self._processes.values())
         taken: set[int] = set()
         spare = count(1)
@@ -175,7 +177,7 @@ def _starts_a_task(span: Span, caller: Span | None) -> bool:
 
 
 def _beside_others(chosen: Chosen) -> set[str]:
-    """The calls that went on when their caller made another: by span id."""
+    """Span ids of calls that were still open when their caller made another."""
     beside: set[str] = set()
     next_began: dict[str, int] = {}
     for span in reversed(chosen.calls):
@@ -190,25 +192,25 @@ def _beside_others(chosen: Chosen) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One arrow, or a chain of arrows, through spans in the order of time.
+    """One arrow, or a chain of arrows, through spans ordered by time.
 
-    A request's goes from the call that submitted it to its life, and on to its steps.
+    A request's chain goes from the call that submitted it to its life, and on to its steps.
     """
 
     id: int
-    """From 1; no two flows of a run share it."""
+    """From 1; unique in a run."""
     kind: Literal["message", "start", "request"]
     name: str
     spans: tuple[Span, ...]
 
 
 def flows(chosen: Chosen) -> list[Flow]:
-    """The arrows between what is exported; those to or from what was left out are left out, too."""
+    """Return the arrows between exported spans."""
     found: list[tuple[Literal["message", "start", "request"], str, tuple[Span, ...]]] = []
     for message in chosen.trace.messages:
         send, receive = message.send, message.receive
         if receive is None or receive.start_ns < send.start_ns:
-            continue  # an arrow goes forward in time, also where the clocks of two machines differ
+            continue  # an arrow goes forward in time, even if the clocks of two machines differ
         if chosen.holds(send) and chosen.holds(receive):
             found.append(("message", str(send.attributes.get(names.MESSAGE_TYPE, "message")), (send, receive)))
     for span in chosen.calls:
@@ -223,7 +225,7 @@ def flows(chosen: Chosen) -> list[Flow]:
 
 
 def _submitted_by(chosen: Chosen, life: Span) -> list[Span]:
-    """The call that a request's life links to, if it is exported."""
+    """The exported call that a request's life links to, if any."""
     calls = (chosen.trace.by_id.get(link.span_id) for link in life.links)
     return [call for call in calls if call is not None and chosen.holds(call)][:1]
 
@@ -250,7 +252,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Life:
-    """A request's life: its span, its name `request 0`, and its phases, which follow one another without a gap."""
+    """A request's life: its span, its name `request 0`, and its phases, without gaps."""
 
     span: Span
     name: str
@@ -258,7 +260,7 @@ class Life:
 
 
 def lives(trace: Trace) -> list[Life]:
-    """The lives of all requests, in the order of their submission."""
+    """Return the lives of all requests, in the order of submission."""
     by_span: dict[str, Life] = {}
     by_id: dict[str, Life] = {}
     for span in trace.spans:
@@ -280,7 +282,7 @@ def lives(trace: Trace) -> list[Life]:
 
 
 def _turn(life: Life, name: str, at: int) -> None:
-    """A phase begins, unless it goes on already, or the life is over: one step may still be under way then."""
+    """Begin a phase, unless it is the current one or the life is over: one step may still run then."""
     last = life.phases[-1]
     at = max(at, last.start_ns)
     if last.name == name or at >= life.span.end_ns:

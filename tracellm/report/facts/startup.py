@@ -1,7 +1,7 @@
-"""Facts of a run's start-up: the client that was chosen, the model that was loaded, its KV cache, the settings.
+"""Facts of a run's start-up: the chosen client, the loaded model, its KV cache, the settings.
 
-Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span carries them, so a
-reader of facts needs no knowledge of the calls behind them.
+Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span has them, so reports
+need no knowledge of the calls.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ MAKING_ENGINE = "LLMEngine.from_engine_args"
 
 @dataclass(frozen=True, slots=True)
 class ClientChoice:
-    """`EngineCoreClient.make_client`'s three inputs and what it picked (vLLM: vllm/v1/engine/core_client.py)."""
+    """The three inputs of `EngineCoreClient.make_client` and its choice (vLLM: vllm/v1/engine/core_client.py)."""
 
     multiprocess_mode: bool
     asyncio_mode: bool
@@ -56,7 +56,7 @@ class LoadStage:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """The model that was loaded, from where, to where; None where that was not recorded."""
+    """The loaded model; None for what was not recorded."""
 
     source: str | None
     architecture: str | None
@@ -69,18 +69,18 @@ class ModelLoad:
     ops: str | None
     """The implementation of the layers' operations."""
     ops_reason: str | None
-    """Why this one, as a code (`OpsReason` in the engine's config.py)."""
+    """Reason for it, as a code (`OpsReason` in the engine's config.py)."""
     stages: tuple[LoadStage, ...]
     async_reason: str | None = None
-    """Why steps are scheduled asynchronously, as a code (`AsyncSchedulingReason` in the engine's config.py); None where
-    they are not."""
+    """Reason for asynchronous scheduling, as a code (`AsyncSchedulingReason` in the engine's config.py); None without
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """The KV cache: its blocks (the null block among them), tokens in a block, bytes in all and bytes there were.
+    """The KV cache: blocks (the null block included), tokens per block, bytes of all blocks, and bytes available.
 
-    A token takes place in a block of each of the `num_groups` groups of layers.
+    A token takes a slot in a block of each of the `num_groups` groups of layers.
     """
 
     num_blocks: int
@@ -91,7 +91,7 @@ class KVCache:
 
 
 def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
-    """The first client chosen, or None when the run did not get that far."""
+    """Return the first client chosen, or None if the run did not get that far."""
     spans = list(spans)
     found = _first(spans, "tracellm.client.")
     if names.CLIENT_CHOICE not in found:
@@ -121,7 +121,7 @@ def _is_around(outer: Span, inner: Span) -> bool:
 
 
 def _settings(span: Span, attribute: str) -> dict[str, str]:
-    """The settings that stand in an attribute as `name=value`."""
+    """The settings of an attribute that lists them as `name=value`."""
     entries = (str(entry).partition("=") for entry in as_list(span.attributes.get(attribute)))
     return {name: value for name, _, value in entries}
 
@@ -136,7 +136,7 @@ _FACTS = frozenset(
 
 
 def tells_of_startup(span: Span) -> bool:
-    """Whether the span carries anything of the client, the model's loading or the KV cache; few do."""
+    """Return whether the span has facts of the client, the model's loading or the KV cache; few do."""
     return not _FACTS.isdisjoint(span.attributes)
 
 
@@ -151,7 +151,7 @@ def startup_spans(trace: Trace) -> list[Span]:
 
 
 def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
-    """The attributes whose names begin so, each from the first span that carries it."""
+    """Attributes whose names have this prefix, each from the first span that has it."""
     found: dict[str, object] = {}
     for span in filter(tells_of_startup, spans):
         for name, value in span.attributes.items():
@@ -161,11 +161,11 @@ def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
 
 
 _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
-"""The attribute that marks a stage's span: the first span, by its end, that carries it."""
+"""The attribute that marks a stage's span: the first span, by its end, that has it."""
 
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:
-    """The model that was loaded, or None. Several models in one run: the first."""
+    """Return the model that was loaded, the first of several, or None."""
     ended = sorted(filter(tells_of_startup, spans), key=lambda span: span.end_ns)
     found = _first(ended, "tracellm.load.")
     stages: dict[str, Span] = {}
@@ -194,7 +194,7 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
 
 
 def kv_cache(spans: Iterable[Span]) -> KVCache | None:
-    """The KV cache that was set up, or None."""
+    """Return the KV cache that was set up, or None."""
     found = _first(spans, "tracellm.kv_cache.")
     blocks, size = as_int(found.get(names.KV_NUM_BLOCKS)), as_int(found.get(names.KV_BLOCK_SIZE))
     if blocks is None or size is None:
@@ -205,7 +205,7 @@ def kv_cache(spans: Iterable[Span]) -> KVCache | None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of the engine; `origin` is argument, environment or default, or empty where that is not recorded."""
+    """A setting of the engine; `origin` is argument, environment or default, or empty if not recorded."""
 
     name: str
     value: str
@@ -213,7 +213,7 @@ class Setting:
 
 
 def engine_config(spans: Iterable[Span]) -> tuple[Setting, ...]:
-    """The engine's settings, of the first span that carries them."""
+    """Return the engine's settings, of the first span that has them."""
     spans = list(spans)
     found = next((span for span in spans if names.CONFIG in span.attributes), None)
     if found is None:
@@ -230,6 +230,6 @@ def engine_config(spans: Iterable[Span]) -> tuple[Setting, ...]:
 def _origin(name: str, arguments: dict[str, str] | None, ops_reason: object) -> str:
     if name == "attention_backend" and ops_reason in ("argument", "environment"):
         return str(ops_reason)
-    if arguments is None or name.isupper():  # a variable, whose value is recorded, but not whether it was set
+    if arguments is None or name.isupper():  # a variable: its value is recorded, but not whether it was set
         return ""
     return "argument" if arguments.get(name, "None") != "None" else "default"

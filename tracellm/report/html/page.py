@@ -1,4 +1,4 @@
-"""The page itself: templates, style and script in one file, under a policy that lets nothing else act."""
+"""The page itself: templates, style and script in one file, under a content security policy."""
 
 import base64
 import hashlib
@@ -45,17 +45,17 @@ _SECTIONS = {
     "requests": ("requests",),
     "steps": ("steps", "schedules", "endings", "samples"),
 }
-"""Sections of the page, and the subjects of a recording that they are about."""
+"""Sections of the page, and the subjects of a recording that they show."""
 
 _TAGS = {"en": "en", "zh": "zh-CN"}
 
 
 def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
-    """The report of a run as an HTML document.
+    """Return the report of a run as an HTML document.
 
     Args:
-        run_folder: the run; what is damaged or missing in it is listed on the page.
-        lang: the language of everything but the run's own names and texts.
+        run_folder: the run; its problems are listed on the page.
+        lang: language of everything but the run's own names and texts.
 
     Raises:
         ValueError: there is no such language.
@@ -98,7 +98,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
 
 
 def _arrow_spans(arrow: Message, lang: str) -> str:
-    """An arrow's whole label, and which spans it stands for."""
+    """An arrow's whole label, and the spans it stands for."""
     if not arrow.spans:
         return ""
     said = spans_said(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
@@ -119,7 +119,7 @@ def _environment() -> Environment:
 
 
 def _with_code(sentence: str) -> Markup:
-    """A sentence in which a command stands in backticks, with that as code."""
+    """Return a sentence with its commands in backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
@@ -129,7 +129,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded, sent or run, but this very style sheet and this very script."""
+    """Return a policy that allows this style sheet and this script, and nothing else to be loaded, sent or run."""
     return "; ".join(
         (
             "default-src 'none'",

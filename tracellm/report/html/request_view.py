@@ -1,4 +1,4 @@
-"""The page's part about requests: prompt, outputs, parameters, and how long each was where."""
+"""The page's part about requests: prompt, outputs, parameters, and times."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -17,9 +17,9 @@ __all__ = ["requests_view"]
 
 MOST_REQUESTS = 100
 MOST_CHARACTERS = 6000
-"""The limit for one prompt or one output."""
+"""Characters of one prompt or one output."""
 MOST_CHARACTERS_IN_ALL = 400_000
-"""The limit for all of them; after that only the beginning of each is shown."""
+"""Characters of all of them; after that only the beginning of each is shown."""
 BEGINNING = 300
 _LONGEST_PATH = 80
 _LONGEST_ERROR = 2000
@@ -29,11 +29,11 @@ _View = dict[str, Any]
 
 
 def requests_view(trace: Trace, lang: str) -> _View:
-    """The requests, each with its texts and how it ended; the outputs of one that asked for several stand below it."""
+    """Return the requests, each with its texts and its end; the outputs of one with n > 1 stand below it."""
     shown, more = clip(requests(trace.spans), MOST_REQUESTS)
     times = request_times(trace)
     asked = {one.span_id: _asked(trace, one) for one in shown}
-    # Two engines may give one id: their requests are two all the same.
+    # two engines may use one id for two requests
     families = groupby(shown, key=lambda one: (one.span_id if one.parent is None else "", one.parent))
     said = _Said(lang)
     shown_requests = [_request(list(family), times, asked, said, lang) for _, family in families]
@@ -41,7 +41,7 @@ def requests_view(trace: Trace, lang: str) -> _View:
 
 
 def _asked(trace: Trace, request: RequestFacts) -> list[str]:
-    """The HTTP request that asked for it: `POST /v1/completions → 200`; nothing where it came from a script."""
+    """The HTTP request that submitted it: `POST /v1/completions → 200`; empty if a script did."""
     above = trace.by_id.get(request.span_id)
     while above is not None and names.HTTP_METHOD not in above.attributes:
         above = trace.parent(above)
@@ -55,7 +55,7 @@ def _request(
     said: "_Said",
     lang: str,
 ) -> _View:
-    """One request, or all those that one request with n > 1 became."""
+    """One request, or all those of one request with n > 1."""
     first, alone = family[0], family[0].parent is None
     if alone:
         tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)
@@ -109,14 +109,14 @@ def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> 
 
 
 class _Said:
-    """Prompts and outputs, as much of them as a page has room for."""
+    """Prompts and outputs, cut to the page's limit."""
 
     def __init__(self, lang: str) -> None:
         self._lang = lang
         self._room = MOST_CHARACTERS_IN_ALL
 
     def shown(self, said: str | None) -> str | None:
-        """A text, or its beginning and how much more of it there is."""
+        """Return a text, or its beginning and the number of characters left out."""
         if said is None:
             return None
         most = max(BEGINNING, min(MOST_CHARACTERS, self._room))

@@ -39,7 +39,7 @@ _IN_TRACEBACK = re.compile(r'(?<=File ")[^"\n]+(?=")')
 
 
 def short_path(path: str, cwd: str) -> str:
-    """One path without the part that is the machine's; `cwd` is the folder that the run was started in."""
+    """Return a path without the part specific to the machine; `cwd` is the folder in which the run was started."""
     if found := _LIBRARY.match(path):
         return "…/" + path[found.end() :]
     for separator in "/\\":
@@ -51,7 +51,7 @@ def short_path(path: str, cwd: str) -> str:
 
 
 def short_paths(traceback: str, cwd: str) -> str:
-    """A traceback with each file's path made short."""
+    """Return a traceback with short paths."""
     return _IN_TRACEBACK.sub(lambda found: short_path(found[0], cwd), traceback)
 
 
@@ -59,7 +59,7 @@ _View = dict[str, Any]
 
 
 def run_view(run_folder: RunFolder, lang: str) -> _View:
-    """The headline: script, status, the error if there was one, and the figures that sum the run up."""
+    """Return the headline: script, status, error if any, and the figures that sum up the run."""
     manifest, trace = run_folder.manifest, run_folder.trace
     status = str(manifest.get("status"))
     argv = manifest.get("argv")
@@ -134,13 +134,13 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
 
 
 def _spent(seconds: float, recording: float, lang: str) -> str:
-    """The time of all steps, and how much of it was the recording's."""
+    """The time of all steps, and the recording's part of it."""
     key = "html.figure.steps.recording" if recording else "html.figure.steps.more"
     return text(lang, key, time=duration(seconds), recording=duration(recording))
 
 
 def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
-    """Why this client."""
+    """Return why this client was chosen."""
     if choice is None:
         return None
     means = f"client.means.{choice.choice}"
@@ -168,7 +168,7 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
 
 
 def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) -> _View | None:
-    """The loading of the model, in its three stages."""
+    """Return the loading of the model, in its three stages."""
     if load is None:
         return None
     if load.source is not None:
@@ -178,12 +178,12 @@ def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) ->
 
 
 def cache_view(cache: KVCache | None, lang: str) -> _View | None:
-    """The KV cache that was set up."""
+    """Return the KV cache that was set up."""
     return {"title": text(lang, "console.kv"), "rows": kv_rows(cache, lang)} if cache else None
 
 
 def config_view(settings: Iterable[Setting], lang: str) -> list[tuple[str, str, str]]:
-    """Name, value and origin of each setting; the origin is empty where it is not recorded."""
+    """Return name, value and origin of each setting; the origin is empty if not recorded."""
     return [
         (visible(one.name), visible(one.value), text(lang, f"html.config.{one.origin}") if one.origin else "")
         for one in settings
@@ -191,7 +191,7 @@ def config_view(settings: Iterable[Setting], lang: str) -> list[tuple[str, str, 
 
 
 def probes_sentence(manifest: Mapping[str, Any], trace: Trace, lang: str) -> str:
-    """A sentence about the cost of the recording itself."""
+    """Return sentences about the cost of the recording itself."""
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return ""
@@ -201,18 +201,18 @@ def probes_sentence(manifest: Mapping[str, Any], trace: Trace, lang: str) -> str
 
 
 def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
-    """Problems in reading the folder, and those that the probes ran into."""
+    """Return problems in reading the folder, and those of the probes."""
     found = [visible(problem_text(problem, lang)) for problem in run_folder.problems]
     return [*found, *recording_problems(run_folder.manifest, lang)]
 
 
 def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
-    """Versions, host and options, as they were recorded."""
+    """Return versions, host and options, as recorded."""
     tables = []
     for key in ("versions", "host", "options"):
         found = manifest.get(key)
         if isinstance(found, Mapping) and found:
-            told = [item for item in found.items() if (key, item[0]) != ("host", "name")]  # whose machine it was
+            told = [item for item in found.items() if (key, item[0]) != ("host", "name")]  # it may identify its owner
             rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in told]
             shown = [(visible(name), visible(value)) for name, value in rows]
             tables.append({"title": text(lang, f"html.about.{key}"), "rows": shown})

@@ -22,16 +22,15 @@ __all__ = ["fold_calls", "folded", "under_lines"]
 
 
 def under_lines(siblings: Sequence[Node]) -> Sequence[Node]:
-    """Siblings with a `line` node over each call whose span has the user's line; for `Folder`.
+    """Return siblings with a `line` node over each call made by a line of the user's; for `Folder`.
 
-    Different calls made one after the other by the same line share its node. The same call again is the line run
-    again.
+    Different calls that one line makes one after the other share its node. The same call again is the line run again.
     """
     if not any(_may_have_line(node) for node in siblings):
-        return siblings  # as nearly everywhere
+        return siblings  # the common case
     found: list[Node] = []
     here: Hashable = None
-    calls: list[Node] = []  # those under the line that was found last
+    calls: list[Node] = []  # calls below the last line found
     keys: set[Hashable] = set()
     for node in siblings:
         if node.kind == "steps":
@@ -67,19 +66,19 @@ _STEPS = AROUND | {STEP_SPAN}
 
 
 def folded(trace: Trace) -> CallTree:
-    """The calls of a trace under the user's lines, with all that repeats folded: a tree of the caller's own."""
+    """Return the calls of a trace under the user's lines, with repetition folded: a tree that the caller may change."""
     return CallTree(trace, [_copy(root) for root in _folded(trace)])
 
 
 def fold_calls(tree: T) -> T:
-    """Group alike steps, put the user's calls under their lines, and fold what repeats, in every list of siblings."""
+    """Group alike steps, put the user's calls under their lines, and fold repetition, in every list of siblings."""
     folder = Folder(lambda siblings: under_lines(grouped(siblings)), _may_stand_apart)
     grouped = group_steps(tree.trace, tree.units, tree.turns, folder)
     return replace(tree, roots=folder.fold_all(tree.roots))
 
 
 def _may_stand_apart(key: Hashable) -> bool:
-    """Whether a call may be one that a line of the user's made, or that an engine step is made by, or a part's."""
+    """Return whether a call may be made by a line of the user's, make an engine step, or be a part's."""
     return not isinstance(key, CallKey) or key.name in _STEPS or key.caller != (None, None)
 
 
@@ -89,5 +88,5 @@ def _folded(trace: Trace) -> list[Node]:
 
 
 def _copy(node: Node) -> Node:
-    """A copy of what later passes change, children, hidden calls and own times; the rest may be shared."""
+    """Return a copy of all that later passes change: children, hidden calls and own times. The rest may be shared."""
     return msgspec.structs.replace(node, children=[_copy(child) for child in node.children], hidden=list(node.hidden))

@@ -22,7 +22,7 @@ __all__ = ["AROUND", "condense", "group_steps", "step_head", "steps_key"]
 T = TypeVar("T", bound=CallTree)
 
 AROUND = frozenset({"LLMEngine.step", "EngineCoreProc._process_engine_step"})
-"""The calls that make one engine step happen: on clients of this process, and in the engine core's own."""
+"""Calls that make one engine step happen: on clients of this process, and in the engine core's own."""
 
 
 def group_steps(

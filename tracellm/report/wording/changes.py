@@ -1,6 +1,6 @@
 """Changes from step to step, in words: requests that joined, came back, were preempted, not scheduled, or ended.
 
-A step in which nothing changed is like the one before it, and a console or a table may show both in one line.
+A step in which nothing changed is like the one before: a console or a table may show both in one line.
 """
 
 import re
@@ -40,18 +40,18 @@ _CHANGED = (names.STEP_NEW, names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP
 
 
 def alike(step: Span, before: Span) -> bool:
-    """Whether a step does what the one before did: the same kind for the same requests, and nothing changed in either.
+    """Return whether a step repeats the one before: same kind, same requests, and no change in either.
 
-    Each request must be in the same phase in both and the same ones must get a token, so that the step that ends a
-    prefill made in several chunks stands for itself, also where others go on beside it. The spans are asked, and not
-    what `read_step` makes of them: nearly all steps of a long run are like the one before.
+    Each request must be in the same phase in both, and the same ones must get a token: a step that ends a chunked
+    prefill stands for itself, even beside other requests. The attributes are compared without `read_step`, since nearly
+    all steps of a long run are alike.
     """
     one, other = step.attributes, before.attributes
     return all(one.get(name) == other.get(name) for name in _SAME) and not _changed(step) and not _changed(before)
 
 
 def _changed(step: Span) -> bool:
-    """Whether somebody came or went, or got what was computed before."""
+    """Return whether requests came or went, or used the prefix cache."""
     told = step.attributes.get
     hits = told(names.STEP_CACHED)
     return bool(step.error or any(map(told, _CHANGED)) or (isinstance(hits, list) and any(hits)))
@@ -62,14 +62,12 @@ def _held(step: Step) -> list[tuple[str, str]]:
 
 
 def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """A sentence for each thing that changed in `step`; who is held is named unless `before` held the same."""
+    """Return a sentence for each change in `step`, with the requests not scheduled unless `before` had the same."""
     return queue_changes(step, lang, before) + endings(step, lang)
 
 
 def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """The scheduler's changes: who was aborted, joined, came back, was preempted, found tokens in the cache, was
-    held and why; of a step in which it scheduled nothing, what the step was for.
-    """
+    """Return a sentence for each of the scheduler's changes; for a step without work, first what it was for."""
     said = []
     if step.kind == "empty" and (ended := [id for id in step.released if id not in step.aborted]):
         said.append(text(lang, "step.released", names=name_requests(ended, lang)))
@@ -87,7 +85,7 @@ def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str
 
 
 def _not_scheduled(step: Step, lang: str) -> list[str]:
-    """The requests that were not scheduled, or with fewer tokens than they had, and why."""
+    """The requests that were not scheduled, or with fewer tokens than they had, and the reasons."""
     scheduled = {request.request_id for request in step.requests}
     groups: dict[tuple[str, str], list[str]] = {}
     group = "", ""
@@ -105,7 +103,7 @@ def _not_scheduled(step: Step, lang: str) -> list[str]:
 
 
 def endings(step: Step, lang: str) -> list[str]:
-    """The requests that ended with the step, and why; last, the error of the step itself."""
+    """Return the requests that ended with the step, and the reasons; last, the error of the step itself."""
     ended: dict[str, list[str]] = {}
     for request, reason in step.finished.items():
         ended.setdefault(reason, []).append(request)
@@ -119,7 +117,10 @@ def endings(step: Step, lang: str) -> list[str]:
 
 
 def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:
-    """`request 3`, `requests 3, 4, 7`, `requests 0, 1, 2, 3, 4, 5 and 20 more`; `unnamed` are among these others."""
+    """Return `request 3`, `requests 3, 4, 7`, or `requests 0, 1, 2, 3, 4, 5 and 20 more`.
+
+    `unnamed` is added to the number of the others.
+    """
     everyone = [visible(id) for id in ids]
     shown, more = clip(everyone, _MOST_NAMES)
     named = text(lang, "step.comma").join(shown)
@@ -129,7 +130,7 @@ def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:
 
 
 def held_reason(code: str, details: str, lang: str, request_id: str = "") -> str:
-    """Why a request was held, in words with the numbers behind it; a code that has no words here is given as it is."""
+    """Return why a request was not scheduled, with the numbers behind it; an unknown code is returned as it is."""
     values = {name: visible(value) for name, value in re.findall(r"(\w+)=(\S+)", details)}
     if (cause := f"held.cause.{values.get('cause')}") in texts(lang):
         values["cause"] = text(lang, cause)
@@ -142,6 +143,6 @@ def held_reason(code: str, details: str, lang: str, request_id: str = "") -> str
 
 
 def finish_reason(code: str, lang: str) -> str:
-    """Why a request ended, in words where the code is known: stop, length, abort."""
+    """Return why a request ended, in words if the code is known: stop, length, abort."""
     key = f"finish.{code}"
     return text(lang, key) if key in texts(lang) else visible(code)

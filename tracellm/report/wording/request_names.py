@@ -16,10 +16,10 @@ _FEWEST_DIGITS = 4
 
 
 class RequestNames:
-    """The short names of a run's requests. A name once given stays, and stands for one request only."""
+    """The short names of a run's requests. A name, once given, stays, and stands for one request only."""
 
     def __init__(self) -> None:
-        self._short: dict[str, str] = {}  # the digits of an id -> those that are shown
+        self._short: dict[str, str] = {}  # the digits of an id -> the digits shown
         self._taken: set[str] = set()
 
     def shorten(self, text: str) -> str:
