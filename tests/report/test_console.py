@@ -256,7 +256,7 @@ def test_a_change_is_told_where_it_happened():
     assert [line.strip() for line in below] == [
         "request 7 joined",
         "request 0 came back",
-        "request 1 preempted, blocks taken away",
+        "request 1 preempted, their KV blocks freed",
         "request 1 cut short: wanted 4 tokens, got 1: 1 of the budget's 9 were left",
         "request 8 not scheduled: KV blocks: needs 3, 1 free",
         "request 9 not scheduled: waiting behind request 8, which lacks KV blocks",

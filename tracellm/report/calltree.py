@@ -140,7 +140,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
             decode, made = node.steps[0].kind == "decode", _names(node)
             for kind, known, name in written:
                 if kind == decode and len(made - known) <= _MOST_MORE:
-                    below = [_told_before(name, made - known, lang)]
+                    below = [_same_calls(name, made - known, lang)]
                     break
             else:
                 written.append((decode, made, steps_name(node.steps, lang)))
@@ -157,7 +157,7 @@ def _names(node: Node) -> set[str]:
     return {one.span.name + "!" * one.failed for one in walk(node.children) if one.kind == "call"}
 
 
-def _told_before(name: str, more: set[str], lang: str) -> str:
+def _same_calls(name: str, more: set[str], lang: str) -> str:
     if not more:
         return text(lang, "calltree.like", name=name)
     return text(lang, "calltree.like_and", name=name, more=text(lang, "step.comma").join(sorted(more)))

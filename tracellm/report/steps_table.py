@@ -172,8 +172,8 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
 def _cells(row: StepRow, lang: str) -> list[str]:
     step = row.steps[-1]
     numbers = [len(step.requests), row.num_tokens, row.num_new_blocks, row.blocks_free]
-    told = [f"{number:,}" if step.kind != "unknown" else "?" for number in numbers]
-    return [row.indexes, step_kind(step.kind, lang), *told, time(row.duration_ns), time(row.recording_ns)]
+    counts = [f"{number:,}" if step.kind != "unknown" else "?" for number in numbers]
+    return [row.indexes, step_kind(step.kind, lang), *counts, time(row.duration_ns), time(row.recording_ns)]
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
@@ -194,20 +194,20 @@ def _below(row: StepRow, lang: str) -> Iterable[str]:
 
 def blocks_of(one: RequestInSteps, lang: str) -> list[str]:
     """Return the KV blocks of a request, by their ids: those from the prefix cache, and new ones."""
-    said = []
+    parts = []
     if one.prefix_hit_tokens:
         cached = format_ranges(one.cached_blocks)
-        said.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens, blocks=cached))
+        parts.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens, blocks=cached))
     if one.new_blocks:
-        said.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
-    return said
+        parts.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
+    return parts
 
 
 def _request(one: RequestInSteps, lang: str) -> str:
-    said = [text(lang, "common.tokens", n=one.num_tokens), *blocks_of(one, lang)]
+    parts = [text(lang, "common.tokens", n=one.num_tokens), *blocks_of(one, lang)]
     if how := drawn_from(one.processors, one.tokens_left, lang):
-        said.append(how)
-    line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(said)}"
+        parts.append(how)
+    line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(parts)}"
     return line if one.sampled is None else f'{line} → "{beginning(one.sampled, _LONGEST_TEXT)}"'
 
 

@@ -34,13 +34,13 @@ def repair(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Problem]]:
             elif not span.open:
                 repeated += 1
     problems = [Problem("spans_repeated", count=repeated)] if repeated else []
-    _let_last(by_id.values())
+    _extend_open(by_id.values())
     if circles := _cut_circles(by_id):
         problems.append(Problem("spans_circular", count=circles))
     return by_id, problems
 
 
-def _let_last(spans: Collection[Span]) -> None:
+def _extend_open(spans: Collection[Span]) -> None:
     """Extend calls that never ended to the end of the last span of their process."""
     still_open = [span for span in spans if names.OPEN in span.attributes and span.open]
     if not still_open:
@@ -68,19 +68,19 @@ def _cut_circles(by_id: dict[str, Span]) -> int:
                 span.parent_span_id = parent.span_id  # share one string
                 if parent.start_ns >= span.start_ns:
                     doubtful.append(span)
-    settled: set[str] = set()
+    checked: set[str] = set()
     circles = 0
     for span in doubtful:
         path: set[str] = set()
         current: Span | None = span
-        while current is not None and current.span_id not in settled:
+        while current is not None and current.span_id not in checked:
             if current.span_id in path:
                 current.parent_span_id = None
                 circles += 1
                 break
             path.add(current.span_id)
             current = by_id.get(current.parent_span_id) if current.parent_span_id else None
-        settled |= path
+        checked |= path
     return circles
 
 
@@ -106,10 +106,10 @@ def _shifts(processes: Sequence[Process]) -> dict[int, int]:
     first: dict[str, int | None] = {}  # machine -> difference of the two readings of its first process
     shifts = {}
     for process in _by_seniority(processes):
-        apart = _apart(process)
-        lead = first.setdefault(process.host, apart)
-        if lead is not None and apart is not None and lead != apart and abs(lead - apart) <= MOST_APART_NS:
-            shifts[id(process)] = lead - apart
+        offset = _clock_offset(process)
+        lead = first.setdefault(process.host, offset)
+        if lead is not None and offset is not None and lead != offset and abs(lead - offset) <= MOST_APART_NS:
+            shifts[id(process)] = lead - offset
     return shifts
 
 
@@ -124,7 +124,7 @@ def _by_seniority(processes: Sequence[Process]) -> list[Process]:
     return sorted(processes, key=rank)
 
 
-def _apart(process: Process) -> int | None:
+def _clock_offset(process: Process) -> int | None:
     """Wall clock minus monotonic clock, as this process read them; None if not recorded."""
     wall, monotonic = _integer(process, names.CLOCK_WALL), _integer(process, names.CLOCK_MONOTONIC)
     return None if wall is None or monotonic is None else wall - monotonic

@@ -49,8 +49,8 @@ def pair(spans: Iterable[Span]) -> list[Message]:
     sends: dict[str, list[Span]] = {}
     receives: dict[str, list[Span]] = {}
     outer: set[str] = set()
-    told = (span for span in spans if names.MESSAGE_OPERATION in span.attributes)
-    ordered = sorted(told, key=lambda span: (span.thread[:2], span.start_ns, -span.end_ns))
+    involved = (span for span in spans if names.MESSAGE_OPERATION in span.attributes)
+    ordered = sorted(involved, key=lambda span: (span.thread[:2], span.start_ns, -span.end_ns))
     for span in ordered:
         if is_send(span):
             outer.add(span.span_id)
@@ -67,26 +67,26 @@ def pair(spans: Iterable[Span]) -> list[Message]:
 
 def _match(sends: list[Span], receives: list[Span]) -> dict[int, Span]:
     """Return the receive of each send, by `id(send)`. All have one message id and are in their processes' order."""
-    by_process: dict[tuple[str, int], _Untaken] = {}
+    by_process: dict[tuple[str, int], _Unmatched] = {}
     for send in sends:
-        by_process.setdefault(send.thread[:2], _Untaken()).add(send)
+        by_process.setdefault(send.thread[:2], _Unmatched()).add(send)
     left = sorted(by_process, reverse=True)  # processes with unmatched sends; the last of the list is the first by name
     taken: dict[int, Span] = {}
     for receive in receives:
         if not left:
             break
         here = receive.thread[:2]
-        abroad = [process for process in left[-2:] if process != here]
-        whose = abroad[-1] if abroad else here
-        found = by_process[whose].take(None if abroad else receive)
+        elsewhere = [process for process in left[-2:] if process != here]
+        sender = elsewhere[-1] if elsewhere else here
+        found = by_process[sender].take(None if elsewhere else receive)
         if found is not None:
             taken[id(found)] = receive
-            if not by_process[whose]:
-                del left[-1 if left[-1] == whose else -2]
+            if not by_process[sender]:
+                del left[-1 if left[-1] == sender else -2]
     return taken
 
 
-class _Untaken:
+class _Unmatched:
     """The sends of one process that have no receive yet."""
 
     def __init__(self) -> None:
@@ -131,5 +131,5 @@ def link(trace: Trace) -> None:
         send, receive = message.send, message.receive
         if receive is None or any(known.span_id == send.span_id for known in receive.links):
             continue
-        told = Link(send.trace_id, send.span_id, {names.MESSAGE_ID: str(send.attributes[names.MESSAGE_ID])})
-        receive.links = [*receive.links, told]
+        new = Link(send.trace_id, send.span_id, {names.MESSAGE_ID: str(send.attributes[names.MESSAGE_ID])})
+        receive.links = [*receive.links, new]

@@ -94,8 +94,8 @@ class Span(msgspec.Struct, gc=False, eq=False):
     @property
     def lifeline(self) -> str:
         """The class that has the method: a lifeline of the sequence diagram."""
-        told = self.attributes.get(names.LIFELINE)
-        return (isinstance(told, str) and told) or self.name.rpartition(".")[0] or self.name
+        value = self.attributes.get(names.LIFELINE)
+        return (isinstance(value, str) and value) or self.name.rpartition(".")[0] or self.name
 
     @property
     def method(self) -> str:
@@ -114,8 +114,8 @@ class Span(msgspec.Struct, gc=False, eq=False):
     @property
     def level(self) -> Level:
         """Depth of the call in the engine; a probe of the user's own counts as `request`."""
-        told = self.attributes.get(names.LEVEL)
-        return told if told in names.LEVELS else "request"
+        value = self.attributes.get(names.LEVEL)
+        return value if value in names.LEVELS else "request"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,15 +29,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute. docs/spans.md is made of these.
+    """One attribute; docs/spans.md lists them.
 
     Attributes:
-        name: as it stands in the recording.
-        type: of its value: str, int, float, bool, or one of these with `[]`.
+        name: its name in the recording.
+        type: type of its value: str, int, float, bool, or one of these with `[]`.
         says: its description.
         private: whether it may hold text that a user wrote or a model generated.
-        group: what it is about, with others.
-        on: the spans that may carry it, by name; empty for any call.
+        group: the subject that it shares with others.
+        on: names of the spans that may have it; empty for any call.
     """
 
     name: str
@@ -53,17 +53,17 @@ ATTRIBUTES: dict[str, Attribute] = {}
 
 
 class Group:
-    """Defines attributes that are about one thing, one after the other."""
+    """Defines attributes of one subject, one after the other."""
 
     def __init__(self, title: str, *, on: tuple[str, ...] = ()) -> None:
-        """`on`: the spans that may carry them, where an attribute has none of its own."""
+        """Begin a group; `on` is the default for its attributes."""
         self._title = title
         self._on = on
 
     def __call__(
         self, name: str, type: str, says: str, *, private: bool = False, on: tuple[str, ...] | None = None
     ) -> str:
-        """Define an attribute; returns its name."""
+        """Define an attribute, and return its name."""
         ATTRIBUTES[name] = Attribute(name, type, says, private, self._title, self._on if on is None else on)
         return name
 
@@ -72,16 +72,16 @@ Level = Literal["request", "step", "layer", "kernel"]
 """Depth of a call in the engine: once a request, once a step, once a layer of the model, once an operation."""
 
 LEVELS: tuple[Level, ...] = ("request", "step", "layer", "kernel")
-"""The levels from the coarsest to the finest; a recording or a drawing "to level X" holds X and all before it."""
+"""The levels from the coarsest to the finest; "to level X" includes X and all before it."""
 
 REQUEST_SPAN = "llm_request"
-"""The name of a span that is a request's life, from its submission to its end: a root of its own, and no call."""
+"""Name of the span of a request's life, from its submission to its end: a root of its own, and no call."""
 
 USERS_SPAN = "a span of the program's own"
-"""Placeholder for the names of spans that the program opened with OpenTelemetry: they have the attribute SCOPE."""
+"""Placeholder for names of spans that the program opened with OpenTelemetry; they have the attribute SCOPE."""
 
 SCRIPT_SPAN = "the script"
-"""Placeholder for the names of spans of scripts: their files' names."""
+"""Placeholder for names of scripts' spans: the names of their files."""
 
 LAUNCH_SPAN = "<kernel>"
 """Name of the span of a Triton kernel's launch: `paged_attention_v1_kernel`."""
@@ -438,4 +438,4 @@ GPU_TIMES = _define("tracellm.gpu.times_ns", "int[]", "how long it took for each
 
 
 PRIVATE = frozenset(name for name, attribute in ATTRIBUTES.items() if attribute.private)
-"""Names whose values may hold a user's text: left out of a recording made with `--no-text`."""
+"""Attributes whose values may hold a user's text: left out of a recording made with `--no-text`."""

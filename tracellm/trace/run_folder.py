@@ -249,8 +249,8 @@ class _Numbers:
             self._runs.append([number, number])
 
     def __str__(self) -> str:
-        told = [str(first) if first == last else f"{first}-{last}" for first, last in self._runs[:_NAMED_LINES]]
-        return ", ".join([*told, "…"] if len(self._runs) > _NAMED_LINES else told)
+        ranges = [str(first) if first == last else f"{first}-{last}" for first, last in self._runs[:_NAMED_LINES]]
+        return ", ".join([*ranges, "…"] if len(self._runs) > _NAMED_LINES else ranges)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:

@@ -43,24 +43,24 @@ def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
         f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
         for client in reversed(CLIENTS)
     ]
-    said = [
+    rows = [
         Row(text(lang, "client.what.heading"), [text(lang, "client.what")]),
         Row(text(lang, "client.inputs"), inputs),
         Row(text(lang, "client.rule"), rule),
     ]
     if (key := f"client.means.{choice.choice}") in texts(lang):
-        said.append(Row(text(lang, "client.means"), [text(lang, key)]))
+        rows.append(Row(text(lang, "client.means"), [text(lang, key)]))
     switch = []
     code, command = ways_to_clients(choice)
     for client in CLIENTS:
         if client != choice.choice:
             switch += [f"{client}: {code[client][0]}", f"{text(lang, 'client.or')} {command[client]}"]
-    said.append(Row(text(lang, "client.switch"), switch))
-    said.append(Row(text(lang, "client.note"), [real_vllm(choice, lang)]))
+    rows.append(Row(text(lang, "client.switch"), switch))
+    rows.append(Row(text(lang, "client.note"), [real_vllm(choice, lang)]))
     if choice.choice in VLLM_FILES:
         files = [f"{file}: {', '.join(classes)}" for file, classes in VLLM_FILES[choice.choice].items()]
-        said.append(Row(text(lang, "client.vllm"), files))
-    return said
+        rows.append(Row(text(lang, "client.vllm"), files))
+    return rows
 
 
 def ways_to_clients(choice: ClientChoice) -> tuple[Mapping[str, Sequence[str]], Mapping[str, str]]:
@@ -103,23 +103,25 @@ def real_vllm(choice: ClientChoice, lang: str) -> str:
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:
     """Return the three stages of loading a model, its operations, and the mode of scheduling."""
     took = {stage.name: duration(stage.seconds) for stage in load.stages}
-    said: dict[str, str] = {}
+    lines: dict[str, str] = {}
     if load.source is not None:
-        said["find"] = text(lang, "console.load.find", source=visible(load.source), files=len(load.files))
+        lines["find"] = text(lang, "console.load.find", source=visible(load.source), files=len(load.files))
     if load.bytes is not None:
-        said["read"] = text(lang, "console.load.read", bytes=byte_size(load.bytes), tensors=load.tensors or 0)
+        lines["read"] = text(lang, "console.load.read", bytes=byte_size(load.bytes), tensors=load.tensors or 0)
     if load.device is not None:
         place = {"device": visible(load.device), "dtype": visible(load.dtype or "?")}
-        said["place"] = text(lang, "console.load.place", parameters=load.parameters or 0, **place)
-    told = [Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in said.items()]
+        lines["place"] = text(lang, "console.load.place", parameters=load.parameters or 0, **place)
+    rows = [
+        Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in lines.items()
+    ]
     if load.ops is not None:
         why = ops_reason(load.ops_reason, lang)
-        told.append(
+        rows.append(
             Row(text(lang, "console.load.ops"), [text(lang, "console.load.ops.why", ops=visible(load.ops), why=why)])
         )
     if f"async.reason.{load.async_reason}" in texts(lang):
-        told.append(Row(text(lang, "console.load.async"), [text(lang, f"async.reason.{load.async_reason}")]))
-    return told
+        rows.append(Row(text(lang, "console.load.async"), [text(lang, f"async.reason.{load.async_reason}")]))
+    return rows
 
 
 def ops_reason(code: str | None, lang: str) -> str:
@@ -132,15 +134,15 @@ def kv_rows(cache: KVCache, lang: str) -> list[Row]:
     """Return the KV cache's size in blocks, tokens and bytes."""
     room = (cache.num_blocks - 1) // cache.num_groups * cache.block_size  # the null block holds no tokens
     size = text(lang, "console.kv.size", blocks=cache.num_blocks, size=cache.block_size, room=room)
-    said = [Row(text(lang, "console.kv.blocks"), [size])]
+    rows = [Row(text(lang, "console.kv.blocks"), [size])]
     if cache.num_groups > 1:
-        said.append(Row(text(lang, "console.kv.groups"), [text(lang, "console.kv.shared", groups=cache.num_groups)]))
+        rows.append(Row(text(lang, "console.kv.groups"), [text(lang, "console.kv.shared", groups=cache.num_groups)]))
     if cache.bytes is not None:
         memory = byte_size(cache.bytes)
         if cache.available_bytes is not None:
             memory = text(lang, "console.kv.of", bytes=memory, available=byte_size(cache.available_bytes))
-        said.append(Row(text(lang, "console.kv.memory"), [memory]))
-    return said
+        rows.append(Row(text(lang, "console.kv.memory"), [memory]))
+    return rows
 
 
 def step_title(step: Step, lang: str) -> str:
@@ -158,13 +160,13 @@ def step_title(step: Step, lang: str) -> str:
 
 def step_rows(step: Step, phases: Mapping[str, int], lang: str, before: Step | None) -> list[Row]:
     """Return a step's three phases; `phases` has the nanoseconds of each method of PHASES."""
-    said = {
+    phase_lines = {
         "schedule": queue_changes(step, lang, before) + _scheduled(step, lang),
         "execute": _executed(step, lang),
         "process": _sampled(step, lang) + endings(step, lang),
     }
     took = {name: duration(phases[method] / 1e9) for name, method in PHASES.items() if method in phases}
-    return [Row(text(lang, f"console.step.{name}"), lines, took.get(name, "")) for name, lines in said.items()]
+    return [Row(text(lang, f"console.step.{name}"), lines, took.get(name, "")) for name, lines in phase_lines.items()]
 
 
 def _scheduled(step: Step, lang: str) -> list[str]:

@@ -16,15 +16,15 @@ from typing import Any, TextIO
 
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.terminal import Terminal, rows
-from tracellm.report.facts.coverage import cost, is_recorded, notes, unheard
+from tracellm.report.facts.coverage import cost, is_recorded, notes, skipped_calls
 from tracellm.report.facts.recording_time import share_of_generation
 from tracellm.report.facts.startup import (
     MAKING_ENGINE,
     ClientChoice,
     client_choice,
+    is_about_startup,
     kv_cache,
     model_load,
-    tells_of_startup,
 )
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
@@ -89,13 +89,13 @@ class Console:
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
         elif span.attributes.get(names.MESSAGE_OPERATION) == "send" and span.error is None:
             self._sent(span)
-        elif tells_of_startup(span) or (span.name == MAKING_ENGINE and client_choice(self._startup)):
+        elif is_about_startup(span) or (span.name == MAKING_ENGINE and client_choice(self._startup)):
             self._startup.append(span)
-            self._say_what_is_read()
+            self._print_ready()
 
     def depth_limited(self, steps: int, size: int) -> None:
         """Print that from here on, after so many steps and bytes of records, only requests and steps are recorded."""
-        self._say_run()
+        self._print_run()
         self._terminal.line(
             text(self._lang, "console.depth_limited", steps=steps, size=byte_size(size)), style="yellow"
         )
@@ -105,9 +105,9 @@ class Console:
 
         `trace` is the run's, if it was converted; the recording's share of generation is computed from it.
         """
-        self._say_startup()
+        self._print_startup()
         self._release()
-        self._say_run()
+        self._print_run()
         status = f"common.status.{manifest.get('status')}"
         seconds = manifest.get("duration_s")
         ending = text(
@@ -118,7 +118,7 @@ class Console:
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
         self._terminal.line(ending, style="bold")
-        if crossed := self._crossed():
+        if crossed := self._messages_text():
             self._terminal.line(text(self._lang, "console.crossed", what=crossed))
         if isinstance(error := manifest.get("error"), Mapping):
             what = visible(str(error.get("type")).rpartition(".")[2])  # the message is in the traceback above
@@ -127,7 +127,7 @@ class Console:
                 what = text(self._lang, "console.error", where=where, error=what)
             self._terminal.line(what, style="red")
         share = None if trace is None else share_of_generation(trace, manifest)
-        remarks = *notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang, share)
+        remarks = *notes(manifest, self._lang), *skipped_calls(manifest, self._lang), *cost(manifest, self._lang, share)
         for remark in remarks:
             self._terminal.line(remark)
         if report is not None:
@@ -153,29 +153,29 @@ class Console:
         before = self._messages.get(kind, (0, 0))
         self._messages[kind] = before[0] + messages, before[1] + size
 
-    def _crossed(self) -> str:
+    def _messages_text(self) -> str:
         """Messages between the processes: their number by type, and their size."""
-        told = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
-        return text(self._lang, "step.comma").join(told)
+        counts = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
+        return text(self._lang, "step.comma").join(counts)
 
-    def _say_what_is_read(self) -> None:
+    def _print_ready(self) -> None:
         """Print the client once it is known, an engine's load once it is complete, and then its waiting steps.
 
         Whether an argument chose the client is recorded with the call that made the engine, which ends later.
         """
         choice = client_choice(self._startup)
         if choice and (choice.asyncio_mode or choice.is_real_vllm or choice.by_argument is not None):
-            self._say_client(choice)
+            self._print_client(choice)
             if choice.choice == _IN_PROCESS:
-                self._say_startup()
+                self._print_startup()
         if self._engines < self._clients and self._is_loaded() and _has_any(self._startup, names.SCHEDULER_ASYNC):
-            self._say_startup()
+            self._print_startup()
 
     def _is_loaded(self) -> bool:
         """Return whether the spans of a start-up include the KV cache, which is set up last."""
         return kv_cache(self._startup) is not None
 
-    def _say_client(self, choice: ClientChoice) -> None:
+    def _print_client(self, choice: ClientChoice) -> None:
         self._clients += 1
         self._terminal.box(
             text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
@@ -184,10 +184,10 @@ class Console:
             span for span in self._startup if names.CLIENT_CHOICE not in span.attributes and span.name != MAKING_ENGINE
         ]
 
-    def _say_startup(self) -> None:
+    def _print_startup(self) -> None:
         """Print the spans read of a start-up, complete or not."""
         if choice := client_choice(self._startup):
-            self._say_client(choice)
+            self._print_client(choice)
         spans, self._startup = self._startup, []
         if not spans:
             return
@@ -206,15 +206,15 @@ class Console:
         if engine not in self._introduced:
             has_client = self._clients or client_choice(self._startup) is not None
             if span.process is None or span.process.name == _MAIN or (has_client and self._is_loaded()):
-                self._say_startup()
+                self._print_startup()
                 self._introduced.add(engine)
             else:
                 self._held.append(span)
                 if len(self._held) > _MOST_HELD:
-                    self._say_startup()
+                    self._print_startup()
                     self._release()
                 return
-        self._say_step(span)
+        self._print_step(span)
 
     def _release(self, engines: Container[Hashable] | None = None) -> None:
         """Print the held steps of these engines, or of all."""
@@ -223,46 +223,46 @@ class Console:
             if engines is None:
                 self._introduced.add(engine_key(span))
             if engines is None or engine_key(span) in engines:
-                self._say_step(span)
+                self._print_step(span)
             else:
                 self._held.append(span)
 
-    def _say_step(self, span: Span) -> None:
+    def _print_step(self, span: Span) -> None:
         phases = self._phases.pop(span.span_id, {})
         self._steps += 1
         if span.attributes.get(names.STEP_KIND, "unknown") == "unknown":  # its scheduling was not recorded
             return
         engine = engine_key(span)
         if engine != self._engine:
-            self._say_run()
+            self._print_run()
             self._engine = engine
         before = self._last.get(engine)
         self._last[engine] = span
         if self._run is not None and alike(span, self._run.last):
             self._run.add(span)
         else:
-            self._say_run()
-            self._say_or_keep(self._read(span), phases, None if before is None else self._read(before))
+            self._print_run()
+            self._print_or_keep(self._read(span), phases, None if before is None else self._read(before))
 
     def _read(self, span: Span) -> Step:
         return self._request_names.in_step(read_step(span))
 
-    def _say_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
+    def _print_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
         """Print the first step of its kind in full; keep any other as the start of a run."""
         if step.requests and step.kind not in self._shown:
             self._shown.add(step.kind)
-            title = f"{self._whose()}{step_title(step, self._lang)}"
+            title = f"{self._engine_prefix()}{step_title(step, self._lang)}"
             self._terminal.box(title, rows(step_rows(step, phases, self._lang, before)))
         else:
             self._run = _Run(step, changes(step, self._lang, before))
 
-    def _whose(self) -> str:
+    def _engine_prefix(self) -> str:
         """Name of the engine of these steps, if there are several: each counts its own."""
         if len(self._last) < 2:
             return ""
         return text(self._lang, "console.engine", number=[*self._last].index(self._engine) + 1)
 
-    def _say_run(self) -> None:
+    def _print_run(self) -> None:
         run, self._run = self._run, None
         if run is None:
             return
@@ -274,10 +274,10 @@ class Console:
             "time": duration(run.nanoseconds / run.steps / 1e9),
         }
         if run.steps == 1:
-            self._terminal.line(self._whose() + text(self._lang, "console.run", **values))
+            self._terminal.line(self._engine_prefix() + text(self._lang, "console.run", **values))
         else:
             last = run.last.attributes.get(names.STEP_INDEX)
-            self._terminal.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
+            self._terminal.line(self._engine_prefix() + text(self._lang, "console.runs", last=last, **values))
         for change in run.changes:
             self._terminal.line(change, indent=4)
 

@@ -63,13 +63,13 @@ class Terminal:
         else:
             self._print(Text(f"== {title} =="), Padding(content, (0, 0, 0, 2)))
 
-    def line(self, said: str, *, style: str = "", indent: int = 0) -> None:
+    def line(self, content: str, *, style: str = "", indent: int = 0) -> None:
         """Print one line, wrapped at the terminal's width."""
-        self._print(Padding(Text(said, style=style), (0, 0, 0, indent)))
+        self._print(Padding(Text(content, style=style), (0, 0, 0, indent)))
 
-    def verbatim(self, said: str) -> None:
+    def verbatim(self, content: str) -> None:
         """Print one line that is never broken, such as a path to be copied."""
-        self._print(Text(said), soft_wrap=True)
+        self._print(Text(content), soft_wrap=True)
 
     def _print(self, *content: RenderableType, **options: Any) -> None:
         if self._closed:
@@ -78,11 +78,11 @@ class Terminal:
             with self._rich.capture() as written:
                 for part in content:
                     self._rich.print(part, **options)
-            said = written.get()
+            output = written.get()
             if not self._rich.is_terminal:
-                said = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
+                output = "".join(f"{line.rstrip()}\n" for line in output.splitlines())
             with self._beside_progress_bars():
-                self._stream.write(said)
+                self._stream.write(output)
                 self._stream.flush()
         except (OSError, ValueError):  # stderr was closed: the script and the recording go on
             self._closed = True

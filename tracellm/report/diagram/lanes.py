@@ -127,8 +127,8 @@ class Lanes:
 
 def _thread(span: Span) -> Lane:
     """The process and the thread that a call ran in; the main thread has no name."""
-    told = span.attributes.get(names.THREAD_NAME)
-    return span.process.pid if span.process else 0, told if isinstance(told, str) and told != "MainThread" else ""
+    name = span.attributes.get(names.THREAD_NAME)
+    return span.process.pid if span.process else 0, name if isinstance(name, str) and name != "MainThread" else ""
 
 
 def _kind(span: Span) -> str:

@@ -84,8 +84,8 @@ class _Layout:
         items = self._phase_note(root) + self._below(root, root)
         if root.failed:
             start = self._ends[id(root)][1]
-            said = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
-            items.append(Note(start, start, said))
+            label = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
+            items.append(Note(start, start, label))
         return items
 
     def _below(self, node: Node, around: Node) -> list[Item]:
@@ -138,11 +138,11 @@ class _Layout:
         items: list[Item] = [Message(source, target, title, opens=opens, spans=spans, inside=inside), *below]
         if drawn_return and node.failed:
             # for the callers that it passes, the exception's class is enough
-            said = error(node.span, LONGEST_VALUES) if raised_here(node) else error_class(node.span)
-            items.append(Message(target, source, said, kind="error", closes=True, spans=spans))
+            label = error(node.span, LONGEST_VALUES) if raised_here(node) else error_class(node.span)
+            items.append(Message(target, source, label, kind="error", closes=True, spans=spans))
         elif drawn_return:
-            said = result(node.span, LONGEST_VALUES)
-            items.append(Message(target, source, said, kind="return", closes=True, spans=spans))
+            label = result(node.span, LONGEST_VALUES)
+            items.append(Message(target, source, label, kind="return", closes=True, spans=spans))
         elif opens:
             items.append(Close(target))
         if below and node.count % of == 0 and node.count > of:

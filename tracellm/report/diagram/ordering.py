@@ -42,9 +42,9 @@ class Moment:
 
 def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Moment]:
     """Return the moment of each part, by span id. `parts` are ordered by start."""
-    told = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
+    by_part = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
     taken, waits, until = _taken(trace)
-    steps = _steps_of(trace, told)
+    steps = _steps_of(trace, by_part)
     by_lane: dict[Lane, list[Span]] = {}
     for part in parts:
         by_lane.setdefault(lanes.of(part), []).append(part)
@@ -57,11 +57,11 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
         core = by_lane.get((pid, ""), [])
         if any(part.span_id in steps for part in core):
             sent = sends.get(pid, [])
-            told |= _turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, told)
+            by_part |= _turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, by_part)
             ids = {send.span_id for send in sent}
-            told |= _taken_up(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], told)
-    told |= _waits(by_lane, waits, told)
-    return told | _in_thread_order(by_lane, told)
+            by_part |= _taken_up(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], by_part)
+    by_part |= _waits(by_lane, waits, by_part)
+    return by_part | _in_thread_order(by_lane, by_part)
 
 
 def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
@@ -135,7 +135,7 @@ def _turns(
     taken: dict[str, int],
     until: dict[str, int],
     steps: Mapping[str, Span],
-    told: Mapping[str, Moment],
+    by_part: Mapping[str, Moment],
 ) -> dict[str, Moment]:
     """Moments of a process's turns: the parts of its main thread, and the messages of its other threads."""
     found: dict[str, Moment] = {}
@@ -157,7 +157,7 @@ def _turns(
         part = core[place]
         if place in sent or part.span_id in steps:
             step = steps.get(part.span_id)
-            after = found.get(part.span_id, told[part.span_id])
+            after = found.get(part.span_id, by_part[part.span_id])
             if place in sent:
                 at = min(taken[send.span_id] for send in sent[place])
                 after = found[part.span_id] = Moment(at, (_TURN, place), step.span_id if step else None)
@@ -203,20 +203,20 @@ def _sent_after(
     return sent
 
 
-def _taken_up(core: Sequence[Span], others: Sequence[Span], told: Mapping[str, Moment]) -> dict[str, Moment]:
+def _taken_up(core: Sequence[Span], others: Sequence[Span], by_part: Mapping[str, Moment]) -> dict[str, Moment]:
     """Moments of the work of other threads on incoming messages: when the main thread takes these up."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     for number, part in enumerate(others):
         place = bisect_left(starts, part.end_ns)
         if place < len(core):
-            taken_up = told[core[place].span_id]
+            taken_up = by_part[core[place].span_id]
             found[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
     return found
 
 
 def _waits(
-    by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], told: Mapping[str, Moment]
+    by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], by_part: Mapping[str, Moment]
 ) -> dict[str, Moment]:
     """Moments of a task that takes outputs in a loop: the waiting call comes before the turn, the rest after."""
     found: dict[str, Moment] = {}
@@ -226,21 +226,21 @@ def _waits(
         turn: Moment | None = None
         for part in parts:
             if part.name in WAITS:
-                turn = told.get(waits.get(part.span_id, ""))
+                turn = by_part.get(waits.get(part.span_id, ""))
                 if turn is not None:
                     found[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
             elif turn is not None:
-                found[part.span_id] = Moment(max(part.start_ns, turn.time_ns), told[part.span_id].rank, turn.step)
+                found[part.span_id] = Moment(max(part.start_ns, turn.time_ns), by_part[part.span_id].rank, turn.step)
     return found
 
 
-def _in_thread_order(by_lane: Mapping[Lane, list[Span]], told: Mapping[str, Moment]) -> dict[str, Moment]:
+def _in_thread_order(by_lane: Mapping[Lane, list[Span]], by_part: Mapping[str, Moment]) -> dict[str, Moment]:
     """Raise moments so that no part stands before an earlier one of its thread."""
     found: dict[str, Moment] = {}
     for parts in by_lane.values():
         before: Moment | None = None
         for part in parts:
-            moment = told[part.span_id]
+            moment = by_part[part.span_id]
             if before is not None and moment.key < before.key:
                 moment = Moment(before.time_ns, (max(before.rank[0], moment.rank[0]), before.rank[1]), moment.step)
                 found[part.span_id] = moment

@@ -196,13 +196,13 @@ class Drawing:
     body: Markup
 
 
-def draw(diagram: Diagram, told: Callable[[Message], str] = lambda arrow: "") -> Drawing:
+def draw(diagram: Diagram, tooltip: Callable[[Message], str] = lambda arrow: "") -> Drawing:
     """Return the diagram as SVG elements for an HTML page, with each text escaped.
 
     `told` returns the tooltip of an arrow, besides its label.
     """
     places = columns(diagram)
-    return Drawing(_head(diagram, places), _Body(diagram, places, told).svg)
+    return Drawing(_head(diagram, places), _Body(diagram, places, tooltip).svg)
 
 
 def _svg(kind: str, width: float, height: float, content: list[Markup], *, label: str = "") -> Markup:
@@ -234,10 +234,14 @@ def _text(kind: str, x: float, y: float, text: str, whole: str | None = None) ->
     return Markup('<text class="{}" x="{:g}" y="{:g}">{}{}</text>').format(kind, round(x, 1), round(y, 1), text, title)
 
 
-def _group(told: str, parts: list[Markup]) -> Markup:
+def _group(tooltip: str, parts: list[Markup]) -> Markup:
     """Return an arrow with its label and its tooltip."""
     drawn = Markup("").join(parts)
-    return Markup('<g class="arrow"><title>{}</title>{}</g>').format(visible(told, keep="\n"), drawn) if told else drawn
+    return (
+        Markup('<g class="arrow"><title>{}</title>{}</g>').format(visible(tooltip, keep="\n"), drawn)
+        if tooltip
+        else drawn
+    )
 
 
 def _lines(kind: str, x: float, y: float, shown: Label) -> list[Markup]:
@@ -266,8 +270,8 @@ def _head(diagram: Diagram, places: Columns) -> Markup:
 class _Body:
     """Return everything below the heads."""
 
-    def __init__(self, diagram: Diagram, places: Columns, told: Callable[[Message], str]) -> None:
-        self._told = told
+    def __init__(self, diagram: Diagram, places: Columns, tooltip: Callable[[Message], str]) -> None:
+        self._tooltip = tooltip
         self._x = places.x
         self._width = places.width
         self._y = 12.0
@@ -279,8 +283,8 @@ class _Body:
         height = self._y + 10
         stems = [_path("stem", "M", x, 0, "V", height) for x in self._x.values()]
         content = self._under + stems + self._boundaries(diagram, places, height) + self._bars + self._over
-        said = visible(" ".join(f"{one.label} {one.below}".rstrip() for one in diagram.participants))
-        self.svg = _svg("lifelines", self._width, height, content, label=said)
+        label = visible(" ".join(f"{one.label} {one.below}".rstrip() for one in diagram.participants))
+        self.svg = _svg("lifelines", self._width, height, content, label=label)
 
     def _boundaries(self, diagram: Diagram, places: Columns, height: float) -> list[Markup]:
         """A line between the boxes of two processes, crossed by all that goes from one to the other."""
@@ -300,9 +304,9 @@ class _Body:
         for item in items:
             match item:
                 case Message():
-                    told, before = self._told(item), len(self._over)
-                    self._message(item, titled=bool(told))
-                    self._over[before:] = [_group(told, self._over[before:])]
+                    tooltip, before = self._tooltip(item), len(self._over)
+                    self._message(item, titled=bool(tooltip))
+                    self._over[before:] = [_group(tooltip, self._over[before:])]
                 case Note():
                     self._note(item)
                 case Loop():

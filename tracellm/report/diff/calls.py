@@ -81,8 +81,8 @@ def _more(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> li
 
 def _listed(whose: Sequence[str], lang: str) -> list[str]:
     shown, more = clip(whose, _MOST_NAMES)
-    said = text(lang, "step.comma").join(shown)
-    return [said, text(lang, "diff.calls.left_out", n=more)] if more else [said]
+    names = text(lang, "step.comma").join(shown)
+    return [names, text(lang, "diff.calls.left_out", n=more)] if more else [names]
 
 
 def _table(title: str, columns: tuple[Column, ...], rows: Sequence[tuple[list[str], ...]], lang: str) -> list[Block]:

@@ -68,8 +68,8 @@ class Chosen:
         """
         if self._all:
             return self.trace.spans
-        told = [self._under_its_caller(span) for span in (*self.calls, *self.lives)]
-        return sorted(told, key=lambda span: (span.start_ns, -span.end_ns))
+        spans = [self._under_its_caller(span) for span in (*self.calls, *self.lives)]
+        return sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
 
     def _under_its_caller(self, span: Span) -> Span:
         above = self.trace.parent(span)

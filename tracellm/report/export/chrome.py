@@ -21,8 +21,8 @@ __all__ = ["chrome"]
 
 def chrome(chosen: Chosen) -> Iterator[bytes]:
     """Yield the file, piece by piece."""
-    told = {"version": f"tracellm {__version__}", "start_unix_ns": str(chosen.begin_ns)}
-    yield f'{{"displayTimeUnit":"ns","otherData":{_json(told)},"traceEvents":[\n'.encode()
+    metadata = {"version": f"tracellm {__version__}", "start_unix_ns": str(chosen.begin_ns)}
+    yield f'{{"displayTimeUnit":"ns","otherData":{_json(metadata)},"traceEvents":[\n'.encode()
     writer = _Writer(chosen.begin_ns, flows(chosen))
     processes = tracks(chosen)
     separator = ""

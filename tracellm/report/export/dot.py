@@ -93,9 +93,9 @@ def dot(chosen: Chosen, lang: str = "en") -> Iterator[bytes]:
         yield f"{line}\n".encode("utf-8", "replace")
 
 
-def quoted(said: str, most: int = _LONGEST) -> str:
+def quoted(label: str, most: int = _LONGEST) -> str:
     """Return a text in quotes on one line of at most `most` characters, with Graphviz's syntax escaped."""
-    return '"' + shorten(visible(said), most).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + shorten(visible(label), most).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _lines(found: Objects, lang: str) -> Iterator[str]:

@@ -149,9 +149,9 @@ class _Writer:
             known = self._annotations[id(attributes)] = attributes, piece.SerializeToString()
         return known[1]
 
-    def _annotate(self, packet: Any, event: Any, told: Mapping[str, Any]) -> None:
+    def _annotate(self, packet: Any, event: Any, values: Mapping[str, Any]) -> None:
         """Add values to an event; new names are defined in `packet`, which is written before it."""
-        for key, value in told.items():
+        for key, value in values.items():
             annotation = event.debug_annotations.add(name_iid=self._keys.id(packet, key))
             if isinstance(value, list):
                 for one in value:

@@ -23,8 +23,8 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 def speedscope(chosen: Chosen, name: str = "") -> Iterator[bytes]:
     """Yield the file, piece by piece; `name` is its title in the viewer."""
     frames = _Frames()
-    told = {"$schema": _SCHEMA, "exporter": f"tracellm@{__version__}", "name": name}
-    yield f'{as_json(told)[:-1]},"profiles":['.encode()
+    header = {"$schema": _SCHEMA, "exporter": f"tracellm@{__version__}", "name": name}
+    yield f'{as_json(header)[:-1]},"profiles":['.encode()
     separator = ""
     for process in tracks(chosen):
         for track in process.tracks:

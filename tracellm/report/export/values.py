@@ -40,14 +40,14 @@ def _clean(value: Any) -> Any:
 
 def own_details(span: Span) -> dict[str, Any]:
     """Return facts of a span that are no attributes: its ids, its error, its links."""
-    told: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
+    facts: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
     if span.parent_span_id is not None:
-        told["parent_span_id"] = span.parent_span_id
+        facts["parent_span_id"] = span.parent_span_id
     if span.error is not None:
-        told["error"] = span.error
+        facts["error"] = span.error
     if span.links:
-        told["links"] = [link.span_id for link in span.links]
-    return told
+        facts["links"] = [link.span_id for link in span.links]
+    return facts
 
 
 def details(span: Span) -> dict[str, Any]:

@@ -13,15 +13,15 @@ from tracellm.report.wording.safe_text import visible
 from tracellm.trace.names import LEVELS, Level
 
 __all__ = [
-    "asked_for",
     "cost",
     "deeper_than_recorded",
+    "dropped_calls",
     "is_recorded",
-    "let_go",
     "notes",
     "numbers_in",
-    "unheard",
-    "why_untold",
+    "recording_options",
+    "skipped_calls",
+    "why_missing",
 ]
 
 Manifest = Mapping[str, Any]
@@ -36,7 +36,7 @@ _IMPLIED = {"steps": ("schedules", "endings", "samples")}
 """Subjects that are missing, too, if another is not recorded."""
 
 
-def asked_for(manifest: Manifest) -> str:
+def recording_options(manifest: Manifest) -> str:
     """Return the options that chose what was recorded, as typed: `--detail step --only Scheduler`; "" for all."""
     options = _mapping(manifest, "options")
     detail, focus = options.get("detail"), _list(options, "focus")
@@ -67,18 +67,18 @@ def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | No
 
 def notes(manifest: Manifest, lang: str) -> list[str]:
     """Notes about parts that the recording lacks."""
-    told = []
-    asked = asked_for(manifest)
+    lines = []
+    asked = recording_options(manifest)
     if asked:
         lacks = _lacks(manifest, lang)
-        told.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
-    told += _depth(manifest, lang)
+        lines.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
+    lines += _depth(manifest, lang)
     ring = _mapping(manifest, "options").get("ring")
-    if gone := let_go(manifest):
-        told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
+    if gone := dropped_calls(manifest):
+        lines.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
     elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # the run was killed, or goes on
-        told.append(text(lang, "recorded.ring", ring=ring))
-    return [*told, *_missing(_mapping(manifest, "probes"), lang)]
+        lines.append(text(lang, "recorded.ring", ring=ring))
+    return [*lines, *_missing(_mapping(manifest, "probes"), lang)]
 
 
 def _depth(manifest: Manifest, lang: str) -> list[str]:
@@ -110,13 +110,13 @@ def _missing(probes: Manifest, lang: str) -> list[str]:
     return [text(lang, "recorded.missing", **values)]
 
 
-def let_go(manifest: Manifest) -> int:
+def dropped_calls(manifest: Manifest) -> int:
     """Return the number of calls that a ring did not keep."""
     gone = _mapping(manifest, "probes").get("let_go")
     return gone if isinstance(gone, int) and gone > 0 else 0
 
 
-def unheard(manifest: Manifest, lang: str) -> list[str]:
+def skipped_calls(manifest: Manifest, lang: str) -> list[str]:
     """A note about calls that the live log skipped, as it fell behind."""
     missed = _mapping(manifest, "probes").get("unheard")
     return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
@@ -130,7 +130,7 @@ def cost(manifest: Manifest, lang: str, of_generation: float | None = None) -> l
     """
     probes = _mapping(manifest, "probes")
     writer, conversion = _mapping(probes, "writer"), _mapping(probes, "conversion")
-    told = []
+    lines = []
     if of_probes := numbers_in(probes, "calls", "seconds"):
         parts = [text(lang, "recorded.cost.probes", calls=of_probes["calls"], time=duration(of_probes["seconds"]))]
         if written := numbers_in(writer, "seconds", "bytes"):
@@ -142,13 +142,13 @@ def cost(manifest: Manifest, lang: str, of_generation: float | None = None) -> l
         if of_generation is not None:
             parts.append(text(lang, "recorded.cost.generation", share=percent(of_generation)))
         parts += [text(lang, "recorded.cost.longest", time=duration(n / 1e3)) for n in _number(writer, "longest_ms")]
-        told.append(text(lang, "recorded.cost", parts=text(lang, "recorded.and").join(parts)))
-    told += [text(lang, "recorded.lost", n=n) for n in _number(writer, "lost") if n > 0]
-    told += [text(lang, "recorded.converted", time=duration(n)) for n in _number(conversion, "seconds")]
+        lines.append(text(lang, "recorded.cost", parts=text(lang, "recorded.and").join(parts)))
+    lines += [text(lang, "recorded.lost", n=n) for n in _number(writer, "lost") if n > 0]
+    lines += [text(lang, "recorded.converted", time=duration(n)) for n in _number(conversion, "seconds")]
     export = _mapping(probes, "export")
     if isinstance(sent := export.get("sent"), int) and sent:
-        told.append(text(lang, "recorded.sent", endpoint=visible(str(export.get("endpoint"))), n=sent))
-    return told
+        lines.append(text(lang, "recorded.sent", endpoint=visible(str(export.get("endpoint"))), n=sent))
+    return lines
 
 
 def _number(holder: Manifest, key: str) -> list[float]:
@@ -156,17 +156,17 @@ def _number(holder: Manifest, key: str) -> list[float]:
     return list(numbers_in(holder, key).values())
 
 
-def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
+def why_missing(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
     """A sentence for each subject that is missing: the functions it needs, and the options that left them out."""
-    left_out, told = _left_out(manifest), []
+    left_out, lines = _left_out(manifest), []
     for subject in subjects:
         if isinstance(functions := left_out.get(subject), list):
             shown, more = clip([visible(str(function)) for function in functions], _MOST_FUNCTIONS)
-            values = {"functions": ", ".join([*shown, "…"] if more else shown), "options": asked_for(manifest)}
-            told.append(text(lang, "recorded.untold", subject=text(lang, f"recorded.subject.{subject}"), **values))
+            values = {"functions": ", ".join([*shown, "…"] if more else shown), "options": recording_options(manifest)}
+            lines.append(text(lang, "recorded.untold", subject=text(lang, f"recorded.subject.{subject}"), **values))
             if subject in _IMPLIED:
                 break
-    return told
+    return lines
 
 
 def _lacks(manifest: Manifest, lang: str) -> str:
@@ -193,6 +193,6 @@ def _list(holder: Manifest, key: str) -> list[Any]:
 
 def numbers_in(holder: Manifest, *keys: str) -> dict[str, float]:
     """Return these entries, if each is a plausible number; else nothing."""
-    told = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
-    found = {key: value for key, value in told.items() if abs(value) < _TOO_MUCH}
+    numbers = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
+    found = {key: value for key, value in numbers.items() if abs(value) < _TOO_MUCH}
     return found if len(found) == len(keys) else {}

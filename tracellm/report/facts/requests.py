@@ -112,19 +112,19 @@ def request_times(trace: Trace) -> dict[str, RequestTimes]:
 
 
 def _params(span: Span) -> tuple[tuple[str, str], ...]:
-    told = {name.rpartition(".")[2]: str(span.attributes[name]) for name in _PARAMETERS if name in span.attributes}
+    params = {name.rpartition(".")[2]: str(span.attributes[name]) for name in _PARAMETERS if name in span.attributes}
     if names.REQUEST_PARAMS in span.attributes:
-        told = {name: value for name, value in told.items() if name in ("max_tokens", "temperature")}
+        params = {name: value for name, value in params.items() if name in ("max_tokens", "temperature")}
         if n := span.attributes.get(names.GEN_AI_CHOICES):
-            told["n"] = str(n)
+            params["n"] = str(n)
         for listed in (names.REQUEST_PARAMS, names.REQUEST_TEXT_PARAMS):
-            told |= {
+            params |= {
                 name: value
                 for name, _, value in (str(one).partition("=") for one in as_list(span.attributes.get(listed)))
             }
     if priority := span.attributes.get(names.REQUEST_PRIORITY):
-        told["priority"] = str(priority)
-    return tuple(told.items())
+        params["priority"] = str(priority)
+    return tuple(params.items())
 
 
 def _request(span: Span, linked_steps: int | None) -> RequestFacts:

@@ -21,10 +21,10 @@ __all__ = [
     "Setting",
     "client_choice",
     "engine_config",
+    "is_about_startup",
     "kv_cache",
     "model_load",
     "startup_spans",
-    "tells_of_startup",
 ]
 
 
@@ -135,7 +135,7 @@ _FACTS = frozenset(
 )
 
 
-def tells_of_startup(span: Span) -> bool:
+def is_about_startup(span: Span) -> bool:
     """Return whether the span has facts of the client, the model's loading or the KV cache; few do."""
     return not _FACTS.isdisjoint(span.attributes)
 
@@ -146,14 +146,14 @@ def startup_spans(trace: Trace) -> list[Span]:
     return [
         span
         for span in trace.spans
-        if span.name in (MAKING_ENGINE, _MAKING_LLM) or names.CONFIG in span.attributes or tells_of_startup(span)
+        if span.name in (MAKING_ENGINE, _MAKING_LLM) or names.CONFIG in span.attributes or is_about_startup(span)
     ]
 
 
 def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
     """Attributes whose names have this prefix, each from the first span that has it."""
     found: dict[str, object] = {}
-    for span in filter(tells_of_startup, spans):
+    for span in filter(is_about_startup, spans):
         for name, value in span.attributes.items():
             if name.startswith(prefix):
                 found.setdefault(name, value)
@@ -166,7 +166,7 @@ _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LO
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:
     """Return the model that was loaded, the first of several, or None."""
-    ended = sorted(filter(tells_of_startup, spans), key=lambda span: span.end_ns)
+    ended = sorted(filter(is_about_startup, spans), key=lambda span: span.end_ns)
     found = _first(ended, "tracellm.load.")
     stages: dict[str, Span] = {}
     for span in ended:

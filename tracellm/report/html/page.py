@@ -14,7 +14,7 @@ from tracellm.report.diagram.mermaid import to_mermaid
 from tracellm.report.diagram.model import Message
 from tracellm.report.diagram.sequence import sequence
 from tracellm.report.diagram.svg import draw
-from tracellm.report.facts.coverage import notes, why_untold
+from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.kernel_view import kernels_view
@@ -34,7 +34,7 @@ from tracellm.report.html.tree_view import tree_view
 from tracellm.report.texts import Language, text
 from tracellm.report.texts.glossary import TERMS
 from tracellm.report.wording.safe_text import visible
-from tracellm.report.wording.titles import spans_said
+from tracellm.report.wording.titles import spans_text
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["report_html"]
@@ -75,7 +75,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "version": visible(str(manifest.get("tracellm", "?"))),
         "problems": problems_view(run_folder, lang),
         "notes": notes(manifest, lang),
-        "untold": {section: why_untold(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
+        "untold": {section: why_missing(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
         "run": run_view(run_folder, lang),
         "client": client_view(client_choice(startup), lang),
         "boundary": boundary_view(trace, lang),
@@ -101,8 +101,8 @@ def _arrow_spans(arrow: Message, lang: str) -> str:
     """An arrow's whole label, and the spans it stands for."""
     if not arrow.spans:
         return ""
-    said = spans_said(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
-    return f"{visible(arrow.text)}\n{said}"
+    spans = spans_text(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
+    return f"{visible(arrow.text)}\n{spans}"
 
 
 @cache

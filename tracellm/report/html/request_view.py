@@ -35,8 +35,8 @@ def requests_view(trace: Trace, lang: str) -> _View:
     asked = {one.span_id: _asked(trace, one) for one in shown}
     # two engines may use one id for two requests
     families = groupby(shown, key=lambda one: (one.span_id if one.parent is None else "", one.parent))
-    said = _Said(lang)
-    shown_requests = [_request(list(family), times, asked, said, lang) for _, family in families]
+    content = _Texts(lang)
+    shown_requests = [_request(list(family), times, asked, content, lang) for _, family in families]
     return {"requests": shown_requests, "more_requests": more}
 
 
@@ -52,7 +52,7 @@ def _request(
     family: Sequence[RequestFacts],
     times: dict[str, RequestTimes],
     asked: dict[str, list[str]],
-    said: "_Said",
+    content: "_Texts",
     lang: str,
 ) -> _View:
     """One request, or all those of one request with n > 1."""
@@ -70,15 +70,15 @@ def _request(
     return {
         "id": visible(first.parent or first.id),
         "facts": facts,
-        "prompt": said.shown(first.prompt),
-        "outputs": list(_outputs(family, times, said, lang)),
+        "prompt": content.shown(first.prompt),
+        "outputs": list(_outputs(family, times, content, lang)),
         "errors": [beginning(one.error, _LONGEST_ERROR) for one in family if one.error],
         "params": [(name, beginning(value, _LONGEST_VALUE)) for name, value in first.params],
     }
 
 
 def _outputs(
-    family: Sequence[RequestFacts], times: dict[str, RequestTimes], said: "_Said", lang: str
+    family: Sequence[RequestFacts], times: dict[str, RequestTimes], content: "_Texts", lang: str
 ) -> Iterable[_View]:
     for one in family:
         if one.parent is None:
@@ -86,7 +86,7 @@ def _outputs(
         else:
             title = text(lang, "html.request.output", number=one.index + 1, id=visible(one.id))
             facts = [text(lang, "html.request.generated", n=one.output_tokens or 0), *_facts(one, times, lang)]
-        yield {"title": title, "facts": facts, "text": said.shown(one.output)}
+        yield {"title": title, "facts": facts, "text": content.shown(one.output)}
 
 
 def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:
@@ -108,19 +108,19 @@ def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> 
     return facts
 
 
-class _Said:
+class _Texts:
     """Prompts and outputs, cut to the page's limit."""
 
     def __init__(self, lang: str) -> None:
         self._lang = lang
         self._room = MOST_CHARACTERS_IN_ALL
 
-    def shown(self, said: str | None) -> str | None:
+    def shown(self, content: str | None) -> str | None:
         """Return a text, or its beginning and the number of characters left out."""
-        if said is None:
+        if content is None:
             return None
         most = max(BEGINNING, min(MOST_CHARACTERS, self._room))
-        self._room -= min(most, len(said))
-        shown = visible(said[:most], keep="\n\t")
-        more = len(said) - most
+        self._room -= min(most, len(content))
+        shown = visible(content[:most], keep="\n\t")
+        more = len(content) - most
         return f"{shown} {text(self._lang, 'html.characters_more', n=more)}" if more > 0 else shown

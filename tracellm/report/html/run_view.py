@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
-from tracellm.report.facts.coverage import cost, is_recorded, let_go, numbers_in
+from tracellm.report.facts.coverage import cost, dropped_calls, is_recorded, numbers_in
 from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
 from tracellm.report.facts.requests import requests
 from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, Setting, model_load, startup_spans
@@ -109,7 +109,7 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
     output = sum(life.output_tokens or 0 for life in lives)
     spent = sum(step.duration_ns for step in steps) / 1e9
     untold = text(lang, "recorded.not")
-    kept = text(lang, "recorded.kept") if let_go(manifest) else ""
+    kept = text(lang, "recorded.kept") if dropped_calls(manifest) else ""
     architecture = visible(load.architecture or "") if load else "" if is_recorded(manifest, "load") else untold
     figures = [
         ("model", visible(str(model)) if model else "?", architecture),
@@ -196,8 +196,8 @@ def probes_sentence(manifest: Mapping[str, Any], trace: Trace, lang: str) -> str
     if not isinstance(probes, Mapping):
         return ""
     installed = [text(lang, "html.probes.installed", n=n) for n in numbers_in(probes, "installed").values()]
-    told = cost(manifest, lang, share_of_generation(trace, manifest))
-    return ("" if lang == "zh" else " ").join([*installed, *told]) if told else ""
+    costs = cost(manifest, lang, share_of_generation(trace, manifest))
+    return ("" if lang == "zh" else " ").join([*installed, *costs]) if costs else ""
 
 
 def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
@@ -212,8 +212,8 @@ def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
     for key in ("versions", "host", "options"):
         found = manifest.get(key)
         if isinstance(found, Mapping) and found:
-            told = [item for item in found.items() if (key, item[0]) != ("host", "name")]  # it may identify its owner
-            rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in told]
+            items = [item for item in found.items() if (key, item[0]) != ("host", "name")]  # it may identify its owner
+            rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in items]
             shown = [(visible(name), visible(value)) for name, value in rows]
             tables.append({"title": text(lang, f"html.about.{key}"), "rows": shown})
     probes = manifest.get("probes")

@@ -69,9 +69,9 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
 def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
     """The KV blocks that each request got, by their ids; requests without any are left out."""
     found = [
-        {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(said)}
+        {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(parts)}
         for one in row.requests()
-        if (said := [shorten(each, MOST_BLOCKS) for each in blocks_of(one, lang)])
+        if (parts := [shorten(each, MOST_BLOCKS) for each in blocks_of(one, lang)])
     ]
     shown, more = clip(found, MOST_REQUESTS)
     return [*shown, {"request": "", "blocks": text(lang, "html.more", n=more)}] if more else shown
@@ -104,12 +104,12 @@ def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str, room: int) 
         if len(some) > room:
             some, left = some[:room], len(drawn) - room
         room -= len(some)
-        told = [_told(one, lang) for one in some]
-        lines.append({"request": visible(request), "tokens": told, "more": left, "how": how.get(request, "")})
+        views = [_token_view(one, lang) for one in some]
+        lines.append({"request": visible(request), "tokens": views, "more": left, "how": how.get(request, "")})
     return lines, more
 
 
-def _told(one: Sampled, lang: str) -> dict[str, Any]:
+def _token_view(one: Sampled, lang: str) -> dict[str, Any]:
     return {
         "text": "•" if one.text is None else _token(one.text),
         "probability": "" if one.probability is None else percent(one.probability),
@@ -119,15 +119,15 @@ def _told(one: Sampled, lang: str) -> dict[str, Any]:
 
 def _candidates(one: Sampled, lang: str) -> list[str]:
     """The model's likeliest tokens, and the tokens that the choice was made from, if others."""
-    said = []
+    parts = []
     drawn = [] if one.drawn_listed == one.listed else one.drawn_candidates
     for key, candidates in (("model", one.candidates), ("drawn", drawn)):
         listed = text(lang, "step.comma").join(
             f"{_token(piece)} {percent(probability)}" for _, piece, probability in candidates if probability
         )
         if listed:
-            said.append(text(lang, f"html.candidates.{key}", tokens=listed))
-    return said
+            parts.append(text(lang, f"html.candidates.{key}", tokens=listed))
+    return parts
 
 
 def _token(token: str) -> str:

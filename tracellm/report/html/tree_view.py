@@ -15,7 +15,7 @@ from tracellm.report.wording.titles import (
     error,
     moved,
     result,
-    spans_said,
+    spans_text,
     steps_title,
     time,
     times,
@@ -100,19 +100,19 @@ class _TreeView:
         if not node.spans:
             return ""
         first, last = node.spans[0].span_id, node.spans[-1].span_id
-        return spans_said(len(node.spans), first, last, len(node.hidden), self._lang)
+        return spans_text(len(node.spans), first, last, len(node.hidden), self._lang)
 
     def _details(self, node: Node) -> list[str]:
         """The arguments and the result, or the exception."""
         if node.kind != "call":
             return []
         passed, came = arguments(node.span, 90), result(node.span, 60)
-        said = [f"({passed})"] if passed else []
+        details = [f"({passed})"] if passed else []
         if node.failed:
-            said.append(error(node.span, 120))
+            details.append(error(node.span, 120))
         elif came:
-            said.append(f"→ {came}")
-        return said
+            details.append(f"→ {came}")
+        return details
 
 
 def _nearest(roots: Sequence[Node]) -> set[int]:

@@ -3,8 +3,8 @@
 __all__ = ["EN", "ZH"]
 
 EN = {
-    "cli.help.check.short": "Hold a run against a diagram or a table.",
-    "cli.help.check": "Hold a run against what it is expected to do: are all calls of a diagram there, in its order?",
+    "cli.help.check.short": "Check a run against a diagram or a table.",
+    "cli.help.check": "Check a run against an expectation: are all calls of a diagram there, in its order?",
     "cli.help.check.more": """\
 RUN is a run folder, or the name of a run or a script in tracellm-runs/; without it, or as `latest`, the newest there.
 FILE is a Mermaid sequence diagram (.mmd, or within .md or .rst), or a tab-separated table with the columns from, to and

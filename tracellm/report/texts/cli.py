@@ -10,7 +10,7 @@ EN = {
     "cli.help.run.short": "Run a script; with --explain, record and explain it.",
     "cli.help.run": "Run SCRIPT as `python SCRIPT ARGS...` would; with --explain, record and explain what happened.",
     "cli.help.run.more": """\
-All that follows SCRIPT (or -m MODULE) belongs to it. What tracellm says goes to stderr.
+All that follows SCRIPT (or -m MODULE) belongs to it. tracellm itself prints to stderr.
 
 \b
 Examples:
@@ -44,14 +44,14 @@ Examples:
     "cli.help.module": "Run this module, as `python -m MODULE ARGS...` would.",
     "cli.help.engine": "tracellm: `import vllm` gives tracellm's own engine, so a script for vLLM runs without vLLM.",
     "cli.help.model": "Take the model in the folder PATH (tiny: the embedded one) wherever NAME is named. Repeatable.",
-    "cli.help.lang": "Language: en or zh. Otherwise TRACELLM_LANG says it, or the locale.",
+    "cli.help.lang": "Language: en or zh. Default: TRACELLM_LANG, or else the locale.",
     "cli.help.out": "The run folder: new, empty, or of an earlier run. Default: tracellm-runs/<script>-<date>-<time>",
     "cli.help.detail": "How deep the sequence diagram goes: request, step, layer or kernel.",
     "cli.help.focus": "Show only this class and what calls it and is called by it. May be repeated.",
     "cli.help.convert": "now (default): convert the recording and write the reports when the run ends. later: when a "
     "command first opens the run folder.",
     "cli.help.no_text": "Leave prompts and generated text out of the recording.",
-    "cli.help.quiet": "No console log; problems are still told.",
+    "cli.help.quiet": "No console log; problems are still reported.",
     "cli.help.open": "Open report.html in the browser when it is written.",
     # after a run, beside what the console says
     "cli.report": "report: {path}",
@@ -112,7 +112,7 @@ Examples:
     "repeated.",
     "cli.help.skip": "Do not record what matches, as for --only. May be repeated.",
     "cli.help.ring": "Keep only the last N calls of each process, or up to twice as many; "
-    "the report says how many were let go.",
+    "the report has the number of dropped calls.",
     # refusals
     "cli.near": " The nearest: {names}.",
     "cli.error.ring": "--ring takes how many calls to keep, 1 or more, not {value!r}",
@@ -149,8 +149,8 @@ Examples:
     "serve.help.trust_request_chat_template": "Let requests bring their own chat template, which is a program.",
     "serve.help.return_tokens_as_token_ids": "Show tokens beside log probabilities as token_id:17.",
     "serve.help.enable_request_id_headers": "Put X-Request-Id on every response.",
-    "serve.help.enable_prompt_tokens_details": "Tell in the usage how many tokens the prefix cache had.",
-    "serve.help.enable_force_include_usage": "Tell the usage in every stream.",
+    "serve.help.enable_prompt_tokens_details": "Report in the usage how many tokens came from the prefix cache.",
+    "serve.help.enable_force_include_usage": "Report the usage in every stream.",
     "serve.help.shutdown_timeout": "Seconds for running requests after SIGTERM or Ctrl-C. Default: 30",
     "serve.help.max_request_bytes": "The longest body that is read. Default: 33554432",
     "serve.help.engine": "Of the engine, as for LLM(...), with their defaults",

@@ -61,7 +61,7 @@ VLLM_FILES = {
 EN = {
     "client.title": "Client: {choice}",
     "client.what.heading": "A client",
-    "client.what": "is how the front half of the engine, which turns text into tokens and back, reaches the engine "
+    "client.what": "connects the front end of the engine, which turns text into tokens and back, to the engine "
     "core, which schedules and runs the model.",
     "client.inputs": "Inputs",
     "client.rule": "Rule",
@@ -93,12 +93,12 @@ EN = {
     "client.for.InprocClient": "Scripts and debugging: one process, one stack.",
     "client.for.SyncMPClient": "Offline batches: tokenizing and detokenizing run beside the engine.",
     "client.for.AsyncMPClient": "Servers: many requests at once, streamed.",
-    "client.real": "A real vLLM, 0.11 or later, has VLLM_ENABLE_V1_MULTIPROCESSING=1 unless told otherwise: there a "
+    "client.real": "A real vLLM, 0.11 or later, has VLLM_ENABLE_V1_MULTIPROCESSING=1 unless it is set: there a "
     "plain LLM() gets a SyncMPClient.",
     "client.real.AsyncMPClient": "A real vLLM does the same: `vllm serve` and AsyncLLM always get an AsyncMPClient. "
-    "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless told otherwise.",
+    "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is set.",
     "client.real.SyncMPClient": "This is what a plain LLM() gets in a real vLLM, 0.11 or later: there "
-    "VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless told otherwise.",
+    "VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is set.",
     "client.from.multiprocess_mode.vllm.environment": "VLLM_ENABLE_V1_MULTIPROCESSING=0 in the environment",
     "client.from.multiprocess_mode.vllm.default": "VLLM_ENABLE_V1_MULTIPROCESSING is 1, its default, or unset",
     "client.real.vllm.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 was set for this run. Unless it is, this vLLM "
@@ -115,7 +115,7 @@ EN = {
 ZH = {
     "client.title": "客户端：{choice}",
     "client.what.heading": "客户端",
-    "client.what": "是引擎的前半部分（文本与 token 互相转换）到达引擎核心（调度并运行模型）的途径。",
+    "client.what": "是引擎前端（负责文本与 token 的互相转换）与引擎核心（负责调度并运行模型）通信的方式。",
     "client.inputs": "输入",
     "client.rule": "规则",
     "client.means": "含义",

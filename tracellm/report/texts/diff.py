@@ -20,7 +20,7 @@ Examples:
     # the verdict
     "diff.comma": ", ",
     "diff.semicolon": "; ",
-    "diff.end": "{said}.",
+    "diff.end": "{sentence}.",
     "diff.verdict.identical": "Nothing differs but times: same tokens, same {n:step|steps}, same calls",
     "diff.verdict.same": "Same tokens, same {n:step|steps}",
     "diff.verdict.same_untold": "Same {n:step|steps}, as far as a recording without text tells",
@@ -113,7 +113,7 @@ Examples:
     # the steps
     "diff.steps": "Which steps",
     "diff.steps.none": "Neither run has an engine step.",
-    "diff.steps.none_in": "{run} has no engine step to hold the {n:step|steps} of {other} against.",
+    "diff.steps.none_in": "{run} has no engine step to compare with the {n:step|steps} of {other}.",
     "diff.steps.same": "{n:step|steps}, each the same in both: kind, requests, tokens, KV blocks, sampled tokens.",
     "diff.steps.same_untold": "{n:step|steps}, each the same in both: kind, requests, tokens, KV blocks. Which tokens "
     "were sampled is not recorded.",
@@ -167,7 +167,7 @@ ZH = {
     "cli.error.diff_problem": "记录 {run} 有损坏：{problem}",
     "diff.comma": "，",
     "diff.semicolon": "；",
-    "diff.end": "{said}。",
+    "diff.end": "{sentence}。",
     "diff.verdict.identical": "除时间外没有任何不同：token 相同，{n:,} 步相同，调用相同",
     "diff.verdict.same": "token 相同，{n:,} 步都相同",
     "diff.verdict.same_untold": "{n:,} 步都相同（记录不含文本，只能比较到此）",

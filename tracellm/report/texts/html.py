@@ -26,7 +26,7 @@ EN = {
     "html.client.short": "Client",
     "html.client.none": "No client was chosen while this was recorded: the engine was made before, or the run "
     "ended first.",
-    "html.client.inputs": "What make_client was given",
+    "html.client.inputs": "Inputs of make_client",
     "html.client.input": "Input",
     "html.client.value": "Value",
     "html.client.from": "Where it comes from",
@@ -61,7 +61,7 @@ EN = {
     "html.boundary.lost": "{n:,} not received",
     "html.boundary.each": "{bytes} each",
     "html.boundary.what.ADD": "a new request: its tokens and sampling parameters",
-    "html.boundary.what.ABORT": "requests that nobody waits for any more",
+    "html.boundary.what.ABORT": "requests to abort: the caller left, or a stop text was found",
     "html.boundary.what.UTILITY": "a method to be called in the engine core",
     "html.boundary.what.UTILITY_OUTPUT": "what that method gave back",
     "html.boundary.what.OUTPUTS": "a step's new tokens, for all requests in it",
@@ -147,10 +147,9 @@ EN = {
     # kernels
     "html.kernels": "Triton kernels",
     "html.kernels.short": "Kernels",
-    "html.kernels.lead": "A launch asks the GPU to run a kernel and returns at once; the GPU works it off later. So "
-    "the two times are not parts of each other. Bytes and operations are what the launches have to do, from the "
-    "shapes and lengths of their tensors; on the CPU, in Triton's interpreter, the first time is that of the kernels "
-    "themselves.",
+    "html.kernels.lead": "A launch queues a kernel on the GPU and returns at once; the GPU runs it later. So neither "
+    "time is part of the other. Bytes and operations are computed from the shapes and lengths of the tensors. On the "
+    "CPU, in Triton's interpreter, the first time is that of the kernels themselves.",
     "html.kernels.column.name": "Kernel",
     "html.kernels.column.launches": "Launches",
     "html.kernels.column.cpu": "To launch (CPU)",
@@ -304,8 +303,8 @@ ZH = {
     # kernels
     "html.kernels": "Triton 内核",
     "html.kernels.short": "内核",
-    "html.kernels.lead": "启动只是请 GPU 运行一个内核，随即返回；GPU 稍后才执行。所以两个时间互不包含。字节数和运算次数"
-    "是这次启动要做的工作，由张量的形状和长度算出；在 CPU 上用 Triton 的解释器运行时，第一个时间就是内核本身的时间。",
+    "html.kernels.lead": "启动只是把 kernel 排进 GPU 的队列，随即返回；GPU 稍后才执行，所以两个时间互不包含。"
+    "字节数和运算次数由张量的形状和长度算出。在 CPU 上用 Triton 的解释器运行时，第一个时间就是 kernel 本身的时间。",
     "html.kernels.column.name": "内核",
     "html.kernels.column.launches": "启动次数",
     "html.kernels.column.cpu": "启动用时（CPU）",

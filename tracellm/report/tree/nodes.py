@@ -33,7 +33,7 @@ __all__ = [
 DEEPEST = 100
 """Calls nested deeper than this, as by a recursive function of the user's, are counted into the node at this depth."""
 
-_TELLING = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
+_DISTINCTIVE = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
 """Attributes of few calls that distinguish a call from others of its name."""
 _LIFELINE, _THREAD, _RECORDING = names.LIFELINE, names.THREAD_NAME, names.RECORDING_DURATION
 
@@ -335,10 +335,10 @@ class _Keys:
             return self._same.setdefault(same, self._of(span))
 
     def _of(self, span: Span) -> CallKey:
-        told = span.attributes
-        if not _TELLING.isdisjoint(told):
+        attributes = span.attributes
+        if not _DISTINCTIVE.isdisjoint(attributes):
             return self._key(span)
-        get = told.get
+        get = attributes.get
         try:
             plain = span.name, get(_LIFELINE), get(_THREAD), id(span.process)
             return self._plain[plain]

@@ -52,9 +52,9 @@ def alike(step: Span, before: Span) -> bool:
 
 def _changed(step: Span) -> bool:
     """Return whether requests came or went, or used the prefix cache."""
-    told = step.attributes.get
-    hits = told(names.STEP_CACHED)
-    return bool(step.error or any(map(told, _CHANGED)) or (isinstance(hits, list) and any(hits)))
+    get = step.attributes.get
+    hits = get(names.STEP_CACHED)
+    return bool(step.error or any(map(get, _CHANGED)) or (isinstance(hits, list) and any(hits)))
 
 
 def _held(step: Step) -> list[tuple[str, str]]:
@@ -68,20 +68,20 @@ def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
 
 def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
     """Return a sentence for each of the scheduler's changes; for a step without work, first what it was for."""
-    said = []
+    sentences = []
     if step.kind == "empty" and (ended := [id for id in step.released if id not in step.aborted]):
-        said.append(text(lang, "step.released", names=name_requests(ended, lang)))
+        sentences.append(text(lang, "step.released", names=name_requests(ended, lang)))
     for key in ("aborted", "new", "resumed", "preempted"):
         if ids := getattr(step, key):
-            said.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
+            sentences.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
     hits = [request for request in step.requests if request.prefix_hit_tokens]
     if hits:
         who = name_requests((request.request_id for request in hits), lang)
         tokens = sum(request.prefix_hit_tokens for request in hits)
-        said.append(text(lang, "step.prefix_hit", names=who, tokens=tokens))
+        sentences.append(text(lang, "step.prefix_hit", names=who, tokens=tokens))
     if before is None or _held(step) != _held(before):
-        said += _not_scheduled(step, lang)
-    return said
+        sentences += _not_scheduled(step, lang)
+    return sentences
 
 
 def _not_scheduled(step: Step, lang: str) -> list[str]:
@@ -95,11 +95,11 @@ def _not_scheduled(step: Step, lang: str) -> list[str]:
         groups.setdefault(group, []).append(held.request_id)
     unnamed = {group: step.num_waiting - len(step.waiting)}
     shown, more = clip(list(groups.items()), _MOST_REASONS)
-    said = [
+    sentences = [
         text(lang, group[0], names=name_requests(ids, lang, unnamed.get(group, 0)), why=group[1])
         for group, ids in shown
     ]
-    return [*said, text(lang, "step.not_scheduled_more", n=more)] if more else said
+    return [*sentences, text(lang, "step.not_scheduled_more", n=more)] if more else sentences
 
 
 def endings(step: Step, lang: str) -> list[str]:
@@ -107,13 +107,13 @@ def endings(step: Step, lang: str) -> list[str]:
     ended: dict[str, list[str]] = {}
     for request, reason in step.finished.items():
         ended.setdefault(reason, []).append(request)
-    said = [
+    sentences = [
         text(lang, "step.finished", names=name_requests(ids, lang), why=finish_reason(reason, lang))
         for reason, ids in ended.items()
     ]
     if step.span.error is not None:
-        said.append(text(lang, "step.failed", error=beginning(step.span.error, _LONGEST_ERROR)))
-    return said
+        sentences.append(text(lang, "step.failed", error=beginning(step.span.error, _LONGEST_ERROR)))
+    return sentences
 
 
 def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:

@@ -21,8 +21,8 @@ def recording_problems(manifest: Mapping[str, Any], lang: str) -> list[str]:
     if not isinstance(probes, Mapping):
         return []
     met, export = probes.get("problems"), probes.get("export")
-    told = [visible(str(problem)) for problem in met] if isinstance(met, list) else []
-    return [*told, *_unsent(export, lang)] if isinstance(export, Mapping) else told
+    lines = [visible(str(problem)) for problem in met] if isinstance(met, list) else []
+    return [*lines, *_unsent(export, lang)] if isinstance(export, Mapping) else lines
 
 
 def _unsent(export: Mapping[str, Any], lang: str) -> list[str]:

@@ -26,7 +26,7 @@ __all__ = [
     "moved",
     "result",
     "script_of",
-    "spans_said",
+    "spans_text",
     "step_kind",
     "steps_name",
     "steps_title",
@@ -108,20 +108,20 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
         shown, more = clip([beginning(id, _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
         what = text(lang, "step.comma").join([*shown, "…"] if more else shown)
     sizes = [size for one, _ in sent if isinstance(size := one.send.attributes.get(names.MESSAGE_BYTES), int)]
-    said = f"{kind} {what}".rstrip()
+    title = f"{kind} {what}".rstrip()
     if not sizes:
-        return said
+        return title
     smallest, largest = byte_size(min(sizes)), byte_size(max(sizes))
     if smallest == largest:
-        return f"{said} ({largest})"
+        return f"{title} ({largest})"
     number, _, unit = smallest.partition(" ")
-    return f"{said} ({number if largest.endswith(f' {unit}') else smallest}-{largest})"
+    return f"{title} ({number if largest.endswith(f' {unit}') else smallest}-{largest})"
 
 
-def spans_said(number: int, first: str, last: str, inside: int, lang: str) -> str:
+def spans_text(number: int, first: str, last: str, inside: int, lang: str) -> str:
     """Return which spans an item stands for: their number, the ids of the first and the last, and the number inside."""
-    said = text(lang, "spans.one" if number == 1 else "spans.many", n=number, first=first, last=last)
-    return f"{said}\n{text(lang, 'spans.inside', n=inside)}" if inside else said
+    spans = text(lang, "spans.one" if number == 1 else "spans.many", n=number, first=first, last=last)
+    return f"{spans}\n{text(lang, 'spans.inside', n=inside)}" if inside else spans
 
 
 def script_of(span: Span) -> bool:

@@ -65,14 +65,14 @@ class _Calls:
 def call_pairs(a: Trace, b: Trace) -> list[CallPair]:
     """Return every call of both runs: those of A in the order of first use, then those of B alone."""
     calls_a, calls_b = _count(a), _count(b)
-    heirs = _heirs(calls_a, calls_b)
+    renamed_calls = _renamed_calls(calls_a, calls_b)
     found = []
     for key, ours in calls_a.items():
-        other = heirs.get(key, key)
+        other = renamed_calls.get(key, key)
         theirs = calls_b.get(other, _Calls())
         renamed = other[0] if other[0] != key[0] else ""
         found.append(_pair(key, ours, theirs, renamed))
-    paired = calls_a.keys() | set(heirs.values())
+    paired = calls_a.keys() | set(renamed_calls.values())
     found += [_pair(key, _Calls(), theirs, "") for key, theirs in calls_b.items() if key not in paired]
     return found
 
@@ -116,15 +116,15 @@ def _aborts_nothing(span: Span) -> bool:
     return isinstance(arguments, list) and "request_ids=list of 0" in arguments
 
 
-def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
+def _renamed_calls(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
     """Return the key in B of each call of A alone that B made as another class, or with another engine's code."""
     mine = {key: None for key in calls_a if key not in calls_b}
     theirs = {key: None for key in calls_b if key not in calls_a}
     found: dict[_Key, _Key] = {}
     for identity in (_function, _method, _method_of_lifeline, _method_of_class):
         of_b = _grouped(theirs, identity)
-        for told, keys in _grouped(mine, identity).items():
-            others = of_b.get(told, [])
+        for value, keys in _grouped(mine, identity).items():
+            others = of_b.get(value, [])
             if len(keys) == len(others) == 1 and _may_pair(keys[0], others[0], identity):
                 found[keys[0]] = others[0]
                 del mine[keys[0]], theirs[others[0]]

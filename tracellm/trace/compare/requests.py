@@ -87,17 +87,17 @@ def _lives(trace: Trace, steps: Sequence[Step]) -> dict[str, RequestLife]:
 
 
 def _life(id: str, span: Span | None, tokens: list[int | None], ended: str | None) -> RequestLife:
-    told: dict[str, Any] = span.attributes if span is not None else {}
-    prompt = told.get(names.REQUEST_PROMPT_TOKENS)
-    reasons = told.get(names.GEN_AI_FINISH_REASONS)
-    text = told.get(names.REQUEST_OUTPUT)
+    attributes: dict[str, Any] = span.attributes if span is not None else {}
+    prompt = attributes.get(names.REQUEST_PROMPT_TOKENS)
+    reasons = attributes.get(names.GEN_AI_FINISH_REASONS)
+    text = attributes.get(names.REQUEST_OUTPUT)
     known = [token for token in tokens if token is not None]
     return RequestLife(
         id=id,
         prompt_token_ids=tuple(prompt) if isinstance(prompt, list) else None,
-        num_prompt_tokens=told.get(names.GEN_AI_INPUT_TOKENS),
+        num_prompt_tokens=attributes.get(names.GEN_AI_INPUT_TOKENS),
         token_ids=tuple(known) if len(known) == len(tokens) else None,
-        num_tokens=len(tokens) or told.get(names.GEN_AI_OUTPUT_TOKENS) or 0,
+        num_tokens=len(tokens) or attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0,
         text=text if isinstance(text, str) else None,
         finish_reason=str(reasons[0]) if isinstance(reasons, list) and reasons else ended,
     )

@@ -73,11 +73,11 @@ def _differs(a: Step | None, b: Step | None, numbers_a: _Numbers, numbers_b: _Nu
     if a is None or b is None:
         return tuple(FACETS)
     found = [name for name, facet in FACETS.items() if facet(a, numbers_a) != facet(b, numbers_b)]
-    if "sampled" in found and _untold(a, b):
+    if "sampled" in found and _lacks_tokens(a, b):
         found.remove("sampled")
     return tuple(found)
 
 
-def _untold(a: Step, b: Step) -> bool:
+def _lacks_tokens(a: Step, b: Step) -> bool:
     """Return whether a recording lacks the sampled tokens, and the numbers of sampled tokens are equal."""
     return len(a.sampled) == len(b.sampled) and any(one.token_id is None for one in (*a.sampled, *b.sampled))

@@ -33,7 +33,7 @@ class Spread:
         """Return the spread of these times."""
         if not times:
             return cls(0, 0, 0)
-        first, _, third = quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+        first, _, third = quantiles(times, n=4, method="inclusive") if len(times) > 1 else [times[0]] * 3
         return cls(round(median(times)), max(times), sum(times), (round(first), round(third)))
 
 
@@ -108,15 +108,15 @@ class RunTimes:
 
 def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
     """Return the times of a run."""
-    lives = _together(trace.named(names.REQUEST_SPAN))
-    gaps, spell = [], 0
+    lives = _intervals(trace.named(names.REQUEST_SPAN))
+    gaps, interval = [], 0
     for before, after in pairwise(steps):
-        while spell < len(lives) and lives[spell][1] < before.span.end_ns:
-            spell += 1
-        if not lives or (spell < len(lives) and _within(before.span.end_ns, after.span.start_ns, lives[spell])):
+        while interval < len(lives) and lives[interval][1] < before.span.end_ns:
+            interval += 1
+        if not lives or (interval < len(lives) and _within(before.span.end_ns, after.span.start_ns, lives[interval])):
             gaps.append(max(0, after.span.start_ns - before.span.end_ns))
     return RunTimes(
-        startup_ns=_length(_together(filter(_starts, trace.spans))),
+        startup_ns=_length(_intervals(filter(_makes_engine, trace.spans))),
         requests_ns=_length(lives),
         steps=Spread.of([step.span.duration_ns for step in steps]),
         between=Spread.of(gaps),
@@ -124,7 +124,7 @@ def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
     )
 
 
-def _starts(span: Span) -> bool:
+def _makes_engine(span: Span) -> bool:
     """Return whether the call makes an engine."""
     return span.attributes.get(names.PHASE) == "startup" or span.name == "AsyncLLM.__init__"
 
@@ -133,7 +133,7 @@ def _within(start: int, end: int, stretch: tuple[int, int]) -> bool:
     return stretch[0] <= start and end <= stretch[1]
 
 
-def _together(spans: Iterable[Span]) -> list[tuple[int, int]]:
+def _intervals(spans: Iterable[Span]) -> list[tuple[int, int]]:
     """Return the intervals that spans, ordered by start, cover."""
     covered: list[tuple[int, int]] = []
     for span in spans:

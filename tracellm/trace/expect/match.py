@@ -92,7 +92,7 @@ class _Check:
         scripts = {plain(span.name) for span in trace.spans if span.attributes.get(names.LIFELINE) == span.name}
         self._scripts = frozenset(scripts)
         self._classes = frozenset(plain(span.lifeline) for span in trace.spans)
-        self._lifelines = {name: self._named(told) for name, told in expectation.lifelines.items()}
+        self._lifelines = {name: self._named(lifeline) for name, lifeline in expectation.lifelines.items()}
         wanted = [arrow for arrow in expectation.arrows if not phase or arrow.phase == phase]
         self._arrows = [arrow for arrow in wanted if not arrow.needs]
         self._needs: dict[str, int] = {}
@@ -125,16 +125,16 @@ class _Check:
         misses = [self._miss(i, found) for i in range(len(places)) if i not in found]
         return Result(len(places), tuple(misses), self._needs, self._unknown())
 
-    def _named(self, told: Iterable[str]) -> frozenset[str]:
+    def _named(self, lifeline: Iterable[str]) -> frozenset[str]:
         """Return the names of a lifeline in the recording."""
-        told = frozenset(told)
-        if self._is_script(told):
-            return told | self._scripts
-        return told | self._models if any(map(_MODEL.fullmatch, told)) else told
+        lifeline = frozenset(lifeline)
+        if self._is_script(lifeline):
+            return lifeline | self._scripts
+        return lifeline | self._models if any(map(_MODEL.fullmatch, lifeline)) else lifeline
 
-    def _is_script(self, told: frozenset[str]) -> bool:
+    def _is_script(self, lifeline: frozenset[str]) -> bool:
         """Return whether a lifeline stands for the script; a recorded class of such a name stands for itself."""
-        return any(map(_SCRIPT.fullmatch, told)) and not (told - self._scripts) & self._classes
+        return any(map(_SCRIPT.fullmatch, lifeline)) and not (lifeline - self._scripts) & self._classes
 
     def _is_drawn(self, lifeline: str, called: tuple[str, ...]) -> bool:
         return any(_is_called(arrow, called) for arrow in self._drawn.get(lifeline, ()))
@@ -210,13 +210,15 @@ class _Check:
     def _unknown(self) -> dict[str, tuple[str, ...]]:
         """Lifelines with an unmatched arrow that the recording does not have."""
         unknown: dict[str, tuple[str, ...]] = {}
-        for name, told in self._lifelines.items():
+        for name, lifeline in self._lifelines.items():
             used = any(
-                told in (self._named(arrow.source), self._named(arrow.target)) and not self._places(arrow)
+                lifeline in (self._named(arrow.source), self._named(arrow.target)) and not self._places(arrow)
                 for arrow in self._arrows
             )
-            if used and not told & self._recorded:
-                near = get_close_matches(min(told, default=name), sorted(self._recorded - {ANYONE}), n=2, cutoff=0.6)
+            if used and not lifeline & self._recorded:
+                near = get_close_matches(
+                    min(lifeline, default=name), sorted(self._recorded - {ANYONE}), n=2, cutoff=0.6
+                )
                 unknown[name] = tuple(near)
         return unknown
 

@@ -35,7 +35,7 @@ __all__ = [
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _ENTITY = re.compile(r"#(?:(\d+)|([A-Za-z]\w*));")
 _CALL = re.compile(r"\s*(?:(?:no)?wrap:)?\s*(?:\d+[.)]\s+)?([^\W\d][\w.]*)", re.IGNORECASE)
-_TOLD = re.compile(r"\s+→\s.*$|\s*×\s*[\d,]+\s*$")  # result, or number of times
+_ANNOTATION = re.compile(r"\s+→\s.*$|\s*×\s*[\d,]+\s*$")  # result, or number of times
 
 
 class ExpectError(Exception):
@@ -129,7 +129,7 @@ def call_names(text: str) -> tuple[tuple[str, ...], str, str]:
 
     The text is such as `MPClient.__init__(x) ×3`. There are no names if it is no call, such as `return`.
     """
-    whole = _TOLD.sub("", text).partition("(")[0].strip()
+    whole = _ANNOTATION.sub("", text).partition("(")[0].strip()
     found = _CALL.match(text)
     dotted = found[1].strip(".") if found else ""
     before, _, name = dotted.rpartition(".")
@@ -232,7 +232,7 @@ def read_table(lines: list[str]) -> Expectation:
         names, owner, held = call_names(cells[call])
         if not (names and cells[source] and cells[target]):
             raise ExpectError("row_empty", line=number)
-        told = {name: cells[i] if i < len(cells) else "" for name, i in optional.items()}
+        extra = {name: cells[i] if i < len(cells) else "" for name, i in optional.items()}
         for name in (cells[source], cells[target]):
             lifelines.setdefault(name, plain_names(name))
         arrows.append(
@@ -244,8 +244,8 @@ def read_table(lines: list[str]) -> Expectation:
                 owner,
                 held,
                 f"{cells[source]} → {cells[target]}: {cells[call]}",
-                told.get("phase", ""),
-                "" if told.get("needs", "") in _IN_EVERY_RUN else told["needs"],
+                extra.get("phase", ""),
+                "" if extra.get("needs", "") in _IN_EVERY_RUN else extra["needs"],
             )
         )
     return Expectation(arrows, lifelines)
@@ -338,11 +338,11 @@ def _after_kind(block: _Lines) -> _Lines:
     """Return the lines after `sequenceDiagram`, or none for a diagram of another kind."""
     in_front_matter = False
     for i, (_, line) in enumerate(block):
-        said = line.strip()
-        if said == "---":
+        content = line.strip()
+        if content == "---":
             in_front_matter = not in_front_matter
-        elif _KIND.match(said):
-            return [(block[i][0], said[len("sequenceDiagram") :].lstrip(" ;")), *block[i + 1 :]]
-        elif said and not in_front_matter and not said.startswith(("%%", ":")):
+        elif _KIND.match(content):
+            return [(block[i][0], content[len("sequenceDiagram") :].lstrip(" ;")), *block[i + 1 :]]
+        elif content and not in_front_matter and not content.startswith(("%%", ":")):
             return []
     return []
