@@ -93,12 +93,12 @@ EN = {
     "client.for.InprocClient": "Scripts and debugging: one process, one stack.",
     "client.for.SyncMPClient": "Offline batches: tokenizing and detokenizing run beside the engine.",
     "client.for.AsyncMPClient": "Servers: many requests at once, streamed.",
-    "client.real": "A real vLLM, 0.11 or later, has VLLM_ENABLE_V1_MULTIPROCESSING=1 unless it is set: there a "
-    "plain LLM() gets a SyncMPClient.",
+    "client.real": "In a real vLLM, 0.11 or later, VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default: there a plain "
+    "LLM() gets a SyncMPClient.",
     "client.real.AsyncMPClient": "A real vLLM does the same: `vllm serve` and AsyncLLM always get an AsyncMPClient. "
-    "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is set.",
+    "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
     "client.real.SyncMPClient": "This is what a plain LLM() gets in a real vLLM, 0.11 or later: there "
-    "VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless it is set.",
+    "VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
     "client.from.multiprocess_mode.vllm.environment": "VLLM_ENABLE_V1_MULTIPROCESSING=0 in the environment",
     "client.from.multiprocess_mode.vllm.default": "VLLM_ENABLE_V1_MULTIPROCESSING is 1, its default, or unset",
     "client.real.vllm.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 was set for this run. Unless it is, this vLLM "
