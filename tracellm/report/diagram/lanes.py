@@ -45,7 +45,7 @@ class Lanes:
 
     @property
     def several(self) -> bool:
-        """Whether there are several lanes."""
+        """True if there are several lanes."""
         return bool(self._begins or self._long)
 
     def of(self, span: Span) -> Lane:

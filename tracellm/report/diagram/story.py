@@ -91,7 +91,7 @@ class Story:
 
 
 def is_story(trace: Trace) -> bool:
-    """Whether several processes, threads or tasks have to be put in one order."""
+    """True if several processes, threads or tasks have to be put in one order."""
     if trace.messages:
         return True
     processes = {id(span.process) for span in trace.spans}

@@ -199,7 +199,7 @@ class Drawing:
 def draw(diagram: Diagram, tooltip: Callable[[Message], str] = lambda arrow: "") -> Drawing:
     """Return the diagram as SVG elements for an HTML page, with each text escaped.
 
-    `told` returns the tooltip of an arrow, besides its label.
+    `tooltip` returns the tooltip of an arrow, besides its label.
     """
     places = columns(diagram)
     return Drawing(_head(diagram, places), _Body(diagram, places, tooltip).svg)

@@ -321,7 +321,7 @@ class _Keys:
 
     @property
     def several(self) -> bool:
-        """Whether the calls ran in several threads or processes."""
+        """True if the calls ran in several threads or processes."""
         return len(self._threads) > 1
 
     def __call__(self, span: Span) -> CallKey:

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two traces have in common, and what differs."""
+    """Differences and similarities of two traces."""
 
     calls: tuple[CallPair, ...]
     steps: tuple[StepPair, ...]
