@@ -62,7 +62,7 @@ def test_it_says_what_ran_and_what_came_out():
         "6 prompt tokens, 9 generated · ended by stop",
         "InprocClient chosen",
         "llm = LLM(model, multiprocess_mode=True)",
-        "A real vLLM, 0.11 or later",
+        "In a real vLLM, 0.11 or later",
         "Qwen2DecoderLayer.forward ×2",
         "2 / 4,095",
         "request 0 finished",
