@@ -1,4 +1,4 @@
-"""The generated tables of docs/spans.md: every span and attribute, from the catalog and `tracellm/trace/names/`.
+"""The generated tables of docs/spans.md: every span and attribute, from the catalog and `tracellm/trace/names.py`.
 
 `make_docs.py` writes them. A test compares recorded runs with `known_spans`.
 """

@@ -107,10 +107,10 @@ def test_what_is_recorded_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     }
     assert told["options"] == {"text": True, "lang": "en", **asked}
     assert (told["probes"]["let_go"], told["probes"]["left_out"]["steps"]) == (4, ["EngineCore.step_fn"])
-    why = "Of the engine's steps nothing is recorded: that takes EngineCore.step_fn, which --only Scheduler"
+    why = "Nothing is recorded about the engine's steps: it needs EngineCore.step_fn, which --only Scheduler"
     chosen, kept = (
         "Recorded with --only Scheduler --skip 'Msgpack*': ",
-        "Only the last 2 calls of each process, or some more, were kept",
+        "Only the last 2 calls of each process, or slightly more, were kept",
     )
     assert all(said in run.steps() for said in (why, chosen, kept))
     assert all(said in run.calltree() for said in (chosen, kept))
@@ -179,7 +179,7 @@ def test_runs_that_were_not_recorded_alike(tmp_path: Path, command: Command) -> 
             greet("you")
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     [told] = command("diff", "--lang", "en", a, b).err.splitlines()
-    assert told == f"tracellm: {a}: Recorded with --detail step: calls that this leaves out are not in the recording."
+    assert told == f"tracellm: {a}: Recorded with --detail step: other calls are not in the recording."
     assert command("diff", "--lang", "en", b, b).err == ""
 
 

@@ -3,8 +3,7 @@
 from tests.export.runs import run_of_two
 from tests.report.traces import hello
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.flows import flows
-from tracellm.report.export.lives import lives
+from tracellm.report.export.timeline import flows, lives
 from tracellm.trace import names
 from tracellm.trace.model import Link, Process, Span, Trace
 from tracellm.trace.names import LEVELS

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.export.runs import run_of_tasks, run_of_two
 from tests.report.traces import hello
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.tracks import ProcessTracks, Track, tracks
+from tracellm.report.export.timeline import ProcessTracks, Track, tracks
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span, Trace
 

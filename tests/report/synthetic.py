@@ -42,7 +42,6 @@ MANIFEST: dict[str, Any] = {
         "calls": 1204,
         "seconds": 0.012,
         "share": 0.0044,
-        "share_of_generation": 0.061,
         "per_call_us": 9.9,
         "writer": {"spans": 1204, "calls": 1204, "seconds": 0.003, "longest_ms": 0.8, "bytes": 65_000, "lost": 0},
         "conversion": {"seconds": 0.031, "us_per_span": 25.7},

@@ -25,7 +25,7 @@ from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad
 from tracellm.report.texts import LANGUAGES, texts
 from tracellm.report.texts.client import CODE
 from tracellm.trace import names
-from tracellm.trace.model import Process, Span
+from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.steps import STEP_SPAN
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -43,7 +43,7 @@ def _say(spans: list[Span], lang: Any = "en", stream: io.StringIO | None = None,
     console = Console(lang, stream=stream)
     for span in spans:
         console(span)
-    console.finish(MANIFEST | manifest, Path("runs/one/report.html"))
+    console.finish(MANIFEST | manifest, Path("runs/one/report.html"), Trace(spans))
     return stream.getvalue()
 
 
@@ -241,28 +241,52 @@ def test_steps_of_several_engines_are_told_apart():
 
 
 def test_a_change_is_told_where_it_happened():
-    """Joined, came back, preempted, held with the numbers, finished: a line below the step's."""
+    """Joined, came back, preempted, cut short or not scheduled with the numbers, finished: a line below the step's."""
     spans = a_run(decode_steps=6)
     steps = [span for span in spans if span.name == "EngineCore.step_fn"]
     steps[3].attributes |= {
         names.STEP_PREEMPTED: ["1"],
         names.STEP_RESUMED: ["0"],
         names.STEP_NEW: ["7"],
-        names.STEP_HELD: ["8", "9", "10"],
-        names.STEP_HELD_REASONS: ["no_free_blocks", "behind", "of_the_future"],
-        names.STEP_HELD_DETAILS: ["needed=3 free=1", "request=8 cause=no_free_blocks", "moon=full"],
+        names.STEP_HELD: ["1", "8", "9", "10"],
+        names.STEP_HELD_REASONS: ["token_budget", "no_free_blocks", "behind", "of_the_future"],
+        names.STEP_HELD_DETAILS: [
+            "budget=9 left=1 wanted=4 given=1",
+            "needed=3 free=1",
+            "request=8 cause=no_free_blocks",
+            "moon=full",
+        ],
     }
     said = _say(spans)
     below = said.split("Step 4: ")[1].split("\nStep")[0].splitlines()[1:]
     assert [line.strip() for line in below] == [
         "request 7 joined",
         "request 0 came back",
-        "request 1 preempted, blocks taken away",
-        "request 8 held: KV blocks: needs 3, 1 free",
-        "request 9 held: waiting behind request 8, which lacks KV blocks",
-        "request 10 held: of_the_future (moon=full)",
+        "request 1 preempted, their KV blocks freed",
+        "request 1 cut short: wanted 4 tokens, got 1: 1 of the budget's 9 were left",
+        "request 8 not scheduled: KV blocks: needs 3, 1 free",
+        "request 9 not scheduled: waiting behind request 8, which lacks KV blocks",
+        "request 10 not scheduled: of_the_future (moon=full)",
         "request 0 finished: stop (end token or stop text)",
     ]
+
+
+def test_random_ids_are_cut():
+    """Of a server's random ids the console shows as many digits as tell the requests of the run apart."""
+    first, second, other = ("5f0c" + digit * 28 for digit in "a1b")
+    ids = [f"chatcmpl-{first}", f"chatcmpl-{second}", f"0_cmpl-{other}-0", f"1_cmpl-{other}-0", "7"]
+    calls = Calls()
+    facts = step_facts(1, ids, new=True, last=True)
+    facts[names.STEP_HELD] = [ids[1]]
+    facts[names.STEP_HELD_REASONS] = ["preempted"]
+    facts[names.STEP_HELD_DETAILS] = [f"by={ids[0]} needed=3 free=1"]
+    calls.leaf("EngineCore.step_fn", **facts)
+    said = _say(calls.spans)
+    assert not re.search("[0-9a-f]{8}", said)
+    shown = " ".join(said.split())
+    assert "requests chatcmpl-5f0c, chatcmpl-5f0c1, 0_cmpl-5f0cb-0, 1_cmpl-5f0cb-0, 7 joined" in shown
+    assert "its blocks went to request chatcmpl-5f0c, which" in shown
+    assert "requests chatcmpl-5f0c, chatcmpl-5f0c1, 0_cmpl-5f0cb-0, 1_cmpl-5f0cb-0, 7 finished" in shown
 
 
 def test_many_requests_are_counted():
@@ -321,6 +345,36 @@ def test_each_client_is_explained(lang, choice: str, classes: str, real: str):
     assert sorted([*offered, choice]) == ["AsyncMPClient", "InprocClient", "SyncMPClient"]
     assert real in said
     assert classes in said
+
+
+def made_by(argument: bool | None, value: bool) -> list[Span]:
+    """The spans of an engine made with `multiprocess_mode=argument`, and `value` where that is None."""
+    calls = Calls()
+    inputs = {names.CLIENT_MULTIPROCESS: value, names.CLIENT_ASYNCIO: False, names.CLIENT_EXECUTOR: "UniProcExecutor"}
+    with calls(
+        "LLMEngine.from_engine_args", "request", args=["engine_args=EngineArgs", f"multiprocess_mode={argument}"]
+    ):
+        choice = {names.CLIENT_CHOICE: "SyncMPClient" if value else "InprocClient"}
+        calls.leaf("EngineCoreClient.make_client", "request", **inputs, **choice)
+    calls.leaf("EngineCore.step_fn", **step_facts(1, ["0"], new=True))
+    return sorted(calls.spans, key=lambda span: span.end_ns)
+
+
+DECIDED_BY = [
+    (True, True, "multiprocess_mode = True: the argument of that name", "multiprocess_mode = True：同名参数"),
+    (None, True, "VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment", "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING=1"),
+    (False, False, "multiprocess_mode = False: the argument of that name", "multiprocess_mode = False：同名参数"),
+    (None, False, "VLLM_ENABLE_V1_MULTIPROCESSING is 0, its default", "VLLM_ENABLE_V1_MULTIPROCESSING 未设置或为 0"),
+]
+
+
+@pytest.mark.parametrize(("argument", "value", "english", "chinese"), DECIDED_BY)
+def test_what_decided_the_client(argument: bool | None, value: bool, english: str, chinese: str):
+    """The client's box, the first one, says whether the argument, the environment or the default decided."""
+    for lang, words in (("en", english), ("zh", chinese)):
+        said = _say(made_by(argument, value), lang)
+        assert re.sub(r"[\s：:]", "", words) in re.sub(r"[\s：:]", "", said)
+    assert titles(made_by(argument, value)) == ["Client", "Step"]
 
 
 @pytest.mark.parametrize("client", ["InprocClient", "SyncMPClient", "AsyncMPClient"])

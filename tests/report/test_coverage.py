@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.report.synthetic import a_run
 from tracellm.report.facts.coverage import (
-    asked_for,
     cost,
     deeper_than_recorded,
     is_recorded,
     notes,
-    unheard,
-    why_untold,
+    recording_options,
+    skipped_calls,
+    why_missing,
 )
 from tracellm.report.html.run_view import probes_sentence
 from tracellm.report.texts import LANGUAGES
+from tracellm.trace.model import Trace
 
 PROBES: dict[str, Any] = {
     "calls": 1204,
@@ -24,7 +26,6 @@ PROBES: dict[str, Any] = {
     "share": 0.0035,
     "let_go": 0,
     "left_out": {},
-    "share_of_generation": 0.0461,
     "writer": {
         "spans": 1300,
         "calls": 1204,
@@ -57,13 +58,13 @@ def manifest(probes: dict[str, Any] | None = None, **options: Any) -> dict[str, 
 )
 def test_what_was_asked_for(options: dict[str, Any], typed: str):
     """The options as they are typed, so that they can be typed again; nothing where all was recorded."""
-    assert asked_for(manifest(**options)) == typed
+    assert recording_options(manifest(**options)) == typed
 
 
 def test_a_whole_recording_needs_no_note():
     """Where nothing was left out or let go, nothing is said."""
     assert notes(manifest(), "en") == []
-    assert unheard(manifest(), "en") == []
+    assert skipped_calls(manifest(), "en") == []
 
 
 def test_what_cannot_be_told():
@@ -71,16 +72,16 @@ def test_what_cannot_be_told():
     left_out = {"messages": ["A.b"], "steps": ["EngineCore.step_fn"], "schedules": ["Scheduler.schedule"]}
     run = manifest({"left_out": left_out}, only=["Sampler"])
     assert notes(run, "en") == [
-        "Recorded with --only Sampler: calls that this leaves out are not in the recording. It does not tell of "
-        "messages between processes, the engine's steps."
+        "Recorded with --only Sampler: other calls are not in the recording, and nothing about messages between "
+        "processes, the engine's steps."
     ]
-    assert why_untold(run, "en", "requests", "steps", "schedules") == [
-        "Of the engine's steps nothing is recorded: that takes EngineCore.step_fn, which --only Sampler leaves out."
+    assert why_missing(run, "en", "requests", "steps", "schedules") == [
+        "Nothing is recorded about the engine's steps: it needs EngineCore.step_fn, which --only Sampler leaves out."
     ]
     assert not is_recorded(run, "steps")
     assert is_recorded(run, "requests")
     partly = manifest({"left_out": {"requests": list("abcdef")}}, skip=["x"])
-    assert "that takes a, b, c, …, which --skip x" in why_untold(partly, "en", "requests")[0]
+    assert "it needs a, b, c, …, which --skip x" in why_missing(partly, "en", "requests")[0]
 
 
 def test_what_a_version_lacks():
@@ -90,7 +91,7 @@ def test_what_a_version_lacks():
     [told] = notes(manifest({"engine": engine, "missing": targets}), "en")
     assert told.startswith("6 of 58 probes found no target in vLLM 0.99: Class.a, Class.b, Class.c, ….")
     [told] = notes(manifest({"engine": engine, "missing": targets[:1]}), "zh")
-    assert told.startswith("58 个探针中有 1 个在 vLLM 0.99 里没有找到对象：Class.a。")
+    assert told.startswith("58 个探针中有 1 个在 vLLM 0.99 里没有找到目标函数：Class.a。")
     assert notes(manifest({"engine": engine, "missing": []}), "en") == []
     assert notes(manifest({"engine": None, "missing": targets}), "en") == []
 
@@ -98,24 +99,24 @@ def test_what_a_version_lacks():
 def test_what_was_let_go():
     """How many spans, and by which option."""
     [told] = notes(manifest({"let_go": 1234}, ring=100), "en")
-    assert (
-        told
-        == "Only the last 100 calls of each process, or some more, were kept (--ring): 1,234 earlier ones were let go."
-    )
+    assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept (--ring): 1,234 ")
+    assert told.endswith(" earlier ones were dropped.")
     killed = {"options": {"ring": 100}, "probes": {"left_out": {}}}
     [told] = notes(killed, "en")
-    assert told.startswith("Only the last 100 calls of each process, or some more, were kept")
-    [missed] = unheard(manifest({"unheard": 1}), "en")
+    assert told.startswith("Only the last 100 calls of each process, or slightly more, were kept")
+    [missed] = skipped_calls(manifest({"unheard": 1}), "en")
     assert missed.startswith("This log fell behind and skipped 1 call")
 
 
 def test_what_it_cost():
     """Calls, time in probes and for writing, bytes, the shares of run and generation, the longest write, conversion."""
-    assert cost(manifest(), "en") == [
+    assert cost(manifest(), "en", 0.0461) == [
         "Recording: 1,204 calls, 12.0 ms in probes, 3.00 ms to write 51.2 kB, 0.4% of the run, "
         "4.6% of generation, longest write 1.25 ms.",
-        "Spans were made of the records afterwards, in 250 ms.",
+        "Converting the records to spans afterwards took 250 ms.",
     ]
+    assert "0.4% of the run, longest write" in cost(manifest(), "en")[0]
+    assert "占整个运行的 0.4%、占生成阶段的 4.6%" in cost(manifest(), "zh", 0.0461)[0]
     lost = manifest({"writer": PROBES["writer"] | {"lost": 7}})
     assert cost(lost, "en")[1] == "7 calls were lost: the disk was too slow or full."
 
@@ -140,6 +141,8 @@ def test_not_so_deep():
     assert deeper_than_recorded(manifest(detail="step", focus=["Scheduler"]), "kernel") is None, "some of it is there"
 
 
+A_TRACE = Trace(a_run())
+
 anything = st.recursive(
     st.none() | st.integers() | st.text(max_size=5) | st.floats(),
     lambda inner: (
@@ -159,7 +162,6 @@ figures = st.fixed_dictionaries(
     optional={
         "writer": writers,
         "conversion": anything,
-        "share_of_generation": numbers,
         "installed": anything | numbers,
         "per_call_us": numbers,
     },
@@ -192,8 +194,13 @@ def test_a_run_that_was_killed_may_have_been_long():
 def test_any_run_json_will_do(options: Any, probes: Any, lang: str):
     """A manifest of another version, or a damaged one, tells what it can, and is no error."""
     run = {"options": options, "probes": probes}
-    for told in (notes(run, lang), cost(run, lang), unheard(run, lang), why_untold(run, lang, "steps", "client")):
+    for told in (
+        notes(run, lang),
+        cost(run, lang),
+        skipped_calls(run, lang),
+        why_missing(run, lang, "steps", "client"),
+    ):
         assert all(isinstance(one, str) for one in told)
-    assert isinstance(asked_for(run), str)
-    assert isinstance(probes_sentence(run, lang), str)
+    assert isinstance(recording_options(run), str)
+    assert isinstance(probes_sentence(run, A_TRACE, lang), str)
     assert is_recorded(run, "client") in (True, False)

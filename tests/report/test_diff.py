@@ -77,7 +77,7 @@ def test_lines_keep_to_the_width(width: int, lang: str) -> None:
         (folder_of(run_of(), status="interrupted"), "B was interrupted; "),
         (folder_of(run_of(), status="terminated"), "B was terminated; "),
         (folder_of(run_of(), status="failed", error={"type": "OSError"}), "B failed (OSError); "),
-        (TWO_PROCESSES, "Same tokens, same 3 steps; B has 2 processes, and 5 messages of 960 B in all, which took "
+        (TWO_PROCESSES, "Same tokens, same 3 steps; B has 2 processes and 5 messages of 960 B in all, which took "
          "67 µs a step (6.7%)."),
     ],
     ids=["itself", "other names", "settings", "blocks", "tokens", "shorter", "a request less", "no text", "no steps",
@@ -88,10 +88,65 @@ def test_the_sentence_on_top(b: RunFolder, sentence: str) -> None:
     assert said(IN_PROCESS, b).startswith(sentence)
 
 
+def two_threads(*threads: str, lifeline: str = "A") -> RunFolder:
+    """A run in which a method of a class, always the same code, is called in each of these threads of one process."""
+    calls = Calls()
+    for thread in threads:
+        more = {names.THREAD_NAME: thread} if thread else {}
+        calls.leaf(f"{lifeline}.run", **more, **{names.CODE_FUNCTION: "engine.A.run"})
+    return folder_of(calls.trace())
+
+
+def test_the_same_threads_in_another_order_are_no_difference() -> None:
+    """Calls that ran in the same processes and threads are not listed as if they had moved."""
+    text = diff_text(two_threads("", "pool"), two_threads("pool", ""))
+    assert "another process or thread" not in text
+    assert "in the same process and thread: 1 function." in text
+    assert "main: pool" in diff_text(two_threads(""), two_threads("pool"))
+
+
+@pytest.mark.parametrize(("lang", "title"), [("en", "In both, as another class"), ("zh", "两者都有，但类名不同")])
+def test_another_class_in_the_same_thread(lang: str, title: str) -> None:
+    """A class with the same code under another name is listed by its names, not by a process that is the same."""
+    lines = diff_text(two_threads(""), two_threads("", lifeline="B"), lang=lang).splitlines()
+    at = lines.index(title)
+    assert lines[at + 2].split() == ["A", "B"]
+    assert not any(line.split() == ["main", "main", "A"] for line in lines)
+
+
+def test_what_aborts_nothing_is_not_counted() -> None:
+    """A client is asked to abort after each step; only calls with a request to abort are listed."""
+    calls = Calls()
+    calls.leaf("A.run")
+    for count in (0, 0, 1):
+        calls.leaf("SyncMPClient.abort_requests", args=[f"request_ids=list of {count}"])
+    lines = diff_text(two_threads(""), folder_of(calls.trace())).splitlines()
+    assert [line.split() for line in lines if "abort" in line] == [["SyncMPClient.abort_requests", "1", "main"]]
+    nothing = Calls()
+    nothing.leaf("SyncMPClient.abort_requests", args=["request_ids=list of 0"])
+    assert "abort" not in diff_text(two_threads(""), folder_of(nothing.trace()))
+
+
+@pytest.mark.parametrize(("lang", "caution"), [("en", "One run of each: "), ("zh", "每边只有一次运行：")])
+def test_times_come_with_a_caution(lang: str, caution: str) -> None:
+    """Times of one run each are said to vary; of several steps the middle half is given."""
+    few = diff_text(IN_PROCESS, TWO_PROCESSES, lang=lang)
+    assert caution in few
+    assert "1.00 ms (" not in few
+    calls = Calls()
+    for index, lasts in enumerate((1, 2, 3, 4, 100), 1):
+        with calls("EngineCore.step_fn", **step_facts(index, ["0"], new=index == 1)):
+            calls.tick(lasts * 1_000_000 - 1000)
+    several = diff_text(folder_of(calls.trace()), folder_of(calls.trace()), lang=lang)
+    assert caution in several
+    assert ("3.00 ms (2.00 ms to 4.00 ms)" if lang == "en" else "3.00 ms（2.00 ms 至 4.00 ms）") in several
+    assert caution not in diff_text(folder_of(Trace([])), folder_of(Trace([])), lang=lang)
+
+
 def test_neither_has_a_step() -> None:
     """Two runs that only started an engine are compared in that; a boundary costs nothing a step."""
     a, b = folder_of(run_of(steps=0)), folder_of(run_of(steps=0, multiprocess=True))
-    assert said(a, b).startswith("Neither run has an engine step; B has 2 processes, and 2 messages of 600 B in all.")
+    assert said(a, b).startswith("Neither run has an engine step; B has 2 processes and 2 messages of 600 B in all.")
 
 
 def test_empty_folders_are_compared() -> None:

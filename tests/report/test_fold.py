@@ -11,8 +11,8 @@ from tests.report.traces import Calls, hello
 from tests.trees import bottom_up, fold
 from tracellm.report.diagram.key_calls import choose, choose_all
 from tracellm.report.diagram.story import DiagramTree
+from tracellm.report.tree.folded import under_lines
 from tracellm.report.tree.invariants import check
-from tracellm.report.tree.lines import under_lines
 from tracellm.report.tree.nodes import DEEPEST, CallTree, Node, call_tree, walk
 from tracellm.report.tree.select import down_to, focus_on, lifeline_names
 from tracellm.report.tree.step_groups import condense, group_steps

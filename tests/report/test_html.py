@@ -4,11 +4,13 @@ import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tracellm.report.html
 from tests.report.synthetic import HOSTILE, a_run, a_run_folder
+from tests.report.traces import Calls
 from tracellm.report.html import report_html
 from tracellm.report.texts import LANGUAGES, text
 from tracellm.trace import names
@@ -60,7 +62,7 @@ def test_it_says_what_ran_and_what_came_out():
         "6 prompt tokens, 9 generated · ended by stop",
         "InprocClient chosen",
         "llm = LLM(model, multiprocess_mode=True)",
-        "A real vLLM, 0.11 or later",
+        "In a real vLLM, 0.11 or later",
         "Qwen2DecoderLayer.forward ×2",
         "2 / 4,095",
         "request 0 finished",
@@ -72,6 +74,32 @@ def test_it_says_what_ran_and_what_came_out():
         "84 probes were installed. Recording: 1,204 calls, ",
     ):
         assert fact in said
+
+
+@pytest.mark.parametrize(
+    ("lang", "words"), [("en", ("argument", "environment variable", "default")), ("zh", ("参数", "环境变量", "默认"))]
+)
+def test_settings_have_their_origin(lang: Any, words: tuple[str, str, str]):
+    """Each setting stands with its origin: an argument of LLM, the environment or the default; else with none."""
+    calls = Calls()
+    config = ["model=tiny", "max_num_seqs=256", "attention_backend=torch", "SOME_VARIABLE=1"]
+    with calls("LLM.__init__", "request", args=["model='tiny'", "max_num_seqs=None"]):
+        calls.leaf("EngineArgs.create_engine_config", "request", **{names.CONFIG: config})
+        calls.leaf("GPUModelRunner.load_model", "request", **{names.LOAD_OPS_REASON: "environment"})
+    origins = {
+        name: origin
+        for name, origin in re.findall(
+            r"<dt><code>(\w+)</code></dt><dd><code>[^<]*</code>(?: <small>([^<]*)</small>)?",
+            report_html(a_run_folder(calls.spans), lang),
+        )
+    }
+    argument, environment, default = words
+    assert origins == {
+        "model": argument,
+        "max_num_seqs": default,
+        "attention_backend": environment,
+        "SOME_VARIABLE": "",
+    }
 
 
 def test_steps_alike_share_a_row():

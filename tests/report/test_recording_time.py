@@ -1,5 +1,7 @@
 """Recording time is a thing of its own wherever time is summed: call tree, steps, page, comparison."""
 
+import io
+import re
 from typing import Any
 
 import pytest
@@ -7,11 +9,13 @@ import pytest
 from tests.report.synthetic import a_run, a_run_folder
 from tests.report.traces import Calls
 from tracellm.report.calltree import calltree
+from tracellm.report.console import Console
 from tracellm.report.diff import diff_text
-from tracellm.report.facts.recording_time import recording_by_step
+from tracellm.report.facts.recording_time import generation, recording_by_step, share_of_generation
 from tracellm.report.html import report_html
 from tracellm.report.steps_table import steps_table
 from tracellm.report.tree.nodes import Node, call_tree, walk
+from tracellm.report.wording.quantities import percent
 from tracellm.trace import names
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN
@@ -84,6 +88,63 @@ def test_reports_show_it_where_there_is_some(lang: str, column: str, words: str)
     assert 'class="own recording"' not in plain
     assert column in diff_text(with_it, without, lang=lang)
     assert column not in diff_text(without, without, lang=lang)
+
+
+def two_steps() -> Trace:
+    """Steps from 20 to 30 and from 40 to 60 µs, in a run of 100 µs.
+
+    6 µs of recording lie in the steps, 3 µs before them, and 8 µs in a call from 50 to 90 µs.
+    """
+    calls = [
+        ("LLM.__init__", 0, 15, 3),
+        (STEP_SPAN, 20, 30, 2),
+        (STEP_SPAN, 40, 60, 4),
+        ("EngineCore.shutdown", 50, 90, 8),
+        ("Worker.shutdown", 90, 100, 0),
+    ]
+    attributes = [{names.RECORDING_DURATION: recording * 1000} if recording else {} for *_, recording in calls]
+    return Trace(
+        Span(name, "1" * 32, f"{number:016x}", None, start * 1000, end * 1000, attributes[number])
+        for number, (name, start, end, _) in enumerate(calls)
+    )
+
+
+def test_generation_is_from_the_first_step_to_the_end_of_the_last():
+    """Generation begins with the first step and ends with the last; without steps there is none."""
+    assert generation(two_steps()) == (20_000, 60_000)
+    assert generation(Trace([])) is None
+
+
+def test_the_recordings_share_of_generation():
+    """It counts the calls that began in generation, and as much of a call's recording time as lies within."""
+    run = {"probes": {"per_call_us": 1.0}}
+    # 3 calls of 1 µs, 2 + 4 µs in the steps, a quarter of the 8 µs
+    assert share_of_generation(two_steps(), run) == pytest.approx((3 + 6 + 2) / 40)
+    assert share_of_generation(two_steps(), {"probes": {"per_call_us": 0.0}}) == pytest.approx(8 / 40)
+    assert share_of_generation(two_steps(), {"probes": {}}) is None
+    assert share_of_generation(two_steps(), {}) is None
+    assert share_of_generation(Trace([]), run) is None
+
+
+@pytest.mark.parametrize(
+    ("lang", "words"),
+    [("en", "0.4% of the run, {} of generation, longest write"), ("zh", "占整个运行的 0.4%、占生成阶段的 {}、")],
+)
+def test_shares_are_of_the_run_and_of_generation(lang: Any, words: str):
+    """Console and page show the recording's share of the run and of generation, each with what it is a share of."""
+    run = a_run_folder(recorded())
+    share = share_of_generation(run.trace, run.manifest)
+    assert share is not None
+    assert 0.004 < share < 1
+    words = words.format(percent(share))
+    stream = io.StringIO()
+    Console(lang, stream=stream).finish(run.manifest, None, run.trace)
+    assert words.replace(" ", "") in re.sub(r"\s", "", stream.getvalue())
+    assert words in report_html(run, lang)
+    stream = io.StringIO()
+    Console(lang, stream=stream).finish(run.manifest)  # its records are not converted
+    assert "0.4%" in stream.getvalue()
+    assert percent(share) not in stream.getvalue()
 
 
 def test_lines_hold_their_width_with_one_column_more():

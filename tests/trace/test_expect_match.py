@@ -406,3 +406,60 @@ def test_between_processes_only_causes_count(tmp_path: Path, wanted: str, found:
         for name in wanted.split()
     ]
     assert check(side_by_side(), expected(tmp_path, "participant A", "participant B", *arrows)).matched == found
+
+
+# -- the script, and the score ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hello", "hello.py", "User", "user", "Script", "Your script", "用户", "脚本"])
+def test_the_scripts_lifeline_has_several_names(tmp_path: Path, name: str):
+    """`User` and `Script` mean the script, as the name of its file does, with and without the ending."""
+    wanted = expected(tmp_path, f"participant {name}", f"{name}->>LLM: generate", "LLM->>LLMEngine: step")
+    assert check(hello(), wanted).matched == 2
+    aliased = expected(tmp_path, f"actor U as {name}", "U->>LLM: generate")
+    assert check(hello(), aliased).matched == 1
+
+
+def test_a_script_is_no_other_lifeline(tmp_path: Path):
+    """What the script does not call is no call of `User`, and a class `User` that was recorded is itself."""
+    result = check(hello(), expected(tmp_path, "User->>Scheduler: schedule", "participant LLM"))
+    assert (result.matched, result.unknown) == (0, {})
+    calls = Calls()
+    with calls("hello.py", "request", lifeline="hello.py"):
+        calls.leaf("LLM.chat")
+        with calls("User.ask"):
+            calls.leaf("LLM.generate")
+    participants = "participant User", "participant hello"
+    assert check(calls.trace(), expected(tmp_path, *participants, "User->>LLM: generate")).matched == 1
+    assert check(calls.trace(), expected(tmp_path, *participants, "User->>LLM: chat")).matched == 0
+
+
+def test_who_sends_an_http_request_may_be_called_user(run: Trace, tmp_path: Path):
+    """The sender of a request is not recorded, so that `User` may stand for it as any other name may."""
+    span = next(span for span in run.spans if names.HTTP_METHOD in span.attributes)
+    for name in ("User", "Browser"):
+        assert check(run, expected(tmp_path, f"{name}->>{span.lifeline}: {span.method}")).matched == 1
+
+
+@pytest.mark.parametrize(
+    ("arrows", "score"),
+    [
+        (["A->>B: f", "B->>C: g", "A->>B: h"], 3),
+        (["A->>B: h", "A->>B: f", "B->>C: g"], 2.5),  # out of order
+        (["A->>B: f", "A->>C: g", "A->>B: h"], 2.5),  # called by another
+        (["A->>B: f", "B->>A: g", "A->>B: h"], 2.5),  # called on another
+        (["A->>B: f", "C->>A: g", "A->>B: h"], 2),  # both are wrong
+        (["A->>B: f", "B->>C: k", "A->>B: h"], 2),  # never called
+    ],
+)
+def test_a_call_that_is_nearly_right_counts_half(tmp_path: Path, arrows: list[str], score: float):
+    """Out of order, or with one wrong lifeline, a call counts half; with two, or never called, nothing."""
+    calls = Calls()
+    with calls("A.main"):
+        with calls("B.f"):
+            calls.leaf("C.g")
+        calls.leaf("B.h")
+    declared = [f"participant {name}" for name in "ABC"]
+    result = check(calls.trace(), expected(tmp_path, *declared, *arrows))
+    assert result.score == score
+    assert result.matched == int(score)

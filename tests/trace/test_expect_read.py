@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tracellm.trace.expect import Arrow, ExpectError, read
-from tracellm.trace.expect.arrows import call_names, plain_names, unescape
+from tracellm.trace.expect.read import call_names, plain_names, unescape
 
 
 def arrows(tmp_path: Path, text: str, name: str = "expected.mmd") -> list[Arrow]:

@@ -72,7 +72,7 @@ def test_what_is_said_of_a_vllms_client_is_its_own(vllm: dict[str, Any], tmp_pat
     assert choice is not None
     assert choice.is_real_vllm
     said = "\n".join(line for row in client_rows(choice, "en") for line in row.lines)
-    for words in ("which is 1 unless set", "vLLM's own default", "vllm serve MODEL"):
+    for words in ("is 1, its default, or unset", "vLLM's own default", "vllm serve MODEL"):
         assert words in said
     assert "multiprocess_mode=True)" not in said
 

@@ -165,7 +165,8 @@ class Explanation:
         absent = [name for name in self._focus if not matching_classes(name, recorded_classes(run))]
         focus = [name for name in self._focus if name not in absent]
         failed = write_reports(run, self.lang, detail=self._detail, focus=focus, shown=self.shown)
-        self._console.finish(self._manifest, None if "report.html" in failed else self.shown / "report.html")
+        report = None if "report.html" in failed else self.shown / "report.html"
+        self._console.finish(self._manifest, report, run.trace)
         for name in absent:
             print_error(self.lang, "focus_absent", value=name)
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tracellm.cli.errors import CommandError, print_error
-from tracellm.report.facts.coverage import deeper_than_recorded, notes, why_untold
+from tracellm.report.facts.coverage import deeper_than_recorded, notes, why_missing
 from tracellm.report.texts import Language, text
 from tracellm.report.wording.problems import problem_text, recording_problems
 from tracellm.trace.names import Level
@@ -103,7 +103,7 @@ def steps_text(run: RunFolder, lang: Language, width: int = FILE_WIDTH) -> str:
     """Return the table of the engine's steps, `width` columns wide."""
     from tracellm.report.steps_table import steps_table
 
-    why = why_untold(run.manifest, lang, "steps", "schedules", "endings", "samples")
+    why = why_missing(run.manifest, lang, "steps", "schedules", "endings", "samples")
     return _with_notes(steps_table(run.trace, lang=lang, width=width), run, lang, further=why)
 
 

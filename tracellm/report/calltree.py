@@ -29,25 +29,25 @@ from tracellm.trace.model import Span, Trace
 __all__ = ["Row", "calltree", "folded_tree", "rows", "written_out"]
 
 MOST_STEP_GROUPS = 40
-"""Groups of alike steps in all; of more, those in the middle are one row."""
+"""Most groups of alike steps; beyond, those in the middle are one row."""
 
 _LONGEST_RESULT = 60
 _LONGEST_ERROR = 200
 """Characters."""
 
 _LEAST_RESULT = len(" → list…")
-"""Columns that a result needs: of less nothing could be read."""
+"""Columns that a result needs to be readable."""
 
 _MOST_MORE = 4
-"""Calls that a group of steps may have besides those of another, and still not be written out."""
+"""Calls that a group of steps may have beyond those of another, and still not be written out."""
 
 _NUMBERS = (7, 10, 10, 11)
-"""Columns of the count, the total, the own and the recording's time, a blank before each included."""
+"""Columns of the count, the total, the own and the recording's time, each with a blank before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the tree. `lines` is what joins it to the row above it. A remark has neither count nor times."""
+    """One line of the tree. `lines` joins it to the row above. A remark has neither count nor times."""
 
     lines: str
     title: str
@@ -55,22 +55,22 @@ class Row:
     count: int = 0
     total_ns: int | None = None
     own_ns: int | None = None
-    """None where a row stands for no calls of its own: a line of the script, a group of steps."""
+    """None for a row without calls of its own: a line of the script, a group of steps."""
     recording_ns: int | None = None
-    """The same for the recording's time."""
+    """Recording time; None as for `own_ns`."""
 
 
 @per_trace
 def folded_tree(trace: Trace) -> list[Node]:
-    """The call tree with the user's lines, alike steps and all that repeats folded: what `calltree` writes.
+    """Return the folded call tree, which `calltree` writes.
 
-    Made once for a trace, which several reports show: not to be changed.
+    It is made once for a trace and shared by several reports: do not change it.
     """
     return list(written_out(run_passes(folded(trace), partial(condense, most=MOST_STEP_GROUPS)).roots))
 
 
 def calltree(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
-    """The call tree as text, `width` columns wide, ending in a newline."""
+    """Return the call tree as text, `width` columns wide, ending in a newline."""
     roots = folded_tree(trace)
     if not roots:
         return text(lang, "diagram.nothing") + "\n"
@@ -92,7 +92,7 @@ def _cells(row: Row, room: int) -> list[str]:
 
 
 def _columns(cells: list[str], room: int, widths: Sequence[int]) -> str:
-    """A line of text. Widths are those a terminal shows: a Chinese character takes two columns."""
+    """Return a line of text. Widths are those of a terminal: a Chinese character takes two columns."""
     first, *numbers = cells
     if not any(numbers):
         room += sum(widths)
@@ -102,20 +102,20 @@ def _columns(cells: list[str], room: int, widths: Sequence[int]) -> str:
 
 
 def _cut(line: str, room: int) -> str:
-    """The line, or as much of it as has room, and an ellipsis."""
+    """Cut the line to the room, with an ellipsis."""
     return line if cell_len(line) <= room else set_cell_size(line, room - 1).rstrip() + "…"
 
 
 def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
-    """The rows of folded trees, from top to bottom.
+    """Yield the rows of folded trees, from top to bottom.
 
-    What steps call is written out below the first group of a kind. A later group with hardly any other calls points to
-    that one and names those.
+    The calls of steps are written out below the first group of a kind. A later group with nearly the same calls points
+    to that one and names the others.
     """
     written: list[tuple[bool, set[str], str]] = []
     roots = list(roots)
     several = len({node.span.process.pid for node in roots if node.spans and node.span.process}) > 1
-    # What is next: a node or a remark, the lines left of its own row, those left of the rows below it, and the caller.
+    # next: a node or a remark, the lines of its own row, those of the rows below it, and the caller
     stack: list[tuple[Node | str, str, str, Span | None]] = [(root, "", "", None) for root in reversed(roots)]
     while stack:
         node, lines, indent, caller = stack.pop()
@@ -140,7 +140,7 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
             decode, made = node.steps[0].kind == "decode", _names(node)
             for kind, known, name in written:
                 if kind == decode and len(made - known) <= _MOST_MORE:
-                    below = [_told_before(name, made - known, lang)]
+                    below = [_same_calls(name, made - known, lang)]
                     break
             else:
                 written.append((decode, made, steps_name(node.steps, lang)))
@@ -153,18 +153,18 @@ def rows(roots: Iterable[Node], lang: str) -> Iterator[Row]:
 
 
 def _names(node: Node) -> set[str]:
-    """The names of all calls below; a failed one by another name, so that it is written out."""
+    """The names of all calls below; a failed call has another name, so that it is written out."""
     return {one.span.name + "!" * one.failed for one in walk(node.children) if one.kind == "call"}
 
 
-def _told_before(name: str, more: set[str], lang: str) -> str:
+def _same_calls(name: str, more: set[str], lang: str) -> str:
     if not more:
         return text(lang, "calltree.like", name=name)
     return text(lang, "calltree.like_and", name=name, more=text(lang, "step.comma").join(sorted(more)))
 
 
 def written_out(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The nodes that get a row; of a sequence made several times each call stands for itself."""
+    """Yield the nodes that get a row; the calls of a repeated sequence stand for themselves."""
     for node in nodes:
         if node.kind == "repeat":
             yield from written_out(node.children)

@@ -1,7 +1,7 @@
-"""The engine's steps as a table: what `tracellm show RUN steps` prints, and its rows as data for other reports.
+"""The engine's steps as a table, for `tracellm show RUN steps`, and its rows as data for other reports.
 
-Steps in which nothing changed share a row. Where several engines ran in processes of their own, each of which counts
-its steps from 1, their tables stand one below the other.
+Steps in which nothing changed share a row. Several engines in processes of their own, each of which counts its steps
+from 1, have tables one below the other.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -29,9 +29,9 @@ _LONGEST_TEXT = 60
 
 @dataclass(frozen=True, slots=True)
 class RequestInSteps:
-    """One request's share of a row's steps: the blocks that were free before, and those that the prefix cache had.
+    """One request's share of a row's steps, with its new and its cached blocks.
 
-    `sampled` is the text it got, None in a recording without text.
+    `sampled` is its output text, None in a recording without text.
     """
 
     request_id: str
@@ -42,21 +42,21 @@ class RequestInSteps:
     sampled: str | None
     processors: tuple[str, ...]
     tokens_left: tuple[int, int] | None
-    """The fewest and the most tokens that the processors of its logits left to draw from."""
+    """The fewest and the most tokens that the processors of its logits left to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step, or several running in which nothing changed; `before` is the step before them.
+    """One step, or several in a row in which nothing changed; `before` is the step before them.
 
-    `engine` counts engines from 1, where there are several and this is the first row of one; else it is 0.
+    `engine` counts engines from 1 in the first row of each, if there are several; else it is 0.
     """
 
     steps: tuple[Step, ...]
     before: Step | None
     engine: int = 0
     recording_ns: int = 0
-    """The part of the time that was the recording's."""
+    """The recording's part of the time."""
 
     @property
     def indexes(self) -> str:
@@ -75,7 +75,7 @@ class StepRow:
 
     @property
     def num_new_blocks(self) -> int:
-        """KV blocks given out."""
+        """KV blocks allocated."""
         return sum(len(request.new_blocks) for step in self.steps for request in step.requests)
 
     @property
@@ -84,7 +84,7 @@ class StepRow:
         return self.steps[-1].blocks_free
 
     def requests(self) -> list[RequestInSteps]:
-        """The requests that were scheduled, in the batch's order."""
+        """Return the scheduled requests, in the batch's order."""
         texts: dict[str, str] = {}
         drawn: dict[str, list[Sampled]] = {}
         for step in self.steps:
@@ -112,7 +112,7 @@ class StepRow:
 
 
 def step_rows(trace: Trace) -> list[StepRow]:
-    """The rows of the table, in order; an engine is known by its process, and the one that began first comes first."""
+    """Return the rows of the table, in order, engine by engine (one per process), the earliest first."""
     of_engines: dict[Hashable, list[Step]] = {}
     for step in steps(trace):
         of_engines.setdefault(engine_key(step.span), []).append(step)
@@ -141,7 +141,7 @@ def _rows(found: Sequence[Step], recording: Mapping[str, int]) -> list[StepRow]:
 
 
 def engine_of(row: StepRow, lang: str) -> str:
-    """The heading above the first row of one of several engines; elsewhere nothing."""
+    """Return the heading above the first row of one of several engines, or ""."""
     process = row.steps[0].span.process
     if not row.engine or process is None:
         return ""
@@ -149,7 +149,7 @@ def engine_of(row: StepRow, lang: str) -> str:
 
 
 def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
-    """The steps as plain text, lines of at most `width` columns, ending in a newline."""
+    """Return the steps as plain text, lines of at most `width` columns, ending in a newline."""
     rows = step_rows(trace)
     if not rows:
         return text(lang, "steps.nothing") + "\n"
@@ -172,8 +172,8 @@ def steps_table(trace: Trace, *, lang: str = "en", width: int = 100) -> str:
 def _cells(row: StepRow, lang: str) -> list[str]:
     step = row.steps[-1]
     numbers = [len(step.requests), row.num_tokens, row.num_new_blocks, row.blocks_free]
-    told = [f"{number:,}" if step.kind != "unknown" else "?" for number in numbers]
-    return [row.indexes, step_kind(step.kind, lang), *told, time(row.duration_ns), time(row.recording_ns)]
+    counts = [f"{number:,}" if step.kind != "unknown" else "?" for number in numbers]
+    return [row.indexes, step_kind(step.kind, lang), *counts, time(row.duration_ns), time(row.recording_ns)]
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
@@ -184,7 +184,7 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
 
 
 def _below(row: StepRow, lang: str) -> Iterable[str]:
-    """The lines under a row: what each request got, then what changed and why."""
+    """The lines under a row: the share of each request, then the changes."""
     shown, more = clip([_request(one, lang) for one in row.requests()], _MOST_REQUESTS)
     yield from shown
     if more:
@@ -193,21 +193,21 @@ def _below(row: StepRow, lang: str) -> Iterable[str]:
 
 
 def blocks_of(one: RequestInSteps, lang: str) -> list[str]:
-    """Which KV blocks a request got, by their ids: those from the prefix cache, and new ones."""
-    said = []
+    """Return the KV blocks of a request, by their ids: those from the prefix cache, and new ones."""
+    parts = []
     if one.prefix_hit_tokens:
         cached = format_ranges(one.cached_blocks)
-        said.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens, blocks=cached))
+        parts.append(text(lang, "steps.prefix_hit", n=one.prefix_hit_tokens, blocks=cached))
     if one.new_blocks:
-        said.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
-    return said
+        parts.append(text(lang, "steps.new_blocks", blocks=format_ranges(one.new_blocks)))
+    return parts
 
 
 def _request(one: RequestInSteps, lang: str) -> str:
-    said = [text(lang, "common.tokens", n=one.num_tokens), *blocks_of(one, lang)]
+    parts = [text(lang, "common.tokens", n=one.num_tokens), *blocks_of(one, lang)]
     if how := drawn_from(one.processors, one.tokens_left, lang):
-        said.append(how)
-    line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(said)}"
+        parts.append(how)
+    line = f"{visible(one.request_id)}: {text(lang, 'diagram.comma').join(parts)}"
     return line if one.sampled is None else f'{line} → "{beginning(one.sampled, _LONGEST_TEXT)}"'
 
 
@@ -217,7 +217,7 @@ def _range(numbers: Iterable[int | None]) -> tuple[int, int] | None:
 
 
 def drawn_from(processors: Iterable[str], tokens_left: tuple[int, int] | None, lang: str) -> str:
-    """The processors of the logits and the tokens they left: `chosen from 5 tokens after top_k`; empty for none."""
+    """Return the processors of the logits and the tokens they left: `chosen from 5 tokens after top_k`; or ""."""
     names = text(lang, "step.comma").join(map(visible, processors))
     if not names:
         return ""

@@ -1,4 +1,4 @@
-"""Python's garbage collector, held while many objects are made that all stay."""
+"""Pause of Python's garbage collector while many long-lived objects are made."""
 
 import gc
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ __all__ = ["gc_paused"]
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No garbage is looked for meanwhile, and what was made counts as old afterwards.
+    """Disable garbage collection; the objects made count as old afterwards.
 
-    Who reads a million spans makes millions of objects, none of which is garbage. The collector would look through all
-    of them, again and again, and once more when it is let go: half of the time that reading takes. Freezing and
-    unfreezing puts all that is young among the old, which are looked through seldom, without looking at any of it.
+    Reading a million spans makes millions of objects, none of them garbage. The collector would scan all of them again
+    and again, and once more when enabled: half of the reading time. Freezing and unfreezing moves all young objects to
+    the oldest generation without a scan.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -21,7 +21,7 @@ def gc_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # what somebody else has frozen stays so
+            if not gc.get_freeze_count():  # keep what other code has frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -1,6 +1,6 @@
-"""A cache of what several reports make of the same trace, kept for as long as the trace itself.
+"""A cache of values derived from a trace, kept as long as the trace itself.
 
-A cache beside the traces would keep a trace of a million spans alive after its last reader has let it go.
+A separate cache would keep a trace of a million spans alive after its last use.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def per_trace(make: Callable[..., T]) -> Callable[..., T]:
-    """`make(trace, *more)`, called once for each trace and each `more`, all hashable; what it gives is shared."""
+    """Cache `make(trace, *more)` for each trace and each hashable `more`; the result is shared."""
     name = f"made by {make.__module__}.{make.__qualname__}"
 
     @wraps(make)

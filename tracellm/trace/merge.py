@@ -1,21 +1,92 @@
-"""The clocks of several processes become one: times are shifted by each process's recorded pair of readings.
+"""Spans of several files made one trace: each id once, no span its own ancestor, all times on one clock.
 
-Each process read its wall clock and its monotonic clock together, and wrote times of the monotonic clock converted by
-that pair. The processes of one machine have the same monotonic clock, so `merge` counts their times from one pair, that
-of the machine's first process: it does not matter then if somebody set the wall clock between two readings. Wall clocks
-of different machines are believed. A message may then seem to arrive before it was sent, by as much as the clocks of
-two machines differ; reports order what happened by cause, not by time alone.
+A recording that is damaged, or put together from several, may have two spans of one id, and spans that are their own
+ancestors. `repair` reports both as problems.
+
+Each process read its wall clock and its monotonic clock together, and its times are those of the monotonic clock,
+converted by that pair. The processes of one machine have the same monotonic clock, so `merge` converts all their times
+by one pair, that of the machine's first process: setting the wall clock between two readings has no effect. Wall clocks
+of different machines are taken as they are. A message may then seem to arrive before it was sent; reports order events
+by cause, not by time alone.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tracellm.trace import names
 from tracellm.trace.model import Process, Span
+from tracellm.trace.problems import Problem
 
-__all__ = ["MOST_APART_NS", "merge"]
+__all__ = ["MOST_APART_NS", "merge", "repair"]
+
+
+def repair(spans: Iterable[Span]) -> tuple[dict[str, Span], list[Problem]]:
+    """Return the spans by id, each id once and no parents in a circle, and the problems found.
+
+    A span recorded while it was open gives way to the one recorded when it had ended.
+    """
+    by_id: dict[str, Span] = {}
+    repeated = 0
+    for span in spans:
+        known = by_id.setdefault(span.span_id, span)
+        if known is not span:
+            if known.open:
+                by_id[span.span_id] = span
+            elif not span.open:
+                repeated += 1
+    problems = [Problem("spans_repeated", count=repeated)] if repeated else []
+    _extend_open(by_id.values())
+    if circles := _cut_circles(by_id):
+        problems.append(Problem("spans_circular", count=circles))
+    return by_id, problems
+
+
+def _extend_open(spans: Collection[Span]) -> None:
+    """Extend calls that never ended to the end of the last span of their process."""
+    still_open = [span for span in spans if names.OPEN in span.attributes and span.open]
+    if not still_open:
+        return
+    last: dict[int, int] = {}
+    for span in spans:
+        process = id(span.process)
+        if span.end_ns > last.get(process, 0):
+            last[process] = span.end_ns
+    for span in still_open:
+        span.end_ns = last.get(id(span.process), span.end_ns)
+
+
+def _cut_circles(by_id: dict[str, Span]) -> int:
+    """Make one span of each circle a root, and return the number of circles.
+
+    In a circle, some caller begins no earlier than its callee. So only such calls, few in a sound recording, are
+    followed upward.
+    """
+    doubtful = []
+    for span in by_id.values():
+        if span.parent_span_id is not None:
+            parent = by_id.get(span.parent_span_id)
+            if parent is not None:
+                span.parent_span_id = parent.span_id  # share one string
+                if parent.start_ns >= span.start_ns:
+                    doubtful.append(span)
+    checked: set[str] = set()
+    circles = 0
+    for span in doubtful:
+        path: set[str] = set()
+        current: Span | None = span
+        while current is not None and current.span_id not in checked:
+            if current.span_id in path:
+                current.parent_span_id = None
+                circles += 1
+                break
+            path.add(current.span_id)
+            current = by_id.get(current.parent_span_id) if current.parent_span_id else None
+        checked |= path
+    return circles
+
 
 MOST_APART_NS = 3600 * 10**9
-"""Readings of two processes that differ by more were made on two machines of one name, or the machine was restarted."""
+"""Readings of two processes that differ by more are from two machines of one name, or from before and after a
+restart."""
 
 
 def merge(processes: Sequence[Process], spans: Collection[Span]) -> None:
@@ -31,19 +102,19 @@ def merge(processes: Sequence[Process], spans: Collection[Span]) -> None:
 
 
 def _shifts(processes: Sequence[Process]) -> dict[int, int]:
-    """The nanoseconds by which the times of each process are shifted, by `id(process)`; none for most."""
-    first: dict[str, int | None] = {}  # of each machine: the difference of its first process's two readings
+    """Return the nanoseconds by which to shift each process's times, by `id(process)`; most need none."""
+    first: dict[str, int | None] = {}  # machine -> difference of the two readings of its first process
     shifts = {}
     for process in _by_seniority(processes):
-        apart = _apart(process)
-        lead = first.setdefault(process.host, apart)
-        if lead is not None and apart is not None and lead != apart and abs(lead - apart) <= MOST_APART_NS:
-            shifts[id(process)] = lead - apart
+        offset = _clock_offset(process)
+        lead = first.setdefault(process.host, offset)
+        if lead is not None and offset is not None and lead != offset and abs(lead - offset) <= MOST_APART_NS:
+            shifts[id(process)] = lead - offset
     return shifts
 
 
 def _by_seniority(processes: Sequence[Process]) -> list[Process]:
-    """The processes that no other here started come first, of them the main one, then those that began earlier."""
+    """Sort processes: those not started by another one here first, of them the main one, then by start."""
     here = {(process.host, process.pid) for process in processes}
 
     def rank(process: Process) -> tuple[bool, bool, int, int, str]:
@@ -53,8 +124,8 @@ def _by_seniority(processes: Sequence[Process]) -> list[Process]:
     return sorted(processes, key=rank)
 
 
-def _apart(process: Process) -> int | None:
-    """Wall clock minus monotonic clock, as this process read them; None where that was not recorded."""
+def _clock_offset(process: Process) -> int | None:
+    """Wall clock minus monotonic clock, as this process read them; None if not recorded."""
     wall, monotonic = _integer(process, names.CLOCK_WALL), _integer(process, names.CLOCK_MONOTONIC)
     return None if wall is None or monotonic is None else wall - monotonic
 

@@ -1,8 +1,8 @@
-"""Messages between threads and processes: which send belongs to which receive.
+"""Messages between threads and processes: each send paired with its receive.
 
-A message is recorded twice, where it was encoded and where it was decoded, under an id that both sides make of its
-content. Ids may come again, as when a request is aborted twice: the k-th send with an id belongs to the k-th receive.
-In a request's life these are its ADD to the engine core, and the OUTPUTS of each step on their way back.
+A message is recorded twice, where it was encoded and where it was decoded, under an id that both sides derive from its
+content. Ids may repeat, as when a request is aborted twice: the k-th send with an id belongs to the k-th receive. A
+request's messages are its ADD to the engine core, and the OUTPUTS of each step on their way back.
 
 vLLM has no counterpart: it propagates `trace_headers` with a request, and records nothing at the sockets.
 """
@@ -18,12 +18,12 @@ __all__ = ["is_receive", "is_send", "link", "pair", "sent_at"]
 
 
 def is_send(span: Span) -> bool:
-    """Whether a message was made in this call. A call that failed sent nothing."""
+    """Return whether the call encoded a message. A call that failed sent nothing."""
     return _is(span, "send") and span.error is None
 
 
 def is_receive(span: Span) -> bool:
-    """Whether a message was read in this call."""
+    """Return whether the call decoded a message."""
     return _is(span, "receive")
 
 
@@ -32,30 +32,29 @@ def _is(span: Span, operation: str) -> bool:
 
 
 def sent_at(send: Span) -> int:
-    """The moment before which a message cannot have arrived, in nanoseconds since 1970.
+    """Return the earliest possible arrival of a message, in nanoseconds since 1970.
 
-    That is the end of the call that encoded it, since the bytes are handed to the socket after it. Of a call that never
-    ended only the start is known.
+    It is the end of the call that encoded it, after which the bytes go to the socket; the start, if the call never
+    ended.
     """
     return send.start_ns if send.open else send.end_ns
 
 
 def pair(spans: Iterable[Span]) -> list[Message]:
-    """Every send with its receive, in the order of the sends.
+    """Return every send with its receive, in the order of the sends.
 
-    The order within a process counts, and nothing else, so that it does not matter by how much the clocks of two
-    machines differ. A receive belongs to a send of another process, or if there is none, to an earlier one of another
-    thread.
+    Only the order within a process counts, so the clocks of two machines may differ by any amount. A receive belongs to
+    a send of another process, or else to an earlier one of another thread.
     """
     sends: dict[str, list[Span]] = {}
     receives: dict[str, list[Span]] = {}
     outer: set[str] = set()
-    told = (span for span in spans if names.MESSAGE_OPERATION in span.attributes)
-    ordered = sorted(told, key=lambda span: (span.thread[:2], span.start_ns, -span.end_ns))
+    involved = (span for span in spans if names.MESSAGE_OPERATION in span.attributes)
+    ordered = sorted(involved, key=lambda span: (span.thread[:2], span.start_ns, -span.end_ns))
     for span in ordered:
         if is_send(span):
             outer.add(span.span_id)
-            if span.parent_span_id not in outer:  # `encode` may do its work in `encode_into`
+            if span.parent_span_id not in outer:  # `encode` may call `encode_into`
                 sends.setdefault(str(span.attributes[names.MESSAGE_ID]), []).append(span)
         elif is_receive(span):
             receives.setdefault(str(span.attributes[names.MESSAGE_ID]), []).append(span)
@@ -67,32 +66,34 @@ def pair(spans: Iterable[Span]) -> list[Message]:
 
 
 def _match(sends: list[Span], receives: list[Span]) -> dict[int, Span]:
-    """The receive of each send, by `id(send)`; all have the same message id, and are in their processes' order."""
-    by_process: dict[tuple[str, int], _Untaken] = {}
+    """Return the receive of each send, by `id(send)`. All have one message id and are in their processes' order."""
+    by_process: dict[tuple[str, int], _Unmatched] = {}
     for send in sends:
-        by_process.setdefault(send.thread[:2], _Untaken()).add(send)
-    left = sorted(by_process, reverse=True)  # those of which there is a send left; the first of them is the last here
+        by_process.setdefault(send.thread[:2], _Unmatched()).add(send)
+    left = sorted(by_process, reverse=True)  # processes with unmatched sends; the last of the list is the first by name
     taken: dict[int, Span] = {}
     for receive in receives:
         if not left:
             break
         here = receive.thread[:2]
-        abroad = [process for process in left[-2:] if process != here]
-        whose = abroad[-1] if abroad else here
-        found = by_process[whose].take(None if abroad else receive)
+        elsewhere = [process for process in left[-2:] if process != here]
+        sender = elsewhere[-1] if elsewhere else here
+        found = by_process[sender].take(None if elsewhere else receive)
         if found is not None:
             taken[id(found)] = receive
-            if not by_process[whose]:
-                del left[-1 if left[-1] == whose else -2]
+            if not by_process[sender]:
+                del left[-1 if left[-1] == sender else -2]
     return taken
 
 
-class _Untaken:
-    """The sends of one process that no receive was found for yet."""
+class _Unmatched:
+    """The sends of one process that have no receive yet."""
 
     def __init__(self) -> None:
         self._threads: dict[str, deque[Span]] = {}
-        self._heads: list[tuple[int, int, str]] = []  # the next send of each thread, a heap: its start, which thread
+        self._heads: list[
+            tuple[int, int, str]
+        ] = []  # a heap of the next send of each thread: start, tie-breaker, thread
 
     def __bool__(self) -> bool:
         return bool(self._heads)
@@ -104,7 +105,10 @@ class _Untaken:
         self._threads.setdefault(thread, deque()).append(send)
 
     def take(self, receive: Span | None) -> Span | None:
-        """The earliest; for a `receive` in the same process, the earliest of another thread that was sent before it."""
+        """Remove and return the earliest send.
+
+        For a `receive` in the same process: the earliest one of another thread before it.
+        """
         passed = []
         found = None
         while found is None and self._heads and (receive is None or self._heads[0][0] <= receive.start_ns):
@@ -122,10 +126,10 @@ class _Untaken:
 
 
 def link(trace: Trace) -> None:
-    """Give each receive a link to its send, with the message's id; those that have it keep it."""
+    """Give each receive a link to its send, with the message's id, unless it has one."""
     for message in trace.messages:
         send, receive = message.send, message.receive
         if receive is None or any(known.span_id == send.span_id for known in receive.links):
             continue
-        told = Link(send.trace_id, send.span_id, {names.MESSAGE_ID: str(send.attributes[names.MESSAGE_ID])})
-        receive.links = [*receive.links, told]
+        new = Link(send.trace_id, send.span_id, {names.MESSAGE_ID: str(send.attributes[names.MESSAGE_ID])})
+        receive.links = [*receive.links, new]

@@ -1,11 +1,10 @@
-"""The recording as plain data: spans, links, events, processes, and the trace that holds them.
+"""A recording as plain data: spans, links, events, processes, and the trace that holds them.
 
-A trace is what `tracellm.trace.run_folder` reads from disk and what everything in `tracellm.report` works on. It is
-independent of how the spans were recorded. Names and meaning are OpenTelemetry's
-(https://opentelemetry.io/docs/specs/otel/).
+`tracellm.trace.run_folder` reads a trace from disk; everything in `tracellm.report` works on it. It is independent of
+how the spans were recorded. Names and meaning are OpenTelemetry's (https://opentelemetry.io/docs/specs/otel/).
 
-Of spans, links and events there may be millions: they are msgspec's structs, which the garbage collector need not look
-through (`msgspec.structs.replace` makes a changed copy).
+A trace may have millions of spans, links and events: they are msgspec structs, which the garbage collector does not
+scan (`msgspec.structs.replace` makes a changed copy).
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,11 +22,11 @@ from tracellm.trace.names import Level
 __all__ = ["AttributeValue", "Event", "Link", "Message", "Process", "Span", "Trace"]
 
 AttributeValue = str | bool | int | float | list[str] | list[bool] | list[int] | list[float]
-"""Type of an attribute's value: one of OpenTelemetry's."""
+"""Type of an attribute's value, as in OpenTelemetry."""
 
 
 class Link(msgspec.Struct, gc=False):
-    """A span's pointer to another that is not its parent, such as a step's to the requests it serves."""
+    """A span's link to another that is not its parent, such as a step's to the requests in its batch."""
 
     trace_id: str
     span_id: str
@@ -35,7 +34,7 @@ class Link(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """Something that happened at one moment within a span: an exception, a mark of the user's."""
+    """An event within a span: an exception, or one that the program added."""
 
     name: str
     time_ns: int
@@ -44,7 +43,7 @@ class Event(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Process:
-    """A process that recorded: its id, its part in the engine, and the OTLP resource attributes that describe it."""
+    """A process that recorded: its id, its role in the engine, and the OTLP resource attributes that describe it."""
 
     pid: int
     name: str
@@ -52,16 +51,16 @@ class Process:
 
     @property
     def host(self) -> str:
-        """The machine's name; empty where that was not recorded."""
+        """Name of the machine; empty if not recorded."""
         return str(self.attributes.get(names.HOST_NAME, ""))
 
 
 class Span(msgspec.Struct, gc=False, eq=False):
     """One call, or one request's life.
 
-    Times are wall-clock nanoseconds since 1970, converted from the recording process's monotonic clock. `trace_id` is
-    32 and `span_id` 16 hexadecimal digits. `error` is None for a span that ended well, else the exception in one line.
-    Spans that were read from disk share attributes, and links and events that are empty: assign new ones, change none.
+    Times are wall-clock nanoseconds since 1970, converted from the process's monotonic clock. `trace_id` has 32 and
+    `span_id` 16 hexadecimal digits. `error` is the exception in one line, or None. Spans read from disk share
+    attributes, and empty links and events: assign new ones, never change them in place.
     """
 
     name: str
@@ -89,41 +88,41 @@ class Span(msgspec.Struct, gc=False, eq=False):
 
     @property
     def open(self) -> bool:
-        """Whether the recording ended before this did: then `end_ns` is the last moment that is known of."""
+        """True if the recording ended before the span did; `end_ns` is then the last known moment."""
         return self.attributes.get(names.OPEN) is True
 
     @property
     def lifeline(self) -> str:
-        """The class that has the method, a lifeline of the sequence diagram."""
-        told = self.attributes.get(names.LIFELINE)
-        return (isinstance(told, str) and told) or self.name.rpartition(".")[0] or self.name
+        """The class that has the method: a lifeline of the sequence diagram."""
+        value = self.attributes.get(names.LIFELINE)
+        return (isinstance(value, str) and value) or self.name.rpartition(".")[0] or self.name
 
     @property
     def method(self) -> str:
-        """The called function's own name, without its class: `step_fn` of `EngineCore.step_fn`.
+        """The function's own name, without its class: `step_fn` of `EngineCore.step_fn`.
 
-        What a program opened with OpenTelemetry is no function, and its name may have dots that mean something else.
+        A span that the program opened with OpenTelemetry is no function: its whole name, which may have dots.
         """
         return self.name if names.SCOPE in self.attributes else self.name.rpartition(".")[2]
 
     @property
     def thread(self) -> tuple[str, int, str]:
-        """The place it ran in: machine, process id, and thread, whose name is empty for the main thread."""
+        """Machine, process id and thread; the name of the main thread is empty."""
         process, name = self.process, self.attributes.get(names.THREAD_NAME)
         return process.host if process else "", process.pid if process else 0, name if isinstance(name, str) else ""
 
     @property
     def level(self) -> Level:
-        """The depth of the call in the engine; a user's own probe counts as `request`."""
-        told = self.attributes.get(names.LEVEL)
-        return told if told in names.LEVELS else "request"
+        """Depth of the call in the engine; a probe of the user's own counts as `request`."""
+        value = self.attributes.get(names.LEVEL)
+        return value if value in names.LEVELS else "request"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
     """A message from one thread or process to another: the span that encoded it, and the one that decoded it.
 
-    `receive` is None where no span of its arrival was recorded: it was lost, or the receiver's recording ended before.
+    `receive` is None if its arrival was not recorded: it was lost, or the receiver's recording ended before.
     """
 
     send: Span
@@ -131,15 +130,15 @@ class Message:
 
 
 class Trace:
-    """All spans of a run, of all its processes, ordered by start, with the tree they form.
+    """All spans of a run, of all its processes, ordered by start, and the tree they form.
 
-    A span's parent may be in another thread or process, and in another trace id: span ids are what counts.
+    A span's parent may be in another thread or process, and in another trace id: only span ids count.
     """
 
     def __init__(self, spans: Iterable[Span], processes: Iterable[Process] = ()) -> None:
         self.spans: list[Span] = sorted(
             spans, key=attrgetter("end_ns"), reverse=True
-        )  # of one start, the longest first
+        )  # of spans with one start, the longest first
         self.spans.sort(key=attrgetter("start_ns"))
         self.processes: list[Process] = list(processes)
 
@@ -162,20 +161,20 @@ class Trace:
 
     @cached_property
     def roots(self) -> list[Span]:
-        """Spans without a parent in this trace, ordered by start; a span whose parent was lost is one of them."""
+        """Spans without a parent in this trace, ordered by start; also those whose parent was lost."""
         here = self.by_id
         return [span for span in self.spans if span.parent_span_id is None or span.parent_span_id not in here]
 
     @cached_property
     def messages(self) -> list[Message]:
-        """The messages between processes and threads, in the order in which they were sent."""
-        from tracellm.trace.messages import pair  # it is built on this module
+        """Messages between processes and threads, in the order in which they were sent."""
+        from tracellm.trace.messages import pair  # that module imports this one
 
         return pair(self.spans)
 
     @property
     def unsent(self) -> list[Span]:
-        """The spans of messages that arrived, and of which no send was recorded; ordered by start."""
+        """Spans of received messages whose send was not recorded, ordered by start."""
         from tracellm.trace.messages import is_receive
 
         known = {id(message.receive) for message in self.messages}
@@ -185,8 +184,8 @@ class Trace:
     def orphans(self) -> list[Span]:
         """Spans whose parent is neither recorded nor in another program; none in a sound recording.
 
-        Another program's span may be the parent, by a `traceparent` header, of an HTTP request, and where there is no
-        HTTP request of that trace, of a request's life.
+        A `traceparent` header makes another program's span the parent of an HTTP request, or of a request's life if the
+        trace has no HTTP request.
         """
         lost = [span for span in self.roots if span.parent_span_id is not None]
         from_http = {span.trace_id for span in self.spans if names.HTTP_METHOD in span.attributes} if lost else set()
@@ -199,15 +198,15 @@ class Trace:
         ]
 
     def children(self, span: Span) -> list[Span]:
-        """The spans called directly from `span`, ordered by start."""
+        """Return the spans called directly from `span`, ordered by start."""
         return self._children.get(span.span_id, [])
 
     def parent(self, span: Span) -> Span | None:
-        """The span that called `span`, or None for a root."""
+        """Return the span that called `span`, or None for a root."""
         return self.by_id.get(span.parent_span_id) if span.parent_span_id else None
 
     def walk(self, span: Span) -> Iterator[tuple[int, Span]]:
-        """`span` and all below it, depth first in the order of the calls, each with its depth (0 for `span`)."""
+        """Yield `span` and all below it, depth first in the order of the calls, each with its depth (0 for `span`)."""
         stack = [(0, span)]
         while stack:
             depth, current = stack.pop()
@@ -215,5 +214,5 @@ class Trace:
             stack.extend((depth + 1, child) for child in reversed(self.children(current)))
 
     def named(self, *span_names: str) -> list[Span]:
-        """The spans with one of these names, ordered by start."""
+        """Return the spans with one of these names, ordered by start."""
         return [span for span in self.spans if span.name in span_names]

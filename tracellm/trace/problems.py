@@ -1,6 +1,6 @@
-"""Problems of a run folder, as data: a code, the values behind it, and the sentence they make in English.
+"""Problems of a run folder, as data: a code, its values, and the sentence in English.
 
-Whoever shows a problem in another language has sentences of its own for the codes.
+Reports in another language have sentences of their own for the codes (report/texts).
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["PROBLEMS", "Problem"]
 
 PROBLEMS = {
-    # what is given is no run folder
+    # the path is no run folder
     "no_such_folder": "{path}: there is no such folder. Give the run folder that `tracellm run --explain` left.",
     "not_a_folder": "{path} is a file, not a run folder. Give the folder that holds run.json and trace/.",
     "no_run_folder": "{path} is no run folder: it has neither run.json nor trace/*.jsonl.",
@@ -30,15 +30,15 @@ PROBLEMS = {
     "spans_repeated": "{count} spans have the id of another span and were skipped",
     "spans_circular": "{count} spans were their own ancestors and count as roots",
 }
-"""The English sentence for each code; what it names in braces is among the problem's values."""
+"""The English sentence for each code; the names in braces are the problem's values."""
 
 
 class Problem(str):
     """A problem, which is its English sentence.
 
     Attributes:
-        code: which of PROBLEMS it is.
-        values: what fills the sentence in.
+        code: key in PROBLEMS.
+        values: values filled into the sentence.
     """
 
     __slots__ = ("code", "values")
@@ -47,10 +47,10 @@ class Problem(str):
     values: dict[str, Any]
 
     def __new__(cls, code: str, **values: Any) -> "Problem":
-        """The problem `code` with its values.
+        """Make the problem `code` with its values.
 
         Raises:
-            KeyError: there is no such problem, or a value that its sentence names is missing.
+            KeyError: there is no such problem, or a value of its sentence is missing.
         """
         problem = super().__new__(cls, PROBLEMS[code].format(**values))
         problem.code, problem.values = code, values

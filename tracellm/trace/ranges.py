@@ -1,14 +1,14 @@
-"""Lists of block ids written short, as a step's span keeps them: `[3, 4, 5, 9]` is `3-5,9`."""
+"""Lists of block ids in short form, as a step's span has them: `[3, 4, 5, 9]` is `3-5,9`."""
 
 from collections.abc import Iterable
 
 __all__ = ["format_ranges", "parse_ranges"]
 
-_LONGEST = 10_000_000  # more than any KV cache has blocks; a damaged file must not fill the memory
+_LONGEST = 10_000_000  # more than the blocks of any KV cache: a damaged file must not fill the memory
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """`3-5,9` for 3, 4, 5, 9. The order is kept: 9, 3, 4 is `9,3-4`."""
+    """Return `3-5,9` for 3, 4, 5, 9. The order is kept: 9, 3, 4 is `9,3-4`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] + 1 == number:
@@ -19,7 +19,7 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def parse_ranges(text: str) -> tuple[int, ...]:
-    """The numbers that `format_ranges` wrote; none at all when the text is something else."""
+    """Return the numbers that `format_ranges` wrote, or none if the text is something else."""
     if not text:
         return ()
     numbers: list[int] = []

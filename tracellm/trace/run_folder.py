@@ -1,7 +1,7 @@
 """A run folder: `run.json`, a description of the run, and `trace/*.jsonl`, the spans of each process.
 
-`RunFolder.open` reads as much as is there. A run that was killed leaves a torn last line, a full disk leaves worse;
-what can be read is read, and what could not is in `problems`, by file and line.
+`RunFolder.open` reads as much as is there. A killed run leaves a torn last line, a full disk worse. Whatever cannot be
+read is listed in `problems`, by file and line.
 """
 
 import codecs
@@ -17,11 +17,10 @@ import msgspec
 
 from tracellm.trace import otlp
 from tracellm.trace.gc_pause import gc_paused
-from tracellm.trace.merge import merge
+from tracellm.trace.merge import merge, repair
 from tracellm.trace.messages import link
 from tracellm.trace.model import Process, Span, Trace
 from tracellm.trace.problems import Problem
-from tracellm.trace.repair import repair
 
 __all__ = [
     "MANIFEST",
@@ -36,20 +35,20 @@ __all__ = [
 ]
 
 SCHEMA = 1
-"""The version of the folder's form, `schema` in run.json."""
+"""Version of the folder's format, `schema` in run.json."""
 
 MANIFEST = "run.json"
 TRACE_FOLDER = "trace"
 _LOCK = ".lock"
-"""In the trace folder: locked by the main process while it records."""
+"""File in the trace folder, locked by the main process while it records."""
 
-_NAMED_LINES = 20  # so many corrupt lines (or runs of them) are listed by number
+_NAMED_LINES = 20  # corrupt lines, or ranges of them, that are listed by number
 _PIECE = 1 << 18  # bytes read at a time: a line of the recorder's has some 50,000
-_LONGEST_LINE = 1 << 28  # bytes: a longer one would fill the memory, and counts as corrupt
+_LONGEST_LINE = 1 << 28  # bytes: a longer line would fill the memory, and counts as corrupt
 
 
 class RunFolderError(Exception):
-    """The path given is no run folder; `problem` is the reason, and is meant to be shown as it is."""
+    """The path is no run folder; `problem` is the reason, worded to be shown."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -74,7 +73,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunFolder":
-        """Read a run folder; its `run.json` may be named in its place.
+        """Read a run folder; the path may also be that of its `run.json`.
 
         Raises:
             RunFolderError: there is no such folder, or it is no run folder.
@@ -91,22 +90,22 @@ class RunFolder:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write run.json in one move, so that a reader never sees half of it."""
+    """Write run.json atomically, by renaming a complete file."""
     half = folder / f"{MANIFEST}.part"
     half.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", errors="replace")
     half.replace(folder / MANIFEST)
 
 
 def is_recording(folder: Path) -> bool:
-    """Whether a run is recording into this run folder now."""
-    import fcntl  # POSIX only, as recording is; a folder is read everywhere
+    """Return whether a run is recording into this run folder now."""
+    import fcntl  # POSIX only, as recording is; reading works everywhere
 
     try:
         descriptor = os.open(folder / TRACE_FOLDER / _LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look are not in each other's way
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers do not exclude each other
     except BlockingIOError:
         return True
     finally:
@@ -115,9 +114,9 @@ def is_recording(folder: Path) -> bool:
 
 
 def lock_recording(traces: Path) -> int:
-    """Lock the trace folder for a recording. Returns the file descriptor, which holds the lock until it is closed.
+    """Lock the trace folder for a recording, and return the file descriptor, which holds the lock until it is closed.
 
-    A forked child inherits the descriptor, and so holds the lock too, until it ends or closes it.
+    A forked child inherits the descriptor and holds the lock too, until it ends or closes it.
 
     Raises:
         BlockingIOError: another process is recording there.
@@ -134,7 +133,7 @@ def lock_recording(traces: Path) -> int:
 
 
 def unlock_recording(traces: Path, descriptor: int) -> None:
-    """End the lock of `lock_recording`, and remove its file."""
+    """Release the lock of `lock_recording`, and remove its file."""
     with suppress(OSError):  # the program may have removed the folder
         (traces / _LOCK).unlink()
     os.close(descriptor)
@@ -190,7 +189,7 @@ def _read_trace(files: Sequence[Path], problems: list[Problem]) -> Trace:
 
 
 class _Reader:
-    """Reads trace files one after the other and collects what they hold."""
+    """Reads trace files one after the other and collects their spans."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.spans: list[Span] = []
@@ -236,7 +235,7 @@ class _Reader:
 
 
 class _Numbers:
-    """The numbers of corrupt lines: how many, and the first of them, neighbours as a range."""
+    """Numbers of corrupt lines: the count, and the first of them, neighbours as a range."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -250,13 +249,13 @@ class _Numbers:
             self._runs.append([number, number])
 
     def __str__(self) -> str:
-        told = [str(first) if first == last else f"{first}-{last}" for first, last in self._runs[:_NAMED_LINES]]
-        return ", ".join([*told, "…"] if len(self._runs) > _NAMED_LINES else told)
+        ranges = [str(first) if first == last else f"{first}-{last}" for first, last in self._runs[:_NAMED_LINES]]
+        return ", ".join([*ranges, "…"] if len(self._runs) > _NAMED_LINES else ranges)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers; of one that is too long, its beginning with a newline."""
-    if not file.is_file():  # opening a pipe would wait for somebody to write
+    """Yield the lines that are not blank, with their numbers; only the beginning of a line that is too long."""
+    if not file.is_file():  # opening a pipe would block until data comes
         raise OSError("it is no file")
     with file.open("rb", buffering=_PIECE) as stream:
         number = 0
@@ -271,7 +270,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Whether a line that was not understood is one that was being written when the process ended."""
+    """Return whether an unreadable line was being written when the process ended."""
     if line.endswith(b"\n") or not line.startswith(b"{"):
         return False
     try:

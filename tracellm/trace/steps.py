@@ -1,5 +1,4 @@
-"""The engine's steps, read from their spans: what a replay, a table of steps or a console box needs, and nothing of the
-model.
+"""The engine's steps, read from their spans, for a table of steps, a console box or a replay; nothing of the model.
 
 A step is a span named `EngineCore.step_fn`; its attributes are the `tracellm.step.*` of `tracellm.trace.names`. What a
 damaged trace lacks is empty or zero here.
@@ -26,9 +25,9 @@ _T = TypeVar("_T")
 class ScheduledRequest(msgspec.Struct, frozen=True, gc=False):
     """One request's share of a step.
 
-    `num_computed` tokens were done before the step and `num_tokens` are computed in it; of those done, the prefix cache
-    gave `prefix_hit_tokens` in this step, in the blocks `cached_blocks`. `new_blocks` are the ids of the KV blocks that
-    were free and are its own now, after those; `phase` is prefill or decode.
+    `num_computed` tokens were computed before the step, `num_tokens` are computed in it. `prefix_hit_tokens` of those
+    before came from the prefix cache in this step, in the blocks `cached_blocks`. `new_blocks` are the ids of the free
+    KV blocks that it got. `phase` is prefill or decode.
     """
 
     request_id: str
@@ -41,7 +40,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """A request that was not scheduled, or got less than it wanted; `details` is `name=value name=value`."""
+    """A request that was not scheduled, or with fewer tokens than it had; `details` is `name=value name=value`."""
 
     request_id: str
     reason: str
@@ -49,10 +48,10 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sampled(msgspec.Struct, frozen=True, gc=False):
-    """The token a request got. Candidates are `(token id, text, probability)`; none in a recording without text.
+    """A sampled token. Candidates are `(token id, text, probability)`, empty in a recording without text.
 
-    `probability` and `candidates` are the model's. `processors` acted on the logits before the token was drawn, and
-    left `tokens_left` to draw from: `drawn_probability` and `drawn_candidates` are of those.
+    `probability` and `candidates` are the model's. `processors` changed the logits before sampling and left
+    `tokens_left` to choose from: `drawn_probability` and `drawn_candidates` are those of that choice.
     """
 
     request_id: str
@@ -60,7 +59,7 @@ class Sampled(msgspec.Struct, frozen=True, gc=False):
     text: str | None
     probability: float | None
     listed: str
-    """The candidates as they were recorded: JSON, read when somebody asks. In a long run hardly any are looked at."""
+    """The candidates as recorded: JSON, parsed on access. In a long run, hardly any are shown."""
     processors: tuple[str, ...] = ()
     tokens_left: int | None = None
     drawn_probability: float | None = None
@@ -68,21 +67,21 @@ class Sampled(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def candidates(self) -> list[tuple[int, str, float]]:
-        """The tokens that were likeliest to the model."""
+        """The model's likeliest tokens."""
         return _candidates(self.listed)
 
     @property
     def drawn_candidates(self) -> list[tuple[int, str, float]]:
-        """The likeliest of those that the processors left."""
+        """The likeliest of the tokens that the processors left."""
         return _candidates(self.drawn_listed)
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One engine step. Its `kind` is prefill, decode, mixed, empty, or unknown where its scheduling was not recorded.
+    """One engine step. Its `kind` is prefill, decode, mixed, empty, or unknown if its scheduling was not recorded.
 
-    `aborted` were taken from the queues between the step before and this one. `released` ended since the step before,
-    and the workers forget them in this one: a step for that alone schedules nothing. Of a long queue `waiting` and
-    `held` have the beginning: the others of `num_waiting` are held for the same reason as the last one that is listed.
+    `aborted` requests left the queues between the step before and this one. `released` requests ended since the step
+    before, and the workers forget them in this one; a step for that alone schedules nothing. Of a long queue, `waiting`
+    and `held` list the beginning: the rest of `num_waiting` wait for the reason of the last one listed.
     """
 
     index: int
@@ -112,23 +111,23 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
 
 def steps(trace: Trace) -> list[Step]:
-    """The steps of a trace that ended, in the order they ran."""
+    """Return the steps of a trace that ended, in the order they ran."""
     return list(_steps(trace))
 
 
 @per_trace
 def _steps(trace: Trace) -> tuple[Step, ...]:
-    """Several reports of a trace ask for them."""
+    """The steps, shared by several reports."""
     return tuple(read_step(span) for span in trace.named(STEP_SPAN) if not span.open)
 
 
 def engine_key(span: Span) -> Hashable:
-    """Key of the engine that made a step, among others of the run: its process."""
+    """Return a key for the engine that made a step: its process."""
     return span.process and (span.process.host, span.process.pid)
 
 
 def read_step(span: Span) -> Step:
-    """The step of a span named `EngineCore.step_fn`."""
+    """Return the step of a span named `EngineCore.step_fn`."""
     facts = _Facts(span.attributes)
     return Step(
         index=facts.integer(names.STEP_INDEX),
@@ -157,7 +156,7 @@ def read_step(span: Span) -> Step:
 
 
 class _Facts:
-    """A span's attributes, each read as the type it should have."""
+    """Attributes of a span, each read as the type it should have."""
 
     def __init__(self, attributes: dict[str, Any]) -> None:
         self._attributes = attributes

@@ -14,9 +14,9 @@ from tracellm.report.wording.quantities import duration
 from tracellm.report.wording.safe_text import visible
 from tracellm.trace.expect import Expectation, ExpectError, Result, read
 from tracellm.trace.expect import check as hold_against
-from tracellm.trace.expect.arrows import Arrow
 from tracellm.trace.expect.calls import Call
 from tracellm.trace.expect.match import Miss
+from tracellm.trace.expect.read import Arrow
 from tracellm.trace.model import Trace
 
 __all__ = ["check"]
@@ -80,6 +80,8 @@ class _Report:
     def lines(self, result: Result) -> list[str]:
         """Return the lines to print."""
         lines = [self._say("all" if not result.misses else "some", matched=result.matched, total=result.total)]
+        if result.misses:
+            lines.append(self._say("score", score=f"{result.score:g}", total=result.total))
         lines += [self._say("needs", count=count, needs=needs) for needs, count in result.needs.items()]
         for name, near in result.unknown.items():
             lines.append(self._say("unknown.near" if near else "unknown", name=name, near=self._or(near)))

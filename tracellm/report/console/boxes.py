@@ -1,4 +1,4 @@
-"""The console's boxes: the content of each, as rows of a heading and lines."""
+"""Content of the console's boxes, as rows of a heading and lines."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,57 +32,68 @@ PHASES = {
     "execute": "EngineCore._execute_model",
     "process": "EngineCore._process_model_outputs",
 }
-"""The three phases of a step and the methods that they are."""
+"""The three phases of a step and their methods."""
 MOST_REQUESTS = 5
 
 
 def client_rows(choice: ClientChoice, lang: str) -> list[Row]:
-    """Why this client."""
+    """Return why this client was chosen."""
     inputs = [f"{name} = {value}: {origin}" for name, value, origin in client_inputs(choice, lang)]
     rule = [
         f"{'*' if client == choice.choice else ' '} {text(lang, f'client.rule.{client}')} -> {client}"
         for client in reversed(CLIENTS)
     ]
-    said = [
+    rows = [
         Row(text(lang, "client.what.heading"), [text(lang, "client.what")]),
         Row(text(lang, "client.inputs"), inputs),
         Row(text(lang, "client.rule"), rule),
     ]
     if (key := f"client.means.{choice.choice}") in texts(lang):
-        said.append(Row(text(lang, "client.means"), [text(lang, key)]))
+        rows.append(Row(text(lang, "client.means"), [text(lang, key)]))
     switch = []
     code, command = ways_to_clients(choice)
     for client in CLIENTS:
         if client != choice.choice:
             switch += [f"{client}: {code[client][0]}", f"{text(lang, 'client.or')} {command[client]}"]
-    said.append(Row(text(lang, "client.switch"), switch))
-    said.append(Row(text(lang, "client.note"), [real_vllm(choice, lang)]))
+    rows.append(Row(text(lang, "client.switch"), switch))
+    rows.append(Row(text(lang, "client.note"), [real_vllm(choice, lang)]))
     if choice.choice in VLLM_FILES:
         files = [f"{file}: {', '.join(classes)}" for file, classes in VLLM_FILES[choice.choice].items()]
-        said.append(Row(text(lang, "client.vllm"), files))
-    return said
+        rows.append(Row(text(lang, "client.vllm"), files))
+    return rows
 
 
 def ways_to_clients(choice: ClientChoice) -> tuple[Mapping[str, Sequence[str]], Mapping[str, str]]:
-    """By which lines of a script each client is got, and by which command; of the engine that chose."""
+    """Return the script lines and the command for each client, in the engine that chose."""
     return (VLLM_CODE, VLLM_COMMAND) if choice.is_real_vllm else (CODE, COMMAND)
 
 
 def client_inputs(choice: ClientChoice, lang: str) -> list[tuple[str, str, str]]:
-    """Each input of `make_client`: its name, its value, and where that comes from."""
-    told = []
-    for name in ("multiprocess_mode", "asyncio_mode", "executor_class"):
-        key = f"client.from.{name}"
-        if choice.asyncio_mode and f"{key}.async" in texts(lang):
-            key = f"{key}.async"
-        elif choice.is_real_vllm and f"{key}.vllm" in texts(lang):
-            key = f"{key}.vllm"
-        told.append((name, visible(str(getattr(choice, name))), text(lang, key)))
-    return told
+    """Return each input of `make_client`: its name, its value, and its origin."""
+    return [
+        (name, visible(str(getattr(choice, name))), text(lang, _origin(name, choice, lang)))
+        for name in ("multiprocess_mode", "asyncio_mode", "executor_class")
+    ]
+
+
+def _origin(name: str, choice: ClientChoice, lang: str) -> str:
+    """Key of the text about the origin of an input."""
+    key = f"client.from.{name}"
+    if choice.asyncio_mode and f"{key}.async" in texts(lang):
+        return f"{key}.async"
+    if name != "multiprocess_mode":
+        return key
+    if choice.is_real_vllm:
+        return f"{key}.vllm.{'default' if choice.multiprocess_mode else 'environment'}"
+    if choice.by_argument is None:
+        return key
+    if choice.by_argument:
+        return f"{key}.argument"
+    return f"{key}.{'environment' if choice.multiprocess_mode else 'default'}"
 
 
 def real_vllm(choice: ClientChoice, lang: str) -> str:
-    """Which client a real vLLM would have made; of one, what its default is."""
+    """Return a note about the client that a real vLLM would have made, or about that vLLM's default."""
     keys = [f"client.real.{choice.choice}", "client.real"]
     if choice.is_real_vllm:
         keys.insert(0, f"client.real.vllm.{choice.choice}")
@@ -90,50 +101,52 @@ def real_vllm(choice: ClientChoice, lang: str) -> str:
 
 
 def load_rows(load: ModelLoad, lang: str) -> list[Row]:
-    """The three stages of loading a model, what computes its layers, and whether steps overlap."""
+    """Return the three stages of loading a model, its operations, and the mode of scheduling."""
     took = {stage.name: duration(stage.seconds) for stage in load.stages}
-    said: dict[str, str] = {}
+    lines: dict[str, str] = {}
     if load.source is not None:
-        said["find"] = text(lang, "console.load.find", source=visible(load.source), files=len(load.files))
+        lines["find"] = text(lang, "console.load.find", source=visible(load.source), files=len(load.files))
     if load.bytes is not None:
-        said["read"] = text(lang, "console.load.read", bytes=byte_size(load.bytes), tensors=load.tensors or 0)
+        lines["read"] = text(lang, "console.load.read", bytes=byte_size(load.bytes), tensors=load.tensors or 0)
     if load.device is not None:
         place = {"device": visible(load.device), "dtype": visible(load.dtype or "?")}
-        said["place"] = text(lang, "console.load.place", parameters=load.parameters or 0, **place)
-    told = [Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in said.items()]
+        lines["place"] = text(lang, "console.load.place", parameters=load.parameters or 0, **place)
+    rows = [
+        Row(text(lang, f"console.load.stage.{stage}"), [line], took.get(stage, "")) for stage, line in lines.items()
+    ]
     if load.ops is not None:
         why = ops_reason(load.ops_reason, lang)
-        told.append(
+        rows.append(
             Row(text(lang, "console.load.ops"), [text(lang, "console.load.ops.why", ops=visible(load.ops), why=why)])
         )
     if f"async.reason.{load.async_reason}" in texts(lang):
-        told.append(Row(text(lang, "console.load.async"), [text(lang, f"async.reason.{load.async_reason}")]))
-    return told
+        rows.append(Row(text(lang, "console.load.async"), [text(lang, f"async.reason.{load.async_reason}")]))
+    return rows
 
 
 def ops_reason(code: str | None, lang: str) -> str:
-    """Why these operations, in words; a code that has none, as it is."""
+    """Return why these operations, in words; an unknown code as it is."""
     key = f"ops.reason.{code}"
     return text(lang, key) if key in texts(lang) else visible(code or "?")
 
 
 def kv_rows(cache: KVCache, lang: str) -> list[Row]:
-    """The KV cache's size in blocks, tokens and bytes."""
-    room = (cache.num_blocks - 1) // cache.num_groups * cache.block_size  # the null block holds nothing
+    """Return the KV cache's size in blocks, tokens and bytes."""
+    room = (cache.num_blocks - 1) // cache.num_groups * cache.block_size  # the null block holds no tokens
     size = text(lang, "console.kv.size", blocks=cache.num_blocks, size=cache.block_size, room=room)
-    said = [Row(text(lang, "console.kv.blocks"), [size])]
+    rows = [Row(text(lang, "console.kv.blocks"), [size])]
     if cache.num_groups > 1:
-        said.append(Row(text(lang, "console.kv.groups"), [text(lang, "console.kv.shared", groups=cache.num_groups)]))
+        rows.append(Row(text(lang, "console.kv.groups"), [text(lang, "console.kv.shared", groups=cache.num_groups)]))
     if cache.bytes is not None:
         memory = byte_size(cache.bytes)
         if cache.available_bytes is not None:
             memory = text(lang, "console.kv.of", bytes=memory, available=byte_size(cache.available_bytes))
-        said.append(Row(text(lang, "console.kv.memory"), [memory]))
-    return said
+        rows.append(Row(text(lang, "console.kv.memory"), [memory]))
+    return rows
 
 
 def step_title(step: Step, lang: str) -> str:
-    """The title of a step: its kind, its requests and tokens, and its time."""
+    """Return the title of a step: its kind, its requests and tokens, and its time."""
     return text(
         lang,
         "console.step",
@@ -146,14 +159,14 @@ def step_title(step: Step, lang: str) -> str:
 
 
 def step_rows(step: Step, phases: Mapping[str, int], lang: str, before: Step | None) -> list[Row]:
-    """A step's three phases; `phases` has the nanoseconds that each method of PHASES took."""
-    said = {
+    """Return a step's three phases; `phases` has the nanoseconds of each method of PHASES."""
+    phase_lines = {
         "schedule": queue_changes(step, lang, before) + _scheduled(step, lang),
         "execute": _executed(step, lang),
         "process": _sampled(step, lang) + endings(step, lang),
     }
     took = {name: duration(phases[method] / 1e9) for name, method in PHASES.items() if method in phases}
-    return [Row(text(lang, f"console.step.{name}"), lines, took.get(name, "")) for name, lines in said.items()]
+    return [Row(text(lang, f"console.step.{name}"), lines, took.get(name, "")) for name, lines in phase_lines.items()]
 
 
 def _scheduled(step: Step, lang: str) -> list[str]:

@@ -1,12 +1,12 @@
-"""The live console: selects what to print of the spans as they end, and in which order.
+"""The live console: prints spans as they end, in a readable order.
 
 Start-up is printed outside in, client, model, cache, though the spans end inside out. The first step of each kind,
-prefill or decode, is printed in full. Of the others, a run of alike steps is one line, printed when it is over, and a
-step in which something changed has a line of its own and what changed below it.
+prefill or decode, is printed in full. Later, a run of alike steps is one line, printed when it is over, and a step with
+a change has a line of its own, with the change below it.
 
 Spans of different processes come in any order: the client's process may be read after the engine core's, or before it.
-The load of an engine is printed once it is complete and its client was printed, and the engine's steps are held back
-until then; only so many, since a recording may lack the spans of a start-up.
+An engine's load is printed once it is complete and its client was printed. Its steps are held back until then; only so
+many, since a recording may lack the spans of a start-up.
 """
 
 from collections import deque
@@ -16,58 +16,71 @@ from typing import Any, TextIO
 
 from tracellm.report.console.boxes import PHASES, client_rows, kv_rows, load_rows, step_rows, step_title
 from tracellm.report.console.terminal import Terminal, rows
-from tracellm.report.facts.coverage import cost, is_recorded, notes, unheard
-from tracellm.report.facts.startup import ClientChoice, client_choice, kv_cache, model_load, tells_of_startup
+from tracellm.report.facts.coverage import cost, is_recorded, notes, skipped_calls
+from tracellm.report.facts.recording_time import share_of_generation
+from tracellm.report.facts.startup import (
+    MAKING_ENGINE,
+    ClientChoice,
+    client_choice,
+    is_about_startup,
+    kv_cache,
+    model_load,
+)
 from tracellm.report.texts import Language, text, texts
 from tracellm.report.wording.changes import alike, changes
 from tracellm.report.wording.quantities import byte_size, duration
+from tracellm.report.wording.request_names import RequestNames
 from tracellm.report.wording.safe_text import shorten, visible
 from tracellm.report.wording.titles import step_kind
 from tracellm.trace import names
-from tracellm.trace.model import Span
+from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN, Step, engine_key, read_step
 
 __all__ = ["Console"]
 
 _MAIN = "main"
-"""The process of the script. There an engine's steps end after its start-up, and are never held back."""
+"""The script's process. An engine's steps end there after its start-up, and are never held back."""
 
 _IN_PROCESS = "InprocClient"
-"""The client that makes its engine core itself, so that the whole start-up was read when it has ended."""
+"""The client that makes its engine core itself: when it has ended, the whole start-up was read."""
 
 _MOST_HELD = 64
-"""So many steps are held back for a start-up that has not been read."""
+"""Steps held back at most for a start-up that has not been read."""
 
 _LAST_SENDS = 64
-"""Among so many messages encoded last is the one that the call which ends now has encoded."""
+"""Messages encoded last, among which is the one that the ending call has encoded."""
 
 _LONGEST_ERROR = 500  # characters
 
 
 class Console:
-    """Call it with each span that ends, then `finish` it. Writes to stderr unless given another stream."""
+    """The console's listener: call it with each span that ends, then `finish` it.
 
-    names = frozenset(PHASES.values())
-    """The spans that it needs besides those with more than arguments and result (see probes/spans/live_feed.py)."""
+    It writes to stderr unless given another stream.
+    """
+
+    names = frozenset({*PHASES.values(), MAKING_ENGINE})
+    """Spans it needs besides those with more than arguments and result (see probes/spans/live_feed.py)."""
 
     def __init__(self, lang: Language = "en", stream: TextIO | None = None, quiet: bool = False) -> None:
         self._lang = lang
         self._terminal = Terminal(stream, quiet=quiet)
         self._startup: list[Span] = []  # not printed yet
-        self._clients = self._engines = 0  # how many were printed
-        self._introduced: set[Hashable] = set()  # engines whose steps are held back no more
-        self._held: list[Span] = []  # steps of other engines, in the order in which they ended
+        self._clients = self._engines = 0  # numbers printed
+        self._introduced: set[Hashable] = set()  # engines whose steps are no longer held back
+        self._held: list[Span] = []  # steps of other engines, ordered by end
         self._phases: dict[str, dict[str, int]] = {}  # span id of a step -> method -> nanoseconds
-        self._shown: set[str] = set()  # kinds of steps that were printed in full
+        self._request_names = RequestNames()
+        self._shown: set[str] = set()  # kinds of steps printed in full
         self._run: _Run | None = None  # alike steps not printed yet
         self._last: dict[Hashable, Span] = {}  # engine -> its last step
-        self._engine: Hashable = None  # whose steps are being printed
-        self._messages: dict[str, tuple[int, int]] = {}  # type -> how many between processes, bytes
+        self._engine: Hashable = None  # the engine whose steps are being printed
+        self._messages: dict[str, tuple[int, int]] = {}  # type -> number between processes, bytes
         self._inner: deque[tuple[str | None, str, int]] = deque(maxlen=_LAST_SENDS)  # caller, type, bytes
         self._steps = self._requests = self._prompt_tokens = self._output_tokens = 0
 
     def __call__(self, span: Span) -> None:
-        """Take note of a span that has ended, and print what there is to print."""
+        """Count a span that has ended, and print what is due."""
         if span.name in PHASES.values() and span.parent_span_id:
             self._phases.setdefault(span.parent_span_id, {})[span.name] = span.duration_ns
         elif span.name == STEP_SPAN:
@@ -78,22 +91,25 @@ class Console:
             self._output_tokens += int(span.attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0)
         elif span.attributes.get(names.MESSAGE_OPERATION) == "send" and span.error is None:
             self._sent(span)
-        elif tells_of_startup(span):
+        elif is_about_startup(span) or (span.name == MAKING_ENGINE and client_choice(self._startup)):
             self._startup.append(span)
-            self._say_what_is_read()
+            self._print_ready()
 
     def depth_limited(self, steps: int, size: int) -> None:
         """Print that from here on, after so many steps and bytes of records, only requests and steps are recorded."""
-        self._say_run()
+        self._print_run()
         self._terminal.line(
             text(self._lang, "console.depth_limited", steps=steps, size=byte_size(size)), style="yellow"
         )
 
-    def finish(self, manifest: Mapping[str, Any], report: Path | None = None) -> None:
-        """Print what is left: the last steps, then how the run (its run.json) ended, and where the report is."""
-        self._say_startup()
+    def finish(self, manifest: Mapping[str, Any], report: Path | None = None, trace: Trace | None = None) -> None:
+        """Print the last steps, the outcome of the run (its run.json), and the path of the report.
+
+        `trace` is the run's, if it was converted; the recording's share of generation is computed from it.
+        """
+        self._print_startup()
         self._release()
-        self._say_run()
+        self._print_run()
         seconds = manifest.get("duration_s")
         ending = text(
             self._lang,
@@ -103,10 +119,12 @@ class Console:
             time=duration(float(seconds)) if isinstance(seconds, int | float) else "?",
         )
         self._terminal.line(ending, style="bold")
-        if crossed := self._crossed():
+        if crossed := self._messages_text():
             self._terminal.line(text(self._lang, "console.crossed", what=crossed))
-        for told in (*notes(manifest, self._lang), *unheard(manifest, self._lang), *cost(manifest, self._lang)):
-            self._terminal.line(told)
+        share = None if trace is None else share_of_generation(trace, manifest)
+        remarks = *notes(manifest, self._lang), *skipped_calls(manifest, self._lang), *cost(manifest, self._lang, share)
+        for remark in remarks:
+            self._terminal.line(remark)
         if report is not None:
             self._terminal.verbatim(text(self._lang, "console.report", path=visible(str(report))))
         if isinstance(error := manifest.get("error"), Mapping):  # last, since the traceback is far above
@@ -130,7 +148,7 @@ class Console:
         return text(self._lang, "console.error", where=where, error=what)
 
     def _counted(self, manifest: Mapping[str, Any]) -> str:
-        """Requests, tokens and steps; nothing of what was not recorded."""
+        """Requests, tokens and steps, as far as they were recorded."""
         counts = {"requests": self._requests, "prompt": self._prompt_tokens, "output": self._output_tokens}
         counts["steps"] = self._steps
         subjects = [subject for subject in ("requests", "steps") if is_recorded(manifest, subject)]
@@ -140,7 +158,7 @@ class Console:
         size = span.attributes.get(names.MESSAGE_BYTES)
         sent = span.parent_span_id, str(span.attributes.get(names.MESSAGE_TYPE, "?")), size if type(size) is int else 0
         for caller, kind, its_size in self._inner:
-            if caller == span.span_id:  # `encode` does its work in `encode_into`: one message
+            if caller == span.span_id:  # `encode` calls `encode_into`: one message
                 self._count(kind, -1, -its_size)
         self._inner.append(sent)
         self._count(sent[1], 1, sent[2])
@@ -149,35 +167,41 @@ class Console:
         before = self._messages.get(kind, (0, 0))
         self._messages[kind] = before[0] + messages, before[1] + size
 
-    def _crossed(self) -> str:
-        """The messages between the processes: how many of which type, and their size together."""
-        told = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
-        return text(self._lang, "step.comma").join(told)
+    def _messages_text(self) -> str:
+        """Messages between the processes: their number by type, and their size."""
+        counts = [f"{count:,} {visible(kind)} ({byte_size(size)})" for kind, (count, size) in self._messages.items()]
+        return text(self._lang, "step.comma").join(counts)
 
-    def _say_what_is_read(self) -> None:
-        """Print the client that was chosen, and an engine's load if that is complete; then its steps, if some wait."""
-        if choice := client_choice(self._startup):
-            self._say_client(choice)
+    def _print_ready(self) -> None:
+        """Print the client once it is known, an engine's load once it is complete, and then its waiting steps.
+
+        Whether an argument chose the client is recorded with the call that made the engine, which ends later.
+        """
+        choice = client_choice(self._startup)
+        if choice and (choice.asyncio_mode or choice.is_real_vllm or choice.by_argument is not None):
+            self._print_client(choice)
             if choice.choice == _IN_PROCESS:
-                self._say_startup()
+                self._print_startup()
         if self._engines < self._clients and self._is_loaded() and _has_any(self._startup, names.SCHEDULER_ASYNC):
-            self._say_startup()
+            self._print_startup()
 
     def _is_loaded(self) -> bool:
-        """Whether the spans of an engine's start-up have come as far as its KV cache, which is set up last."""
+        """Return whether the spans of a start-up include the KV cache, which is set up last."""
         return kv_cache(self._startup) is not None
 
-    def _say_client(self, choice: ClientChoice) -> None:
+    def _print_client(self, choice: ClientChoice) -> None:
         self._clients += 1
         self._terminal.box(
             text(self._lang, "client.title", choice=visible(choice.choice)), rows(client_rows(choice, self._lang))
         )
-        self._startup = [span for span in self._startup if names.CLIENT_CHOICE not in span.attributes]
+        self._startup = [
+            span for span in self._startup if names.CLIENT_CHOICE not in span.attributes and span.name != MAKING_ENGINE
+        ]
 
-    def _say_startup(self) -> None:
-        """Print what was read of a start-up, all of it or not."""
+    def _print_startup(self) -> None:
+        """Print the spans read of a start-up, complete or not."""
         if choice := client_choice(self._startup):
-            self._say_client(choice)
+            self._print_client(choice)
         spans, self._startup = self._startup, []
         if not spans:
             return
@@ -194,61 +218,65 @@ class Console:
         """Print a step, or hold it back until its engine's start-up was printed."""
         engine = engine_key(span)
         if engine not in self._introduced:
-            if span.process is None or span.process.name == _MAIN or (self._clients and self._is_loaded()):
-                self._say_startup()
+            has_client = self._clients or client_choice(self._startup) is not None
+            if span.process is None or span.process.name == _MAIN or (has_client and self._is_loaded()):
+                self._print_startup()
                 self._introduced.add(engine)
             else:
                 self._held.append(span)
                 if len(self._held) > _MOST_HELD:
-                    self._say_startup()
+                    self._print_startup()
                     self._release()
                 return
-        self._say_step(span)
+        self._print_step(span)
 
     def _release(self, engines: Container[Hashable] | None = None) -> None:
-        """Print the steps of these engines, or of all, that were held back."""
+        """Print the held steps of these engines, or of all."""
         held, self._held = self._held, []
         for span in held:
             if engines is None:
                 self._introduced.add(engine_key(span))
             if engines is None or engine_key(span) in engines:
-                self._say_step(span)
+                self._print_step(span)
             else:
                 self._held.append(span)
 
-    def _say_step(self, span: Span) -> None:
+    def _print_step(self, span: Span) -> None:
         phases = self._phases.pop(span.span_id, {})
         self._steps += 1
-        if span.attributes.get(names.STEP_KIND, "unknown") == "unknown":  # what it scheduled was not recorded
+        if span.attributes.get(names.STEP_KIND, "unknown") == "unknown":  # its scheduling was not recorded
             return
         engine = engine_key(span)
         if engine != self._engine:
-            self._say_run()
+            self._print_run()
             self._engine = engine
         before = self._last.get(engine)
         self._last[engine] = span
         if self._run is not None and alike(span, self._run.last):
             self._run.add(span)
         else:
-            self._say_run()
-            self._say_or_keep(read_step(span), phases, None if before is None else read_step(before))
+            self._print_run()
+            self._print_or_keep(self._read(span), phases, None if before is None else self._read(before))
 
-    def _say_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
-        """A step that is not like the one before, or the first of its kind."""
+    def _read(self, span: Span) -> Step:
+        return self._request_names.in_step(read_step(span))
+
+    def _print_or_keep(self, step: Step, phases: Mapping[str, int], before: Step | None) -> None:
+        """Print the first step of its kind in full; keep any other as the start of a run."""
         if step.requests and step.kind not in self._shown:
             self._shown.add(step.kind)
-            title = f"{self._whose()}{step_title(step, self._lang)}"
+            title = f"{self._engine_prefix()}{step_title(step, self._lang)}"
             self._terminal.box(title, rows(step_rows(step, phases, self._lang, before)))
         else:
             self._run = _Run(step, changes(step, self._lang, before))
 
-    def _whose(self) -> str:
-        """Which engine's steps these are, where there are several: each counts its own."""
+    def _engine_prefix(self) -> str:
+        """Name of the engine of these steps, if there are several: each counts its own."""
         if len(self._last) < 2:
             return ""
         return text(self._lang, "console.engine", number=[*self._last].index(self._engine) + 1)
 
-    def _say_run(self) -> None:
+    def _print_run(self) -> None:
         run, self._run = self._run, None
         if run is None:
             return
@@ -260,10 +288,10 @@ class Console:
             "time": duration(run.nanoseconds / run.steps / 1e9),
         }
         if run.steps == 1:
-            self._terminal.line(self._whose() + text(self._lang, "console.run", **values))
+            self._terminal.line(self._engine_prefix() + text(self._lang, "console.run", **values))
         else:
             last = run.last.attributes.get(names.STEP_INDEX)
-            self._terminal.line(self._whose() + text(self._lang, "console.runs", last=last, **values))
+            self._terminal.line(self._engine_prefix() + text(self._lang, "console.runs", last=last, **values))
         for change in run.changes:
             self._terminal.line(change, indent=4)
 
@@ -273,7 +301,7 @@ def _has_any(spans: Iterable[Span], attribute: str) -> bool:
 
 
 class _Run:
-    """Alike steps one after another; `changes` is what was different in the first."""
+    """Alike steps in a row; `changes` is what changed in the first."""
 
     def __init__(self, first: Step, changes: list[str]) -> None:
         self.first, self.changes = first, changes
@@ -281,7 +309,7 @@ class _Run:
         self.add(first.span)
 
     def add(self, step: Span) -> None:
-        """Another one."""
+        """Append a step."""
         self.last = step
         self.steps += 1
         self.tokens += sum(step.attributes.get(names.STEP_TOKENS) or ())

@@ -1,4 +1,4 @@
-"""The output of the console: boxes on a terminal, plain indented lines in a pipe or a file, nothing when quiet."""
+"""Output of the console: boxes on a terminal, plain indented lines in a pipe or a file, nothing when quiet."""
 
 import contextlib
 import sys
@@ -17,12 +17,12 @@ from rich.text import Text
 __all__ = ["Row", "Terminal", "rows"]
 
 WIDEST = 104
-"""A box is no wider than this, however wide the terminal."""
+"""Widest box, however wide the terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A heading, the lines that it heads, and how long that took."""
+    """A heading, its lines, and the time they took."""
 
     heading: str
     lines: list[str]
@@ -30,7 +30,7 @@ class Row:
 
 
 def rows(content: Sequence[Row]) -> RenderableType:
-    """Headings in one column, what they head in another. Markup in the texts is text."""
+    """Return headings in one column, lines in another. Markup in the texts is not interpreted."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")
     timed = any(row.time for row in content)
@@ -53,7 +53,7 @@ class Terminal:
         self._rich = RichConsole(file=self._stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
     def box(self, title: str, content: RenderableType) -> None:
-        """A titled box; without a terminal the title on a line of its own and the content indented."""
+        """Print a titled box; without a terminal, the title on a line of its own and the content indented."""
         if self._rich.is_terminal:
             width = min(self._rich.width, WIDEST)
             heading = Text(title, style="bold")
@@ -63,13 +63,13 @@ class Terminal:
         else:
             self._print(Text(f"== {title} =="), Padding(content, (0, 0, 0, 2)))
 
-    def line(self, said: str, *, style: str = "", indent: int = 0) -> None:
-        """One line, or more where it is longer than the terminal is wide."""
-        self._print(Padding(Text(said, style=style), (0, 0, 0, indent)))
+    def line(self, content: str, *, style: str = "", indent: int = 0) -> None:
+        """Print one line, wrapped at the terminal's width."""
+        self._print(Padding(Text(content, style=style), (0, 0, 0, indent)))
 
-    def verbatim(self, said: str) -> None:
-        """One line that is never broken, such as a path to be copied."""
-        self._print(Text(said), soft_wrap=True)
+    def verbatim(self, content: str) -> None:
+        """Print one line that is never broken, such as a path to be copied."""
+        self._print(Text(content), soft_wrap=True)
 
     def _print(self, *content: RenderableType, **options: Any) -> None:
         if self._closed:
@@ -78,20 +78,20 @@ class Terminal:
             with self._rich.capture() as written:
                 for part in content:
                     self._rich.print(part, **options)
-            said = written.get()
+            output = written.get()
             if not self._rich.is_terminal:
-                said = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
+                output = "".join(f"{line.rstrip()}\n" for line in output.splitlines())
             with self._beside_progress_bars():
-                self._stream.write(said)
+                self._stream.write(output)
                 self._stream.flush()
-        except (OSError, ValueError):  # stderr was closed: the script goes on, and so does the recording
+        except (OSError, ValueError):  # stderr was closed: the script and the recording go on
             self._closed = True
 
     @contextlib.contextmanager
     def _beside_progress_bars(self) -> Iterator[None]:
-        """Take tqdm's progress bars off the terminal while something is written, if the script shows any.
+        """Hide tqdm's progress bars, if the script shows any, while something is written to the terminal.
 
-        From a pipe or a file nothing can be taken: there it is written below what the bars have drawn last.
+        In a pipe or a file bars cannot be hidden: the text is written below them.
         """
         tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
         if tqdm is None:
@@ -111,8 +111,11 @@ class Terminal:
                     bar.refresh(nolock=True)
 
     def _is_drawn_here(self, bar: Any) -> bool:
-        """Not so a bar that is to appear only if the work takes long: who draws it now leaves it there for good."""
-        started = getattr(bar, "start_t", None)  # it may be being made
+        """Return whether tqdm has drawn a bar on this stream.
+
+        A bar with a delay that is not over must not be drawn here: it would stay for good.
+        """
+        started = getattr(bar, "start_t", None)  # it may be under construction
         if started is None or bar.last_print_t < started + bar.delay:
             return False
         standard = (sys.stdout, sys.stderr)  # on a terminal these are one

@@ -1,16 +1,15 @@
-"""Which calls a diagram of limited size shows: the most important ones for how a request is served.
+"""The calls that a diagram of limited size shows: the most important ones for how a request is served.
 
 Each arrow has a rank, and the lowest are drawn until the limit is reached:
 
--1. messages between processes: of each type the first few, and those of the first prefill and decode step;
-0. `STEP_CHAIN`, by which a token is made, in the first prefill and the first decode step; the call that raised;
-1. an arrow for each of the next groups of steps; the user's own functions and what their lines call; the chain in a
+-1. messages between processes: the first few of each type, and those of the first prefill and decode step;
+0. `STEP_CHAIN`, which makes a token, in the first prefill and the first decode step; the call that raised;
+1. an arrow for each of the next groups of steps; the user's own functions and the calls of their lines; the chain in a
    step that failed;
-2. `OTHER_CHAINS`, by which the engine is built and requests get in and out;
-3. of several processes, what is in `STEP_CHAIN` and not in `SHORT_CHAIN`, in the first decode step;
-`RETURNS`, what came back along the chain in the first prefill; `INSIDE`, what the scheduler and the runner do
-there;
-4. everything else: what the first prefill did before all other, the coarser and the less deep the earlier.
+2. `OTHER_CHAINS`, which build the engine and move requests in and out;
+3. with several processes, the calls of `STEP_CHAIN` and not of `SHORT_CHAIN` in the first decode step; `RETURNS`, the
+   results along the chain in the first prefill; `INSIDE`, the work of the scheduler and the runner there;
+4. everything else: the first prefill before all others, the coarser and the less deep first.
 """
 
 from collections import Counter
@@ -54,7 +53,7 @@ STEP_CHAIN = frozenset({
     "EngineCore._process_model_outputs",
     "Scheduler.update_from_output",
 })  # fmt: skip
-"""The calls by which a token is made; the model's own forward, whatever the model's class, is one of them."""
+"""The calls that make a token; the model's own forward, of any model class, is one of them."""
 
 SHORT_CHAIN = frozenset({
     "LLMEngine.step",
@@ -66,7 +65,7 @@ SHORT_CHAIN = frozenset({
     "GPUModelRunner.execute_model",
     "Scheduler.update_from_output",
 })  # fmt: skip
-"""The same in short, for a second time."""
+"""The short form of the chain, for a second step."""
 
 TAKEN_IN = frozenset({
     "SyncMPClient.add_request",
@@ -74,7 +73,7 @@ TAKEN_IN = frozenset({
     "EngineCoreProc._handle_client_request",
     "Scheduler.add_request",
 })  # fmt: skip
-"""The calls by which a request gets over the boundary, on either side of it."""
+"""The calls by which a request crosses the process boundary, on either side."""
 
 OTHER_CHAINS = frozenset({
     "run_server",
@@ -115,7 +114,7 @@ OTHER_CHAINS = frozenset({
     "Scheduler.add_request",
     "OutputProcessor.process_outputs",
 })  # fmt: skip
-"""The calls by which the engine is built, and a request gets in and out."""
+"""The calls that build the engine, and by which a request gets in and out."""
 
 RETURNS = frozenset({
     "LLM.generate",
@@ -126,7 +125,7 @@ RETURNS = frozenset({
     "Sampler.forward",
     "Scheduler.update_from_output",
 })  # fmt: skip
-"""The calls whose result shows what the call was for, as does that of the model's forward."""
+"""Calls whose result is shown, as that of the model's forward is."""
 
 INSIDE = frozenset({
     "KVCacheManager.allocate_slots",
@@ -139,16 +138,16 @@ INSIDE = frozenset({
 
 
 MOST_GROUPS = 12
-"""So many other groups of steps have an arrow before anything of rank 2 and later."""
+"""Groups of steps, besides the first two, that get an arrow before anything of rank 2 and later."""
 
 MOST_MESSAGES = 3
-"""So many messages of a type, sent outside of steps, are drawn before all else."""
+"""Messages of a type, sent outside of steps, that are drawn before anything else."""
 
 _LATER = 1000
-"""Added to the rank of what happens in other steps than the first prefill and the first decode."""
+"""Added to the rank of calls in other steps than the first prefill and the first decode."""
 
 _Place = Literal["", "prefill", "decode", "head", "later"]
-"""Place of a call: outside of steps; in the first group of steps with a prefill or the first that is all decode; the
+"""Position of a call: outside of steps; in the first group of steps with a prefill, or the first of decodes only; the
 call that stands for another group; below that."""
 
 
@@ -161,7 +160,7 @@ class _Arrow:
 
 
 def choose(tree: DiagramTree, limit: int) -> DiagramTree:
-    """Show the most important calls and returns, `limit` at most in all."""
+    """Show the most important calls and returns, at most `limit` in all."""
     arrows = sorted(_arrows(tree.roots, tree.story), key=lambda arrow: (arrow.rank, arrow.order))
     calls: set[int] = set()
     returns: set[int] = set()
@@ -188,11 +187,11 @@ def choose_all(tree: DiagramTree) -> DiagramTree:
 def _show(tree: DiagramTree, calls: set[int], returns: set[int], remark: str, left_out: int) -> DiagramTree:
     roots = tree.roots
     if any(root.kind == "call" and id(root) not in calls and not script_of(root.span) for root in roots):
-        roots = [Node("repeat", ("repeat", ()), children=roots)]  # calls that nobody made may be left out, too
+        roots = [Node("repeat", ("repeat", ()), children=roots)]  # calls without a caller may be left out, too
     shown = replace(
         tree,
         roots=roots,
-        ordered=False,  # calls that stand in the place of several hidden ones come in turn
+        ordered=False,  # calls in place of several hidden ones take turns
         returns=frozenset(returns),
         remark=text(tree.lang, remark, count=left_out) if left_out else "",
     )
@@ -200,7 +199,7 @@ def _show(tree: DiagramTree, calls: set[int], returns: set[int], remark: str, le
 
 
 def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
-    """The calls, by `id(node)` with their count, of steps that called only what steps of their kind before them did."""
+    """Calls, by `id(node)` with their count, of steps that called only what earlier steps of their kind did."""
     known: dict[bool, set[Hashable]] = {}
     repeated: dict[int, int] = {}
     for group in walk(roots):
@@ -216,7 +215,7 @@ def _below_repeated_steps(roots: Iterable[Node]) -> dict[int, int]:
 
 
 def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
-    """Every arrow there could be, in the order of the calls."""
+    """Every possible arrow, in the order of the calls."""
     first = _first_steps(roots)
     sent = story.steps_that_sent
     order = groups = 0
@@ -244,12 +243,12 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
             if story.lanes:
                 rank = _rank_over_lanes(node, place, rank, sent)
             if place != "head" and node.span.span_id in story.callers:
-                # What others did beside it is no less than what it did before: draw the first of each, then the rest.
+                # work beside it counts as much as work before it: draw the first of each, then the rest
                 seen[node.key, place] += 1
                 rank += min(seen[node.key, place] - 1, MOST_GROUPS) * (5 if rank else 1)
             yield _Arrow(rank, order, node, is_return=False)
             if not (node.open or story.is_long(node.span)) and (node.failed or result(node.span, 1)):
-                # Never before its call.
+                # never before its call
                 yield _Arrow(max(rank, _return_rank(node, depth, place)), order, node, is_return=True)
         head = step_head(node) if node.kind == "steps" else None
         below = [(child, depth + 1, _place_below(node, child is head, place, first)) for child in node.children]
@@ -257,7 +256,7 @@ def _arrows(roots: list[Node], story: Story) -> Iterator[_Arrow]:
 
 
 def _first_steps(roots: Iterable[Node]) -> dict[int, _Place]:
-    """The first group of steps with a prefill in it and the first that is all decode, by `id(node)`."""
+    """The first group of steps with a prefill and the first of decodes only, by `id(node)`."""
     found: dict[_Place, int] = {}
     for node in walk(roots):
         if node.kind == "steps":
@@ -286,7 +285,7 @@ def _rank(node: Node, depth: int, place: _Place) -> int:
         return 2
     if place == "prefill" and (name in INSIDE or name.endswith(("ForCausalLM.compute_logits", "DecoderLayer.forward"))):
         return 3
-    # A private method is a detail of the method that called it; what makes one call only does little but pass it on.
+    # a private method is a detail of its caller; a method that makes one call only does little but pass it on
     private = node.span.method.startswith("_") and not node.span.method.startswith("__")
     detail = 10 * LEVELS.index(node.level) + depth + 5 * private + 5 * (len(node.children) == 1)
     return 20 + detail + {"": 10, "prefill": -10, "decode": 20, "head": 0, "later": _LATER}[place]
@@ -294,7 +293,7 @@ def _rank(node: Node, depth: int, place: _Place) -> int:
 
 def _return_rank(node: Node, depth: int, place: _Place) -> int:
     if node.failed:
-        # Where it was raised, and where it reached the user's line; on the way, only if there is room.
+        # where it was raised, and where it reached the user's line; the frames between only if there is room
         return 0 if raised_here(node) or _of_the_user(node) else 3
     if place in ("", "prefill") and (node.span.name in RETURNS or node.span.name.endswith("ForCausalLM.forward")):
         return 3 if place else 2
@@ -306,15 +305,15 @@ def _in_chain(node: Node) -> bool:
 
 
 def _rank_over_lanes(node: Node, place: _Place, rank: int, sent: Collection[str]) -> int:
-    """The boundary takes room, too: the decode step is drawn in short, of later ones only what they sent.
+    """The boundary takes room, too: the decode step is drawn in short, and of later steps only their messages.
 
-    But what becomes of the outputs, and of requests that come in, is drawn.
+    The handling of outputs and of incoming requests is drawn.
     """
     name = node.span.name
     if place == "head":
         made = next((one.span for one in walk([node]) if one.kind == "call" and one.span.name == STEP_SPAN), None)
         return 3 if made is not None and made.span_id in sent else rank
-    if names.HTTP_METHOD in node.span.attributes:  # what is no POST asks whether the server is well, and the like
+    if names.HTTP_METHOD in node.span.attributes:  # requests other than POST are health checks and the like
         return 0 if node.span.attributes[names.HTTP_METHOD] == "POST" else 20
     if name == "OutputProcessor.process_outputs" and place in ("prefill", "decode"):
         return 0
@@ -325,6 +324,6 @@ def _rank_over_lanes(node: Node, place: _Place, rank: int, sent: Collection[str]
 
 
 def _of_the_user(node: Node) -> bool:
-    """Called by a line of the user's, or a function of the user's."""
+    """Return whether the call is a function of the user's, or made by a line of the user's."""
     function = str(node.span.attributes.get(names.CODE_FUNCTION, "tracellm."))
     return names.CALLER_FILE in node.span.attributes or not function.startswith(("tracellm.", "vllm."))

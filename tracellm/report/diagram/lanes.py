@@ -1,9 +1,8 @@
-"""Lanes: what runs beside what. A lane is a process's main thread, another thread, or a task of an event loop.
+"""Lanes: a lane is a process's main thread, another thread, or a task of an event loop.
 
-A call of vLLM's engine that goes on for as long as the engine lives, such as `EngineCoreProc.run_busy_loop` or the
-thread `process_input_sockets`, has a parent, the call that started it, but is no part of that call's work. `Lanes`
-finds which calls begin a lane of their own, which go on for long, so that their parts are what is of interest, and
-which wait for another lane.
+A call that lasts as long as the engine, such as `EngineCoreProc.run_busy_loop` or the thread `process_input_sockets`,
+has a parent, the call that started it, but is no part of that call's work. `Lanes` finds the calls that begin a lane,
+the long calls whose parts matter more than they do, and the calls that wait for another lane.
 """
 
 from bisect import bisect_right
@@ -15,16 +14,16 @@ from tracellm.trace.model import Span, Trace
 __all__ = ["WAITS", "Lane", "Lanes"]
 
 Lane = tuple[int, str]
-"""The process's id, and the lane's name among the others there: empty for the main thread."""
+"""The process's id, and the lane's name in it: empty for the main thread."""
 
 LONG = frozenset({"loop", "coroutine", "async_generator"})
 """Kinds of calls whose parts stand where they happened. A plain generator's parts are its consumer's."""
 
 WAITS = frozenset({"SyncMPClient.get_output", "AsyncMPClient.get_output_async"})
-"""The calls by which a client takes what the engine core has sent, one message each, in the order they came."""
+"""Calls by which a client takes messages of the engine core, one each, in the order they came."""
 
 _WAITS_LONG = frozenset({"SyncMPClient.get_output", "SyncMPClient.call_utility"})
-"""Plain calls during which what the other process does is drawn."""
+"""Plain calls during which the work of the other process is drawn."""
 
 
 class Lanes:
@@ -39,38 +38,40 @@ class Lanes:
         self._begins: set[str] = set()
         self._long: set[str] = set()
         self._hosts: set[str] = set()
-        self._starts: dict[str, dict[Lane, list[int]]] = {}  # of a call's callees: when those in each thread began
+        self._starts: dict[str, dict[Lane, list[int]]] = {}  # starts of a call's callees, by thread
         with gc_paused():
             for span in reversed(self._callers_first()):
                 self._look_up(span, trace.by_id.get(span.parent_span_id or ""))
 
     @property
     def several(self) -> bool:
-        """Whether there is anything to interleave at all."""
+        """True if there are several lanes."""
         return bool(self._begins or self._long)
 
     def of(self, span: Span) -> Lane:
-        """The lane that a call ran in."""
+        """Return the lane that a call ran in."""
         return self._of[span.span_id]
 
     def begins(self, span: Span) -> bool:
-        """Whether a call runs beside the call that started it."""
+        """Return whether a call runs beside the call that started it."""
         return span.span_id in self._begins
 
     def is_long(self, span: Span) -> bool:
-        """Whether a call goes on for long, or holds one that does: its parts stand where they happened."""
+        """Return whether a call is long, or contains a long one: its parts stand where they happened."""
         return span.span_id in self._long
 
     def is_host(self, span: Span) -> bool:
-        """Whether a plain call, or one below it, waits for another lane or starts one: what that did belongs in it."""
+        """Return whether a plain call, or one below it, waits for another lane or starts one, whose work then belongs
+        in it.
+        """
         return span.span_id in self._hosts
 
     def _callers_first(self) -> list[Span]:
-        """Find the lane of every call; gives the calls, each after the one that made it."""
+        """Find the lane of every call, and return the calls, each after its caller."""
         by_id = self._trace.by_id
         found: list[Span] = []
         for span in self._trace.spans:
-            path = [span]  # a call that seems to have begun before its caller, as other clocks have it, comes after it
+            path = [span]  # by another clock, a call may seem to begin before its caller
             while path[-1].span_id not in self._of:
                 parent = by_id.get(path[-1].parent_span_id or "")
                 if parent is not None and parent.span_id not in self._of and len(path) < len(by_id):
@@ -98,7 +99,7 @@ class Lanes:
             self.heads.setdefault(lane, span)
 
     def _beside_others(self, span: Span, parent: Span) -> bool:
-        """Whether the same caller made other calls while this one went on."""
+        """Return whether the same caller made other calls while this one was open."""
         if parent.span_id not in self._starts:
             threads = self._starts[parent.span_id] = {}
             for one in self._trace.children(parent):
@@ -108,7 +109,7 @@ class Lanes:
         return after < len(starts) and starts[after] < span.end_ns
 
     def _look_up(self, span: Span, parent: Span | None) -> None:
-        """Classify a call, its callees being known, and what follows from it for its caller."""
+        """Classify a call whose callees are known, and derive what follows for its caller."""
         id = span.span_id
         if _kind(span) in LONG:
             self._long.add(id)
@@ -126,8 +127,8 @@ class Lanes:
 
 def _thread(span: Span) -> Lane:
     """The process and the thread that a call ran in; the main thread has no name."""
-    told = span.attributes.get(names.THREAD_NAME)
-    return span.process.pid if span.process else 0, told if isinstance(told, str) and told != "MainThread" else ""
+    name = span.attributes.get(names.THREAD_NAME)
+    return span.process.pid if span.process else 0, name if isinstance(name, str) and name != "MainThread" else ""
 
 
 def _kind(span: Span) -> str:

@@ -1,4 +1,4 @@
-"""The last pass: nodes that are all to be drawn become the arrows, loops and notes of a `Diagram`."""
+"""The last pass: the nodes to be drawn become the arrows, loops and notes of a `Diagram`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ from tracellm.trace.model import Span
 __all__ = ["lay_out"]
 
 LONGEST_VALUES = 42
-"""Characters of what was passed or came back."""
+"""Characters of arguments or of a result."""
 LONGEST_NOTE = 160
 
 
@@ -36,14 +36,13 @@ _PHASES = {
     "AsyncLLM.__init__": "startup",
     "AsyncLLM.generate": "generation",
 }
-"""Calls that open a phase without saying so: a server's phases are those of no one line of a script."""
+"""Calls that open a phase in a server, where no line of a script does."""
 
 
 def lay_out(tree: DiagramTree) -> DiagramTree:
     """Make arrows, loops and notes of the calls of a tree whose lifelines are named.
 
-    The root of a program is its script's lifeline and no arrow. Times play no part, so equal runs give equal
-    diagrams.
+    The root of a program is its script's lifeline and no arrow. Times play no part: equal runs give equal diagrams.
     """
     roots = [root for root in tree.roots if any(node.kind == "call" for node in walk([root]))]
     lifelines = tree.lifelines
@@ -79,21 +78,21 @@ class _Layout:
         self._phase = ""
 
     def root(self, root: Node) -> list[Item]:
-        """Everything drawn for a root, from top to bottom."""
+        """The items of a root, from top to bottom."""
         if root.kind != "call" or not script_of(root.span):
             return self._node(root, root, 1)
         items = self._phase_note(root) + self._below(root, root)
         if root.failed:
             start = self._ends[id(root)][1]
-            said = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
-            items.append(Note(start, start, said))
+            label = shorten(error(root.span, LONGEST_NOTE), LONGEST_NOTE)
+            items.append(Note(start, start, label))
         return items
 
     def _below(self, node: Node, around: Node) -> list[Item]:
         return [item for child in node.children for item in self._node(child, around, node.count)]
 
     def _node(self, node: Node, around: Node, of: int) -> list[Item]:
-        """The items drawn for a node within `around`, the call drawn last around it, which ran `of` times."""
+        """The items of a node within `around`, the call drawn last around it, which ran `of` times."""
         if node.kind == "call":
             return self._call(node, around, of)
         if node.kind in ("line", "repeat"):
@@ -106,7 +105,7 @@ class _Layout:
             if len(node.steps) % of == 0:
                 title = text(self._lang, "diagram.times", title=title, count=len(node.steps) // of)
             return [Loop(title, tuple(below), len(node.steps))]
-        # Over the lifeline that makes the step and the one that takes it, so that the note has room.
+        # over the lifelines that make and take the step, so that the note has room
         first = next(messages(below))
         return [Note(first.source, first.target, shorten(title, LONGEST_NOTE)), *below]
 
@@ -129,8 +128,8 @@ class _Layout:
         if node.open:
             title = text(self._lang, "calltree.open", name=title)
         elif self._story.is_long(node.span) and node.failed and not ended_from_outside(node.span):
-            title = f"{title} ✗ {error_class(node.span)}"  # where it ended is far below
-        # Repeated calls with arrows below them stand in a loop; without, a count says as much in one line.
+            title = f"{title} ✗ {error_class(node.span)}"  # the end is far below
+        # repeated calls with arrows below them stand in a loop; without, one line has a count
         if often := "" if below and node.count % of == 0 else times(node.count, of, self._lang):
             title = f"{title} {often}"
         spans, inside = _ids(node.spans), _ids(node.hidden)
@@ -138,12 +137,12 @@ class _Layout:
         opens = (bool(below) and not self._story.is_long(node.span)) or drawn_return
         items: list[Item] = [Message(source, target, title, opens=opens, spans=spans, inside=inside), *below]
         if drawn_return and node.failed:
-            # On its way through the callers the exception's class is enough.
-            said = error(node.span, LONGEST_VALUES) if raised_here(node) else error_class(node.span)
-            items.append(Message(target, source, said, kind="error", closes=True, spans=spans))
+            # for the callers that it passes, the exception's class is enough
+            label = error(node.span, LONGEST_VALUES) if raised_here(node) else error_class(node.span)
+            items.append(Message(target, source, label, kind="error", closes=True, spans=spans))
         elif drawn_return:
-            said = result(node.span, LONGEST_VALUES)
-            items.append(Message(target, source, said, kind="return", closes=True, spans=spans))
+            label = result(node.span, LONGEST_VALUES)
+            items.append(Message(target, source, label, kind="return", closes=True, spans=spans))
         elif opens:
             items.append(Close(target))
         if below and node.count % of == 0 and node.count > of:

@@ -1,7 +1,7 @@
-"""Which lifeline a call stands on, and how the lifelines are named, ordered and boxed.
+"""The lifelines of a diagram: the one of each call, their names, order and boxes.
 
-A lifeline is a class in a process. What a thread or a task of an event loop runs of the class that it belongs to has a
-lifeline of its own, `EngineCoreProc` over `process_input_sockets`: it goes on whatever the rest of the class does.
+A lifeline is a class in a process. A method that a thread or a task runs has a lifeline of its own, `EngineCoreProc`
+over `process_input_sockets`: it runs independently of the rest of the class.
 """
 
 import re
@@ -35,16 +35,17 @@ _PARTS = re.compile("style|classdef", re.IGNORECASE)  # Mermaid looks for these 
 
 
 def in_order(calls: Sequence[tuple[_Key, _Key]], of_steps: Sequence[tuple[_Key, _Key]]) -> list[_Key]:
-    """Every lifeline once.
+    """Return every lifeline once.
 
     Args:
         calls: caller and callee of every call, in the order of the calls.
         of_steps: those of the calls that lead to the engine's steps or are part of one; without any, the order is that
-            of the first calls.
+            of
+            the first calls.
     """
     order = list(dict.fromkeys(key for pair in of_steps or calls for key in pair))
     known = set(order)
-    beside: dict[_Key, _Key] = {}  # the lifeline put next to a caller last
+    beside: dict[_Key, _Key] = {}  # the lifeline placed next to a caller last
     for caller, callee in calls:
         if caller not in known:  # the root of another process, or of a thread
             known.add(caller)
@@ -57,7 +58,7 @@ def in_order(calls: Sequence[tuple[_Key, _Key]], of_steps: Sequence[tuple[_Key, 
 
 
 def readable_ids(names: Sequence[str]) -> list[str]:
-    """An id for each lifeline: its name, `hello_py` for `hello.py`; `P3` for the third where that would be syntax."""
+    """Return an id for each lifeline: its name, `hello_py` for `hello.py`; `P3` if the third would be syntax."""
     used: set[str] = set()
     ids = []
     for number, name in enumerate(names, 1):
@@ -76,7 +77,7 @@ _OUTSIDE, _NOWHERE = -1, 1_000_000
 
 
 class _Lifeline(NamedTuple):
-    """A lifeline: the number of its process, whose methods, and of a thread's or a task's the method that it runs."""
+    """Key of a lifeline: the number of its process, its class, and for a thread or a task the method that it runs."""
 
     process: int
     name: str
@@ -93,7 +94,7 @@ class _Call(NamedTuple):
 
 
 def name_lifelines(tree: DiagramTree) -> DiagramTree:
-    """Find between which lifelines each call's arrow goes, and order, name and box the lifelines."""
+    """Find the two lifelines of each call's arrow, and order, name and box the lifelines."""
     finder = _Finder(tree)
     calls = [call for root in tree.roots for call in finder.calls(root, root, in_step=False)[0]]
     every = [(call.source, call.target) for call in calls]
@@ -133,14 +134,14 @@ class _Finder:
         return self._from_outside(node.span)
 
     def _nearest_drawn(self, caller: Span) -> Span:
-        """The call that is drawn and leads to this one; itself where none is."""
+        """The drawn call that leads to this one, or itself."""
         above: Span | None = caller
         while above is not None and above.span_id not in self._drawn:
             above = self._story.above(above)
         return above or caller
 
     def _from_outside(self, span: Span) -> _Lifeline:
-        """The lifeline that a call comes from whose caller was not recorded."""
+        """The lifeline of a call whose caller was not recorded."""
         if script_of(span):
             return self._of(span)
         if names.HTTP_METHOD in span.attributes:
@@ -151,12 +152,12 @@ class _Finder:
         return _Lifeline(number, name)
 
     def _receiver(self, span: Span) -> _Lifeline:
-        """The lifeline that gets the message that was sent in this call."""
+        """The lifeline that receives the message sent in this call."""
         receiver = self._story.messages[span.span_id].receiver
         return _Lifeline(_NOWHERE, text(self._lang, "diagram.receiver")) if receiver is None else self._of(receiver)
 
     def boxes(self, ids: Mapping[_Lifeline, str]) -> tuple[Box, ...]:
-        """One for each process, where there is more than one, or something outside of it."""
+        """A box for each process, if there is more than one, or something outside of it."""
         numbers = list(dict.fromkeys(one.process for one in ids))
         if len(numbers) < 2:
             return ()
@@ -176,7 +177,7 @@ class _Finder:
         return text(self._lang, "diagram.box.client", name=shown) if here & _CLIENTS else shown
 
     def calls(self, node: Node, around: Node, *, in_step: bool) -> tuple[list[_Call], bool]:
-        """The calls from `node` down, each before those it made; and whether a step is among them."""
+        """The calls from `node` down, each before its callees, and whether a step is among them."""
         inner = node if node.kind == "call" else around
         head = step_head(node) if node.kind == "steps" else None
         below = [self.calls(child, inner, in_step=in_step or child is head) for child in node.children]
@@ -185,14 +186,14 @@ class _Finder:
         return ([_Call(node, *self._ends(node, around), leads), *found] if node.kind == "call" else found), leads
 
     def _ends(self, node: Node, around: Node) -> tuple[_Lifeline, _Lifeline]:
-        """From which lifeline to which the arrow of a call, or of a message, goes."""
+        """The two lifelines of the arrow of a call, or of a message."""
         if (sent := self._story.messages.get(node.span.span_id)) is not None:
             return self._of(sent.sender), self._receiver(node.span)
         return self._caller(node, around), self._of(node.span)
 
 
 def _side(lifeline: _Lifeline) -> tuple[int, bool]:
-    """Order processes by their first calls; threads stand at the side where the other process is."""
+    """Order processes by their first calls; threads stand at the side of the other process."""
     return lifeline.process, bool(lifeline.loop) == (lifeline.process == 0)
 
 
@@ -208,7 +209,7 @@ def _pid(span: Span) -> int:
 
 
 def _processes(roots: Iterable[Node], story: Story) -> dict[int, tuple[int, str]]:
-    """The number and the name of each process that made calls, by process id, in order of the first call."""
+    """Number and name of each process that made calls, by process id, in the order of the first call."""
     found: dict[int, Process | None] = {}
     for span in _spans(roots, story):
         found.setdefault(_pid(span), span.process)

@@ -1,8 +1,8 @@
-"""A `Diagram` written as Mermaid text, valid whatever its texts hold.
+"""A `Diagram` as Mermaid text, valid for any content.
 
-Mermaid has no quoting: a `;` or `#` in a message, `%%`, a word such as `style` in the wrong place ends or changes the
-statement. What it does have are entities, `#59;` for `;`, which it shows as the character. `escape` is the only place
-that knows this. Syntax: https://mermaid.js.org/syntax/sequenceDiagram.html
+Mermaid has no quoting: a `;` or `#` in a message, `%%`, or a word such as `style` in the wrong place ends or changes
+the statement. It has entities, `#59;` for `;`, which it shows as the character; `escape` writes them. Syntax:
+https://mermaid.js.org/syntax/sequenceDiagram.html
 """
 
 import re
@@ -21,19 +21,19 @@ _ARROWS = {"call": "->>", "return": "-->>", "error": "--x", "message": "-)"}
 
 _UNSAFE = re.compile(
     r"""["#$%&;<>@`\\]"""  # separators, comments, entities, markup, formulas; `@{` configures a lifeline
-    r"|[\ufb02\u00b6]"  # the marks that Mermaid itself puts where an entity was
-    r"|(?i:(?<=styl)e|(?<=classde)f)"  # a line with `style...:` and an entity has its last `;` cut off
-    r"|^\s|\s$|\A:|(?i:\Awrap|\Anowrap)",  # blanks at the ends are trimmed, `wrap:` at the beginning is an option
+    r"|[\ufb02\u00b6]"  # marks that Mermaid itself puts in place of an entity
+    r"|(?i:(?<=styl)e|(?<=classde)f)"  # of a line with `style...:` and an entity, Mermaid cuts off the last `;`
+    r"|^\s|\s$|\A:|(?i:\Awrap|\Anowrap)",  # blanks at the ends are trimmed, `wrap:` at the start is an option
 )
 
 
 def escape(text: str) -> str:
-    """`text` in a form that Mermaid shows as `visible(text)`: on one line, nothing in it acting as syntax."""
+    """Return `visible(text)` on one line, with Mermaid's syntax written as entities."""
     return _UNSAFE.sub(lambda found: f"#{ord(found[0][0])};{found[0][1:]}", visible(text))
 
 
 def to_mermaid(diagram: Diagram) -> str:
-    """The diagram as Mermaid source, ending in a newline."""
+    """Return the diagram as Mermaid source, ending in a newline."""
     return "\n".join(_lines(diagram)) + "\n"
 
 
@@ -44,7 +44,7 @@ def _lines(diagram: Diagram) -> Iterator[str]:
     declared = {one.id: f"participant {_declared(one)}" for one in diagram.participants}
     if diagram.boxes:
         for box in diagram.boxes:
-            # Without a colour Mermaid would take the label's first word for one.
+            # without a colour, Mermaid would take the label's first word for one
             yield f"    box transparent {escape(box.label)}"
             yield from (f"        {declared[id]}" for id in box.participants)
             yield "    end"

@@ -1,7 +1,7 @@
 """A sequence diagram as plain data, before it is written as Mermaid or drawn as SVG.
 
-`sequence.py` builds it from a trace, `mermaid.py` writes it as text, and `svg.py` draws it for the HTML report. Texts
-are held as they are meant to be read: escaping is the writer's work.
+`sequence.py` builds it from a trace, `mermaid.py` writes it as text, `svg.py` draws it for the HTML report. Texts are
+unescaped: each writer escapes its own way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,16 +28,16 @@ class Participant:
     """A lifeline: a class of the engine, a module, or the user's script."""
 
     id: str
-    """Unique in the diagram and safe everywhere: ASCII letters, digits and `_`, never a word of Mermaid's."""
+    """Unique in the diagram, and safe everywhere: ASCII letters, digits and `_`, never a word of Mermaid's."""
     label: str
     """The text that is shown."""
     below: str = ""
-    """A second line: of a lifeline that is a thread or a task, the method that it runs."""
+    """A second line: the method that a thread or a task runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Neighbouring lifelines that belong together: one process."""
+    """Neighbouring lifelines of one process."""
 
     label: str
     participants: tuple[str, ...]
@@ -50,7 +50,7 @@ class Lifelines:
 
     Attributes:
         participants: from left to right.
-        boxes: one for each process, where there is more than one, or something outside of it.
+        boxes: one for each process, if there is more than one, or something outside of it.
         ends: the ids of the lifelines that the arrow of a call leaves and reaches, by `id(node)` of the call.
     """
 
@@ -63,9 +63,9 @@ class Lifelines:
 class Message:
     """An arrow from one lifeline to another, or to itself.
 
-    A `call` may open an activation on its target (`opens`). A `return` (dashed) or an `error` (dashed, ends in a
-    cross) leaves the lifeline that was called and closes its activation (`closes`). A `message` goes to another
-    process, thread or task, and the sender does not wait: it ends in an open head.
+    A `call` may open an activation on its target (`opens`). A `return` (dashed) or an `error` (dashed, ends in a cross)
+    leaves the called lifeline and closes its activation (`closes`). A `message` goes to another process, thread or
+    task, and the sender does not wait: it ends in an open head.
     """
 
     source: str
@@ -75,10 +75,9 @@ class Message:
     opens: bool = False
     closes: bool = False
     spans: tuple[str, ...] = ()
-    """Ids of the spans that the arrow stands for, in the order in which they began; several for repeated calls. A
-    return has those of its call."""
+    """Ids of the spans of the arrow, ordered by start; several for repeated calls. A return has those of its call."""
     inside: tuple[str, ...] = ()
-    """Ids of the spans of the calls made in these that have no arrow of their own."""
+    """Ids of the spans of calls inside that have no arrow of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A frame around what happened several times, drawn once."""
+    """A frame around items that happened several times, drawn once."""
 
     text: str
     items: tuple["Item", ...]
@@ -114,19 +113,22 @@ Item = Message | Close | Note | Loop
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """A whole sequence diagram. Each participant is in one box, or there are no boxes; a box's are neighbours."""
+    """A whole sequence diagram.
+
+    Each participant is in one box, or there are no boxes; the participants of a box are neighbours.
+    """
 
     participants: tuple[Participant, ...]
     items: tuple[Item, ...]
     boxes: tuple[Box, ...] = ()
     remark: str = ""
-    """A remark about the diagram as a whole: how many calls it does not show."""
+    """A remark about the whole diagram: the number of calls that are not drawn."""
     inside: tuple[str, ...] = ()
-    """Ids of the spans that are in no arrow's `inside`: those of calls that the script made itself, say."""
+    """Ids of the spans that are in no arrow's `inside`, such as those of calls that the script itself made."""
 
 
 def messages(items: Iterable[Item]) -> Iterator[Message]:
-    """Every arrow among `items`, from top to bottom, those within loops too."""
+    """Yield every arrow among `items`, from top to bottom, those within loops too."""
     for item in items:
         if isinstance(item, Message):
             yield item

@@ -1,9 +1,9 @@
-"""The order of a story's parts: as they happened, and where two things ran at the same time, always in one order.
+"""The order of a story's parts, and their places in the trees.
 
-What runs in two processes at once has no order of its own: the engine core begins its next step while the client still
-looks at the outputs of the last. So that equal runs give equal diagrams, an engine core's *turn* (taking what came in,
-a step, sending what came out) stands at the moment when the client took its outputs. Nothing stands before what
-caused it, and each thread's calls keep their order.
+Work in two processes at once has no order of its own: the engine core begins its next step while the client still
+processes the outputs of the last. For equal diagrams of equal runs, an engine core's *turn* (taking what came in, a
+step, sending what came out) stands where the client took its outputs. Nothing stands before its cause, and the calls of
+each thread keep their order. A part then stands between the script's calls, in one that waits, or below a coroutine.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,21 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracellm.report.diagram.lanes import WAITS, Lane, Lanes
+from tracellm.report.tree.nodes import DEEPEST, Node
 from tracellm.trace import names
 from tracellm.trace.messages import sent_at
 from tracellm.trace.model import Message, Span, Trace
 from tracellm.trace.steps import STEP_SPAN
 
-__all__ = ["Moment", "moments"]
+__all__ = ["Moment", "moments", "place_parts"]
+
 
 _BEFORE, _TURN, _SENT, _AFTER = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The place of a part: a time in nanoseconds, then a rank among parts at one time.
+    """Position of a part: a time in nanoseconds, then a rank among parts of that time.
 
-    `step` is the id of the step's span whose turn the part belongs to, if it belongs to one.
+    `step` is the id of the span of the step whose turn the part belongs to, if any.
     """
 
     time_ns: int
@@ -34,15 +36,15 @@ class Moment:
 
     @property
     def key(self) -> tuple[int, tuple[int, int]]:
-        """The key that parts are sorted by."""
+        """Sort key of parts."""
         return self.time_ns, self.rank
 
 
 def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Moment]:
-    """The moment of each part, by span id. `parts` are in order of their starts."""
-    told = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
+    """Return the moment of each part, by span id. `parts` are ordered by start."""
+    by_part = {span.span_id: Moment(span.start_ns, (_AFTER, i)) for i, span in enumerate(parts)}
     taken, waits, until = _taken(trace)
-    steps = _steps_of(trace, told)
+    steps = _steps_of(trace, by_part)
     by_lane: dict[Lane, list[Span]] = {}
     for part in parts:
         by_lane.setdefault(lanes.of(part), []).append(part)
@@ -55,15 +57,15 @@ def moments(trace: Trace, lanes: Lanes, parts: Sequence[Span]) -> dict[str, Mome
         core = by_lane.get((pid, ""), [])
         if any(part.span_id in steps for part in core):
             sent = sends.get(pid, [])
-            told |= _turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, told)
+            by_part |= _turns(core, sent, sorted(came.get(pid, ())), taken, until, steps, by_part)
             ids = {send.span_id for send in sent}
-            told |= _taken_up(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], told)
-    told |= _waits(by_lane, waits, told)
-    return told | _in_thread_order(by_lane, told)
+            by_part |= _taken_up(core, [part for part in beside.get(pid, ()) if part.span_id not in ids], by_part)
+    by_part |= _waits(by_lane, waits, by_part)
+    return by_part | _in_thread_order(by_lane, by_part)
 
 
 def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[int, list[int]]]:
-    """The messages each process sent from beside its main thread, and when those to it came; by process id."""
+    """Messages that each process sent from outside its main thread, and the times of those to it, by process id."""
     sends: dict[int, list[Span]] = {}
     came: dict[int, list[int]] = {}
     for message in trace.messages:
@@ -76,9 +78,9 @@ def _traffic(trace: Trace, lanes: Lanes) -> tuple[dict[int, list[Span]], dict[in
 
 
 def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
-    """When each message was taken by those it was for, by the id of its send; and which call of WAITS took which.
+    """When each message was taken, by the id of its send, and which call of WAITS took which.
 
-    The last of the three has until when what was taken was looked at, where a call is around that.
+    The last of the three has the end of the call in which the taken message was processed, if there is such a call.
     """
     taken: dict[str, int] = {}
     waits: dict[str, str] = {}
@@ -110,7 +112,7 @@ def _taken(trace: Trace) -> tuple[dict[str, int], dict[str, str], dict[str, int]
 
 
 def _steps_of(trace: Trace, parts: Iterable[str]) -> dict[str, Span]:
-    """The step that a part is or holds, by the part's span id."""
+    """The step that a part is or contains, by the part's span id."""
     part_of: dict[str, str | None] = {id: id for id in parts}
     found: dict[str, Span] = {}
     for step in trace.named(STEP_SPAN):
@@ -133,9 +135,9 @@ def _turns(
     taken: dict[str, int],
     until: dict[str, int],
     steps: Mapping[str, Span],
-    told: Mapping[str, Moment],
+    by_part: Mapping[str, Moment],
 ) -> dict[str, Moment]:
-    """The moments of a process's turns: its main thread's parts and what its other threads sent."""
+    """Moments of a process's turns: the parts of its main thread, and the messages of its other threads."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     sent = _sent_after(core, starts, sends, steps)
@@ -144,25 +146,25 @@ def _turns(
         at = min(taken[send.span_id] for send in send_list)
         for number, send in enumerate(send_list):
             found[send.span_id] = Moment(at, (_SENT, number), step.span_id if step else None)
-    quiet = 0  # the end of the client's look at the last outputs: what brings none stands after it
+    quiet = 0  # end of the client's processing of the last outputs: a step without outputs stands after it
     for place, part in enumerate(core):
         if place in sent:
             quiet = max(until.get(send.span_id, 0) for send in sent[place])
         elif part.span_id in steps:
             found[part.span_id] = Moment(max(part.start_ns, quiet), (_AFTER, place), steps[part.span_id].span_id)
-    after: Moment | None = None  # the turn that what comes before in this thread may belong to
+    after: Moment | None = None  # the turn that earlier parts of this thread may belong to
     for place in range(len(core) - 1, -1, -1):
         part = core[place]
         if place in sent or part.span_id in steps:
             step = steps.get(part.span_id)
-            after = found.get(part.span_id, told[part.span_id])
+            after = found.get(part.span_id, by_part[part.span_id])
             if place in sent:
                 at = min(taken[send.span_id] for send in sent[place])
                 after = found[part.span_id] = Moment(at, (_TURN, place), step.span_id if step else None)
         elif after is not None:
             is_loop = part.attributes.get(names.CALL_KIND) == "loop"
             if not is_loop and bisect_left(came, part.end_ns) < bisect_left(came, starts[place + 1]):
-                after = None  # the engine core waited for what came then: this is of no turn
+                after = None  # the engine core waited for a message: this is part of no turn
                 continue
             found[part.span_id] = Moment(after.time_ns, (after.rank[0], place), after.step)
             if is_loop:
@@ -173,14 +175,14 @@ def _turns(
 def _sent_after(
     core: Sequence[Span], starts: Sequence[int], sends: Sequence[Span], steps: Mapping[str, Span]
 ) -> dict[int, list[Span]]:
-    """Messages that the other threads sent, by the place of the part that caused them.
+    """Messages that the other threads sent, by the position of the part that caused them.
 
-    Outputs name the step that made them. Anything else is taken for the answer to the last call before it.
+    Outputs name the step that made them. Any other message counts as the answer to the last call before it.
     """
     places = [place for place, part in enumerate(core) if part.span_id in steps]
     by_index = {steps[core[place].span_id].attributes.get(names.STEP_INDEX): place for place in places}
     unnamed = not any(names.MESSAGE_STEP in send.attributes for send in sends)  # a recording of an older version
-    before = len(core)  # the place of the step whose outputs were sent next
+    before = len(core)  # position of the step whose outputs were sent next
     sent: dict[int, list[Span]] = {}
     for send in reversed(sends):
         owner = by_index.get(send.attributes.get(names.MESSAGE_STEP, -1))
@@ -190,7 +192,7 @@ def _sent_after(
             if outputs:
                 owner = min(owner, before - 1)  # each step's outputs are one message
             if owner >= 0 and core[owner].span_id in steps and core[owner].end_ns > send.start_ns:
-                owner -= 1  # that step is still being made: what is sent now is of the one before
+                owner -= 1  # that step is still running: messages sent now are of the one before
             if outputs and owner >= 0:
                 steps_until = bisect_right(places, owner)
                 owner = before = places[steps_until - 1] if steps_until else 0
@@ -201,44 +203,44 @@ def _sent_after(
     return sent
 
 
-def _taken_up(core: Sequence[Span], others: Sequence[Span], told: Mapping[str, Moment]) -> dict[str, Moment]:
-    """The moments of what other threads did with what came in: when the main thread takes it up."""
+def _taken_up(core: Sequence[Span], others: Sequence[Span], by_part: Mapping[str, Moment]) -> dict[str, Moment]:
+    """Moments of the work of other threads on incoming messages: when the main thread takes these up."""
     found: dict[str, Moment] = {}
     starts = [part.start_ns for part in core]
     for number, part in enumerate(others):
         place = bisect_left(starts, part.end_ns)
         if place < len(core):
-            taken_up = told[core[place].span_id]
+            taken_up = by_part[core[place].span_id]
             found[part.span_id] = Moment(max(part.start_ns, taken_up.time_ns), (_BEFORE, number), taken_up.step)
     return found
 
 
 def _waits(
-    by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], told: Mapping[str, Moment]
+    by_lane: Mapping[Lane, list[Span]], waits: Mapping[str, str], by_part: Mapping[str, Moment]
 ) -> dict[str, Moment]:
-    """The moments of a task that takes outputs in a loop: the call that waits comes before the turn, the rest after."""
+    """Moments of a task that takes outputs in a loop: the waiting call comes before the turn, the rest after."""
     found: dict[str, Moment] = {}
     for lane, parts in by_lane.items():
         if not lane[1]:
-            continue  # what else the main thread did must not be held up
+            continue  # other work of the main thread must not be delayed
         turn: Moment | None = None
         for part in parts:
             if part.name in WAITS:
-                turn = told.get(waits.get(part.span_id, ""))
+                turn = by_part.get(waits.get(part.span_id, ""))
                 if turn is not None:
                     found[part.span_id] = Moment(turn.time_ns, (_BEFORE, 0), turn.step)
             elif turn is not None:
-                found[part.span_id] = Moment(max(part.start_ns, turn.time_ns), told[part.span_id].rank, turn.step)
+                found[part.span_id] = Moment(max(part.start_ns, turn.time_ns), by_part[part.span_id].rank, turn.step)
     return found
 
 
-def _in_thread_order(by_lane: Mapping[Lane, list[Span]], told: Mapping[str, Moment]) -> dict[str, Moment]:
-    """The moments by which no part stands before one that its thread made earlier."""
+def _in_thread_order(by_lane: Mapping[Lane, list[Span]], by_part: Mapping[str, Moment]) -> dict[str, Moment]:
+    """Raise moments so that no part stands before an earlier one of its thread."""
     found: dict[str, Moment] = {}
     for parts in by_lane.values():
         before: Moment | None = None
         for part in parts:
-            moment = told[part.span_id]
+            moment = by_part[part.span_id]
             if before is not None and moment.key < before.key:
                 moment = Moment(before.time_ns, (max(before.rank[0], moment.rank[0]), before.rank[1]), moment.step)
                 found[part.span_id] = moment
@@ -248,3 +250,108 @@ def _in_thread_order(by_lane: Mapping[Lane, list[Span]], told: Mapping[str, Mome
 
 def _pid(span: Span) -> int:
     return span.process.pid if span.process else 0
+
+
+_RECENT = 50
+"""Parts placed last among which the call that started the next one is searched."""
+_FARTHEST = 1000
+"""Calls above a part that are searched at most."""
+
+_COROUTINES = ("coroutine", "async_generator")
+
+
+def place_parts(
+    top: Node,
+    parts: list[Node],
+    trace: Trace,
+    lanes: Lanes,
+    when: Mapping[str, Moment],
+    callers: Mapping[str, Span | None],
+) -> None:
+    """Put parts, in their order, among the calls of `top`, or into those of these that wait.
+
+    Args:
+        top: the tree, which is changed.
+        parts: each a tree of its own.
+        trace: the recording.
+        lanes: the lane of each call.
+        when: the moment of each part, by its span id.
+        callers: the call that made each part, by the part's span id.
+    """
+    placement = _Placement(trace, lanes, when, callers)
+    todo = [(top, parts)]
+    while todo:
+        node, coming = todo.pop()
+        todo += placement.merge(node, coming)
+
+
+class _Placement:
+    def __init__(
+        self, trace: Trace, lanes: Lanes, when: Mapping[str, Moment], callers: Mapping[str, Span | None]
+    ) -> None:
+        self._trace = trace
+        self._callers = callers
+        self._lanes = lanes
+        self._when = when
+
+    def merge(self, node: Node, parts: list[Node]) -> list[tuple[Node, list[Node]]]:
+        """Put parts among a node's calls, and return the calls that some belong in, with these."""
+        placed: list[Node] = []
+        inside: dict[int, tuple[Node, list[Node]]] = {}
+        own = iter(node.children)
+        upcoming = next(own, None)
+        host: Node | None = None
+        for part in parts:
+            moment = self._when[part.span.span_id]
+            while upcoming is not None and upcoming.span.start_ns <= moment.time_ns:
+                placed.append(upcoming)
+                host = upcoming if self._lanes.is_host(upcoming.span) else None
+                upcoming = next(own, None)
+            into = next(
+                (
+                    one
+                    for one in (*self._ancestors(part, placed), *([host] if host else []))
+                    if one.span.start_ns <= moment.time_ns < max(one.span.end_ns, one.span.start_ns + 1)
+                ),
+                None,
+            )
+            if into is None:
+                placed.append(part)
+            else:
+                inside.setdefault(id(into), (into, []))[1].append(part)
+        if upcoming is not None:
+            placed += [upcoming, *own]
+        node.replace_children(self._gathered(placed))
+        return list(inside.values())
+
+    def _gathered(self, placed: list[Node]) -> list[Node]:
+        """Put the first work of a coroutine directly below it, so that equal requests fold."""
+        found: list[Node] = []
+        running: list[Node] = []  # coroutines, each called by the one before it; the last one is the current
+        for node in placed:
+            caller = self._callers.get(node.span.span_id)
+            while running and (caller is None or running[-1].span is not caller):
+                running.pop()
+            if running:
+                running[-1].add(node)
+            else:
+                found.append(node)
+            if node.span.attributes.get(names.CALL_KIND) in _COROUTINES and len(running) < DEEPEST:
+                running.append(node)
+        return found
+
+    def _ancestors(self, part: Node, placed: list[Node]) -> list[Node]:
+        """The call in which this part was started, among the parts placed before it."""
+        recent = {one.span.span_id: one for one in placed[-_RECENT:] if one.spans and self._lanes.is_host(one.span)}
+        if not recent:
+            return []
+        found: list[str] = []
+        above = self._trace.parent(part.span)
+        for _ in range(_FARTHEST):
+            if above is None:
+                break
+            if above.span_id in recent:
+                found.append(above.span_id)
+            above = self._trace.parent(above)
+        # the one placed last
+        return [one for id, one in reversed(recent.items()) if id in found][:1]

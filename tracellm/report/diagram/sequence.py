@@ -1,6 +1,6 @@
-"""A trace as a sequence diagram: a lifeline for each class, an arrow for each call that matters.
+"""A trace as a sequence diagram: a lifeline for each class, an arrow for each important call.
 
-The passes are put in order here; each is a function from a `DiagramTree` to a `DiagramTree`.
+The passes are run here; each is a function from a `DiagramTree` to a `DiagramTree`.
 """
 
 from collections.abc import Callable, Collection
@@ -24,7 +24,7 @@ from tracellm.trace.names import Level
 __all__ = ["LIMIT", "drawn_lifelines", "sequence", "sequence_diagram"]
 
 LIMIT = 60
-"""So many arrows, returns among them, a diagram has unless more is asked for."""
+"""Default number of arrows of a diagram, returns included."""
 
 
 def sequence(
@@ -35,11 +35,11 @@ def sequence(
     limit: int | None = LIMIT,
     lang: str = "en",
 ) -> Diagram:
-    """The sequence diagram of a run.
+    """Return the sequence diagram of a run.
 
     Args:
-        trace: what was recorded.
-        detail: draw every call down to this level, of steps that made the same calls as steps before one call only.
+        trace: the recording.
+        detail: draw every call down to this level; for steps that made the same calls as earlier steps, one call only.
             Without it, the most important calls are drawn, `limit` arrows in all.
         focus: names of lifelines: draw every call into or out of these, and the calls that lead there.
         limit: the most arrows, returns included; None, or a `detail` or `focus`, for no limit.
@@ -53,13 +53,13 @@ def sequence(
 
 @per_trace
 def drawn_lifelines(trace: Trace) -> list[str]:
-    """The names that `focus` may have, in order of the first calls; messages are arrows, and have none."""
+    """Return the names that `focus` may have, in the order of the first calls; messages are arrows, and have none."""
     return lifeline_names(run_passes(DiagramTree(trace, call_tree(trace)), order_by_cause).roots)
 
 
 @per_trace
 def _sequence(trace: Trace, detail: Level | None, focus: tuple[str, ...], limit: int | None, lang: str) -> Diagram:
-    """Made once for a trace, which is written as Mermaid and drawn on the page."""
+    """The diagram, made once for a trace: it is written as Mermaid and drawn on the page."""
     several = is_story(trace)
     passes: list[Callable[[DiagramTree], DiagramTree]] = []
     if several or detail is not None or focus:
@@ -88,5 +88,5 @@ def sequence_diagram(
     limit: int | None = LIMIT,
     lang: str = "en",
 ) -> str:
-    """The same as Mermaid text: what `sequence.mmd` holds."""
+    """Return the diagram as Mermaid text, the content of `sequence.mmd`."""
     return to_mermaid(sequence(trace, detail=detail, focus=focus, limit=limit, lang=lang))

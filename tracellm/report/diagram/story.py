@@ -1,9 +1,9 @@
-"""Several processes, threads and tasks as one story, from top to bottom.
+"""The calls of several processes, threads and tasks as one story, from top to bottom.
 
-What runs beside the call that started it, and what a long call such as `run_busy_loop` or a coroutine does, are
-*parts*: trees of plain calls that stand where they happened. The script's calls are the thread of the story. A part
-stands between them, and within one of them only where that call waits for the other side, as `SyncMPClient.get_output`
-does, or started it. In a run of one process and one thread nothing is changed.
+Calls beside the call that started them, and the work of a long call such as `run_busy_loop` or a coroutine, are
+*parts*: trees of plain calls that stand where they happened. The script's calls are the main thread of the story. A
+part stands between them; it stands within one of them only if that call waits for the other side, as
+`SyncMPClient.get_output` does, or started the part. A run of one process and one thread is not changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tracellm.report.diagram.lanes import Lane, Lanes
 from tracellm.report.diagram.model import Diagram, Lifelines
-from tracellm.report.diagram.ordering import moments
-from tracellm.report.diagram.placement import place_parts
+from tracellm.report.diagram.ordering import moments, place_parts
 from tracellm.report.tree.nodes import CallTree, Node, walk
 from tracellm.report.wording.titles import script_of
 from tracellm.trace import names
@@ -23,32 +22,32 @@ from tracellm.trace.steps import STEP_SPAN, Step, steps
 __all__ = ["DiagramTree", "Sent", "Story", "is_story", "order_by_cause"]
 
 _BESIDE = frozenset({names.THREAD_NAME, names.CALL_KIND})
-"""Attributes of a call that may have run beside another; where there are none, there is one lane."""
+"""Attributes of a call that may have run beside another; without any, there is one lane."""
 
 AROUND = "LLMEngine.step"
-"""The call by which the script makes a step happen, also where it is another process that makes it."""
+"""The call by which the script makes a step happen, even if another process runs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message on its way: the calls between which it went, the receiver's None where that was not recorded."""
+    """A message between two calls; the receiving one is None if it was not recorded."""
 
     message: Message
     sender: Span
     receiver: Span | None
     step: Step | None = None
-    """The step whose outputs it brings."""
+    """The step whose outputs it carries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Facts about trees in which the parts of several lanes stand in one order; empty where all ran in one lane.
+    """Facts about trees in which the parts of several lanes stand in one order; empty for one lane.
 
     Attributes:
         callers: for each part, by its span id, the span that called it; None for a root of its own.
-        messages: for each message, by the id of the span that encoded it: it, who sent and who received it.
-        lanes: the lane of each call; None where all ran in one.
-        trace: the recording; None where all ran in one lane.
+        messages: the message, its sender and its receiver, by the id of the span that encoded it.
+        lanes: the lane of each call; None for one lane.
+        trace: the recording; None for one lane.
     """
 
     callers: Mapping[str, Span | None] = field(default_factory=dict)
@@ -60,16 +59,16 @@ class Story:
 
     @property
     def steps_that_sent(self) -> frozenset[str]:
-        """The ids of the spans of steps whose outputs went to another process, and had something in them."""
+        """Span ids of steps whose outputs, not empty, went to another process."""
         return frozenset(sent.step.span.span_id for sent in self.messages.values() if sent.step)
 
     def above(self, span: Span) -> Span | None:
-        """The call that made this one, if both ran in one lane."""
+        """Return the call that made this one, if both ran in one lane."""
         parent = self.trace.parent(span) if self.trace else None
         return parent if parent and self.lanes and self.lanes.of(parent) == self.lanes.of(span) else None
 
     def part_of(self, span: Span) -> str | None:
-        """The part that a call is in, by its span id; None for a call of the script's."""
+        """Return the part that a call is in, by its span id; None for a call of the script's."""
         path: list[str] = []
         above: Span | None = span if self.trace else None
         while above is not None and above.span_id not in self._part_of:
@@ -83,16 +82,16 @@ class Story:
         return part
 
     def is_long(self, span: Span) -> bool:
-        """Whether a call is drawn without what it did, which stands where it happened."""
+        """Return whether a call is drawn without its work, which stands where it happened."""
         return self.lanes is not None and _is_long(span, self.lanes)
 
     def lane_head(self, span: Span) -> Span | None:
-        """The first call of the lane that a call ran in, or None in a process's main thread."""
+        """Return the first call of the lane that a call ran in, or None for a process's main thread."""
         return self.lanes.heads.get(self.lanes.of(span)) if self.lanes else None
 
 
 def is_story(trace: Trace) -> bool:
-    """Whether several processes, threads or tasks have to be put in one order."""
+    """True if several processes, threads or tasks have to be put in one order."""
     if trace.messages:
         return True
     processes = {id(span.process) for span in trace.spans}
@@ -112,8 +111,8 @@ class DiagramTree(CallTree):
         lang: the language of the diagram.
         story: facts about several lanes in one order.
         returns: `id(node)` of the calls whose return is an arrow, too.
-        remark: a sentence about the diagram as a whole.
-        lifelines: between which lifelines the calls' arrows go; None until they are named.
+        remark: a sentence about the whole diagram.
+        lifelines: the lifelines of the calls' arrows; None until they are named.
         diagram: the result; None until it is laid out.
     """
 
@@ -132,7 +131,9 @@ def order_by_cause(tree: DiagramTree) -> DiagramTree:
         return tree
     lanes = lanes_of(trace)
     _hide_messages(trace, roots)
-    spine = next((root for root in roots if script_of(root.span)), None)  # the calls of the script, which all is among
+    spine = next(
+        (root for root in roots if script_of(root.span)), None
+    )  # the calls of the script, among which all others stand
     detached: list[tuple[Node, Span | None]] = [(root, None) for root in roots if root is not spine]
     for root in roots:
         detached += _detach(root, lanes)
@@ -187,7 +188,7 @@ def _messages(trace: Trace, turns: Mapping[str, str]) -> dict[str, Sent]:
 
 
 def _hide_messages(trace: Trace, roots: Iterable[Node]) -> None:
-    """An arrow is drawn where a message was sent: what decoded it is hidden in its caller, as is all below both."""
+    """Hide the decoding of messages in its caller, with all below it: the arrow is drawn where the message was sent."""
     sends = {one.send.span_id for one in trace.messages}
     receives = {one.receive.span_id for one in trace.messages if one.receive is not None}
     for node in list(walk(roots)):
@@ -208,7 +209,7 @@ def _swallow(node: Node, child: Node) -> None:
 
 
 def _detach(root: Node, lanes: Lanes) -> list[tuple[Node, Span | None]]:
-    """Take the parts out of a tree, each with its caller: what began a lane of its own, and what a long call did."""
+    """Take the parts out of a tree, each with its caller: the beginnings of lanes, and the work of long calls."""
     parts: list[tuple[Node, Span | None]] = []
     for node in list(walk([root])):
         if node.children:

@@ -1,12 +1,10 @@
-"""The sequence diagram drawn as SVG, for a page that has no network and no library.
+"""The sequence diagram drawn as SVG, for a page without network and libraries.
 
-Three steps: how wide a text will be, before any browser has seen it (`text_width`, `wrap`); where the lifelines stand,
-as close together as the texts between them allow (`columns`); and one walk down the diagram that writes lifelines,
-arrows, activations, notes and loops (`draw`).
-
-The heads are a drawing of their own, so that a page can keep them in sight while the rest scrolls. Colours come from
-the page's style sheet by class; nothing here has a style attribute, which a strict content security policy would
-refuse.
+The steps are: measure texts before any browser has seen them (`text_width`, `wrap`); place the lifelines, as close
+together as the texts between them allow (`columns`); and write lifelines, arrows, activations, notes and loops in one
+walk down the diagram (`draw`). The heads are a drawing of their own, so that a page can keep them in sight while the
+rest scrolls. Colours come from the page's style sheet, by class: a strict content security policy refuses style
+attributes.
 """
 
 import re
@@ -23,9 +21,9 @@ from tracellm.report.wording.safe_text import visible
 __all__ = ["Drawing", "columns", "draw", "text_width", "wrap"]
 
 MONOSPACE = 0.61
-"""Advance of a character of a monospaced font, in ems: 0.60 to 0.61 in the fonts that systems come with."""
+"""Advance of a character of a monospaced font, in ems: 0.60 to 0.61 in common fonts."""
 WIDE = 1.0
-"""Advance of a Chinese character, in ems; emoji are given a little more."""
+"""Advance of a Chinese character, in ems; with some room for emoji."""
 
 
 def _advance(char: str) -> float:
@@ -39,19 +37,19 @@ def _advance(char: str) -> float:
 
 
 def text_width(text: str, size: float) -> float:
-    """Width in pixels of `text` in a monospaced font of `size` pixels."""
+    """Return the width in pixels of `text` in a monospaced font of `size` pixels."""
     return (MONOSPACE * len(text) if text.isascii() else sum(map(_advance, text))) * size
 
 
 _PIECES = re.compile(r"\s+|[!-~…]*?[({=,;:)\]}>]+|[!-~…]+|.", re.DOTALL)
-"""Pieces between which a line may break: at spaces, after punctuation, since labels are calls such as
-`f(a=1, b=[2, 3])`, and around each character beyond ASCII."""
+"""Pieces between which a line may break: at spaces, after punctuation (labels are calls such as `f(a=1, b=[2, 3])`),
+and around each character beyond ASCII."""
 
 
 def wrap(text: str, size: float, widest: float, most_lines: int) -> tuple[list[str], bool]:
-    """`text` in lines of at most `widest` pixels, and whether all of it is there.
+    """Return `text` in lines of at most `widest` pixels, and whether it is complete.
 
-    What does not fit in `most_lines` is cut, with an ellipsis.
+    Text beyond `most_lines` is cut, with an ellipsis.
     """
     lines, line = [], ""
     for piece in _PIECES.findall(text):
@@ -77,17 +75,17 @@ def wrap(text: str, size: float, widest: float, most_lines: int) -> tuple[list[s
 TITLE, LABEL = 13.0, 11.5
 """Font sizes in pixels: of a lifeline's name, and of everything else."""
 MARGIN = 16.0
-"""Pixels left free at both sides of the drawing."""
+"""Margin at both sides of the drawing, in pixels."""
 WIDEST, MOST_LINES = 180.0, 3
-"""A label is wrapped at this many pixels, or where its arrow ends if that is farther, and cut after this many lines;
-its whole text is shown on hovering."""
+"""A label is wrapped at this many pixels, or at the end of its arrow if that is farther, and cut after this many lines;
+a tooltip has its whole text."""
 
 LOOP_LABEL = 120.0
-"""A loop's label has at least this many pixels before it is wrapped."""
+"""Width in pixels that a loop's label has at least before it is wrapped."""
 BOUNDARY = 36.0
-"""Pixels between the boxes of two processes, besides what is between any two lifelines."""
+"""Pixels between the boxes of two processes, besides those between any two lifelines."""
 NARROWEST = 260.0
-"""A drawing of one lifeline is this wide all the same, for its notes."""
+"""Width of a drawing of one lifeline, for its notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +95,11 @@ class Label:
     lines: tuple[str, ...]
     width: float
     whole: str | None
-    """The uncut text, when `lines` do not hold all of it."""
+    """The uncut text, if `lines` are not all of it."""
 
 
 def label(text: str, widest: float = WIDEST, most_lines: int = MOST_LINES) -> Label:
-    """`text` wrapped and measured."""
+    """Return `text` wrapped and measured."""
     shown = visible(text)
     lines, complete = wrap(shown, LABEL, widest, most_lines)
     return Label(tuple(lines), max(text_width(line, LABEL) for line in lines), None if complete else shown)
@@ -109,7 +107,7 @@ def label(text: str, widest: float = WIDEST, most_lines: int = MOST_LINES) -> La
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Each lifeline's middle and the width of its head, and of the whole drawing, in pixels."""
+    """Middle of each lifeline and width of its head, and width of the whole drawing, in pixels."""
 
     x: dict[str, float]
     heads: dict[str, float]
@@ -125,7 +123,7 @@ def _arrows(items: Iterable[Item]) -> Iterator[Message | Note]:
 
 
 def columns(diagram: Diagram) -> Columns:
-    """A place for each lifeline, from left to right, each as far left as the heads and labels before it permit."""
+    """Place each lifeline, from left to right, as far left as the heads and labels before it permit."""
     order = {participant.id: index for index, participant in enumerate(diagram.participants)}
     heads = {
         p.id: max(text_width(visible(p.label), TITLE), text_width(visible(p.below), LABEL)) + 24
@@ -141,7 +139,7 @@ def columns(diagram: Diagram) -> Columns:
         else:
             left, right = sorted((order[item.source], order[item.target]))
             wanted = label(item.text).width + 34
-            if left == right:  # a call to itself: its label may run on over the next lifeline
+            if left == right:  # a call to itself: its label may extend over the next lifeline
                 right, wanted = left + 1, min(wanted, 130.0)
         if right < len(order):
             needs[left, right] = max(needs.get((left, right), 0.0), wanted)
@@ -187,7 +185,7 @@ LINE = 15.0
 BAR = 8.0
 """Width of an activation."""
 NOTE_LINES = 8
-"""A note may be longer than an arrow's label: it is what changed in a step."""
+"""Lines of a note, which may be longer than an arrow's label: it has what changed in a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +196,13 @@ class Drawing:
     body: Markup
 
 
-def draw(diagram: Diagram, told: Callable[[Message], str] = lambda arrow: "") -> Drawing:
-    """The diagram as SVG elements for an HTML page; each text in it is escaped.
+def draw(diagram: Diagram, tooltip: Callable[[Message], str] = lambda arrow: "") -> Drawing:
+    """Return the diagram as SVG elements for an HTML page, with each text escaped.
 
-    `told` gives the tooltip of an arrow, besides its label.
+    `tooltip` returns the tooltip of an arrow, besides its label.
     """
     places = columns(diagram)
-    return Drawing(_head(diagram, places), _Body(diagram, places, told).svg)
+    return Drawing(_head(diagram, places), _Body(diagram, places, tooltip).svg)
 
 
 def _svg(kind: str, width: float, height: float, content: list[Markup], *, label: str = "") -> Markup:
@@ -236,10 +234,14 @@ def _text(kind: str, x: float, y: float, text: str, whole: str | None = None) ->
     return Markup('<text class="{}" x="{:g}" y="{:g}">{}{}</text>').format(kind, round(x, 1), round(y, 1), text, title)
 
 
-def _group(told: str, parts: list[Markup]) -> Markup:
-    """An arrow with its label and its tooltip."""
+def _group(tooltip: str, parts: list[Markup]) -> Markup:
+    """Return an arrow with its label and its tooltip."""
     drawn = Markup("").join(parts)
-    return Markup('<g class="arrow"><title>{}</title>{}</g>').format(visible(told, keep="\n"), drawn) if told else drawn
+    return (
+        Markup('<g class="arrow"><title>{}</title>{}</g>').format(visible(tooltip, keep="\n"), drawn)
+        if tooltip
+        else drawn
+    )
 
 
 def _lines(kind: str, x: float, y: float, shown: Label) -> list[Markup]:
@@ -266,14 +268,14 @@ def _head(diagram: Diagram, places: Columns) -> Markup:
 
 
 class _Body:
-    """Everything below the heads."""
+    """Return everything below the heads."""
 
-    def __init__(self, diagram: Diagram, places: Columns, told: Callable[[Message], str]) -> None:
-        self._told = told
+    def __init__(self, diagram: Diagram, places: Columns, tooltip: Callable[[Message], str]) -> None:
+        self._tooltip = tooltip
         self._x = places.x
         self._width = places.width
         self._y = 12.0
-        self._open: dict[str, list[float]] = {id: [] for id in places.x}  # where each open activation began
+        self._open: dict[str, list[float]] = {id: [] for id in places.x}  # start of each open activation
         self._under: list[Markup] = []  # frames and bands, behind the lifelines
         self._bars: list[Markup] = []
         self._over: list[Markup] = []
@@ -281,11 +283,11 @@ class _Body:
         height = self._y + 10
         stems = [_path("stem", "M", x, 0, "V", height) for x in self._x.values()]
         content = self._under + stems + self._boundaries(diagram, places, height) + self._bars + self._over
-        said = visible(" ".join(f"{one.label} {one.below}".rstrip() for one in diagram.participants))
-        self.svg = _svg("lifelines", self._width, height, content, label=said)
+        label = visible(" ".join(f"{one.label} {one.below}".rstrip() for one in diagram.participants))
+        self.svg = _svg("lifelines", self._width, height, content, label=label)
 
     def _boundaries(self, diagram: Diagram, places: Columns, height: float) -> list[Markup]:
-        """A line between the boxes of two processes, which what goes from one to the other has to cross."""
+        """A line between the boxes of two processes, crossed by all that goes from one to the other."""
         pairs = pairwise(box for box in diagram.boxes if box.participants)
         edges = ((left.participants[-1], right.participants[0]) for left, right in pairs)
         return [
@@ -302,9 +304,9 @@ class _Body:
         for item in items:
             match item:
                 case Message():
-                    told, before = self._told(item), len(self._over)
-                    self._message(item, titled=bool(told))
-                    self._over[before:] = [_group(told, self._over[before:])]
+                    tooltip, before = self._tooltip(item), len(self._over)
+                    self._message(item, titled=bool(tooltip))
+                    self._over[before:] = [_group(tooltip, self._over[before:])]
                 case Note():
                     self._note(item)
                 case Loop():
@@ -330,7 +332,7 @@ class _Body:
     def _message(self, message: Message, titled: bool) -> None:
         shown = label(message.text, max(WIDEST, abs(self._x[message.target] - self._x[message.source]) - 40))
         if titled:
-            shown = replace(shown, whole=None)  # it is in the arrow's tooltip
+            shown = replace(shown, whole=None)  # the tooltip has it whole
         if message.source == message.target:
             self._to_itself(message, shown)
             return
@@ -413,6 +415,6 @@ class _Body:
         self._y += 14
 
     def _reach(self, items: tuple[Item, ...]) -> float:
-        """The distance to which the labels of calls to itself go right."""
+        """The right edge of the labels of calls to itself."""
         loops = [m for m in messages(items) if m.source == m.target]
         return max((self._x[m.source] + label(m.text).width + 40 for m in loops), default=0.0)

@@ -1,7 +1,6 @@
 """Blocks of a comparison: headings, paragraphs and tables, as plain text for a terminal or as Markdown.
 
-Text in cells may come from a user's script: it is made visible where it is put in, and what Markdown would act upon is
-escaped here.
+Texts of a user's script are made visible by whoever puts them in cells; Markdown's syntax is escaped here.
 """
 
 import re
@@ -13,12 +12,12 @@ from rich.cells import cell_len, set_cell_size
 __all__ = ["Block", "Column", "Heading", "Paragraph", "Table", "markdown", "plain", "wrapped"]
 
 _GAP = 2  # columns between two columns of a table
-_NARROW, _NARROWEST = 16, 8  # columns that a column of text keeps, if it can be, and always
+_NARROW, _NARROWEST = 16, 8  # columns of a text column: preferred least, and least
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The title of what follows."""
+    """The title of a part."""
 
     text: str
 
@@ -32,7 +31,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column: `number` puts it to the right, `code` marks names from the source in Markdown."""
+    """A table's column: `number` aligns it to the right, `code` marks names from the source in Markdown."""
 
     head: str
     number: bool = False
@@ -41,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells; a cell is a list of lines. Where a page is too narrow text is wrapped, and numbers never are."""
+    """Rows of cells; a cell is a list of lines. Text is wrapped on a narrow page, numbers never are."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Sequence[str], ...], ...]
@@ -52,7 +51,7 @@ Block = Heading | Paragraph | Table
 
 
 def plain(blocks: Sequence[Block], width: int) -> str:
-    """The blocks as text, lines of at most `width` columns, ending in a newline."""
+    """Return the blocks as text, lines of at most `width` columns, ending in a newline."""
     parts = []
     for block in blocks:
         match block:
@@ -67,7 +66,7 @@ def plain(blocks: Sequence[Block], width: int) -> str:
 
 
 def markdown(blocks: Sequence[Block], level: int = 2) -> str:
-    """The blocks as Markdown, headings at `level`."""
+    """Return the blocks as Markdown, headings at `level`."""
     parts = []
     for block in blocks:
         match block:
@@ -101,7 +100,7 @@ def _lines(table: Table, width: int) -> Iterator[str]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """Widths of the columns: those of the cells; where that is too wide the widest text gives way, names last."""
+    """Widths of the columns: those of the cells; if that is too wide, the widest text column shrinks, names last."""
     widths = []
     for index, column in enumerate(table.columns):
         cells = [line for row in table.rows for line in row[index]]
@@ -118,7 +117,7 @@ def _widths(table: Table, width: int) -> list[int]:
 
 
 def _narrow(widths: list[int], texts: list[int], room: int, narrowest: int) -> None:
-    """Take from the widest of the columns `texts` until all columns fit into `room`, or these are narrow enough."""
+    """Shrink the widest of the columns `texts` until all columns fit into `room`, or these are narrow enough."""
     while texts and (excess := sum(widths) - room) > 0:
         most = max(widths[index] for index in texts)
         if most <= narrowest:
@@ -130,11 +129,11 @@ def _narrow(widths: list[int], texts: list[int], room: int, narrowest: int) -> N
 
 
 _PIECE = re.compile(r"\s+|[（“《]*(?:[^\s\u2e80-\uffef]+|.)[，。：；、）”》]*")
-"""Pieces between which a line may break: words and Chinese characters, each with the marks of punctuation about it."""
+"""Pieces between which a line may break: words and Chinese characters, each with its punctuation."""
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns; a word that is longer than a line is broken."""
+    """Return the text in lines of at most `width` columns; a word longer than a line is broken."""
     lines: list[str] = []
     line = ""
     for piece in _PIECE.findall(text):
@@ -152,7 +151,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _taken(text: str, width: int) -> int:
-    """The number of characters of the text that fit into `width` columns; at least one."""
+    """Number of characters of the text that fit into `width` columns; at least one."""
     used = 0
     for index, char in enumerate(text):
         used += cell_len(char)
@@ -181,7 +180,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 _EDGE = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
-"""Underscores at a word's edge, which would make it italic; those inside of words do nothing."""
+"""Underscores at a word's edge, which would make it italic; those inside of words do not."""
 
 
 def _escaped(text: str) -> str:
@@ -191,7 +190,7 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A name in the source's type; GitHub takes a `|` in a table for the end of a cell unless it is escaped."""
+    """Return a name as inline code; GitHub takes a `|` in a table for the end of a cell unless it is escaped."""
     if not text:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))

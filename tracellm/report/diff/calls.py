@@ -1,10 +1,10 @@
-"""Which calls differ: those that only one run made, those that one made more often, and those made elsewhere."""
+"""The calls that differ: made by one run only, made more often by one, or made elsewhere."""
 
 from collections import Counter
 from collections.abc import Sequence, Set
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
-from tracellm.report.diff.boundary import RUNS
+from tracellm.report.diff.times import RUNS
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import clip
 from tracellm.report.wording.safe_text import shorten, visible
@@ -29,6 +29,7 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
     counts = Counter(pair.name for pair in pairs)
     twice = {name for name, count in counts.items() if count > 1}
     blocks += _elsewhere([pair for pair in pairs if pair.moved], lang)
+    blocks += _renamed([pair for pair in pairs if pair.a and pair.b and pair.lifeline_b and not pair.moved], lang)
     blocks += _only([pair for pair in pairs if not pair.b], 0, twice, lang)
     blocks += _only([pair for pair in pairs if not pair.a], 1, twice, lang)
     blocks += _more([pair for pair in pairs if pair.a > pair.b > 0], 0, twice, lang)
@@ -37,7 +38,7 @@ def calls_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
-    """The classes whose calls both runs made, by where each made them."""
+    """The classes whose calls ran in other processes or threads."""
     moves: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
     for pair in pairs:
         name = visible(pair.lifeline)
@@ -52,6 +53,14 @@ def _elsewhere(pairs: Sequence[CallPair], lang: str) -> list[Block]:
     return [Table(columns, rows, text(lang, "diff.calls.elsewhere"))]
 
 
+def _renamed(pairs: Sequence[CallPair], lang: str) -> list[Block]:
+    """The classes that have the same code under another name, in the same process and thread."""
+    classes = dict.fromkeys((visible(pair.lifeline), visible(pair.lifeline_b)) for pair in pairs)
+    columns = tuple(Column(text(lang, f"diff.calls.elsewhere.{run}")) for run in ("a", "b"))
+    rows = tuple(([a], [b]) for a, b in classes)
+    return [Table(columns, rows, text(lang, "diff.calls.other_class"))] if rows else []
+
+
 def _only(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:
     rows = [([_name(pair, twice)], [f"{(pair.a, pair.b)[run]:,}"], _places((pair.places_a, pair.places_b)[run]))
             for pair in pairs]  # fmt: skip
@@ -61,7 +70,7 @@ def _only(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> li
 
 
 def _more(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> list[Block]:
-    """Calls that both runs made, those with the same two counts together: what happens once a request, once a step."""
+    """Calls of both runs, grouped by their two counts: once a request, once a step, and so on."""
     counts: dict[tuple[int, int], list[str]] = {}
     for pair in pairs:
         counts.setdefault((pair.a, pair.b), []).append(_name(pair, twice))
@@ -72,8 +81,8 @@ def _more(pairs: Sequence[CallPair], run: int, twice: Set[str], lang: str) -> li
 
 def _listed(whose: Sequence[str], lang: str) -> list[str]:
     shown, more = clip(whose, _MOST_NAMES)
-    said = text(lang, "step.comma").join(shown)
-    return [said, text(lang, "diff.calls.left_out", n=more)] if more else [said]
+    names = text(lang, "step.comma").join(shown)
+    return [names, text(lang, "diff.calls.left_out", n=more)] if more else [names]
 
 
 def _table(title: str, columns: tuple[Column, ...], rows: Sequence[tuple[list[str], ...]], lang: str) -> list[Block]:
@@ -85,10 +94,10 @@ def _table(title: str, columns: tuple[Column, ...], rows: Sequence[tuple[list[st
 
 
 def _name(pair: CallPair, twice: Set[str]) -> str:
-    """`Scheduler.schedule`; of a function without a class `check_stop (sched/utils.py)`.
+    """Return `Scheduler.schedule`, or for a function without a class `check_stop (sched/utils.py)`.
 
-    Of `twice`, two methods of one name that run in one object, each is named after the class that it is written in:
-    `MPClient.__init__` and `SyncMPClient.__init__`.
+    Two methods of one name in one object (`twice`) are named after the classes that define them: `MPClient.__init__`
+    and `SyncMPClient.__init__`.
     """
     name = pair.name
     if pair.lifeline.endswith(".py"):

@@ -1,4 +1,4 @@
-"""Outputs of the requests: one sentence where all got the same, else a table of those that did not."""
+"""Outputs of the requests: one sentence if all are the same, else a table of those that differ."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -37,7 +37,7 @@ def requests_part(comparison: Comparison, lang: str) -> list[Block]:
     columns = (*(Column(text(lang, f"diff.requests.{head}")) for head in heads), Column("A"), Column("B"))
     blocks.append(Table(columns, tuple(_row(pair, lang) for pair in shown)))
     if more:
-        blocks.append(Paragraph(text(lang, "diff.end", said=text(lang, "diff.steps.more", n=more))))
+        blocks.append(Paragraph(text(lang, "diff.end", sentence=text(lang, "diff.steps.more", n=more))))
     if rest := len(pairs) - len(differing):
         blocks.append(Paragraph(text(lang, "diff.requests.same_rest", n=rest)))
     return blocks
@@ -61,14 +61,14 @@ def _what(pair: RequestPair, lang: str) -> list[str]:
     a, b = pair.a, pair.b
     if a is None or b is None:
         return [text(lang, "diff.calls.only", run="A" if b is None else "B")]
-    said = [text(lang, "diff.requests.prompt")] if pair.same_prompt is False else []
+    facets = [text(lang, "diff.requests.prompt")] if pair.same_prompt is False else []
     if (at := _first_difference(a.token_ids, b.token_ids)) is not None:
-        said.append(text(lang, "diff.requests.from", n=at + 1))
+        facets.append(text(lang, "diff.requests.from", n=at + 1))
     elif a.num_tokens != b.num_tokens or (a.text != b.text and None not in (a.text, b.text)):
-        said.append(text(lang, "diff.requests.output"))
+        facets.append(text(lang, "diff.requests.output"))
     if a.finish_reason != b.finish_reason:
-        said.append(text(lang, "diff.requests.end"))
-    return said
+        facets.append(text(lang, "diff.requests.end"))
+    return facets
 
 
 def _first_difference(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> int | None:
@@ -82,7 +82,7 @@ def _got(life: RequestLife | None, lang: str) -> list[str]:
         return [text(lang, "diff.runs.none")]
     ended = text(lang, "diff.requests.unended") if life.finish_reason is None else visible(life.finish_reason)
     tokens = text(lang, "common.tokens", n=life.num_tokens)
-    said = [f"{tokens}{text(lang, 'diff.comma')}{ended}"]
+    lines = [text(lang, "diff.requests.ended", tokens=tokens, why=ended)]
     if life.text is not None:
-        said.append(f'"{shorten(visible(life.text), _LONGEST_TEXT)}"')
-    return said
+        lines.append(f'"{shorten(visible(life.text), _LONGEST_TEXT)}"')
+    return lines

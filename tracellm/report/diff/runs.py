@@ -1,4 +1,4 @@
-"""Facts of two runs: the rows in which they differ, and the names of what is the same in both."""
+"""Facts of two runs: the rows in which they differ, and the names of those that are the same."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +36,9 @@ def runs_part(a: RunFolder, b: RunFolder, lang: str) -> list[Block]:
         differing = [key for key in {**all_ours, **all_theirs} if all_ours.get(key) != all_theirs.get(key)]
         for key in differing:
             label = visible(key) if name == "config" else text(lang, "diff.runs.version", name=visible(key))
-            rows.append(([label], *([_said(found[key])] if key in found else none for found in (all_ours, all_theirs))))
+            rows.append(
+                ([label], *([_shown(found[key])] if key in found else none for found in (all_ours, all_theirs)))
+            )
         if all_ours and not differing:
             same.append(text(lang, f"diff.runs.{name}", n=len(all_ours)))
     blocks: list[Block] = [Heading(text(lang, "diff.runs")), Table((Column(""), Column("A"), Column("B")), tuple(rows))]
@@ -46,48 +48,48 @@ def runs_part(a: RunFolder, b: RunFolder, lang: str) -> list[Block]:
 
 
 def runs_alike(a: RunFolder, b: RunFolder) -> bool:
-    """Whether both were asked for the same thing in the same place, and ended alike."""
+    """Return whether both ran the same thing in the same place, and ended alike."""
     return all(tell(a, "en") == tell(b, "en") for name, tell in _ROWS.items() if name != "run") and all(
         tell(a) == tell(b) for tell in _MAPS.values()
     )
 
 
 def process_names(run: RunFolder) -> list[str]:
-    """Its processes, the one that ran the script first."""
+    """Return the names of its processes, the script's first."""
     found = dict.fromkeys(process.name for process in run.trace.processes)
     return sorted(found, key=lambda name: name != "main")
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     return shorten(visible(str(value)), _LONGEST)
 
 
 def _manifest(name: str) -> Callable[[RunFolder, str], _Cell]:
     def tell(run: RunFolder, lang: str) -> _Cell:
         value = run.manifest.get(name)
-        return [_said(value)] if value else []
+        return [_shown(value)] if value else []
 
     return tell
 
 
 def _arguments(run: RunFolder, lang: str) -> _Cell:
     argv = run.manifest.get("argv")
-    return [_said(" ".join(map(str, argv[1:])))] if isinstance(argv, list) and len(argv) > 1 else []
+    return [_shown(" ".join(map(str, argv[1:])))] if isinstance(argv, list) and len(argv) > 1 else []
 
 
 def _status(run: RunFolder, lang: str) -> _Cell:
     status = run.manifest.get("status") or "unknown"
     key = f"common.status.{status}"
-    said = [text(lang, key) if key in texts(lang) else _said(status)]
+    lines = [text(lang, key) if key in texts(lang) else _shown(status)]
     error = run.manifest.get("error")
     if isinstance(error, dict):
-        said.append(_said(f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")))
-    return said
+        lines.append(_shown(f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")))
+    return lines
 
 
 def _client(run: RunFolder, lang: str) -> _Cell:
     choice = client_choice(run.trace.spans)
-    return [_said(choice.choice)] if choice else []
+    return [_shown(choice.choice)] if choice else []
 
 
 def _rule(run: RunFolder, lang: str) -> _Cell:
@@ -99,7 +101,7 @@ def _rule(run: RunFolder, lang: str) -> _Cell:
 
 
 def _processes(run: RunFolder, lang: str) -> _Cell:
-    return [_said(text(lang, "step.comma").join(process_names(run)))] if run.trace.processes else []
+    return [_shown(text(lang, "step.comma").join(process_names(run)))] if run.trace.processes else []
 
 
 def _threads(run: RunFolder, lang: str) -> _Cell:
@@ -109,14 +111,14 @@ def _threads(run: RunFolder, lang: str) -> _Cell:
         if thread := span.attributes.get(names.THREAD_NAME):
             found.setdefault(span.process.name if span.process else "main", {}).setdefault(str(thread))
     return [
-        _said(f"{name}: {text(lang, 'step.comma').join(list(threads)[:_MOST_THREADS])}")
+        _shown(f"{name}: {text(lang, 'step.comma').join(list(threads)[:_MOST_THREADS])}")
         for name, threads in sorted(found.items())
     ]
 
 
 def _model(run: RunFolder, lang: str) -> _Cell:
     load = model_load(run.trace.spans)
-    return [_said(f"{load.architecture or '?'}, {load.dtype or '?'}, {load.device or '?'}")] if load else []
+    return [_shown(f"{load.architecture or '?'}, {load.dtype or '?'}, {load.device or '?'}")] if load else []
 
 
 def _host(run: RunFolder, lang: str) -> _Cell:
@@ -124,7 +126,7 @@ def _host(run: RunFolder, lang: str) -> _Cell:
     if not isinstance(host, dict):
         return []
     parts = [host.get("name"), host.get("machine"), *(host.get("gpus") or ())]
-    return [_said(text(lang, "step.comma").join(str(part) for part in parts if part))]
+    return [_shown(text(lang, "step.comma").join(str(part) for part in parts if part))]
 
 
 def _text(run: RunFolder, lang: str) -> _Cell:
@@ -134,7 +136,7 @@ def _text(run: RunFolder, lang: str) -> _Cell:
 
 
 def _config(run: RunFolder) -> dict[str, str]:
-    return dict(engine_config(run.trace.spans))
+    return {setting.name: setting.value for setting in engine_config(run.trace.spans)}
 
 
 def _versions(run: RunFolder) -> dict[str, Any]:
@@ -156,7 +158,7 @@ _ROWS: dict[str, Callable[[RunFolder, str], _Cell]] = {
     "host": _host,
     "text": _text,
 }
-"""Facts of a run, by their names in the texts; empty where the recording has none."""
+"""Facts of a run, by their names in the texts; empty if not recorded."""
 
 _MAPS: dict[str, Callable[[RunFolder], dict[str, Any]]] = {"config": _config, "versions": _versions}
-"""Facts of many named values, of which only those that differ are shown."""
+"""Facts with many named values, of which only those that differ are shown."""

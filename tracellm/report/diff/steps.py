@@ -1,9 +1,9 @@
-"""Which steps differ: the first of them side by side, of the others in what."""
+"""The steps that differ: the first of them side by side, for the others which facets."""
 
 from collections.abc import Sequence
 
 from tracellm.report.diff.blocks import Block, Column, Heading, Paragraph, Table
-from tracellm.report.diff.boundary import RUNS
+from tracellm.report.diff.times import RUNS
 from tracellm.report.texts import text
 from tracellm.report.wording.changes import held_reason
 from tracellm.report.wording.quantities import clip
@@ -14,7 +14,7 @@ from tracellm.trace.compare.steps import FACETS
 from tracellm.trace.ranges import format_ranges
 from tracellm.trace.steps import Sampled, ScheduledRequest, Step
 
-__all__ = ["sampled_untold", "steps_part"]
+__all__ = ["lacks_sampled_tokens", "steps_part"]
 
 _MOST_REQUESTS = 8
 _MOST_RANGES = 12
@@ -32,11 +32,11 @@ def steps_part(comparison: Comparison, lang: str) -> list[Block]:
         return [*blocks, Paragraph(text(lang, "diff.steps.none_in", run=run, other=other, n=a or b))]
     differing = comparison.different_steps
     if not differing:
-        key = "diff.steps.same_untold" if sampled_untold(comparison) else "diff.steps.same"
+        key = "diff.steps.same_untold" if lacks_sampled_tokens(comparison) else "diff.steps.same"
         return [*blocks, Paragraph(text(lang, key, n=a)), *_empty(comparison, lang)]
     first = differing[0]
-    said = text(lang, "diff.steps.differ", k=len(differing), n=max(a, b), first=first.position)
-    blocks += [Paragraph(said), _side_by_side(first, lang)]
+    sentence = text(lang, "diff.steps.differ", k=len(differing), n=max(a, b), first=first.position)
+    blocks += [Paragraph(sentence), _side_by_side(first, lang)]
     if len(differing) > 1:
         blocks += _overview(differing, lang)
     if a != b:
@@ -45,13 +45,13 @@ def steps_part(comparison: Comparison, lang: str) -> list[Block]:
 
 
 def _empty(comparison: Comparison, lang: str) -> list[Block]:
-    """The steps in which nothing was scheduled, where the runs differ in their number."""
+    """The number of steps without anything scheduled, if the runs differ in it."""
     a, b = comparison.empty_steps
     return [] if a == b else [Paragraph(text(lang, "diff.steps.empty", a=a, b=b))]
 
 
 def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
-    """Differences, and in which steps, where both runs have them."""
+    """The steps of each difference, for steps of both runs."""
     both = [pair for pair in differing if pair.a is not None and pair.b is not None]
     columns = (Column(text(lang, "diff.steps.facet")), Column(text(lang, "diff.steps.where")))
     found = {facet: [pair.position for pair in both if facet in pair.differs] for facet in FACETS}
@@ -61,14 +61,14 @@ def _overview(differing: Sequence[StepPair], lang: str) -> list[Block]:
     return [Table(columns, tuple(rows))] if rows else []
 
 
-def sampled_untold(comparison: Comparison) -> bool:
-    """Whether one of the recordings leaves out which tokens were drawn."""
+def lacks_sampled_tokens(comparison: Comparison) -> bool:
+    """Return whether one of the recordings lacks the sampled tokens."""
     both = [step for pair in comparison.steps for step in (pair.a, pair.b) if step is not None]
     return any(one.token_id is None for step in both for one in step.sampled)
 
 
 def _only(count: int, run: str, lang: str) -> str:
-    return text(lang, "diff.end", said=text(lang, "diff.steps.only", n=count, run=run))
+    return text(lang, "diff.end", sentence=text(lang, "diff.steps.only", n=count, run=run))
 
 
 def _ranges(positions: Sequence[int]) -> str:
@@ -82,7 +82,7 @@ def _side_by_side(pair: StepPair, lang: str) -> Table:
     for facet in FACETS:
         mark = "≠" if facet in pair.differs else ""
         rows.append(
-            ([mark], [text(lang, f"diff.steps.{facet}")], *(_told(step, facet, lang) for step in (pair.a, pair.b)))
+            ([mark], [text(lang, f"diff.steps.{facet}")], *(_facet(step, facet, lang) for step in (pair.a, pair.b)))
         )
     held = [_held(step, lang) for step in (pair.a, pair.b)]
     if any(held):
@@ -90,7 +90,7 @@ def _side_by_side(pair: StepPair, lang: str) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _told(step: Step | None, facet: str, lang: str) -> list[str]:
+def _facet(step: Step | None, facet: str, lang: str) -> list[str]:
     if step is None:
         return [text(lang, "diff.steps.no_step")] if facet == "kind" else []
     match facet:
@@ -133,8 +133,8 @@ def _sampled(one: Sampled) -> str:
     name = visible(one.request_id)
     if one.token_id is None:
         return f"{name}: ?"
-    said = "" if one.text is None else f' "{shorten(visible(one.text), _LONGEST_TEXT)}"'
-    return f"{name}: {one.token_id}{said}"
+    token = "" if one.text is None else f' "{shorten(visible(one.text), _LONGEST_TEXT)}"'
+    return f"{name}: {one.token_id}{token}"
 
 
 def _held(step: Step | None, lang: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""The sentence on top: whether both runs did the same, and what the difference between them cost."""
+"""The first sentence: whether both runs did the same, and the cost of the difference."""
 
-from tracellm.report.diff.boundary import RUNS, cost_of_a_step
 from tracellm.report.diff.runs import process_names
-from tracellm.report.diff.steps import sampled_untold
+from tracellm.report.diff.steps import lacks_sampled_tokens
+from tracellm.report.diff.times import RUNS, cost_of_a_step
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import byte_size
 from tracellm.report.wording.safe_text import shorten, visible
@@ -15,22 +15,22 @@ _LONGEST_ERROR = 100
 
 
 def verdict(a: RunFolder, b: RunFolder, comparison: Comparison, alike: bool, lang: str) -> str:
-    """One sentence. `alike` is whether what was asked for is the same."""
+    """Return one sentence. `alike` is whether the runs were given the same."""
     clauses = [*_ends((a, b), lang), _work(comparison, alike, lang), *_boundaries((a, b), comparison, lang)]
-    return text(lang, "diff.end", said=text(lang, "diff.semicolon").join(clauses))
+    return text(lang, "diff.end", sentence=text(lang, "diff.semicolon").join(clauses))
 
 
 def _ends(runs: tuple[RunFolder, RunFolder], lang: str) -> list[str]:
-    """A sentence for a run that did not end well."""
-    said = []
+    """A clause for each run that did not end well."""
+    clauses = []
     for name, run in zip(RUNS, runs, strict=True):
         status, error = run.manifest.get("status"), run.manifest.get("error")
         if status in ("running", "interrupted", "terminated"):
-            said.append(text(lang, f"diff.verdict.{status}", run=name))
+            clauses.append(text(lang, f"diff.verdict.{status}", run=name))
         elif status == "failed":
             kind = str(error.get("type", "")) if isinstance(error, dict) else "?"
-            said.append(text(lang, "diff.verdict.failed", run=name, error=shorten(visible(kind), _LONGEST_ERROR)))
-    return said
+            clauses.append(text(lang, "diff.verdict.failed", run=name, error=shorten(visible(kind), _LONGEST_ERROR)))
+    return clauses
 
 
 def _work(comparison: Comparison, alike: bool, lang: str) -> str:
@@ -45,41 +45,41 @@ def _work(comparison: Comparison, alike: bool, lang: str) -> str:
     differing = comparison.different_steps
     tokens = _tokens(comparison, lang)
     if not differing and tokens is None:
-        if sampled_untold(comparison):
+        if lacks_sampled_tokens(comparison):
             return text(lang, "diff.verdict.same_untold", n=a)
         same = alike and not comparison.different_calls
         return text(lang, "diff.verdict.identical" if same else "diff.verdict.same", n=a)
     if tokens is None:
-        tokens = text(lang, "diff.verdict.untold" if sampled_untold(comparison) else "diff.verdict.same_tokens")
+        tokens = text(lang, "diff.verdict.untold" if lacks_sampled_tokens(comparison) else "diff.verdict.same_tokens")
     if not differing:
-        said = text(lang, "diff.verdict.same_steps", n=a)
+        steps = text(lang, "diff.verdict.same_steps", n=a)
     elif a != b:
-        said = text(lang, "diff.verdict.step_counts", a=a, b=b, first=differing[0].position)
+        steps = text(lang, "diff.verdict.step_counts", a=a, b=b, first=differing[0].position)
     else:
-        said = text(lang, "diff.verdict.steps", k=len(differing), n=a, first=differing[0].position)
-    return tokens + text(lang, "diff.semicolon") + said
+        steps = text(lang, "diff.verdict.steps", k=len(differing), n=a, first=differing[0].position)
+    return tokens + text(lang, "diff.semicolon") + steps
 
 
 def _tokens(comparison: Comparison, lang: str) -> str | None:
-    """Which requests are not in both, were asked something else, or got something else; None when none."""
+    """The requests that one run lacks, or with another prompt or other tokens; None without any."""
     pairs = comparison.requests
     both = [pair for pair in pairs if pair.a and pair.b]
-    said = []
+    clauses = []
     if prompts := sum(pair.same_prompt is False for pair in both):
-        said.append(text(lang, "diff.verdict.other_prompts", k=prompts, n=len(both)))
+        clauses.append(text(lang, "diff.verdict.other_prompts", k=prompts, n=len(both)))
     if outputs := [pair for pair in both if pair.same_output is False]:
         shorter = {_shorter(pair) for pair in outputs}
         run = shorter.pop() if len(shorter) == 1 else ""
         key = "diff.verdict.fewer_tokens" if run else "diff.verdict.other_tokens"
-        said.append(text(lang, key, k=len(outputs), n=len(both), run=run))
+        clauses.append(text(lang, key, k=len(outputs), n=len(both), run=run))
     for name, count in zip(RUNS, (sum(not pair.b for pair in pairs), sum(not pair.a for pair in pairs)), strict=True):
         if count:
-            said.append(text(lang, "diff.verdict.only", n=count, run=name))
-    return text(lang, "diff.comma").join(said) or None
+            clauses.append(text(lang, "diff.verdict.only", n=count, run=name))
+    return text(lang, "diff.semicolon").join(clauses) or None
 
 
 def _shorter(pair: RequestPair) -> str:
-    """The run in which the request got the same tokens as in the other, but not all of them; empty for neither."""
+    """The run in which the request got only the beginning of the other's tokens; empty for neither."""
     a, b = (life.token_ids if life else None for life in (pair.a, pair.b))
     if a is None or b is None or len(a) == len(b) or a[: len(b)] != b[: len(a)]:
         return ""
@@ -87,19 +87,19 @@ def _shorter(pair: RequestPair) -> str:
 
 
 def _boundaries(runs: tuple[RunFolder, RunFolder], comparison: Comparison, lang: str) -> list[str]:
-    """The processes and messages of each run that has several."""
-    said = []
+    """The processes and messages of each run with several."""
+    clauses = []
     for name, run, boundary, times, steps in zip(
         RUNS, runs, comparison.boundaries, comparison.times, comparison.num_steps, strict=True
     ):
         processes, count = len(process_names(run)), boundary.all.count
         if not count:
             if processes > 1:
-                said.append(text(lang, "diff.verdict.processes", run=name, processes=processes))
+                clauses.append(text(lang, "diff.verdict.processes", run=name, processes=processes))
             continue
         size = byte_size(boundary.all.bytes)
         one = text(lang, "diff.verdict.boundary", run=name, processes=processes, n=count, bytes=size)
         if cost := cost_of_a_step(boundary, times, steps):
             one += text(lang, "diff.comma") + text(lang, "diff.verdict.cost", time=cost[0], share=cost[1])
-        said.append(one)
-    return said
+        clauses.append(one)
+    return clauses

@@ -1,10 +1,9 @@
-"""A recorded run in the forms that other tools read: `tracellm export RUN --to FORMAT`.
+"""A recorded run in the formats of other tools: `tracellm export RUN --to FORMAT`.
 
-Each format is a module here; each makes its file piece by piece from the chosen spans (`chosen.py`), in time and memory
-in proportion to them. What several need is beside them: which calls share a track of a timeline (`tracks.py`), arrows
-between tracks (`flows.py`), requests' lives (`lives.py`), who calls whom (`objects.py`).
+Each format is a module here. It writes its file piece by piece from the chosen spans (`chosen.py`), in linear time and
+memory. `timeline.py` lays out tracks, arrows and requests for chrome, perfetto and speedscope.
 
-vLLM has no counterpart: it sends OTLP to a collector, and torch.profiler writes its own Chrome traces.
+vLLM has no counterpart: it sends OTLP to a collector, and torch.profiler writes Chrome traces of its own.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,14 +24,14 @@ FORMATS = {
     "mermaid": ".mmd",
     "dot": ".dot",
 }
-"""Every format, and how a file of it is named where no other name is given."""
+"""Every format, with the default suffix of its file."""
 
 NEEDED = {"perfetto": "tracellm[perfetto]", "opentelemetry": "tracellm[otel]"}
-"""Packages that a format needs and tracellm does not: what to install for each."""
+"""Packages that a format needs beyond tracellm's own, with what to install."""
 
 
 def file_name(format: str) -> str:
-    """The name of an export in a run folder."""
+    """Name of an export in a run folder."""
     return f"export{FORMATS[format]}"
 
 
@@ -45,15 +44,15 @@ def export(
     focus: Collection[str] = (),
     lang: str = "en",
 ) -> Iterator[bytes]:
-    """A run in another form, piece by piece.
+    """Yield a run in another format, piece by piece.
 
     Args:
-        run: what was recorded.
+        run: the recorded run.
         format: one of FORMATS.
-        name: the file that it is for; of otlp, `.jsonl` and `.pb` choose one of its forms.
-        detail: only the calls down to this level.
+        name: the file's name; for otlp, `.jsonl` and `.pb` select those forms.
+        detail: only calls down to this level.
         focus: only calls into or out of these classes, and those that lead there.
-        lang: the language of what is drawn for people: mermaid and dot.
+        lang: language of the texts in mermaid and dot.
 
     Raises:
         ModuleNotFoundError: a package of NEEDED is not installed.

@@ -1,7 +1,7 @@
-"""Which spans an export holds: all, or those down to a level, or those of some classes and what leads there.
+"""The spans in an export: all, or those down to a level, or those of some classes and what leads there.
 
-The same choice as for a sequence diagram (`tracellm.report.tree.select`), made on spans, since most formats know no
-tree. What is left out leaves no hole: whoever was called by it counts as called by the nearest caller that is there.
+The choice is that of a sequence diagram (`tracellm.report.tree.select`), made on spans, since most formats know no
+tree. A call whose caller is left out counts as called by the nearest caller that is kept.
 """
 
 from collections.abc import Collection
@@ -16,15 +16,13 @@ __all__ = ["Chosen", "same_thread"]
 
 
 class Chosen:
-    """The spans of a trace that are exported.
+    """The spans of a trace that are exported, chosen in linear time and memory.
 
     Attributes:
-        trace: all of the recording.
-        calls: the chosen calls in the order in which they began, each after its caller.
-        lives: the lives of all requests, in the order of their submission.
-        begin_ns: when the first span of the recording began, in nanoseconds since 1970.
-
-    Takes time and memory in proportion to the spans.
+        trace: the whole recording.
+        calls: the chosen calls by start, each after its caller.
+        lives: the lives of all requests, in the order of submission.
+        begin_ns: start of the recording's first span, in nanoseconds since 1970.
     """
 
     def __init__(self, trace: Trace, *, detail: Level | None = None, focus: Collection[str] = ()) -> None:
@@ -45,11 +43,11 @@ class Chosen:
         self.calls = _callers_first(calls)
 
     def holds(self, span: Span) -> bool:
-        """Whether a call is among the chosen ones."""
+        """Return whether a call is among the chosen ones."""
         return self._all or span.span_id in self._kept
 
     def caller(self, span: Span) -> Span | None:
-        """The nearest call around `span` that is chosen; a request's life is none."""
+        """Return the nearest chosen call around `span`; a request's life is none."""
         above = self.trace.parent(span)
         if above is None or (self._all and above.span_id not in self._lives):
             return above
@@ -65,14 +63,13 @@ class Chosen:
         return above
 
     def spans(self) -> list[Span]:
-        """Calls and lives in the order in which they began, as a trace of their own.
-
-        Where something was left out, what it called has the nearest caller that is left as its parent.
+        """Return calls and lives by start, as a trace of their own, in which the parent of a call is the nearest one
+        kept.
         """
         if self._all:
             return self.trace.spans
-        told = [self._under_its_caller(span) for span in (*self.calls, *self.lives)]
-        return sorted(told, key=lambda span: (span.start_ns, -span.end_ns))
+        spans = [self._under_its_caller(span) for span in (*self.calls, *self.lives)]
+        return sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
 
     def _under_its_caller(self, span: Span) -> Span:
         above = self.trace.parent(span)
@@ -98,14 +95,14 @@ class Chosen:
 
 
 def same_thread(one: Span, other: Span) -> bool:
-    """Whether two calls ran in one thread of one process."""
+    """Return whether two calls ran in one thread of one process."""
     return one.process is other.process and one.attributes.get(names.THREAD_NAME) == other.attributes.get(
         names.THREAD_NAME
     )
 
 
 def _callers_first(calls: list[Span]) -> list[Span]:
-    """Calls that began and ended at the same nanosecond, each after the one that made it; the rest is in order."""
+    """Put calls of zero length with one start after their callers; the rest is in order."""
     ordered: list[Span] = []
     begin = 0
     for end in range(1, len(calls) + 1):

@@ -1,10 +1,9 @@
-"""Trace Event JSON: what chrome://tracing, Perfetto and `vizviewer` open.
+"""Trace Event JSON, for chrome://tracing, Perfetto and `vizviewer`.
 
 A call is a complete event (`X`), a moment within it an instant (`i`), a request's life a pair of asynchronous events
-(`b`, `e`) with its phases within it, and an arrow a chain of flow events (`s`, `t`, `f`), each bound to the call that
-it stands after here. Times are microseconds from the beginning of the run, with three decimals, so nothing is rounded.
-The form is
-https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+(`b`, `e`) with its phases inside, and an arrow a chain of flow events (`s`, `t`, `f`), each written after the call that
+it is bound to. Times are microseconds from the start of the run, with three decimals, so nothing is rounded. The
+format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,9 +11,7 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.flows import Flow, flows
-from tracellm.report.export.lives import Life, lives
-from tracellm.report.export.tracks import ProcessTracks, tracks
+from tracellm.report.export.timeline import Flow, Life, ProcessTracks, flows, lives, tracks
 from tracellm.report.export.values import as_json, details
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -23,9 +20,9 @@ __all__ = ["chrome"]
 
 
 def chrome(chosen: Chosen) -> Iterator[bytes]:
-    """The file, piece by piece."""
-    told = {"version": f"tracellm {__version__}", "start_unix_ns": str(chosen.begin_ns)}
-    yield f'{{"displayTimeUnit":"ns","otherData":{_json(told)},"traceEvents":[\n'.encode()
+    """Yield the file, piece by piece."""
+    metadata = {"version": f"tracellm {__version__}", "start_unix_ns": str(chosen.begin_ns)}
+    yield f'{{"displayTimeUnit":"ns","otherData":{_json(metadata)},"traceEvents":[\n'.encode()
     writer = _Writer(chosen.begin_ns, flows(chosen))
     processes = tracks(chosen)
     separator = ""
@@ -40,7 +37,7 @@ class _Writer:
         self._begin = begin
         self._ends: dict[str, list[tuple[str, Flow]]] = {}
         for flow in arrows:
-            # A life is no call of a thread, and arrows can only be bound to these.
+            # a life is no call of a thread, and arrows can be bound to these only
             calls = [span for span in flow.spans if span.name != names.REQUEST_SPAN]
             for number, span in enumerate(calls):
                 kind = "s" if number == 0 else "f" if number == len(calls) - 1 else "t"
@@ -48,7 +45,7 @@ class _Writer:
                     self._ends.setdefault(span.span_id, []).append((kind, flow))
 
     def lines(self, processes: Iterable[ProcessTracks], all_lives: Iterable[Life]) -> Iterator[str]:
-        """Every event as one JSON object."""
+        """Yield every event as one JSON object."""
         pids: dict[int, int] = {}
         for number, process in enumerate(processes):
             pids[id(process.process)] = process.pid
@@ -97,12 +94,15 @@ class _Writer:
         yield event("e", life.name, life.span.end_ns)
 
     def _at(self, time_ns: int) -> str:
-        return _microseconds(max(0, time_ns - self._begin))  # a damaged moment may lie before it all
+        return _microseconds(max(0, time_ns - self._begin))  # the times of a damaged event may be before the run
 
 
 def _json(value: Any) -> str:
-    r"""A value as JSON that Perfetto reads: it takes the quote after an escaped backslash, as in `"C:\\"`, for one that
-    is escaped, and then finds no end (v52)."""
+    """Return a value as JSON that Perfetto reads.
+
+    Perfetto (v52) takes the quote after an escaped backslash, as in `"C:\\"`, for an escaped one, and then finds no
+    end.
+    """
     text = as_json(value)
     return text.replace("\\\\", "\\u005c") if "\\\\" in text else text
 

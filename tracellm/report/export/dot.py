@@ -1,34 +1,101 @@
-"""The objects of a run as a Graphviz graph: `dot -Tsvg FILE` draws it.
+"""The objects of a run and who calls whom, as a Graphviz graph: `dot -Tsvg FILE` draws it.
 
-A box is a class, with how often it was called; the boxes of a process stand in a frame. A solid arrow is who calls
-whom and how often, a bold one who started whom in a thread or a process of its own, a dashed one which messages went.
-The language is https://graphviz.org/doc/info/lang.html.
+An object is a class in a process (or a module, for its functions, or the script), as a lifeline of a sequence diagram
+is. There is no order: each pair is counted once, however often it called.
+
+A box is a class, with the number of its calls; the boxes of a process stand in a frame. A solid arrow is a caller and
+how often it called, a bold one a start of a thread or a process, a dashed one messages. The language is
+https://graphviz.org/doc/info/lang.html.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.objects import Object, Objects, objects
+from tracellm.report.export.chosen import Chosen, same_thread
 from tracellm.report.texts import text
 from tracellm.report.wording.quantities import duration
 from tracellm.report.wording.safe_text import shorten, visible
-from tracellm.trace.model import Process
+from tracellm.trace import names
+from tracellm.trace.model import Process, Span
+from tracellm.trace.names import LEVELS, Level
 
-__all__ = ["dot", "quoted"]
+__all__ = ["Object", "Objects", "dot", "objects", "quoted"]
+
+
+@dataclass(slots=True, eq=False)
+class Object:
+    """A class in a process: the number of its calls, and the coarsest level of these."""
+
+    name: str
+    process: Process | None
+    calls: int = 0
+    level: Level = "kernel"
+
+
+@dataclass(slots=True, eq=False)
+class Objects:
+    """The objects in the order of their first calls, and what goes between them.
+
+    Attributes:
+        known: all objects.
+        calls: number and nanoseconds of calls, by caller and callee; without calls of an object to itself.
+        started: pairs of which the first started a thread or a process in which the second began to run.
+        messages: number of messages, by sender, receiver and type.
+    """
+
+    known: list[Object] = field(default_factory=list)
+    calls: dict[tuple[Object, Object], tuple[int, int]] = field(default_factory=dict)
+    started: set[tuple[Object, Object]] = field(default_factory=set)
+    messages: dict[tuple[Object, Object, str], int] = field(default_factory=dict)
+
+
+def objects(chosen: Chosen) -> Objects:
+    """Return the objects of the chosen calls, in linear time."""
+    found = Objects()
+    by_key: dict[tuple[int, str], Object] = {}
+
+    def of(span: Span) -> Object:
+        key = id(span.process), span.lifeline
+        known = by_key.get(key)
+        if known is None:
+            known = by_key[key] = Object(span.lifeline, span.process)
+            found.known.append(known)
+        return known
+
+    for span in chosen.calls:
+        callee = of(span)
+        callee.calls += 1
+        callee.level = min(callee.level, span.level, key=LEVELS.index)
+        around = chosen.caller(span)
+        if around is not None and (caller := of(around)) is not callee:
+            count, time = found.calls.get((caller, callee), (0, 0))
+            found.calls[caller, callee] = count + 1, time + span.duration_ns
+            if not same_thread(around, span):
+                found.started.add((caller, callee))
+    for message in chosen.trace.messages:
+        send, receive = message.send, message.receive
+        if receive is None or not (chosen.holds(send) and chosen.holds(receive)):
+            continue
+        # encoders and decoders only help the classes that exchange messages
+        ends = of(chosen.caller(send) or send), of(chosen.caller(receive) or receive)
+        key = *ends, str(send.attributes.get(names.MESSAGE_TYPE, "?"))
+        found.messages[key] = found.messages.get(key, 0) + 1
+    return found
+
 
 _LONGEST = 60  # characters of a name
 _FILLS = {"request": "#fde8d7", "step": "#fdf6d3", "layer": "#dcefe0", "kernel": "#dde8f6"}
 
 
 def dot(chosen: Chosen, lang: str = "en") -> Iterator[bytes]:
-    """The graph, line by line."""
+    """Yield the graph, line by line."""
     for line in _lines(objects(chosen), lang):
         yield f"{line}\n".encode("utf-8", "replace")
 
 
-def quoted(said: str, most: int = _LONGEST) -> str:
-    """A text as Graphviz shows it, at most `most` characters: on one line, nothing in it acting as syntax."""
-    return '"' + shorten(visible(said), most).replace("\\", "\\\\").replace('"', '\\"') + '"'
+def quoted(label: str, most: int = _LONGEST) -> str:
+    """Return a text in quotes on one line of at most `most` characters, with Graphviz's syntax escaped."""
+    return '"' + shorten(visible(label), most).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _lines(found: Objects, lang: str) -> Iterator[str]:

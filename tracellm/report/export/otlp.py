@@ -1,9 +1,9 @@
-"""OTLP, OpenTelemetry's own form: what collectors and backends take, of all processes together and on one clock.
+"""OTLP, OpenTelemetry's format, for collectors and backends: all processes together, on one clock.
 
-As JSON it is one document (`.json`), for `curl` to a collector's `/v1/traces` or for Jaeger's upload; or a document a
-line (`.jsonl`), for the collector's `otlpjsonfile` receiver, which takes lines of up to 1 MiB. As protocol buffers
-(`.pb`) it is the body of the same request, which every backend takes (Phoenix takes no other); this needs the package
-`opentelemetry-proto`. All three hold the same.
+`.json` is one document, for `curl` to a collector's `/v1/traces` or for Jaeger's upload. `.jsonl` has a document per
+line, for the collector's `otlpjsonfile` receiver, which takes lines of up to 1 MiB. `.pb` is the body of the same
+request as protocol buffers, which every backend takes (Phoenix takes no other); it needs `opentelemetry-proto`. All
+three hold the same spans.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,15 +18,15 @@ from tracellm.trace.model import Process, Span
 
 __all__ = ["as_document", "as_lines", "as_protobuf"]
 
-_SPANS = 256  # so many in a piece: some 250 kB as JSON
-_LONGEST_LINE = 2**20  # bytes: what the collector's receiver reads of one
+_SPANS = 256  # spans in a piece: some 250 kB as JSON
+_LONGEST_LINE = 2**20  # bytes: the longest line that the collector's receiver reads
 _KIND_INTERNAL = 1
 _STATUS_ERROR = 2
 _HEAD, _TAIL = b'{"resourceSpans":[', b"]}\n"
 
 
 def as_document(chosen: Chosen) -> Iterator[bytes]:
-    """One JSON document, piece by piece."""
+    """Yield one JSON document, piece by piece."""
     separator = _HEAD
     for line in as_lines(chosen):
         yield separator + line[len(_HEAD) : -len(_TAIL)]
@@ -35,7 +35,7 @@ def as_document(chosen: Chosen) -> Iterator[bytes]:
 
 
 def as_lines(chosen: Chosen) -> Iterator[bytes]:
-    """JSON documents, one a line, none longer than the collector takes, unless a single span is."""
+    """Yield JSON documents, one per line, none longer than the collector takes unless a single span is."""
     for process, spans in _pieces(chosen.spans()):
         yield from _lines(process, spans)
 
@@ -51,7 +51,7 @@ def _lines(process: Process, spans: list[Span]) -> Iterator[bytes]:
 
 
 def as_protobuf(chosen: Chosen) -> Iterator[bytes]:
-    """One `ExportTraceServiceRequest`, piece by piece: pieces of such a message make a message.
+    """Yield one `ExportTraceServiceRequest`, piece by piece: pieces of such a message make a message.
 
     Raises:
         ModuleNotFoundError: the package `opentelemetry-proto` is not installed.
@@ -71,7 +71,7 @@ def as_protobuf(chosen: Chosen) -> Iterator[bytes]:
 
 
 def _pieces(spans: Iterable[Span]) -> Iterator[tuple[Process, list[Span]]]:
-    """A few spans at a time, of one process each, the processes one after the other."""
+    """Yield a few spans at a time, each batch of one process, the processes one after the other."""
     ordered = sorted(spans, key=lambda span: id(span.process))  # stable: within a process by start
     for _, of_process in groupby(ordered, key=lambda span: id(span.process)):
         while piece := list(islice(of_process, _SPANS)):

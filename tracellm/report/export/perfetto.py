@@ -1,31 +1,28 @@
-"""Perfetto's own form, protocol buffers: what ui.perfetto.dev and `trace_processor` are made for.
+"""Perfetto's own format, protocol buffers, for ui.perfetto.dev and `trace_processor`.
 
-Beside Trace Event JSON (`tracellm.report.export.chrome`) it is two thirds of the size, names and attribute names being
-written once, has real dates, and binds arrows to the bars themselves, so that those of a request go through its life.
-It needs the package `perfetto`, which brings the message classes. The form is
-https://perfetto.dev/docs/reference/synthetic-track-event.
+It is two thirds of the size of Trace Event JSON (`chrome.py`), since names are written once. It has real dates, and
+binds arrows to the bars themselves, so that a request's arrows pass through its life. It needs the package `perfetto`,
+which brings the message classes. The format: https://perfetto.dev/docs/reference/synthetic-track-event.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.flows import Flow, flows
-from tracellm.report.export.lives import Life, lives
-from tracellm.report.export.tracks import ProcessTracks, tracks
+from tracellm.report.export.timeline import Flow, Life, ProcessTracks, flows, lives, tracks
 from tracellm.report.export.values import INT64, clean, own_details
 from tracellm.trace.model import Event, Span
 
 __all__ = ["perfetto"]
 
-_SEQUENCE = 1  # all packets are of one sequence, whose names are interned once
-_BOOTTIME, _REALTIME = 6, 1  # clocks: what timestamps are counted in, and what they are on the wall
-_PACKET_FIELD = b"\x0a"  # `Trace.packet`, field 1, with its length before it
-_REMEMBERED = 20_000  # pieces of packets that are kept
+_SEQUENCE = 1  # all packets are one sequence, whose names are interned once
+_BOOTTIME, _REALTIME = 6, 1  # clocks: of the timestamps, and of the wall
+_PACKET_FIELD = b"\x0a"  # `Trace.packet`, field 1, preceded by its length
+_REMEMBERED = 20_000  # attributes kept in encoded form
 
 
 def perfetto(chosen: Chosen) -> Iterator[bytes]:
-    """The file, piece by piece.
+    """Yield the file, piece by piece.
 
     Raises:
         ModuleNotFoundError: the package `perfetto` is not installed.
@@ -120,7 +117,7 @@ class _Writer:
         return packet
 
     def _moment(self, uuid: int, moment: Event) -> Any:
-        time_ns = max(self._begin, moment.time_ns)  # a damaged one may lie before it all
+        time_ns = max(self._begin, moment.time_ns)  # the times of a damaged event may be before the run
         packet = self._begins(uuid, time_ns, moment.name, "event")
         packet.track_event.type = self._event.TYPE_INSTANT
         self._annotate(packet, packet.track_event, moment.attributes)
@@ -142,7 +139,7 @@ class _Writer:
         return packet
 
     def _attributes(self, packet: Any, attributes: dict[str, Any]) -> bytes:
-        """Attributes as a piece of an event. Spans read from disk share theirs, so it is kept for the next."""
+        """Return encoded attributes; kept for the next span, as spans read from disk share theirs."""
         known = self._annotations.get(id(attributes))
         if known is None:
             piece = self._event()
@@ -152,9 +149,9 @@ class _Writer:
             known = self._annotations[id(attributes)] = attributes, piece.SerializeToString()
         return known[1]
 
-    def _annotate(self, packet: Any, event: Any, told: Mapping[str, Any]) -> None:
-        """Add values to an event; names that are new are defined in `packet`, which is written before it."""
-        for key, value in told.items():
+    def _annotate(self, packet: Any, event: Any, values: Mapping[str, Any]) -> None:
+        """Add values to an event; new names are defined in `packet`, which is written before it."""
+        for key, value in values.items():
             annotation = event.debug_annotations.add(name_iid=self._keys.id(packet, key))
             if isinstance(value, list):
                 for one in value:

@@ -1,8 +1,8 @@
-"""speedscope's own form: a flame graph for each thread, at https://www.speedscope.app or with `npx speedscope FILE`.
+"""speedscope's own format: a flame graph for each thread, at https://www.speedscope.app or with `npx speedscope FILE`.
 
-Each track (`tracellm.report.export.tracks`) is an evented profile: a call opens a frame and closes it again. Times are
-whole nanoseconds from the beginning of the run. Frames have the file and line of the function, so that calls of one
-function are summed. The form is https://www.speedscope.app/file-format-schema.json.
+Each track (`timeline.py`) is an evented profile: a call opens a frame and closes it again. Times are whole nanoseconds
+from the start of the run. A frame has the file and line of the function, so that calls of one function are summed. The
+format: https://www.speedscope.app/file-format-schema.json.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 
 from tracellm import __version__
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.tracks import ProcessTracks, Track, tracks
+from tracellm.report.export.timeline import ProcessTracks, Track, tracks
 from tracellm.report.export.values import as_json
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -21,10 +21,10 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def speedscope(chosen: Chosen, name: str = "") -> Iterator[bytes]:
-    """The file, piece by piece; `name` is what the viewer calls it."""
+    """Yield the file, piece by piece; `name` is its title in the viewer."""
     frames = _Frames()
-    told = {"$schema": _SCHEMA, "exporter": f"tracellm@{__version__}", "name": name}
-    yield f'{as_json(told)[:-1]},"profiles":['.encode()
+    header = {"$schema": _SCHEMA, "exporter": f"tracellm@{__version__}", "name": name}
+    yield f'{as_json(header)[:-1]},"profiles":['.encode()
     separator = ""
     for process in tracks(chosen):
         for track in process.tracks:
@@ -48,7 +48,7 @@ def _profile(process: ProcessTracks, track: Track, begin: int, frames: "_Frames"
 
 
 class _Frames:
-    """Every function that was called, once."""
+    """Every called function, once."""
 
     def __init__(self) -> None:
         self.known: list[dict[str, Any]] = []

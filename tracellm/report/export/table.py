@@ -1,6 +1,6 @@
-"""A table with a row for each span, as CSV: for a spreadsheet, pandas, DuckDB or sqlite.
+"""A table with a row for each span, as CSV, for a spreadsheet, pandas, DuckDB or sqlite.
 
-Rows are in the order in which the spans began. What has no column of its own is in the last, as a JSON object.
+Rows are ordered by start. Attributes without a column of their own are in the last one, as a JSON object.
 """
 
 import csv
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracellm.report.export.chosen import Chosen
-from tracellm.report.export.tracks import MAIN_THREAD
+from tracellm.report.export.timeline import MAIN_THREAD
 from tracellm.report.export.values import as_json, clean
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -34,11 +34,11 @@ COLUMNS = (
     "attributes",
 )
 
-_ROWS = 1000  # so many at a time
+_ROWS = 1000  # rows in a piece
 
 
 def table(chosen: Chosen) -> Iterator[bytes]:
-    """The file, piece by piece; lines end as RFC 4180 has it, in CR LF."""
+    """Yield the file, piece by piece; lines end in CR LF (RFC 4180)."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)

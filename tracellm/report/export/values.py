@@ -1,4 +1,4 @@
-"""Attribute values as JSON, the same in every format that is JSON or holds some."""
+"""Attribute values as JSON, the same in every format."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from tracellm.trace.model import Span
 __all__ = ["INT64", "as_json", "clean", "details", "own_details"]
 
 INT64 = range(-(2**63), 2**63)
-"""The numbers of 64 bits; a larger one becomes a text."""
+"""Integers of 64 bits; a larger one becomes a text."""
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON that every reader takes.
+    """Return a value as JSON that every reader takes.
 
-    Half a surrogate pair, which no text file can hold, becomes `?`; a number of more than 64 bits becomes a text.
+    Half a surrogate pair, which no text file can hold, becomes `?`; an integer of more than 64 bits becomes a text.
     """
     try:
         return msgspec.json.encode(value).decode()
@@ -24,7 +24,7 @@ def as_json(value: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """A text that UTF-8 can hold."""
+    """Return a text that UTF-8 can hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -39,17 +39,17 @@ def _clean(value: Any) -> Any:
 
 
 def own_details(span: Span) -> dict[str, Any]:
-    """Facts of a span that are no attributes: its ids, its error, the spans that it links to."""
-    told: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
+    """Return facts of a span that are no attributes: its ids, its error, its links."""
+    facts: dict[str, Any] = {"span_id": span.span_id, "trace_id": span.trace_id}
     if span.parent_span_id is not None:
-        told["parent_span_id"] = span.parent_span_id
+        facts["parent_span_id"] = span.parent_span_id
     if span.error is not None:
-        told["error"] = span.error
+        facts["error"] = span.error
     if span.links:
-        told["links"] = [link.span_id for link in span.links]
-    return told
+        facts["links"] = [link.span_id for link in span.links]
+    return facts
 
 
 def details(span: Span) -> dict[str, Any]:
-    """Details that a viewer shows when a call is clicked: its ids, its error, its attributes under their own names."""
+    """Return the details that a viewer shows for a call: its ids, its error, its attributes by name."""
     return own_details(span) | span.attributes

@@ -1,6 +1,6 @@
-"""Coverage of a recording, from run.json: what was asked for, what is missing, what a ring let go, and the cost.
+"""Coverage of a recording, from run.json: its options, what is missing, what a ring dropped, and the cost.
 
-With it no report takes "not recorded" for "did not happen".
+Reports use it to distinguish "not recorded" from "did not happen".
 """
 
 import shlex
@@ -13,31 +13,31 @@ from tracellm.report.wording.safe_text import visible
 from tracellm.trace.names import LEVELS, Level
 
 __all__ = [
-    "asked_for",
     "cost",
     "deeper_than_recorded",
+    "dropped_calls",
     "is_recorded",
-    "let_go",
     "notes",
     "numbers_in",
-    "unheard",
-    "why_untold",
+    "recording_options",
+    "skipped_calls",
+    "why_missing",
 ]
 
 Manifest = Mapping[str, Any]
 
 _MOST_FUNCTIONS = 3
-"""So many functions a sentence names."""
+"""Most functions that a sentence names."""
 
 _TOO_MUCH = 1e18
-"""No count and no time is as large; of a damaged run.json, infinity is, and what is no number is not less."""
+"""No count and no time is as large. Infinity, which a damaged run.json may have, is; NaN is not less."""
 
 _IMPLIED = {"steps": ("schedules", "endings", "samples")}
-"""Subjects that are missing, too, where another is not recorded."""
+"""Subjects that are missing, too, if another is not recorded."""
 
 
-def asked_for(manifest: Manifest) -> str:
-    """The options that chose what was recorded, as they are typed: `--detail step --only Scheduler`; "" for all."""
+def recording_options(manifest: Manifest) -> str:
+    """Return the options that chose what was recorded, as typed: `--detail step --only Scheduler`; "" for all."""
     options = _mapping(manifest, "options")
     detail, focus = options.get("detail"), _list(options, "focus")
     words = []
@@ -50,12 +50,12 @@ def asked_for(manifest: Manifest) -> str:
 
 
 def is_recorded(manifest: Manifest, subject: str) -> bool:
-    """Whether all was recorded that a subject takes: `requests`, `steps`, ...?"""
+    """Return whether everything that a subject needs was recorded: `requests`, `steps`, ..."""
     return subject not in _left_out(manifest)
 
 
 def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | None:
-    """The level down to which was recorded, where that is not as deep as `detail`, and no class has all its levels."""
+    """Return the level recorded, if it is not as deep as `detail` and no class has all its levels."""
     options = _mapping(manifest, "options")
     recorded = options.get("detail")
     if detail is None or recorded not in LEVELS or LEVELS.index(recorded) >= LEVELS.index(detail):
@@ -66,23 +66,23 @@ def deeper_than_recorded(manifest: Manifest, detail: Level | None) -> Level | No
 
 
 def notes(manifest: Manifest, lang: str) -> list[str]:
-    """Notes for a reader who looks for something that is not there."""
-    told = []
-    asked = asked_for(manifest)
+    """Notes about parts that the recording lacks."""
+    lines = []
+    asked = recording_options(manifest)
     if asked:
         lacks = _lacks(manifest, lang)
-        told.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
-    told += _depth(manifest, lang)
+        lines.append(text(lang, "recorded.lacks" if lacks else "recorded.chosen", options=asked, lacks=lacks))
+    lines += _depth(manifest, lang)
     ring = _mapping(manifest, "options").get("ring")
-    if gone := let_go(manifest):
-        told.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
-    elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # it was killed, or goes on
-        told.append(text(lang, "recorded.ring", ring=ring))
-    return [*told, *_missing(_mapping(manifest, "probes"), lang)]
+    if gone := dropped_calls(manifest):
+        lines.append(text(lang, "recorded.let_go", ring=ring if isinstance(ring, int) else 0, n=gone))
+    elif isinstance(ring, int) and "let_go" not in _mapping(manifest, "probes"):  # the run was killed, or goes on
+        lines.append(text(lang, "recorded.ring", ring=ring))
+    return [*lines, *_missing(_mapping(manifest, "probes"), lang)]
 
 
 def _depth(manifest: Manifest, lang: str) -> list[str]:
-    """A note where a long run was not recorded as deep as it began."""
+    """A note about a long run that was not recorded at its first depth throughout."""
     probes, limit = _mapping(manifest, "probes"), _mapping(manifest, "options").get("depth_limit")
     steps = probes.get("deep_steps")
     if not isinstance(limit, int) or not 0 < limit < 1 << 60:
@@ -95,7 +95,7 @@ def _depth(manifest: Manifest, lang: str) -> list[str]:
 
 
 def _missing(probes: Manifest, lang: str) -> list[str]:
-    """The probes that found nothing in this version of the engine."""
+    """A note about probes without a target in this version of the engine."""
     engine, targets = _mapping(probes, "engine"), _list(probes, "missing")
     if not engine or not targets:
         return []
@@ -110,26 +110,27 @@ def _missing(probes: Manifest, lang: str) -> list[str]:
     return [text(lang, "recorded.missing", **values)]
 
 
-def let_go(manifest: Manifest) -> int:
-    """The number of calls that a ring did not keep."""
+def dropped_calls(manifest: Manifest) -> int:
+    """Return the number of calls that a ring did not keep."""
     gone = _mapping(manifest, "probes").get("let_go")
     return gone if isinstance(gone, int) and gone > 0 else 0
 
 
-def unheard(manifest: Manifest, lang: str) -> list[str]:
+def skipped_calls(manifest: Manifest, lang: str) -> list[str]:
     """A note about calls that the live log skipped, as it fell behind."""
     missed = _mapping(manifest, "probes").get("unheard")
     return [text(lang, "recorded.unheard", n=missed)] if isinstance(missed, int) and missed > 0 else []
 
 
-def cost(manifest: Manifest, lang: str) -> list[str]:
-    """The cost of recording, and how much was sent on to a collector: as much of it as run.json has.
+def cost(manifest: Manifest, lang: str, of_generation: float | None = None) -> list[str]:
+    """The cost of recording, and the number of spans sent to a collector, as far as run.json has them.
 
-    What did not arrive at the collector is a problem (`wording/problems.py`).
+    `of_generation` is the recording's share of generation (`recording_time.share_of_generation`), if known. Spans that
+    did not arrive at the collector are a problem (`wording/problems.py`).
     """
     probes = _mapping(manifest, "probes")
     writer, conversion = _mapping(probes, "writer"), _mapping(probes, "conversion")
-    told = []
+    lines = []
     if of_probes := numbers_in(probes, "calls", "seconds"):
         parts = [text(lang, "recorded.cost.probes", calls=of_probes["calls"], time=duration(of_probes["seconds"]))]
         if written := numbers_in(writer, "seconds", "bytes"):
@@ -138,38 +139,38 @@ def cost(manifest: Manifest, lang: str) -> list[str]:
         else:
             parts += [text(lang, "recorded.cost.written", time=duration(n)) for n in _number(writer, "seconds")]
         parts += [text(lang, "recorded.cost.run", share=percent(n)) for n in _number(probes, "share")]
-        shares = _number(probes, "share_of_generation")
-        parts += [text(lang, "recorded.cost.generation", share=percent(n)) for n in shares]
+        if of_generation is not None:
+            parts.append(text(lang, "recorded.cost.generation", share=percent(of_generation)))
         parts += [text(lang, "recorded.cost.longest", time=duration(n / 1e3)) for n in _number(writer, "longest_ms")]
-        told.append(text(lang, "recorded.cost", parts=text(lang, "recorded.and").join(parts)))
-    told += [text(lang, "recorded.lost", n=n) for n in _number(writer, "lost") if n > 0]
-    told += [text(lang, "recorded.converted", time=duration(n)) for n in _number(conversion, "seconds")]
+        lines.append(text(lang, "recorded.cost", parts=text(lang, "recorded.and").join(parts)))
+    lines += [text(lang, "recorded.lost", n=n) for n in _number(writer, "lost") if n > 0]
+    lines += [text(lang, "recorded.converted", time=duration(n)) for n in _number(conversion, "seconds")]
     export = _mapping(probes, "export")
     if isinstance(sent := export.get("sent"), int) and sent:
-        told.append(text(lang, "recorded.sent", endpoint=visible(str(export.get("endpoint"))), n=sent))
-    return told
+        lines.append(text(lang, "recorded.sent", endpoint=visible(str(export.get("endpoint"))), n=sent))
+    return lines
 
 
 def _number(holder: Manifest, key: str) -> list[float]:
-    """An entry, if it is a number that can be meant; else nothing."""
+    """An entry, if it is a plausible number; else nothing."""
     return list(numbers_in(holder, key).values())
 
 
-def why_untold(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
-    """A sentence for each subject that is missing: which functions it takes, and what left them out."""
-    left_out, told = _left_out(manifest), []
+def why_missing(manifest: Manifest, lang: str, *subjects: str) -> list[str]:
+    """A sentence for each subject that is missing: the functions it needs, and the options that left them out."""
+    left_out, lines = _left_out(manifest), []
     for subject in subjects:
         if isinstance(functions := left_out.get(subject), list):
             shown, more = clip([visible(str(function)) for function in functions], _MOST_FUNCTIONS)
-            values = {"functions": ", ".join([*shown, "…"] if more else shown), "options": asked_for(manifest)}
-            told.append(text(lang, "recorded.untold", subject=text(lang, f"recorded.subject.{subject}"), **values))
+            values = {"functions": ", ".join([*shown, "…"] if more else shown), "options": recording_options(manifest)}
+            lines.append(text(lang, "recorded.untold", subject=text(lang, f"recorded.subject.{subject}"), **values))
             if subject in _IMPLIED:
                 break
-    return told
+    return lines
 
 
 def _lacks(manifest: Manifest, lang: str) -> str:
-    """The missing subjects, in a word each."""
+    """The missing subjects, a word each."""
     left_out = _left_out(manifest)
     implied = {one for subject in left_out for one in _IMPLIED.get(subject, ())}
     keys = [f"recorded.subject.{subject}" for subject in left_out if subject not in implied]
@@ -191,7 +192,7 @@ def _list(holder: Manifest, key: str) -> list[Any]:
 
 
 def numbers_in(holder: Manifest, *keys: str) -> dict[str, float]:
-    """These entries, if each is a number that can be meant; else nothing."""
-    told = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
-    found = {key: value for key, value in told.items() if abs(value) < _TOO_MUCH}
+    """Return these entries, if each is a plausible number; else nothing."""
+    numbers = {key: value for key in keys if isinstance(value := holder.get(key), int | float)}
+    found = {key: value for key, value in numbers.items() if abs(value) < _TOO_MUCH}
     return found if len(found) == len(keys) else {}

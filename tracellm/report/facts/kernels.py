@@ -1,6 +1,6 @@
-"""The Triton kernels of a run: how often each was launched, how long that took, how long it ran, what it had to do.
+"""The Triton kernels of a run: launches, launch and run times, bytes and operations.
 
-The two times are kept apart: a launch returns as soon as it is queued for the GPU
+The two times are separate: a launch returns as soon as it is queued for the GPU
 (probes/catalog/engine/triton_launches.py).
 """
 
@@ -19,13 +19,13 @@ class KernelFacts:
     """All launches of one kernel.
 
     Attributes:
-        name: the kernel's.
-        launches: how many.
-        launch_ns: how long the calls took that launched it; in Triton's interpreter the kernel itself.
-        timed: of how many it is known how long the GPU took; 0 where there was none.
-        gpu_ns: how long it took for those.
-        timed_bytes: the bytes that those moved.
-        bytes: read and written by all, as the launches recorded it.
+        name: name of the kernel.
+        launches: number of launches.
+        launch_ns: time of the launching calls; in Triton's interpreter that of the kernel itself.
+        timed: number of launches with a known GPU time; 0 without a GPU.
+        gpu_ns: GPU time of those.
+        timed_bytes: bytes moved by those.
+        bytes: bytes read and written by all, as the launches recorded it.
         flops: floating-point operations of all.
     """
 
@@ -40,7 +40,7 @@ class KernelFacts:
 
 
 def kernels(trace: Trace) -> list[KernelFacts]:
-    """The kernels that were launched, those that took the longest first: on the GPU, else to launch."""
+    """Return the launched kernels, the longest first: by GPU time, else by launch time."""
     times = dict(_gpu_times(trace))
     found: dict[str, KernelFacts] = {}
     for span in trace.spans:
@@ -61,7 +61,7 @@ def kernels(trace: Trace) -> list[KernelFacts]:
 
 
 def _gpu_times(trace: Trace) -> Iterator[tuple[tuple[int, int], int]]:
-    """The GPU's time for each launch: by process and number, in nanoseconds."""
+    """GPU time of each launch in nanoseconds, by process and number."""
     for span in trace.spans:
         if names.GPU_LAUNCHES in span.attributes:
             numbers, times = (as_list(span.attributes.get(n)) for n in (names.GPU_LAUNCHES, names.GPU_TIMES))

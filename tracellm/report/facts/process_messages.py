@@ -1,6 +1,4 @@
-"""Messages across the process boundary, and the processes on its sides: how many of which type, how large, how
-long on their way.
-"""
+"""Messages across the process boundary by type and direction, and the processes on its sides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,12 +18,12 @@ class Crossing:
 
     Attributes:
         type: ADD, ABORT, UTILITY, OUTPUTS, ...
-        source: the sender's process, by its name.
-        target: the receiver's; None where no receiver was recorded.
-        count: how many messages.
-        bytes: of all of them together.
-        seconds: the median time from the end of encoding to the beginning of decoding; None where none arrived.
-        lost: how many of them nobody is known to have received, where others were.
+        source: name of the sender's process.
+        target: name of the receiver's; None if no receiver was recorded.
+        count: number of messages.
+        bytes: size of all of them together.
+        seconds: median time from the end of encoding to the start of decoding; None if none arrived.
+        lost: number without a recorded receiver, if others have one.
     """
 
     type: str
@@ -49,7 +47,7 @@ class ProcessFacts:
 
 
 def crossings(trace: Trace) -> list[Crossing]:
-    """The messages of a trace, by type and direction, in the order of the first of each."""
+    """Return the messages of a trace, by type and direction, in the order of the first of each."""
     groups: dict[tuple[str, str], list[Message]] = {}
     for message in trace.messages:
         kind = str(message.send.attributes.get(names.MESSAGE_TYPE, "?"))
@@ -73,7 +71,7 @@ def _crossing(kind: str, source: str, messages: list[Message]) -> Crossing:
 
 
 def processes(trace: Trace) -> list[ProcessFacts]:
-    """The processes of a trace, in the order of their first calls."""
+    """Return the processes of a trace, in the order of their first calls."""
     found: dict[int, list[Span]] = {}
     for span in trace.spans:
         if span.process is not None and span.name != names.REQUEST_SPAN:

@@ -1,15 +1,24 @@
-"""Recording time: how much of what a run took is the recording's own, in all and in each engine step."""
+"""Recording time: the part of a run that the recording itself took, in each engine step and in generation.
 
+Captures and the writing of records stand on spans as `tracellm.recording.duration_ns`. The rest of a probe's cost is
+too short to time: run.json has what the probe of one call takes (`probes.per_call_us`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracellm.report.facts.coverage import numbers_in
+from tracellm.trace import names
 from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import STEP_SPAN
 
-__all__ = ["recording_by_step"]
+__all__ = ["generation", "recording_by_step", "share_of_generation"]
 
 
 @per_trace
 def recording_by_step(trace: Trace) -> dict[str, int]:
-    """Nanoseconds that the recording took within each engine step, by the id of the step's span; none for most runs."""
+    """Return each step's recording time in nanoseconds, by the id of the step's span; steps without any are absent."""
     found: dict[str, int] = {}
     for span in trace.spans:
         if (nanoseconds := span.recording_ns) and (step := _step_around(trace, span)) is not None:
@@ -23,3 +32,33 @@ def _step_around(trace: Trace, span: Span) -> Span | None:
     while above is not None and above.name != STEP_SPAN:
         above = trace.parent(above)
     return above if above is not None and above.thread == span.thread else None
+
+
+@per_trace
+def generation(trace: Trace) -> tuple[int, int] | None:
+    """The time in which engines step, from the start of the first step to the end of the last; None without steps."""
+    steps = trace.named(STEP_SPAN)
+    return (steps[0].start_ns, max(step.end_ns for step in steps)) if steps else None
+
+
+def share_of_generation(trace: Trace, manifest: Mapping[str, Any]) -> float | None:
+    """Return the recording's share of generation, or None without steps or without a probe's cost in run.json.
+
+    The sum is that of run.json's `probes.share`, within generation: a probe's cost for each call that began there, and
+    the recording time of calls. A call that goes on before or after counts with the part of its time that lies within.
+    Several processes add up.
+    """
+    probes = manifest.get("probes")
+    cost = numbers_in(probes, "per_call_us") if isinstance(probes, Mapping) else {}
+    within = generation(trace)
+    if not cost or within is None or within[0] >= within[1]:
+        return None
+    start, end = within
+    calls, recording_ns = 0, 0.0
+    for span in trace.spans:
+        if start <= span.start_ns <= end and span.name != names.REQUEST_SPAN:
+            calls += 1
+        if nanoseconds := span.recording_ns:
+            overlap = min(end, span.end_ns) - max(start, span.start_ns)
+            recording_ns += nanoseconds * max(0, overlap) / span.duration_ns
+    return (calls * cost["per_call_us"] * 1e3 + recording_ns) / (end - start)

@@ -1,4 +1,4 @@
-"""Facts of a run's requests: what each was asked, what it gave, and how long it was where.
+"""Facts of a run's requests: prompts, outputs, parameters, and their times in each state.
 
 A request's life is recorded where it was submitted; the steps that served it may be those of another process, and link
 to it.
@@ -19,8 +19,8 @@ __all__ = ["RequestFacts", "RequestTimes", "as_int", "as_list", "as_text", "requ
 class RequestFacts:
     """One request's life. `prompt` and `output` are None in a recording without text; `finish_reason` while it runs.
 
-    `parent` is the request that this one makes the output `index` of, if that asked for several. `params` are those
-    that were not left at their defaults, and the two that every reader asks for: max_tokens and temperature.
+    `parent` is the request with n > 1 whose output `index` this one makes. `params` are those that differ from their
+    defaults, and always max_tokens and temperature.
     """
 
     id: str
@@ -42,11 +42,11 @@ class RequestFacts:
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """Times of a request in each state, in seconds; None where it did not get that far.
+    """Times of a request in each state, in seconds; None for a state that it did not reach.
 
-    The same as vLLM's metrics of a request: `queued` until the step that first computed some of it began; `prefill`
-    until the step that brought its first token ended; `decode` until that of its last one did. `first_token` is the
-    time from its submission to its first token.
+    They are those of vLLM's metrics: `queued` until the start of the step that first computed some of it, `prefill`
+    until the end of the step with its first token, `decode` until the end of that with its last. `first_token` is the
+    time from submission to the first token.
     """
 
     queued: float | None
@@ -66,17 +66,17 @@ _PARAMETERS = (
 
 
 def requests(spans: Iterable[Span]) -> list[RequestFacts]:
-    """Every request, in the order they were submitted."""
+    """Return every request, in the order of submission."""
     spans = list(spans)
-    # Where the engine core has a process of its own, only its steps have which requests took part.
+    # if the engine core has a process of its own, only its steps link to their requests
     linked = Counter(link.span_id for span in spans if span.name == STEP_SPAN for link in span.links)
     return [_request(span, linked[span.span_id] or None) for span in spans if span.name == names.REQUEST_SPAN]
 
 
 def request_times(trace: Trace) -> dict[str, RequestTimes]:
-    """The times that each request was queued, in prefill and in decode, found from its steps.
+    """Return the times of each request, found from its steps, by the id of its life's span and by its own id.
 
-    By the id of its life's span, and by its own id; where two engines of one run give one id twice, it is the first's.
+    If two engines of one run use one id, it is the first's.
     """
     lives = {span.span_id: span for span in trace.named(names.REQUEST_SPAN)}
     by_id: dict[str, str] = {}
@@ -112,19 +112,19 @@ def request_times(trace: Trace) -> dict[str, RequestTimes]:
 
 
 def _params(span: Span) -> tuple[tuple[str, str], ...]:
-    told = {name.rpartition(".")[2]: str(span.attributes[name]) for name in _PARAMETERS if name in span.attributes}
+    params = {name.rpartition(".")[2]: str(span.attributes[name]) for name in _PARAMETERS if name in span.attributes}
     if names.REQUEST_PARAMS in span.attributes:
-        told = {name: value for name, value in told.items() if name in ("max_tokens", "temperature")}
+        params = {name: value for name, value in params.items() if name in ("max_tokens", "temperature")}
         if n := span.attributes.get(names.GEN_AI_CHOICES):
-            told["n"] = str(n)
+            params["n"] = str(n)
         for listed in (names.REQUEST_PARAMS, names.REQUEST_TEXT_PARAMS):
-            told |= {
+            params |= {
                 name: value
                 for name, _, value in (str(one).partition("=") for one in as_list(span.attributes.get(listed)))
             }
     if priority := span.attributes.get(names.REQUEST_PRIORITY):
-        told["priority"] = str(priority)
-    return tuple(told.items())
+        params["priority"] = str(priority)
+    return tuple(params.items())
 
 
 def _request(span: Span, linked_steps: int | None) -> RequestFacts:
@@ -149,15 +149,15 @@ def _request(span: Span, linked_steps: int | None) -> RequestFacts:
 
 
 def as_text(value: object) -> str | None:
-    """An attribute's value as text; None stays."""
+    """Return an attribute's value as text; None stays."""
     return None if value is None else str(value)
 
 
 def as_int(value: object) -> int | None:
-    """An attribute's value, if it is a whole number."""
+    """Return an attribute's value, if it is an integer."""
     return value if isinstance(value, int) else None
 
 
 def as_list(value: object) -> list:  # type: ignore[type-arg]
-    """An attribute's value, if it is a list; else an empty one."""
+    """Return an attribute's value, if it is a list; else an empty one."""
     return value if isinstance(value, list) else []

@@ -1,7 +1,7 @@
-"""Facts of a run's start-up: the client that was chosen, the model that was loaded, its KV cache, the settings.
+"""Facts of a run's start-up: the chosen client, the loaded model, its KV cache, the settings.
 
-Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span carries them, so a
-reader of facts needs no knowledge of the calls behind them.
+Each fact is gathered from the attributes that `tracellm.trace.names` defines, on whichever span has them, so reports
+need no knowledge of the calls.
 """
 
 from collections.abc import Iterable
@@ -13,29 +13,37 @@ from tracellm.trace.memo import per_trace
 from tracellm.trace.model import Span, Trace
 
 __all__ = [
+    "MAKING_ENGINE",
     "ClientChoice",
     "KVCache",
     "LoadStage",
     "ModelLoad",
+    "Setting",
     "client_choice",
     "engine_config",
+    "is_about_startup",
     "kv_cache",
     "model_load",
     "startup_spans",
-    "tells_of_startup",
 ]
+
+
+MAKING_ENGINE = "LLMEngine.from_engine_args"
+"""The call around `make_client` in which `multiprocess_mode` is an argument: None where the environment decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientChoice:
-    """`EngineCoreClient.make_client`'s three inputs and what it picked (vLLM: vllm/v1/engine/core_client.py)."""
+    """The three inputs of `EngineCoreClient.make_client` and its choice (vLLM: vllm/v1/engine/core_client.py)."""
 
     multiprocess_mode: bool
     asyncio_mode: bool
     executor_class: str
     choice: str
     is_real_vllm: bool = False
-    """Did a vLLM choose, and not the engine of this project?"""
+    """A vLLM chose, not the engine of this project."""
+    by_argument: bool | None = None
+    """`multiprocess_mode` was passed as an argument; None where that is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class LoadStage:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """The model that was loaded, from where, to where; None where that was not recorded."""
+    """The loaded model; None for what was not recorded."""
 
     source: str | None
     architecture: str | None
@@ -61,18 +69,18 @@ class ModelLoad:
     ops: str | None
     """The implementation of the layers' operations."""
     ops_reason: str | None
-    """Why this one, as a code (`OpsReason` in the engine's config.py)."""
+    """Reason for it, as a code (`OpsReason` in the engine's config.py)."""
     stages: tuple[LoadStage, ...]
     async_reason: str | None = None
-    """Why steps are scheduled asynchronously, as a code (`AsyncSchedulingReason` in the engine's config.py); None where
-    they are not."""
+    """Reason for asynchronous scheduling, as a code (`AsyncSchedulingReason` in the engine's config.py); None without
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """The KV cache: its blocks (the null block among them), tokens in a block, bytes in all and bytes there were.
+    """The KV cache: blocks (the null block included), tokens per block, bytes of all blocks, and bytes available.
 
-    A token takes place in a block of each of the `num_groups` groups of layers.
+    A token takes a slot in a block of each of the `num_groups` groups of layers.
     """
 
     num_blocks: int
@@ -83,7 +91,7 @@ class KVCache:
 
 
 def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
-    """The first client chosen, or None when the run did not get that far."""
+    """Return the first client chosen, or None if the run did not get that far."""
     spans = list(spans)
     found = _first(spans, "tracellm.client.")
     if names.CLIENT_CHOICE not in found or names.CLIENT_MULTIPROCESS not in found:
@@ -95,8 +103,30 @@ def client_choice(spans: Iterable[Span]) -> ClientChoice | None:
         executor_class=str(found.get(names.CLIENT_EXECUTOR, "")),
         choice=str(found[names.CLIENT_CHOICE]),
         is_real_vllm=str(chooser.attributes.get(names.CODE_FUNCTION, "")).startswith("vllm."),
+        by_argument=_by_argument(chooser, spans),
     )
 
+
+def _by_argument(chooser: Span, spans: Iterable[Span]) -> bool | None:
+    """Return whether the call that made the engine, and in it the client, was passed `multiprocess_mode`."""
+    for span in spans:
+        if span.name == MAKING_ENGINE and _is_around(span, chooser):
+            value = _settings(span, names.ARGUMENTS).get("multiprocess_mode")
+            return None if value is None else value != "None"
+    return None
+
+
+def _is_around(outer: Span, inner: Span) -> bool:
+    return outer.process == inner.process and outer.start_ns <= inner.start_ns and inner.end_ns <= outer.end_ns
+
+
+def _settings(span: Span, attribute: str) -> dict[str, str]:
+    """The settings of an attribute that lists them as `name=value`."""
+    entries = (str(entry).partition("=") for entry in as_list(span.attributes.get(attribute)))
+    return {name: value for name, _, value in entries}
+
+
+_MAKING_LLM = "LLM.__init__"
 
 _FACTS = frozenset(
     name
@@ -105,21 +135,25 @@ _FACTS = frozenset(
 )
 
 
-def tells_of_startup(span: Span) -> bool:
-    """Whether the span carries anything of the client, the model's loading or the KV cache; few do."""
+def is_about_startup(span: Span) -> bool:
+    """Return whether the span has facts of the client, the model's loading or the KV cache; few do."""
     return not _FACTS.isdisjoint(span.attributes)
 
 
 @per_trace
 def startup_spans(trace: Trace) -> list[Span]:
-    """The spans of a trace about the start-up: of a million a handful, which several reports look into."""
-    return [span for span in trace.spans if tells_of_startup(span) or names.CONFIG in span.attributes]
+    """The spans about the start-up: a handful among a million, read by several reports."""
+    return [
+        span
+        for span in trace.spans
+        if span.name in (MAKING_ENGINE, _MAKING_LLM) or names.CONFIG in span.attributes or is_about_startup(span)
+    ]
 
 
 def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
-    """The attributes whose names begin so, each from the first span that carries it."""
+    """Attributes whose names have this prefix, each from the first span that has it."""
     found: dict[str, object] = {}
-    for span in filter(tells_of_startup, spans):
+    for span in filter(is_about_startup, spans):
         for name, value in span.attributes.items():
             if name.startswith(prefix):
                 found.setdefault(name, value)
@@ -127,12 +161,12 @@ def _first(spans: Iterable[Span], prefix: str) -> dict[str, object]:
 
 
 _STAGES = {"find": names.LOAD_FILES, "read": names.LOAD_BYTES, "place": names.LOAD_DEVICE}
-"""The attribute that marks a stage's span: the first span, by its end, that carries it."""
+"""The attribute that marks a stage's span: the first span, by its end, that has it."""
 
 
 def model_load(spans: Iterable[Span]) -> ModelLoad | None:
-    """The model that was loaded, or None. Several models in one run: the first."""
-    ended = sorted(filter(tells_of_startup, spans), key=lambda span: span.end_ns)
+    """Return the model that was loaded, the first of several, or None."""
+    ended = sorted(filter(is_about_startup, spans), key=lambda span: span.end_ns)
     found = _first(ended, "tracellm.load.")
     stages: dict[str, Span] = {}
     for span in ended:
@@ -160,7 +194,7 @@ def model_load(spans: Iterable[Span]) -> ModelLoad | None:
 
 
 def kv_cache(spans: Iterable[Span]) -> KVCache | None:
-    """The KV cache that was set up, or None."""
+    """Return the KV cache that was set up, or None."""
     found = _first(spans, "tracellm.kv_cache.")
     blocks, size = as_int(found.get(names.KV_NUM_BLOCKS)), as_int(found.get(names.KV_BLOCK_SIZE))
     if blocks is None or size is None:
@@ -169,9 +203,33 @@ def kv_cache(spans: Iterable[Span]) -> KVCache | None:
     return KVCache(blocks, size, groups, as_int(found.get(names.KV_BYTES)), as_int(found.get(names.KV_AVAILABLE)))
 
 
-def engine_config(spans: Iterable[Span]) -> tuple[tuple[str, str], ...]:
-    """The engine's settings, name and value, of the first span that carries them."""
-    for span in spans:
-        if config := span.attributes.get(names.CONFIG):
-            return tuple((name, value) for name, _, value in (str(entry).partition("=") for entry in config))
-    return ()
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of the engine; `origin` is argument, environment or default, or empty if not recorded."""
+
+    name: str
+    value: str
+    origin: str
+
+
+def engine_config(spans: Iterable[Span]) -> tuple[Setting, ...]:
+    """Return the engine's settings, of the first span that has them."""
+    spans = list(spans)
+    found = next((span for span in spans if names.CONFIG in span.attributes), None)
+    if found is None:
+        return ()
+    llm = next((span for span in spans if span.name == _MAKING_LLM and _is_around(span, found)), None)
+    arguments = None if llm is None else _settings(llm, names.ARGUMENTS)
+    ops_reason = _first(spans, "tracellm.load.").get(names.LOAD_OPS_REASON)
+    return tuple(
+        Setting(name, value, _origin(name, arguments, ops_reason))
+        for name, value in _settings(found, names.CONFIG).items()
+    )
+
+
+def _origin(name: str, arguments: dict[str, str] | None, ops_reason: object) -> str:
+    if name == "attention_backend" and ops_reason in ("argument", "environment"):
+        return str(ops_reason)
+    if arguments is None or name.isupper():  # a variable: its value is recorded, but not whether it was set
+        return ""
+    return "argument" if arguments.get(name, "None") != "None" else "default"

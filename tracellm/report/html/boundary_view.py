@@ -1,4 +1,4 @@
-"""The page's part about several processes: which they were, and the messages between them."""
+"""The page's part about several processes, and the messages between them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _MOST_THREADS = 20
 
 
 def boundary_view(trace: Trace, lang: str) -> dict[str, Any] | None:
-    """The processes and the messages between them; None for a run of one process that sent none."""
+    """Return the processes and the messages between them; None for a run of one process without messages."""
     found, crossed = processes(trace), crossings(trace)
     if len(found) < 2 and not crossed:
         return None
@@ -46,7 +46,7 @@ def _process(one: ProcessFacts, lang: str) -> dict[str, str]:
 
 
 def _role(one: ProcessFacts) -> str:
-    """The process's part in the engine: found from its steps, or where there are none from its name."""
+    """The process's role in the engine, by its steps, or without any by its name."""
     if one.steps or one.name.startswith("EngineCore"):
         return "engine"
     return "worker" if one.name.startswith(("VllmWorker", "Worker")) else "client"

@@ -1,4 +1,4 @@
-"""The page's part about Triton kernels: a row for each, with the times of CPU and GPU apart, and its work."""
+"""The page's part about Triton kernels: a row for each, with CPU and GPU times apart, and its work."""
 
 from tracellm.report.facts.kernels import KernelFacts, kernels
 from tracellm.report.texts import text
@@ -11,13 +11,13 @@ __all__ = ["kernels_view"]
 
 
 def kernels_view(trace: Trace, lang: str) -> list[dict[str, str]]:
-    """The rows of the table; none for a run that launched no kernel."""
+    """Return the rows of the table; none for a run without kernels."""
     return [_row(one, lang) for one in kernels(trace)]
 
 
 def _row(one: KernelFacts, lang: str) -> dict[str, str]:
     timed = text(lang, "html.kernels.timed", n=one.timed) if 0 < one.timed < one.launches else ""
-    # Bytes in a nanosecond are gigabytes in a second.
+    # bytes per nanosecond are gigabytes per second
     rate = text(lang, "html.kernels.rate", rate=number(one.timed_bytes / one.gpu_ns)) if one.gpu_ns else ""
     return {
         "name": visible(one.name),

@@ -1,4 +1,4 @@
-"""The page itself: templates, style and script in one file, under a policy that lets nothing else act."""
+"""The page itself: templates, style and script in one file, under a content security policy."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ from tracellm.report.diagram.mermaid import to_mermaid
 from tracellm.report.diagram.model import Message
 from tracellm.report.diagram.sequence import sequence
 from tracellm.report.diagram.svg import draw
-from tracellm.report.facts.coverage import notes, why_untold
+from tracellm.report.facts.coverage import notes, why_missing
 from tracellm.report.facts.startup import client_choice, engine_config, kv_cache, model_load, startup_spans
 from tracellm.report.html.boundary_view import boundary_view
 from tracellm.report.html.kernel_view import kernels_view
@@ -23,6 +23,7 @@ from tracellm.report.html.run_view import (
     about_view,
     cache_view,
     client_view,
+    config_view,
     load_view,
     probes_sentence,
     problems_view,
@@ -33,7 +34,7 @@ from tracellm.report.html.tree_view import tree_view
 from tracellm.report.texts import Language, text
 from tracellm.report.texts.glossary import TERMS
 from tracellm.report.wording.safe_text import visible
-from tracellm.report.wording.titles import spans_said
+from tracellm.report.wording.titles import spans_text
 from tracellm.trace.run_folder import RunFolder
 
 __all__ = ["report_html"]
@@ -44,17 +45,17 @@ _SECTIONS = {
     "requests": ("requests",),
     "steps": ("steps", "schedules", "endings", "samples"),
 }
-"""Sections of the page, and the subjects of a recording that they are about."""
+"""Sections of the page, and the subjects of a recording that they show."""
 
 _TAGS = {"en": "en", "zh": "zh-CN"}
 
 
 def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
-    """The report of a run as an HTML document.
+    """Return the report of a run as an HTML document.
 
     Args:
-        run_folder: the run; what is damaged or missing in it is listed on the page.
-        lang: the language of everything but the run's own names and texts.
+        run_folder: the run; its problems are listed on the page.
+        lang: language of everything but the run's own names and texts.
 
     Raises:
         ValueError: there is no such language.
@@ -74,7 +75,7 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "version": visible(str(manifest.get("tracellm", "?"))),
         "problems": problems_view(run_folder, lang),
         "notes": notes(manifest, lang),
-        "untold": {section: why_untold(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
+        "untold": {section: why_missing(manifest, lang, *subjects) for section, subjects in _SECTIONS.items()},
         "run": run_view(run_folder, lang),
         "client": client_view(client_choice(startup), lang),
         "boundary": boundary_view(trace, lang),
@@ -85,9 +86,9 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
         "mermaid": to_mermaid(diagram),
         "load": load_view(model_load(startup), manifest, lang),
         "cache": cache_view(kv_cache(startup), lang),
-        "config": [(visible(name), visible(value)) for name, value in engine_config(startup)],
+        "config": config_view(engine_config(startup), lang),
         "words": [(text(lang, f"glossary.{term}.name"), text(lang, f"glossary.{term}")) for term in TERMS],
-        "probes": probes_sentence(manifest, lang),
+        "probes": probes_sentence(manifest, trace, lang),
         **tree_view(trace, lang),
         **requests_view(trace, lang),
         **steps_view(trace, lang),
@@ -97,11 +98,11 @@ def report_html(run_folder: RunFolder, lang: Language = "en") -> str:
 
 
 def _arrow_spans(arrow: Message, lang: str) -> str:
-    """An arrow's whole label, and which spans it stands for."""
+    """An arrow's whole label, and the spans it stands for."""
     if not arrow.spans:
         return ""
-    said = spans_said(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
-    return f"{visible(arrow.text)}\n{said}"
+    spans = spans_text(len(arrow.spans), arrow.spans[0], arrow.spans[-1], len(arrow.inside), lang)
+    return f"{visible(arrow.text)}\n{spans}"
 
 
 @cache
@@ -118,7 +119,7 @@ def _environment() -> Environment:
 
 
 def _with_code(sentence: str) -> Markup:
-    """A sentence in which a command stands in backticks, with that as code."""
+    """Return a sentence with its commands in backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
@@ -128,7 +129,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded, sent or run, but this very style sheet and this very script."""
+    """Return a policy that allows this style sheet and this script, and nothing else to be loaded, sent or run."""
     return "; ".join(
         (
             "default-src 'none'",

@@ -1,4 +1,4 @@
-"""The page's part about requests: prompt, outputs, parameters, and how long each was where."""
+"""The page's part about requests: prompt, outputs, parameters, and times."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -17,9 +17,9 @@ __all__ = ["requests_view"]
 
 MOST_REQUESTS = 100
 MOST_CHARACTERS = 6000
-"""The limit for one prompt or one output."""
+"""Characters of one prompt or one output."""
 MOST_CHARACTERS_IN_ALL = 400_000
-"""The limit for all of them; after that only the beginning of each is shown."""
+"""Characters of all of them; after that only the beginning of each is shown."""
 BEGINNING = 300
 _LONGEST_PATH = 80
 _LONGEST_ERROR = 2000
@@ -29,19 +29,19 @@ _View = dict[str, Any]
 
 
 def requests_view(trace: Trace, lang: str) -> _View:
-    """The requests, each with its texts and how it ended; the outputs of one that asked for several stand below it."""
+    """Return the requests, each with its texts and its end; the outputs of one with n > 1 stand below it."""
     shown, more = clip(requests(trace.spans), MOST_REQUESTS)
     times = request_times(trace)
     asked = {one.span_id: _asked(trace, one) for one in shown}
-    # Two engines may give one id: their requests are two all the same.
+    # two engines may use one id for two requests
     families = groupby(shown, key=lambda one: (one.span_id if one.parent is None else "", one.parent))
-    said = _Said(lang)
-    shown_requests = [_request(list(family), times, asked, said, lang) for _, family in families]
+    content = _Texts(lang)
+    shown_requests = [_request(list(family), times, asked, content, lang) for _, family in families]
     return {"requests": shown_requests, "more_requests": more}
 
 
 def _asked(trace: Trace, request: RequestFacts) -> list[str]:
-    """The HTTP request that asked for it: `POST /v1/completions → 200`; nothing where it came from a script."""
+    """The HTTP request that submitted it: `POST /v1/completions → 200`; empty if a script did."""
     above = trace.by_id.get(request.span_id)
     while above is not None and names.HTTP_METHOD not in above.attributes:
         above = trace.parent(above)
@@ -52,10 +52,10 @@ def _request(
     family: Sequence[RequestFacts],
     times: dict[str, RequestTimes],
     asked: dict[str, list[str]],
-    said: "_Said",
+    content: "_Texts",
     lang: str,
 ) -> _View:
-    """One request, or all those that one request with n > 1 became."""
+    """One request, or all those of one request with n > 1."""
     first, alone = family[0], family[0].parent is None
     if alone:
         tokens = text(lang, "html.request.tokens", prompt=first.input_tokens or 0, output=first.output_tokens or 0)
@@ -70,15 +70,15 @@ def _request(
     return {
         "id": visible(first.parent or first.id),
         "facts": facts,
-        "prompt": said.shown(first.prompt),
-        "outputs": list(_outputs(family, times, said, lang)),
+        "prompt": content.shown(first.prompt),
+        "outputs": list(_outputs(family, times, content, lang)),
         "errors": [beginning(one.error, _LONGEST_ERROR) for one in family if one.error],
         "params": [(name, beginning(value, _LONGEST_VALUE)) for name, value in first.params],
     }
 
 
 def _outputs(
-    family: Sequence[RequestFacts], times: dict[str, RequestTimes], said: "_Said", lang: str
+    family: Sequence[RequestFacts], times: dict[str, RequestTimes], content: "_Texts", lang: str
 ) -> Iterable[_View]:
     for one in family:
         if one.parent is None:
@@ -86,7 +86,7 @@ def _outputs(
         else:
             title = text(lang, "html.request.output", number=one.index + 1, id=visible(one.id))
             facts = [text(lang, "html.request.generated", n=one.output_tokens or 0), *_facts(one, times, lang)]
-        yield {"title": title, "facts": facts, "text": said.shown(one.output)}
+        yield {"title": title, "facts": facts, "text": content.shown(one.output)}
 
 
 def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> list[str]:
@@ -108,19 +108,19 @@ def _facts(request: RequestFacts, times: dict[str, RequestTimes], lang: str) -> 
     return facts
 
 
-class _Said:
-    """Prompts and outputs, as much of them as a page has room for."""
+class _Texts:
+    """Prompts and outputs, cut to the page's limit."""
 
     def __init__(self, lang: str) -> None:
         self._lang = lang
         self._room = MOST_CHARACTERS_IN_ALL
 
-    def shown(self, said: str | None) -> str | None:
-        """A text, or its beginning and how much more of it there is."""
-        if said is None:
+    def shown(self, content: str | None) -> str | None:
+        """Return a text, or its beginning and the number of characters left out."""
+        if content is None:
             return None
         most = max(BEGINNING, min(MOST_CHARACTERS, self._room))
-        self._room -= min(most, len(said))
-        shown = visible(said[:most], keep="\n\t")
-        more = len(said) - most
+        self._room -= min(most, len(content))
+        shown = visible(content[:most], keep="\n\t")
+        more = len(content) - most
         return f"{shown} {text(self._lang, 'html.characters_more', n=more)}" if more > 0 else shown

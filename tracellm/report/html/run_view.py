@@ -1,17 +1,17 @@
-"""The page's part about the run as a whole: how it went, its client, its requests, its model, and what recorded it."""
+"""The page's part about the run as a whole: outcome, client, model, settings, and the recording itself."""
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from tracellm.report.console.boxes import CLIENTS, client_inputs, kv_rows, load_rows, real_vllm, ways_to_clients
-from tracellm.report.facts.coverage import cost, is_recorded, let_go, numbers_in
-from tracellm.report.facts.recording_time import recording_by_step
+from tracellm.report.facts.coverage import cost, dropped_calls, is_recorded, numbers_in
+from tracellm.report.facts.recording_time import recording_by_step, share_of_generation
 from tracellm.report.facts.requests import requests
-from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, model_load, startup_spans
-from tracellm.report.html.short_paths import short_path, short_paths
+from tracellm.report.facts.startup import ClientChoice, KVCache, ModelLoad, Setting, model_load, startup_spans
 from tracellm.report.texts import text, texts
 from tracellm.report.texts.client import VLLM_FILES
 from tracellm.report.wording.problems import problem_text, recording_problems
@@ -26,17 +26,40 @@ __all__ = [
     "about_view",
     "cache_view",
     "client_view",
+    "config_view",
     "load_view",
     "probes_sentence",
     "problems_view",
     "run_view",
 ]
 
+
+_LIBRARY = re.compile(r".*[/\\](?:(?:site|dist)-packages|lib[/\\]python[\d.]+)[/\\]")
+_IN_TRACEBACK = re.compile(r'(?<=File ")[^"\n]+(?=")')
+
+
+def short_path(path: str, cwd: str) -> str:
+    """Return a path without the part specific to the machine; `cwd` is the folder in which the run was started."""
+    if found := _LIBRARY.match(path):
+        return "…/" + path[found.end() :]
+    for separator in "/\\":
+        if cwd and path.startswith(cwd.rstrip(separator) + separator):
+            return path[len(cwd.rstrip(separator)) + 1 :]
+    if not re.match(r"[/\\~]|[A-Za-z]:", path):
+        return path
+    return "/".join(["…", *re.split(r"[/\\]", path.rstrip("/\\"))[1:][-2:]])
+
+
+def short_paths(traceback: str, cwd: str) -> str:
+    """Return a traceback with short paths."""
+    return _IN_TRACEBACK.sub(lambda found: short_path(found[0], cwd), traceback)
+
+
 _View = dict[str, Any]
 
 
 def run_view(run_folder: RunFolder, lang: str) -> _View:
-    """The headline: script, status, the error if there was one, and the figures that sum the run up."""
+    """Return the headline: script, status, error if any, and the figures that sum up the run."""
     manifest, trace = run_folder.manifest, run_folder.trace
     status = str(manifest.get("status"))
     argv = manifest.get("argv")
@@ -86,7 +109,7 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
     output = sum(life.output_tokens or 0 for life in lives)
     spent = sum(step.duration_ns for step in steps) / 1e9
     untold = text(lang, "recorded.not")
-    kept = text(lang, "recorded.kept") if let_go(manifest) else ""
+    kept = text(lang, "recorded.kept") if dropped_calls(manifest) else ""
     architecture = visible(load.architecture or "") if load else "" if is_recorded(manifest, "load") else untold
     figures = [
         ("model", visible(str(model)) if model else "?", architecture),
@@ -111,13 +134,13 @@ def _figures(manifest: Mapping[str, Any], trace: Trace, lang: str) -> list[_View
 
 
 def _spent(seconds: float, recording: float, lang: str) -> str:
-    """The time of all steps, and how much of it was the recording's."""
+    """The time of all steps, and the recording's part of it."""
     key = "html.figure.steps.recording" if recording else "html.figure.steps.more"
     return text(lang, key, time=duration(seconds), recording=duration(recording))
 
 
 def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
-    """Why this client."""
+    """Return why this client was chosen."""
     if choice is None:
         return None
     means = f"client.means.{choice.choice}"
@@ -145,7 +168,7 @@ def client_view(choice: ClientChoice | None, lang: str) -> _View | None:
 
 
 def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) -> _View | None:
-    """The loading of the model, in its three stages."""
+    """Return the loading of the model, in its three stages."""
     if load is None:
         return None
     if load.source is not None:
@@ -155,34 +178,42 @@ def load_view(load: ModelLoad | None, manifest: Mapping[str, Any], lang: str) ->
 
 
 def cache_view(cache: KVCache | None, lang: str) -> _View | None:
-    """The KV cache that was set up."""
+    """Return the KV cache that was set up."""
     return {"title": text(lang, "console.kv"), "rows": kv_rows(cache, lang)} if cache else None
 
 
-def probes_sentence(manifest: Mapping[str, Any], lang: str) -> str:
-    """A sentence about the cost of the recording itself."""
+def config_view(settings: Iterable[Setting], lang: str) -> list[tuple[str, str, str]]:
+    """Return name, value and origin of each setting; the origin is empty if not recorded."""
+    return [
+        (visible(one.name), visible(one.value), text(lang, f"html.config.{one.origin}") if one.origin else "")
+        for one in settings
+    ]
+
+
+def probes_sentence(manifest: Mapping[str, Any], trace: Trace, lang: str) -> str:
+    """Return sentences about the cost of the recording itself."""
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return ""
     installed = [text(lang, "html.probes.installed", n=n) for n in numbers_in(probes, "installed").values()]
-    told = cost(manifest, lang)
-    return ("" if lang == "zh" else " ").join([*installed, *told]) if told else ""
+    costs = cost(manifest, lang, share_of_generation(trace, manifest))
+    return ("" if lang == "zh" else " ").join([*installed, *costs]) if costs else ""
 
 
 def problems_view(run_folder: RunFolder, lang: str) -> list[str]:
-    """Problems in reading the folder, and those that the probes ran into."""
+    """Return problems in reading the folder, and those of the probes."""
     found = [visible(problem_text(problem, lang)) for problem in run_folder.problems]
     return [*found, *recording_problems(run_folder.manifest, lang)]
 
 
 def about_view(manifest: Mapping[str, Any], lang: str) -> _View:
-    """Versions, host and options, as they were recorded."""
+    """Return versions, host and options, as recorded."""
     tables = []
     for key in ("versions", "host", "options"):
         found = manifest.get(key)
         if isinstance(found, Mapping) and found:
-            told = [item for item in found.items() if (key, item[0]) != ("host", "name")]  # whose machine it was
-            rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in told]
+            items = [item for item in found.items() if (key, item[0]) != ("host", "name")]  # it may identify its owner
+            rows = [(str(name).removesuffix("_bytes"), _plain(name, value)) for name, value in items]
             shown = [(visible(name), visible(value)) for name, value in rows]
             tables.append({"title": text(lang, f"html.about.{key}"), "rows": shown})
     probes = manifest.get("probes")

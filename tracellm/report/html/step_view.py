@@ -1,4 +1,4 @@
-"""The table of steps: a row for each step in which something changed, and one for each run of alike steps."""
+"""The page's table of steps: a row for each step with a change, and one for each run of alike steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,19 +17,19 @@ __all__ = ["steps_view"]
 MOST_ROWS = 400
 MOST_REQUESTS = 8
 MOST_TOKENS = 40
-"""The limit for one request in one row."""
+"""Tokens of one request in one row."""
 MOST_TOKENS_IN_ALL = 5000
-"""The limit for all rows: each token has its candidates, and a page must stay one that a browser opens."""
+"""Tokens of all rows: each has its candidates, and a browser must be able to open the page."""
 MOST_BLOCKS = 120
 """Characters of one list of blocks."""
 MOST_CHARACTERS = 24
-"""The limit for one token."""
+"""Characters of one token."""
 LONGEST_ID = 14
-"""The limit for a request's id in the narrow column, in characters; what happened beside it has the ids whole."""
+"""Characters of a request's id in the narrow column; the changes beside it have the whole ids."""
 
 
 def steps_view(trace: Trace, lang: str) -> dict[str, Any]:
-    """The rows of the table, and how many were too many."""
+    """Return the rows of the table, and the number of rows left out."""
     shown, more = clip(step_rows(trace), MOST_ROWS)
     rows = []
     room = MOST_TOKENS_IN_ALL
@@ -67,18 +67,18 @@ def _row(row: StepRow, lang: str, room: int) -> dict[str, Any]:
 
 
 def _given(row: StepRow, lang: str) -> list[dict[str, str]]:
-    """The KV blocks that each request got, by their ids; requests that got none are left out."""
+    """The KV blocks that each request got, by their ids; requests without any are left out."""
     found = [
-        {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(said)}
+        {"request": visible(one.request_id), "blocks": text(lang, "diagram.comma").join(parts)}
         for one in row.requests()
-        if (said := [shorten(each, MOST_BLOCKS) for each in blocks_of(one, lang)])
+        if (parts := [shorten(each, MOST_BLOCKS) for each in blocks_of(one, lang)])
     ]
     shown, more = clip(found, MOST_REQUESTS)
     return [*shown, {"request": "", "blocks": text(lang, "html.more", n=more)}] if more else shown
 
 
 def _each(row: StepRow, lang: str) -> str:
-    """The number of tokens that each of several steps computed; nothing where that is one step, or they differ."""
+    """The number of tokens that each of several steps computed; empty for one step, or different numbers."""
     different = {step.num_tokens for step in row.steps}
     if len(row.steps) == 1 or len(different) > 1:
         return ""
@@ -92,7 +92,7 @@ def _names(ids: Sequence[str], lang: str) -> str:
 
 
 def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str, room: int) -> tuple[list[dict[str, Any]], int]:
-    """A line of tokens for each request, `room` tokens at most, and how many requests were too many."""
+    """A line of tokens for each request, `room` tokens at most, and the number of requests left out."""
     tokens: dict[str, list[Sampled]] = {request.request_id: [] for request in run[0].requests}
     for step in run:
         for one in step.sampled:
@@ -104,12 +104,12 @@ def _sampled(run: Sequence[Step], how: Mapping[str, str], lang: str, room: int) 
         if len(some) > room:
             some, left = some[:room], len(drawn) - room
         room -= len(some)
-        told = [_told(one, lang) for one in some]
-        lines.append({"request": visible(request), "tokens": told, "more": left, "how": how.get(request, "")})
+        views = [_token_view(one, lang) for one in some]
+        lines.append({"request": visible(request), "tokens": views, "more": left, "how": how.get(request, "")})
     return lines, more
 
 
-def _told(one: Sampled, lang: str) -> dict[str, Any]:
+def _token_view(one: Sampled, lang: str) -> dict[str, Any]:
     return {
         "text": "•" if one.text is None else _token(one.text),
         "probability": "" if one.probability is None else percent(one.probability),
@@ -118,18 +118,18 @@ def _told(one: Sampled, lang: str) -> dict[str, Any]:
 
 
 def _candidates(one: Sampled, lang: str) -> list[str]:
-    """The likeliest tokens as the model had them, and what the token was chosen from if that was something else."""
-    said = []
+    """The model's likeliest tokens, and the tokens that the choice was made from, if others."""
+    parts = []
     drawn = [] if one.drawn_listed == one.listed else one.drawn_candidates
     for key, candidates in (("model", one.candidates), ("drawn", drawn)):
         listed = text(lang, "step.comma").join(
             f"{_token(piece)} {percent(probability)}" for _, piece, probability in candidates if probability
         )
         if listed:
-            said.append(text(lang, f"html.candidates.{key}", tokens=listed))
-    return said
+            parts.append(text(lang, f"html.candidates.{key}", tokens=listed))
+    return parts
 
 
 def _token(token: str) -> str:
-    """A token's text with its blanks to be seen."""
+    """Return a token's text with visible blanks."""
     return visible(shorten(token, MOST_CHARACTERS)).replace(" ", "␣") or "∅"

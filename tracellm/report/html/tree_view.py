@@ -1,4 +1,4 @@
-"""The call tree as nested rows to open and close."""
+"""The page's call tree, as nested rows to open and close."""
 
 from collections import deque
 from collections.abc import Hashable, Sequence
@@ -15,7 +15,7 @@ from tracellm.report.wording.titles import (
     error,
     moved,
     result,
-    spans_said,
+    spans_text,
     steps_title,
     time,
     times,
@@ -26,16 +26,16 @@ __all__ = ["tree_view"]
 
 MOST_NODES = 1500
 OPEN_DEPTH = 3
-"""Rows less deep than this are open from the beginning, and so is the one with the steps."""
+"""Rows of a smaller depth are open at first, and so is the one with the steps."""
 
 _LONGEST_LINE = 200
-"""Characters of a line of the user's."""
+"""Characters of a line of the user's script."""
 
 _View = dict[str, Any]
 
 
 def tree_view(trace: Trace, lang: str) -> _View:
-    """The folded tree; of a very large one, what lies too deep is counted instead of shown."""
+    """Return the folded tree; of a very large one, the deepest rows are counted only."""
     roots = folded_tree(trace)
     view = _TreeView(roots, lang)
     all_rows = sum(node.kind != "repeat" for node in walk(roots))
@@ -51,7 +51,7 @@ class _TreeView:
         self.rows = [self._row(root, 1, 0, root.total_ns, None) for root in roots if id(root) in self._shown]
 
     def _row(self, node: Node, of: int, depth: int, whole: int, caller: Span | None) -> _View:
-        """The row of a node that was reached by `of` calls of `caller`, and the rows below it.
+        """Return the row of a node that was reached by `of` calls of `caller`, and the rows below it.
 
         Bars are shares of `whole`.
         """
@@ -71,7 +71,7 @@ class _TreeView:
         below_of = node.count if node.kind != "line" else of
         below_whole = node.total_ns if depth < 2 or node.kind == "steps" else whole
         if where:
-            below_whole = node.total_ns  # what runs elsewhere has a time of its own
+            below_whole = node.total_ns  # work elsewhere has a time of its own
         below = [self._row(child, below_of, depth + 1, below_whole, caller) for child in children]
         return {
             "title": self._title(node),
@@ -96,27 +96,27 @@ class _TreeView:
         return steps_title(node.steps, self._lang) if node.kind == "steps" else call_name(node.span, self._lang)
 
     def _spans(self, node: Node) -> str:
-        """Which spans a row stands for; nothing for a line or for steps, whose calls have rows of their own."""
+        """The spans of a row; empty for a line or for steps, whose calls have rows of their own."""
         if not node.spans:
             return ""
         first, last = node.spans[0].span_id, node.spans[-1].span_id
-        return spans_said(len(node.spans), first, last, len(node.hidden), self._lang)
+        return spans_text(len(node.spans), first, last, len(node.hidden), self._lang)
 
     def _details(self, node: Node) -> list[str]:
         """The arguments and the result, or the exception."""
         if node.kind != "call":
             return []
         passed, came = arguments(node.span, 90), result(node.span, 60)
-        said = [f"({passed})"] if passed else []
+        details = [f"({passed})"] if passed else []
         if node.failed:
-            said.append(error(node.span, 120))
+            details.append(error(node.span, 120))
         elif came:
-            said.append(f"→ {came}")
-        return said
+            details.append(f"→ {came}")
+        return details
 
 
 def _nearest(roots: Sequence[Node]) -> set[int]:
-    """The ids of as many nodes as may be shown, those nearest to the roots."""
+    """Ids of the nodes nearest to the roots, as many as may be shown."""
     nodes, shown = deque(roots), set[int]()
     while nodes and len(shown) < MOST_NODES:
         node = nodes.popleft()

@@ -3,8 +3,8 @@
 __all__ = ["EN", "ZH"]
 
 EN = {
-    "cli.help.check.short": "Hold a run against a diagram or a table.",
-    "cli.help.check": "Hold a run against what it is expected to do: are all calls of a diagram there, in its order?",
+    "cli.help.check.short": "Check a run against a diagram or a table.",
+    "cli.help.check": "Check a run against an expectation: are all calls of a diagram there, in its order?",
     "cli.help.check.more": """\
 RUN is a run folder, or the name of a run or a script in tracellm-runs/; without it, or as `latest`, the newest there.
 FILE is a Mermaid sequence diagram (.mmd, or within .md or .rst), or a tab-separated table with the columns from, to and
@@ -19,6 +19,7 @@ Examples:
     # the result
     "check.all": "{matched}/{total} calls found, in this order",
     "check.some": "{matched}/{total} calls found in order",
+    "check.score": "score: {score}/{total} (a call out of order, or with one other lifeline, counts half)",
     "check.needs": "{count:call needs|calls need} {needs}, which is not supported yet; not looked for, not counted",
     "check.unknown": "nothing is recorded of the lifeline {name}",
     "check.unknown.near": "nothing is recorded of the lifeline {name}; did you mean {near}?",
@@ -73,6 +74,7 @@ FILE 是 Mermaid 时序图（.mmd，或 .md、.rst 里的图），或带有 from
     "cli.help.check.phase": "只检查这个阶段：startup 或 generate，或表中 phase 一列的写法。",
     "check.all": "{matched}/{total} 个调用全部找到，顺序一致",
     "check.some": "按顺序找到 {matched}/{total} 个调用",
+    "check.score": "得分：{score}/{total}（顺序不对、或一端生命线不对的调用计半分）",
     "check.needs": "另有 {count} 个调用需要 {needs}，目前还不支持；没有查找，也不计入",
     "check.unknown": "没有记录到生命线 {name}",
     "check.unknown.near": "没有记录到生命线 {name}；是不是 {near}？",

@@ -61,7 +61,7 @@ VLLM_FILES = {
 EN = {
     "client.title": "Client: {choice}",
     "client.what.heading": "A client",
-    "client.what": "is how the front half of the engine, which turns text into tokens and back, reaches the engine "
+    "client.what": "connects the front end of the engine, which turns text into tokens and back, to the engine "
     "core, which schedules and runs the model.",
     "client.inputs": "Inputs",
     "client.rule": "Rule",
@@ -71,6 +71,11 @@ EN = {
     "client.note": "Note",
     "client.from.multiprocess_mode": "LLM's argument of that name, else VLLM_ENABLE_V1_MULTIPROCESSING, which is 0 "
     "here unless set",
+    "client.from.multiprocess_mode.argument": "the argument of that name",
+    "client.from.multiprocess_mode.environment": "VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment; no argument was "
+    "given",
+    "client.from.multiprocess_mode.default": "VLLM_ENABLE_V1_MULTIPROCESSING is 0, its default here, or unset; no "
+    "argument was given",
     "client.from.multiprocess_mode.async": "AsyncLLM makes it True",
     "client.from.asyncio_mode.async": "AsyncLLM makes it True; LLM is synchronous",
     "client.from.asyncio_mode": "LLM is synchronous; AsyncLLM makes both True",
@@ -88,13 +93,14 @@ EN = {
     "client.for.InprocClient": "Scripts and debugging: one process, one stack.",
     "client.for.SyncMPClient": "Offline batches: tokenizing and detokenizing run beside the engine.",
     "client.for.AsyncMPClient": "Servers: many requests at once, streamed.",
-    "client.real": "A real vLLM, 0.11 or later, has VLLM_ENABLE_V1_MULTIPROCESSING=1 unless told otherwise: there a "
-    "plain LLM() gets a SyncMPClient.",
+    "client.real": "In a real vLLM, 0.11 or later, VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default: there a plain "
+    "LLM() gets a SyncMPClient.",
     "client.real.AsyncMPClient": "A real vLLM does the same: `vllm serve` and AsyncLLM always get an AsyncMPClient. "
-    "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless told otherwise.",
+    "A plain LLM() gets a SyncMPClient there, since VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
     "client.real.SyncMPClient": "This is what a plain LLM() gets in a real vLLM, 0.11 or later: there "
-    "VLLM_ENABLE_V1_MULTIPROCESSING is 1 unless told otherwise.",
-    "client.from.multiprocess_mode.vllm": "VLLM_ENABLE_V1_MULTIPROCESSING, which is 1 unless set",
+    "VLLM_ENABLE_V1_MULTIPROCESSING is 1 by default.",
+    "client.from.multiprocess_mode.vllm.environment": "VLLM_ENABLE_V1_MULTIPROCESSING=0 in the environment",
+    "client.from.multiprocess_mode.vllm.default": "VLLM_ENABLE_V1_MULTIPROCESSING is 1, its default, or unset",
     "client.real.vllm.InprocClient": "VLLM_ENABLE_V1_MULTIPROCESSING=0 was set for this run. Unless it is, this vLLM "
     "gives a plain LLM() a SyncMPClient; documents that show an InprocClient as the default are about a run like this "
     "one.",
@@ -109,7 +115,7 @@ EN = {
 ZH = {
     "client.title": "客户端：{choice}",
     "client.what.heading": "客户端",
-    "client.what": "是引擎的前半部分（文本与 token 互相转换）到达引擎核心（调度并运行模型）的途径。",
+    "client.what": "是引擎前端（负责文本与 token 的互相转换）与引擎核心（负责调度并运行模型）通信的方式。",
     "client.inputs": "输入",
     "client.rule": "规则",
     "client.means": "含义",
@@ -117,6 +123,10 @@ ZH = {
     "client.vllm": "在 vLLM 中",
     "client.note": "注意",
     "client.from.multiprocess_mode": "来自 LLM 的同名参数，没有则看 VLLM_ENABLE_V1_MULTIPROCESSING，这里默认为 0",
+    "client.from.multiprocess_mode.argument": "同名参数",
+    "client.from.multiprocess_mode.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING=1；没有传入参数",
+    "client.from.multiprocess_mode.default": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING 未设置或为 0（这里的默认值）；"
+    "没有传入参数",
     "client.from.multiprocess_mode.async": "AsyncLLM 使它为 True",
     "client.from.asyncio_mode.async": "AsyncLLM 使它为 True；LLM 是同步接口",
     "client.from.asyncio_mode": "LLM 是同步接口；用 AsyncLLM 时两者都为 True",
@@ -139,7 +149,8 @@ ZH = {
     "而在那里直接使用 LLM() 得到的是 SyncMPClient，因为 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
     "client.real.SyncMPClient": "在真实的 vLLM（0.11 及以后）里，直接使用 LLM() 得到的就是它："
     "那里 VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。",
-    "client.from.multiprocess_mode.vllm": "来自 VLLM_ENABLE_V1_MULTIPROCESSING，默认为 1",
+    "client.from.multiprocess_mode.vllm.environment": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING=0",
+    "client.from.multiprocess_mode.vllm.default": "环境变量 VLLM_ENABLE_V1_MULTIPROCESSING 未设置或为 1（默认值）",
     "client.real.vllm.InprocClient": "本次运行设置了 VLLM_ENABLE_V1_MULTIPROCESSING=0。"
     "不设置时，直接使用 LLM() 得到的是 SyncMPClient；把 InprocClient 说成默认的文档，讲的是这样的运行。",
     "client.real.vllm.SyncMPClient": "这就是 vLLM 自己的默认：VLLM_ENABLE_V1_MULTIPROCESSING 默认为 1。"

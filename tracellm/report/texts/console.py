@@ -22,7 +22,7 @@ EN = {
     "GPU, is not installed",
     "ops.reason.no_compiler": "PyTorch computes the layers, since Triton's kernels, the default on a GPU, cannot be "
     "compiled without a C compiler",
-    "ops.reason.unasked": "computes the layers; nobody has chosen",
+    "ops.reason.unasked": "computes the layers; no implementation was chosen",
     "console.load.async": "scheduling",
     "async.reason.argument": "asynchronous, as async_scheduling says: a step is launched before the last one's tokens "
     "are known",
@@ -79,7 +79,7 @@ ZH = {
     "ops.reason.gpu": "由 Triton 内核计算各层，这是 GPU 上的默认",
     "ops.reason.no_triton": "由 PyTorch 计算各层：没有安装 triton 包，GPU 上默认用它的内核",
     "ops.reason.no_compiler": "由 PyTorch 计算各层：GPU 上默认的 Triton 内核没有 C 编译器就无法编译",
-    "ops.reason.unasked": "计算各层；没有人指定",
+    "ops.reason.unasked": "计算各层；没有指定实现",
     "console.load.async": "调度",
     "async.reason.argument": "异步，按 async_scheduling 的指定：不等上一步的 token 就启动下一步",
     "async.reason.gpu": "异步，这是 GPU 上的默认：不等上一步的 token 就启动下一步",

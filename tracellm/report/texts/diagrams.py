@@ -50,8 +50,8 @@ EN = {
     "steps.free": "free",
     "steps.time": "time",
     "steps.recording": "recording",
-    "steps.several": "A row of several steps tells their tokens, new blocks and time together, the free blocks after "
-    "the last of them.",
+    "steps.several": "A row of several steps has the sums of their tokens, new blocks and times, and the free blocks "
+    "after the last of them.",
     "steps.nothing": "No engine step was recorded.",
     "steps.engine": "Engine {number}: {name}, process id {pid}",
     "steps.more": "... and {n:,} more",

@@ -6,7 +6,7 @@ TERMS = (
     *("token", "request", "step", "prefill", "decode", "kv_cache", "kv_block", "prefix_cache"),
     *("scheduler", "token_budget", "chunked_prefill", "preemption", "async_scheduling"),
     *("logits", "sampling", "temperature", "top_k_top_p", "penalty", "grammar", "logprob", "n"),
-    *("engine_core", "client", "executor", "span", "own_time"),
+    *("engine_core", "client", "executor", "span", "own_time", "generation", "recording_time"),
 )
 """In the order in which one explains the other."""
 
@@ -14,9 +14,9 @@ EN = {
     "glossary.title": "Words",
     "html.words.short": "Words",
     "glossary.token.name": "token",
-    "glossary.token": "A piece of text that the model knows by a number: a word, a part of one, or a few bytes.",
+    "glossary.token": "A piece of text with a number in the model's vocabulary: a word, a part of one, or a few bytes.",
     "glossary.request.name": "request",
-    "glossary.request": "One prompt on its way through the engine, with how its tokens are to be chosen.",
+    "glossary.request": "One prompt on its way through the engine, with its sampling parameters.",
     "glossary.step.name": "step",
     "glossary.step": "One round of the engine: schedule, run the model once over all requests that were scheduled, and "
     "process what came out. Each request gets one token at most.",
@@ -31,8 +31,8 @@ EN = {
     "glossary.kv_block": "A piece of the KV cache that holds a fixed number of tokens, often 16. A request owns blocks "
     "as it needs them, anywhere in memory: that is paged attention.",
     "glossary.prefix_cache.name": "prefix cache",
-    "glossary.prefix_cache": "Full blocks are known by a hash of all tokens up to their end. A request that "
-    "begins with the same tokens takes the blocks over instead of computing them.",
+    "glossary.prefix_cache": "A full block is identified by a hash of all tokens up to its end. A request that "
+    "begins with the same tokens reuses the block instead of computing it.",
     "glossary.scheduler.name": "scheduler",
     "glossary.scheduler": "Decides before each step which requests compute how many tokens, in which blocks. Requests "
     "are waiting or running.",
@@ -43,13 +43,13 @@ EN = {
     "glossary.chunked_prefill": "A prompt that does not fit into what is left of the budget is computed over several "
     "steps, so that requests in decode need not wait for it.",
     "glossary.preemption.name": "preemption",
-    "glossary.preemption": "When a running request needs a block and none is free, the last one to have come loses its "
-    "own, waits, and is computed again from its beginning.",
+    "glossary.preemption": "When a running request needs a block and none is free, the request that came last gives "
+    "up its blocks, waits, and is computed again from the start.",
     "glossary.async_scheduling.name": "asynchronous scheduling",
-    "glossary.async_scheduling": "A step is decided and launched while the one before is still computed, whose tokens "
-    "stay on the device until then. A request that ends is found out a step late; what that step brought it is thrown "
-    "away. Of such a step a report tells whom it scheduled and which tokens they got, and of those before them who has "
-    "ended.",
+    "glossary.async_scheduling": "A step is scheduled and launched while the one before is still computed, whose "
+    "tokens stay on the device until then. So the end of a request is found one step late, and its token of that step "
+    "is dropped. The report shows the requests that a step scheduled, their tokens, and which requests of the step "
+    "before finished.",
     "glossary.logits.name": "logits",
     "glossary.logits": "The model's score for each token of its vocabulary; softmax makes probabilities of them.",
     "glossary.sampling.name": "sampling",
@@ -71,19 +71,27 @@ EN = {
     "glossary.n": "How many outputs a prompt gets. Each is a request of its own in the engine, `0_7` the first of "
     "request `7`.",
     "glossary.engine_core.name": "engine core",
-    "glossary.engine_core": "The part that makes the steps: scheduler, KV cache, and what runs the model. The front "
-    "half turns text into tokens and back.",
+    "glossary.engine_core": "The part that runs the steps: scheduler, KV cache, and executor. The front end turns "
+    "text into tokens and back.",
     "glossary.client.name": "client",
-    "glossary.client": "How the front half reaches the engine core: by a method call, or in another process.",
+    "glossary.client": "The connection of the front end to the engine core: method calls, or messages to another "
+    "process.",
     "glossary.executor.name": "executor, worker, model runner",
     "glossary.executor": "The executor hands each step to the workers, one for each device; a worker's model "
     "runner lays "
     "out the tensors, runs the model and samples.",
     "glossary.span.name": "span",
-    "glossary.span": "One recorded call: its name, its times, what it was given and what it gave back.",
+    "glossary.span": "One recorded call: its name, its times, its arguments and its result.",
     "glossary.own_time.name": "total, own",
-    "glossary.own_time": "The time of a call from start to end, and the part of it that was not spent in the calls it "
-    "made.",
+    "glossary.own_time": "The time of a call from start to end, and the part of it that was spent neither in the calls "
+    "it made nor in recording.",
+    "glossary.generation.name": "generation",
+    "glossary.generation": "The time in which the engine steps: from the start of the first step to the end of the "
+    "last, of all engines of the run. Start-up is before it.",
+    "glossary.recording_time.name": "recording time",
+    "glossary.recording_time": "The time that the recording itself takes: probes, the capture of arguments and "
+    "results, the writing of records. Captures and writes are timed and have a column of their own. Its share is given "
+    "of the run and of generation; several processes add up.",
 }
 
 ZH = {
@@ -92,7 +100,7 @@ ZH = {
     "glossary.token.name": "token（词元）",
     "glossary.token": "模型用一个编号来认识的一段文本：一个词、词的一部分，或者几个字节。",
     "glossary.request.name": "请求（request）",
-    "glossary.request": "在引擎里处理的一个提示词，连同它的 token 该怎样选。",
+    "glossary.request": "在引擎里处理的一个提示词，连同它的采样参数。",
     "glossary.step.name": "步（step）",
     "glossary.step": "引擎的一轮：调度，让模型对所有被调度的请求运行一次，再处理得到的结果。"
     "每个请求每步最多得到一个 token。",
@@ -116,11 +124,12 @@ ZH = {
     "glossary.chunked_prefill.name": "分块预填充（chunked prefill）",
     "glossary.chunked_prefill": "剩余预算装不下的提示词分几步来算，这样正在解码的请求不必等它。",
     "glossary.preemption.name": "抢占（preemption）",
-    "glossary.preemption": "运行中的请求需要块而没有空闲块时，最后来的请求交出自己的块，回去等待，之后从头重新计算。",
+    "glossary.preemption": "运行中的请求需要块而没有空闲块时，最后到达的请求释放自己的块，回到等待队列，"
+    "之后从头重新计算。",
     "glossary.async_scheduling.name": "异步调度（asynchronous scheduling）",
     "glossary.async_scheduling": "上一步还在计算时就决定并启动下一步，上一步的 token 先留在设备上。"
     "请求结束会晚一步才发现，那一步为它算出的就丢弃。"
-    "报告对这样的一步说明它调度了谁、他们得到哪些 token，以及上一步的请求里谁结束了。",
+    "报告会列出这一步调度了哪些请求、它们得到的 token，以及上一步有哪些请求结束。",
     "glossary.logits.name": "logits",
     "glossary.logits": "模型给词表里每个 token 的分数；经过 softmax 就成为概率。",
     "glossary.sampling.name": "采样（sampling）",
@@ -141,14 +150,20 @@ ZH = {
     "glossary.n.name": "n",
     "glossary.n": "一个提示词要几个输出。每个输出在引擎里是一个单独的请求，`0_7` 是请求 `7` 的第一个。",
     "glossary.engine_core.name": "引擎核心（engine core）",
-    "glossary.engine_core": "执行每一步的部分：调度器、KV 缓存和运行模型的一切。前半部分负责文本与 token 的互相转换。",
+    "glossary.engine_core": "执行每一步的部分：调度器、KV 缓存和 executor。前端负责文本与 token 的互相转换。",
     "glossary.client.name": "客户端（client）",
-    "glossary.client": "前半部分怎样到达引擎核心：一次方法调用，或者在另一个进程里。",
+    "glossary.client": "前端与引擎核心的通信方式：直接的方法调用，或者向另一个进程发送消息。",
     "glossary.executor.name": "executor、worker、model runner",
     "glossary.executor": "executor 把每一步交给 worker，每个设备一个；worker 的 model runner 排好张量、"
     "运行模型并采样。",
     "glossary.span.name": "span",
-    "glossary.span": "一次被记录的调用：名字、时间、传入了什么、返回了什么。",
+    "glossary.span": "一次被记录的调用：名字、起止时间、参数和返回值。",
     "glossary.own_time.name": "总计、自身",
-    "glossary.own_time": "一次调用从开始到结束的时间，以及其中不在它所做的调用里度过的部分。",
+    "glossary.own_time": "一次调用从开始到结束的时间，以及其中既不属于它所做的调用、也不属于记录的部分。",
+    "glossary.generation.name": "生成阶段（generation）",
+    "glossary.generation": "引擎逐步运行的时间：从第一步开始到最后一步结束，包括这次运行的所有引擎。启动流程在它之前。",
+    "glossary.recording_time.name": "记录时间（recording time）",
+    "glossary.recording_time": "记录本身所用的时间：探针、采集参数和返回值、写出记录。"
+    "采集和写出的时间有实测值，单独成一列。"
+    "它的占比分别相对于整个运行和生成阶段给出；多个进程的时间相加。",
 }

@@ -3,6 +3,7 @@
 __all__ = ["EN", "ZH"]
 
 EN = {
+    # html
     "html.contents": "Contents",
     "html.status.finished": "Finished",
     "html.status.failed": "Failed",
@@ -26,7 +27,7 @@ EN = {
     "html.client.short": "Client",
     "html.client.none": "No client was chosen while this was recorded: the engine was made before, or the run "
     "ended first.",
-    "html.client.inputs": "What make_client was given",
+    "html.client.inputs": "Inputs of make_client",
     "html.client.input": "Input",
     "html.client.value": "Value",
     "html.client.from": "Where it comes from",
@@ -61,7 +62,7 @@ EN = {
     "html.boundary.lost": "{n:,} not received",
     "html.boundary.each": "{bytes} each",
     "html.boundary.what.ADD": "a new request: its tokens and sampling parameters",
-    "html.boundary.what.ABORT": "requests that nobody waits for any more",
+    "html.boundary.what.ABORT": "requests to abort: the caller left, or a stop text was found",
     "html.boundary.what.UTILITY": "a method to be called in the engine core",
     "html.boundary.what.UTILITY_OUTPUT": "what that method gave back",
     "html.boundary.what.OUTPUTS": "a step's new tokens, for all requests in it",
@@ -133,6 +134,9 @@ EN = {
     "html.startup.short": "Model",
     "html.startup.none": "No model was loaded while this was recorded: it was loaded before, or the run ended first.",
     "html.config": "The engine's settings",
+    "html.config.argument": "argument",
+    "html.config.environment": "environment variable",
+    "html.config.default": "default",
     "html.about": "About this recording",
     "html.about.short": "Recording",
     "html.about.versions": "Versions",
@@ -141,9 +145,26 @@ EN = {
     "html.probes.installed": "{n:probe was|probes were} installed.",
     "html.missing": "{n:probe|probes} found nothing to probe",
     "html.footer": "Written by tracellm {version} from the run folder {folder}",
+    # kernels
+    "html.kernels": "Triton kernels",
+    "html.kernels.short": "Kernels",
+    "html.kernels.lead": "A launch queues a kernel on the GPU and returns at once; the GPU runs it later. So neither "
+    "time is part of the other. Bytes and operations are computed from the shapes and lengths of the tensors. On the "
+    "CPU, in Triton's interpreter, the first time is that of the kernels themselves.",
+    "html.kernels.column.name": "Kernel",
+    "html.kernels.column.launches": "Launches",
+    "html.kernels.column.cpu": "To launch (CPU)",
+    "html.kernels.column.gpu": "To run (GPU)",
+    "html.kernels.column.bytes": "Read and written",
+    "html.kernels.column.flops": "Operations",
+    "html.kernels.column.intensity": "Operations per byte",
+    "html.kernels.no_gpu": "no GPU",
+    "html.kernels.timed": "{n:,} of them known",
+    "html.kernels.rate": "{rate} GB/s",
 }
 
 ZH = {
+    # html
     "html.contents": "目录",
     "html.status.finished": "已完成",
     "html.status.failed": "失败",
@@ -270,6 +291,9 @@ ZH = {
     "html.startup.short": "模型",
     "html.startup.none": "记录期间没有加载模型：模型在此之前就已加载，或者运行提前结束了。",
     "html.config": "引擎设置",
+    "html.config.argument": "参数",
+    "html.config.environment": "环境变量",
+    "html.config.default": "默认",
     "html.about": "关于这份记录",
     "html.about.short": "记录",
     "html.about.versions": "版本",
@@ -278,4 +302,19 @@ ZH = {
     "html.probes.installed": "装了 {n:,} 个探针。",
     "html.missing": "{n:,} 个探针没有找到对象",
     "html.footer": "由 tracellm {version} 根据运行目录 {folder} 生成",
+    # kernels
+    "html.kernels": "Triton 内核",
+    "html.kernels.short": "内核",
+    "html.kernels.lead": "启动只是把 kernel 排进 GPU 的队列，随即返回；GPU 稍后才执行，所以两个时间互不包含。"
+    "字节数和运算次数由张量的形状和长度算出。在 CPU 上用 Triton 的解释器运行时，第一个时间就是 kernel 本身的时间。",
+    "html.kernels.column.name": "内核",
+    "html.kernels.column.launches": "启动次数",
+    "html.kernels.column.cpu": "启动用时（CPU）",
+    "html.kernels.column.gpu": "运行用时（GPU）",
+    "html.kernels.column.bytes": "读写量",
+    "html.kernels.column.flops": "运算次数",
+    "html.kernels.column.intensity": "每字节运算次数",
+    "html.kernels.no_gpu": "没有 GPU",
+    "html.kernels.timed": "其中 {n:,} 次已知",
+    "html.kernels.rate": "{rate} GB/s",
 }

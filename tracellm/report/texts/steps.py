@@ -1,8 +1,20 @@
-"""Texts about what happens in a step, and what changes from one to the next."""
+"""Texts about steps: kinds, changes and counts."""
 
 __all__ = ["EN", "ZH"]
 
 EN = {
+    # common
+    "common.requests": "{n:request|requests}",
+    "common.tokens": "{n:token|tokens}",
+    "common.blocks": "{n:block|blocks}",
+    "common.steps": "{n:step|steps}",
+    "common.status.running": "still running, or killed",
+    "common.status.finished": "finished",
+    "common.status.failed": "failed",
+    "common.status.interrupted": "interrupted",
+    "common.status.terminated": "terminated",
+    "common.status.unknown": "of unknown status",
+    # steps
     "step.kind.prefill": "prefill",
     "step.kind.decode": "decode",
     "step.kind.mixed": "prefill and decode",
@@ -16,10 +28,11 @@ EN = {
     "step.aborted": "{names} aborted: a stop text was found, or the caller left",
     "step.new": "{names} joined",
     "step.resumed": "{names} came back",
-    "step.preempted": "{names} preempted, blocks taken away",
+    "step.preempted": "{names} preempted, their KV blocks freed",
     "step.prefix_hit": "{tokens:token|tokens} of {names} came from the prefix cache",
-    "step.held": "{names} held: {why}",
-    "step.held_more": "others held for {n:more reason|more reasons}",
+    "step.cut_short": "{names} cut short: {why}",
+    "step.not_scheduled": "{names} not scheduled: {why}",
+    "step.not_scheduled_more": "others not scheduled for {n:more reason|more reasons}",
     "step.finished": "{names} finished: {why}",
     "step.failed": "the step failed: {error}",
     "held.token_budget": "wanted {wanted} tokens, got {given}: {left} of the budget's {budget} were left",
@@ -44,6 +57,18 @@ EN = {
 }
 
 ZH = {
+    # common
+    "common.requests": "{n:,} 个请求",
+    "common.tokens": "{n:,} 个 token",
+    "common.blocks": "{n:,} 个块",
+    "common.steps": "{n:,} 步",
+    "common.status.running": "仍在运行，或被强行终止",
+    "common.status.finished": "已完成",
+    "common.status.failed": "失败",
+    "common.status.interrupted": "被中断",
+    "common.status.terminated": "被终止",
+    "common.status.unknown": "状态未知",
+    # steps
     "step.kind.prefill": "预填充",
     "step.kind.decode": "解码",
     "step.kind.mixed": "预填充与解码",
@@ -53,23 +78,24 @@ ZH = {
     "step.name": "请求 {names}",
     "step.names": "请求 {names}",
     "step.names_more": "请求 {names} 等（另有 {more:,} 个）",
-    "step.released": "通知 worker 忘记已结束的{names}",
+    "step.released": "通知 worker 清理已结束的{names}",
     "step.aborted": "{names} 已中止：出现了停止文本，或调用方已离开",
     "step.new": "{names} 加入",
     "step.resumed": "{names} 恢复运行",
-    "step.preempted": "{names} 被抢占，块被收回",
+    "step.preempted": "{names} 被抢占，KV 块被释放",
     "step.prefix_hit": "{names} 有 {tokens:,} 个 token 来自前缀缓存",
-    "step.held": "{names} 等待中：{why}",
-    "step.held_more": "其他请求因另外 {n:,} 个原因等待",
+    "step.cut_short": "{names} 只调度了一部分 token：{why}",
+    "step.not_scheduled": "{names} 未被调度：{why}",
+    "step.not_scheduled_more": "其他请求因另外 {n:,} 个原因未被调度",
     "step.finished": "{names} 结束：{why}",
     "step.failed": "这一步失败了：{error}",
     "held.token_budget": "想要 {wanted} 个 token，得到 {given} 个：预算 {budget} 只剩 {left}",
     "held.chunk_threshold": "想要 {wanted} 个 token，得到 {given} 个：长提示词每步最多 {threshold} 个",
     "held.max_num_seqs": "已有 {running} 个请求在运行，max_num_seqs 为 {limit}",
     "held.no_free_blocks": "需要 {needed} 个 KV 块，只有 {free} 个空闲",
-    "held.preempted": "它的块让给了请求 {by}（需要 {needed} 个，当时空闲 {free} 个）",
+    "held.preempted": "它的 KV 块让给了请求 {by}（需要 {needed} 个，当时空闲 {free} 个）",
     "held.grammar": "等待语法（{kind}）编译完成",
-    "held.preempted_itself": "它交出了自己的块：它需要 {needed} 个，当时空闲 {free} 个，而它之后没有别的请求",
+    "held.preempted_itself": "它释放了自己的块：它需要 {needed} 个，当时空闲 {free} 个，而它之后没有别的请求",
     "held.behind": "排在请求 {request} 之后，而后者缺少{cause}",
     "held.cause.token_budget": " token 预算",
     "held.cause.chunk_threshold": " token 预算",

@@ -1,16 +1,14 @@
-"""Folding of what repeats in a call tree, so that a thousand calls read as a few.
+"""Folding of repetition in a call tree: a thousand calls read as a few.
 
-Repeated siblings are drawn together: one call made many times running becomes one node with a count, a sequence of
-calls made many times running (`A B A B A B`) becomes one `repeat` node over one `A` and one `B`, and so does a sequence
-of such (`A B A B C  A B A B C`). What is folded keeps its spans, in their order. What counts as repetition is in
-`tracellm.report.tree.repetition`.
+Repeated siblings are drawn together. One call made many times in a row becomes one node with a count. A repeated
+sequence of calls (`A B A B A B`) becomes one `repeat` node over one `A` and one `B`, and so does a sequence of such (`A
+B A B C A B A B C`). Folded nodes keep their spans, in order. `repetition.py` decides what repeats. Below nodes that are
+drawn together, the calls are merged in their order, or by start if their callers ran side by side. Neighbouring groups
+of engine steps stay apart: their difference is why they are groups.
 
-Below nodes that are drawn together the calls are merged, in their order, or where their callers ran side by side, in
-that of their starts. Groups of engine steps side by side stay apart: what differs between them is why they are groups.
-
-The time is in proportion to the nodes. Each has a digest of its subtree, made once from those of its children; what is
-to be done with a list of siblings is found once for all lists with the same digests; and subtrees of one digest are
-merged by going through them side by side.
+The time is linear in the nodes. Each has a digest of its subtree, made once from those of its children. The folding of
+a list of siblings is decided once for all lists with the same digests, and subtrees of one digest are merged side by
+side.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -29,19 +27,19 @@ _Place = tuple[Hashable, int]
 
 
 def merge(nodes: Sequence[Node]) -> Node:
-    """One node that stands for all of these, which have the same key; what they called is merged, in its order."""
+    """Return one node for all of these, which have the same key; their callees are merged, in order."""
     return Folder().merge(nodes)
 
 
 @dataclass(slots=True)
 class _List:
-    """Facts about siblings, found once for all with the same digests.
+    """Facts about siblings, found once for all lists with the same digests.
 
     Attributes:
         shapes: the digests.
-        prepare: whether other siblings may have to be given for them.
-        parts: what becomes of them, None where nothing repeats, or where that was not asked yet.
-        asked: whether it was.
+        prepare: whether `Folder.prepare` may replace them.
+        parts: the folding, or None if nothing repeats or `asked` is false.
+        asked: whether `parts` was decided.
         above: the digests of the nodes that have such children, by their keys.
     """
 
@@ -56,8 +54,8 @@ class Folder:
     """Folds the lists of siblings of a tree, the deepest first.
 
     Args:
-        prepare: gives other siblings for some, before these are folded.
-        wanted: the keys that have the lists they stand in go through `prepare`.
+        prepare: returns a replacement for some siblings, before these are folded.
+        wanted: a list with one of these keys goes through `prepare`.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class Folder:
         self._lists: dict[tuple[Shape, ...], _List] = {}
 
     def fold_all(self, roots: Sequence[Node]) -> list[Node]:
-        """Whole trees with every list of siblings prepared and folded; nodes are changed in place."""
+        """Prepare and fold every list of siblings of whole trees; nodes are changed in place."""
         with gc_paused():
             for nodes in reversed(levels(roots)):
                 for node in nodes:
@@ -83,7 +81,7 @@ class Folder:
             return list(self._changed(roots, self._list(roots)))
 
     def fold(self, siblings: Sequence[Node]) -> Sequence[Node]:
-        """Siblings with what repeats among them drawn together; what is below them is folded already."""
+        """Return siblings with repetition drawn together; the levels below are folded already."""
         return self._drawn(siblings, self._list(siblings))
 
     def _changed(self, siblings: Sequence[Node], known: _List) -> Sequence[Node]:
@@ -96,9 +94,9 @@ class Folder:
         return siblings if parts is None else [self._made_of(part, siblings) for part in parts]
 
     def shape(self, node: Node) -> Shape:
-        """The digest of a subtree: the same object for all subtrees that were made alike.
+        """Return the digest of a subtree: the same object for all equal subtrees.
 
-        Those of the children are known where these were folded; else they are made first.
+        Those of the children are known if these were folded; else they are made first.
         """
         todo = [node]
         while todo:
@@ -112,7 +110,7 @@ class Folder:
         return node.shape
 
     def _list(self, siblings: Sequence[Node]) -> _List:
-        """The facts about siblings, of which each gets its digest."""
+        """Return the facts about siblings, and give each sibling its digest."""
         leaves, found = self._leaves, []
         for node in siblings:
             shape = node.shape
@@ -143,7 +141,7 @@ class Folder:
         return self.merge(nodes) if part.merged else sequence(nodes)
 
     def merge(self, nodes: Sequence[Node]) -> Node:
-        """One node that stands for all of these, which have the same key; what they called is merged, in its order."""
+        """Return one node for all of these, which have the same key; their callees are merged, in order."""
         if len(nodes) == 1:
             return nodes[0]
         alike: dict[Shape, list[Node]] = {}
@@ -155,9 +153,9 @@ class Folder:
         return _one_of(nodes, self._merge_children([one for one in lists if one]), None)
 
     def _merge_children(self, lists: Sequence[Sequence[Node]]) -> Sequence[Node]:
-        """The k-th child with a key in each list become one.
+        """Merge lists of children: the k-th child with a key in each list becomes one.
 
-        What only a later list has comes after its neighbour there; at the beginning of the list, before the next one.
+        A child of a later list only comes after its neighbour there; at the beginning, before the next one.
         """
         if len(lists) < 2:
             return lists[0] if lists else ()
@@ -194,14 +192,14 @@ def _places(nodes: Sequence[Node]) -> list[_Place]:
 
 
 def sequence(nodes: Sequence[Node]) -> Node:
-    """A round of calls that is made again and again."""
+    """A repeated round of calls."""
     key = "repeat", tuple([node.key for node in nodes])
     count = min([node.count for node in nodes])
     return Node("repeat", key, count, total_ns=sum([node.total_ns for node in nodes]), children=nodes)
 
 
 def _digest(node: Node, below: _List) -> Shape:
-    """The digest of a node with these children."""
+    """Return the digest of a node with these children."""
     shape = below.above.get(node.key)
     if shape is None:
         made = frozenset([one.key for one in below.shapes])
@@ -210,7 +208,7 @@ def _digest(node: Node, below: _List) -> Shape:
 
 
 def _merge_alike(nodes: Sequence[Node]) -> Node:
-    """One node that stands for all of these, which have the same digest."""
+    """Return one node for all of these, which have the same digest."""
     first = nodes[0]
     if len(nodes) == 1:
         return first
@@ -218,14 +216,14 @@ def _merge_alike(nodes: Sequence[Node]) -> Node:
 
 
 def _side_by_side(nodes: Sequence[Node]) -> Sequence[Node]:
-    """The calls that nodes with the same digest made, as one list."""
+    """Return the callees of nodes with the same digest, as one list."""
     if len(nodes) == 1:
         return nodes[0].children
     return [_merge_alike(group) for group in zip(*[node.children for node in nodes], strict=True)]
 
 
 def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None) -> Node:
-    """One node for all of these, with its spans by their starts; each node has its own in order."""
+    """Return one node for all of these, with its spans by start; each node has its own in order."""
     first = nodes[0]
     count = total_ns = own_ns = recording_ns = latest = 0
     spans: list[Span] = []
@@ -251,8 +249,8 @@ def _one_of(nodes: Sequence[Node], children: Sequence[Node], shape: Shape | None
 
 
 def _with_sequences(lists: Sequence[Sequence[Node]]) -> Sequence[Sequence[Node]]:
-    """A sequence that one of the lists has repeated is, where it comes once, a `repeat` of one round in all of them."""
-    nested: list[set[tuple[Hashable, ...]]] = []  # the sequences by how deep repeats nest in them, the innermost first
+    """Make a sequence that one of the lists repeats a `repeat` of one round where it occurs once in another."""
+    nested: list[set[tuple[Hashable, ...]]] = []  # the sequences by the depth of repeats in them, the innermost first
     for nodes in lists:
         for node in nodes:
             if node.kind == "repeat":
@@ -263,7 +261,7 @@ def _with_sequences(lists: Sequence[Sequence[Node]]) -> Sequence[Sequence[Node]]
 
 
 def _collect(repeat: Node, nested: list[set[tuple[Hashable, ...]]]) -> int:
-    """Add the sequence of a repeat and of those within it; gives how deep it is, 0 for one that holds no other."""
+    """Add the sequence of a repeat and of those within it, and return its depth: 0 for one without another inside."""
     depth = max([_collect(child, nested) + 1 for child in repeat.children if child.kind == "repeat"], default=0)
     if depth == len(nested):
         nested.append(set())

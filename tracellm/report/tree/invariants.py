@@ -1,6 +1,6 @@
 """Invariants of the passes over a call tree, and the pipeline that runs passes and checks them.
 
-A pass loses no span and doubles none, and keeps the time: that costs little to check and is always checked. With
+A pass neither loses nor doubles a span, and keeps the total time: a cheap check that always runs. With
 TRACELLM_CHECK_PASSES=1, as in the tests, the order of the calls and each node's times are checked, too.
 """
 
@@ -21,11 +21,11 @@ T = TypeVar("T", bound=CallTree)
 
 
 class PassError(AssertionError):
-    """A pass broke an invariant: a fault of this program, never of a recording."""
+    """A pass broke an invariant: a bug of this program, never of a recording."""
 
 
 class Totals(NamedTuple):
-    """Contents of a list of trees: how many spans, which (the sum of their `id`s), how much own time and recording."""
+    """Totals of a list of trees: number and identity (sum of `id`s) of spans, own time, recording time."""
 
     spans: int
     ids: int
@@ -34,7 +34,7 @@ class Totals(NamedTuple):
 
 
 def totals(nodes: Iterable[Node]) -> Totals:
-    """The totals of these trees; takes time in proportion to nodes and spans."""
+    """Return the totals of these trees, in time linear in nodes and spans."""
     count = ids = own_ns = recording_ns = 0
     level = list(nodes)
     while level:
@@ -49,10 +49,10 @@ def totals(nodes: Iterable[Node]) -> Totals:
 
 
 def run_passes(tree: T, *passes: Callable[[T], T]) -> T:
-    """The tree after these passes, one after the other, each checked.
+    """Run passes one after the other, check each, and return the tree.
 
     Raises:
-        PassError: a pass lost or doubled a span, or changed the time in all.
+        PassError: a pass lost or doubled a span, or changed the total time.
     """
     thorough = bool(os.environ.get(THOROUGH))
     before = totals(tree.roots)
@@ -68,10 +68,10 @@ def run_passes(tree: T, *passes: Callable[[T], T]) -> T:
 
 
 def check(before: Iterable[Node], after: Iterable[Node]) -> None:
-    """Compare trees with those a pass made of them: no span lost or doubled, time conserved, calls in their order.
+    """Compare trees with those a pass made of them: no span lost or doubled, time conserved, calls in order.
 
     Raises:
-        PassError: they are not the same.
+        PassError: they differ.
     """
     old, new = list(before), list(after)
     if sorted(map(id, _spans(old))) != sorted(map(id, _spans(new))):
@@ -82,12 +82,14 @@ def check(before: Iterable[Node], after: Iterable[Node]) -> None:
 
 
 def check_order(nodes: Sequence[Node], *, siblings: bool = True) -> None:
-    """Check that calls are in their order, and that a node's time is that of its spans.
+    """Check that calls are in order, and that a node's time is that of its spans.
 
     Raises:
-        PassError: they are not, and which.
+        PassError: the first violation found.
     """
-    first: dict[int, int] = {}  # of a node, by its id: when its first call began, or if it is none, the first in it
+    first: dict[
+        int, int
+    ] = {}  # start of a node's first call, or for a node without spans that of the first call in it, by the node's id
     for node in reversed(list(walk(nodes))):
         starts = [span.start_ns for span in node.spans]
         if any(after < before for before, after in pairwise(starts)):
@@ -99,7 +101,7 @@ def check_order(nodes: Sequence[Node], *, siblings: bool = True) -> None:
         below = [first[id(child)] for child in node.children if id(child) in first]
         if siblings and node.count == 1 and below != sorted(below):
             raise PassError(f"the calls that {node.key} made are out of order")
-        if starts or below:  # where a recording is damaged a call may seem to begin before the one that made it
+        if starts or below:  # in a damaged recording, a call may seem to begin before its caller
             first[id(node)] = starts[0] if starts else min(below)
 
 

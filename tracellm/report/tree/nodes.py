@@ -1,9 +1,8 @@
-"""The call tree of a trace: what the call tree's text and the sequence diagram are both made from.
+"""The call tree of a trace, the basis of the call tree's text and of the sequence diagram.
 
-`call_tree` makes a `Node` of each span. A report is made by passes: functions from a `CallTree` to a `CallTree`, run in
-turn by `invariants.run_passes`, which also checks what every pass must keep.
-
-All of it takes time and memory in proportion to the spans: about 230 bytes a node.
+`call_tree` makes a `Node` of each span. A report runs passes, functions from a `CallTree` to a `CallTree`, through
+`invariants.run_passes`, which also checks what every pass must keep. Time and memory are linear in the spans: about 230
+bytes per node.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -32,10 +31,10 @@ __all__ = [
 ]
 
 DEEPEST = 100
-"""Calls nested deeper than this, as by a user's recursive function, are counted into the node at this depth."""
+"""Calls nested deeper than this, as by a recursive function of the user's, are counted into the node at this depth."""
 
-_TELLING = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
-"""Attributes that few calls have, and that distinguish a call from others of its name."""
+_DISTINCTIVE = frozenset({names.CALLER_FILE, names.OPEN, names.PHASE})
+"""Attributes of few calls that distinguish a call from others of its name."""
 _LIFELINE, _THREAD, _RECORDING = names.LIFELINE, names.THREAD_NAME, names.RECORDING_DURATION
 
 
@@ -48,19 +47,19 @@ class CallKey:
     failed: bool
     open: bool
     caller: tuple[Hashable, Hashable]
-    """The file and line of the user's that made the call, both None for a call of the engine's."""
+    """File and line of the user's that made the call, both None for a call of the engine's."""
     beside: tuple[str, int, str]
-    """Machine, process id and thread, without its number: threads of one pool do the same work."""
+    """Machine, process id and thread without its number: threads of one pool do the same work."""
     engine: tuple[str, ...] = ()
-    """The arguments of a call of the start-up: engines made with other arguments are other engines."""
+    """Arguments of a call of the start-up: engines made with other arguments are other engines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The digest of a subtree: what was called in it, in which order; not how often, and not when.
+    """The digest of a subtree: its calls in order, without their counts and times.
 
-    Equal subtrees have the same object, so that comparing two of any size is comparing two pointers
-    (`tracellm.report.tree.fold.Folder` makes them, each node's from those of its children).
+    Equal subtrees have the same object, so comparing two of any size is comparing two pointers. `fold.Folder` makes
+    them, each node's from those of its children.
     """
 
     key: Hashable
@@ -72,11 +71,11 @@ class Shape:
 
 
 class Node(msgspec.Struct, eq=False, gc=False):
-    """Calls that are drawn as one. Times are nanoseconds, summed over all of them.
+    """Calls drawn as one, with their times in nanoseconds, summed.
 
-    `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine
-    steps in which nothing changed, `repeat` for a sequence of calls made several times. All but `call` have no spans
-    of their own. An empty sequence may be shared by many nodes: assign another, never change it.
+    `call` stands for spans, `line` for a line of the user's script over the calls made there, `steps` for engine steps
+    in which nothing changed, `repeat` for a repeated sequence of calls. Only `call` has spans of its own. Empty
+    sequences may be shared by many nodes: assign another, never change one.
     """
 
     kind: Literal["call", "line", "steps", "repeat"]
@@ -85,26 +84,26 @@ class Node(msgspec.Struct, eq=False, gc=False):
     count: int = 1
     total_ns: int = 0
     own_ns: int = 0
-    """Time not spent in children of the same thread, nor in recording: own and recording times of a thread's calls sum
-    to the time that it was in calls, where these do not overlap."""
+    """Time spent neither in children of the same thread nor in recording. Own and recording times of a thread sum to
+    the time it spent in calls, if these do not overlap."""
     spans: Sequence[Span] = ()
     children: Sequence["Node"] = ()
     hidden: Sequence[Span] = ()
     """Calls that a pass took out of the tree; their time counts as this node's own."""
     steps: Sequence[Step] = ()
     recording_ns: int = 0
-    """Time that the recording took within these calls, and not in their children."""
+    """Time that the recording took within these calls, without their children."""
     shape: Shape | None = None
-    """None until it is asked for; whoever changes `children` afterwards sets it to None again."""
+    """None until computed; reset it to None after a change of `children`."""
 
     @property
     def span(self) -> Span:
-        """The first of the spans, which stands for all."""
+        """The first of the spans, as their representative."""
         return self.spans[0]
 
     @property
     def level(self) -> Level:
-        """The level of the calls; what is no call is as coarse as a request."""
+        """Level of the calls; other nodes are as coarse as a request."""
         return self.spans[0].level if self.spans else "request"
 
     @property
@@ -118,26 +117,26 @@ class Node(msgspec.Struct, eq=False, gc=False):
         return bool(self.spans) and self.spans[0].open
 
     def hide(self, spans: Iterable[Span]) -> None:
-        """Count calls in that a pass took out of the tree; their own time is not looked at."""
+        """Count calls that a pass took out of the tree; their own time is not added."""
         if not isinstance(self.hidden, list):
             self.hidden = list(self.hidden)
         self.hidden.extend(spans)
 
     def take_in(self, other: "Node") -> None:
-        """Count another node's own time and calls in, which a pass takes out of the tree; not what is below it."""
+        """Count another node's own time and calls, which a pass takes out of the tree, without its children."""
         self.own_ns += other.own_ns
         self.recording_ns += other.recording_ns
         self.hide([*other.spans, *other.hidden])
 
     def add(self, child: "Node") -> None:
-        """Give the node one more child, after the others."""
+        """Append a child."""
         if not isinstance(self.children, list):
             self.children = list(self.children)
         self.children.append(child)
         self.shape = None
 
     def replace_children(self, children: Sequence["Node"]) -> None:
-        """Give the node other children; what it knew of the subtree's shape holds no longer."""
+        """Replace the children, and reset the digest."""
         self.children = children
         self.shape = None
 
@@ -146,16 +145,15 @@ class Node(msgspec.Struct, eq=False, gc=False):
 class CallTree:
     """The calls of a trace on their way through the passes of a report.
 
-    A pass owns the tree that it is given: it may change the nodes, and its results are in the tree that it
-    returns.
+    A pass owns its input: it may change the nodes, and its results are in the tree that it returns.
 
     Attributes:
         trace: the recording.
         roots: the calls; hidden ones are counted in the nodes that are left.
-        ordered: whether siblings stand in the order of their starts.
-        units: the call that repeats with each step, and the step, both as span ids; None where they
-            are found from the calls around the steps.
-        turns: a call that belongs to a step's turn, and the step, both as span ids, for steps that no unit is around.
+        ordered: whether siblings are ordered by start.
+        units: step of the call that repeats with each step, both as span ids; None if found from the calls around
+            steps.
+        turns: step of a call that belongs to the step's turn, both as span ids, for steps without a unit around them.
     """
 
     trace: Trace
@@ -166,7 +164,7 @@ class CallTree:
 
 
 def calls_below(node: Node) -> Iterator[Node]:
-    """The calls that a node made itself, also those that stand below lines, steps and repeats."""
+    """Return the calls that a node made itself, also those below lines, steps and repeats."""
     for child in node.children:
         if child.kind == "call":
             yield child
@@ -175,12 +173,12 @@ def calls_below(node: Node) -> Iterator[Node]:
 
 
 def raised_here(node: Node) -> bool:
-    """Whether an exception left this call that did not come out of a call it made."""
+    """Return whether the call failed, and not by an exception out of one of its callees."""
     return node.failed and all(child.span.error != node.span.error for child in calls_below(node))
 
 
 def walk(roots: Iterable[Node]) -> Iterator[Node]:
-    """All nodes, each before its children, in order."""
+    """Yield all nodes, each before its children, in order."""
     stack = list(roots)
     stack.reverse()
     while stack:
@@ -191,7 +189,7 @@ def walk(roots: Iterable[Node]) -> Iterator[Node]:
 
 
 def levels(roots: Iterable[Node]) -> list[list[Node]]:
-    """The nodes that have children: the roots, then those below them, and so on."""
+    """Yield the nodes with children, level by level: the roots, then those below them, and so on."""
     found: list[list[Node]] = []
     level = [node for node in roots if node.children]
     while level:
@@ -201,10 +199,9 @@ def levels(roots: Iterable[Node]) -> list[list[Node]]:
 
 
 def call_tree(trace: Trace) -> list[Node]:
-    """The calls of a trace: a node for each span, except requests' lives, under the node that called it.
+    """Return the calls of a trace: a node for each span, except requests' lives, under the node that called it.
 
-    What a request's life is the parent of stands under the call that submitted the request. Siblings are in the order
-    of the trace, by their starts.
+    Children of a request's life stand under the call that submitted the request. Siblings are ordered by start.
     """
     with gc_paused():
         nodes, lives, several_threads = _nodes(trace)
@@ -214,7 +211,7 @@ def call_tree(trace: Trace) -> list[Node]:
 
 
 def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
-    """A node for each call; the lives, each with its parent, by their ids; whether calls ran in several threads."""
+    """Nodes of the calls, parents of the lives, by their ids, and whether calls ran in several threads."""
     key_of = _Keys()
     nodes: list[Node] = []
     lives: dict[str, str | None] = {}
@@ -229,7 +226,7 @@ def _nodes(trace: Trace) -> tuple[list[Node], dict[str, str | None], bool]:
 
 
 def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
-    """Give each node its children; the roots are left."""
+    """Give each node its children, and return the roots."""
     by_id = {node.spans[0].span_id: node for node in nodes}
     roots: list[Node] = []
     for node in nodes:
@@ -247,7 +244,7 @@ def _link(nodes: list[Node], lives: dict[str, str | None]) -> list[Node]:
 
 
 def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
-    """The nearest span around a request's life that is none itself, by their ids; found once, then known."""
+    """The nearest span around a request's life that is none itself, cached by id."""
     path: list[str] = []
     while id is not None and id in lives:
         path.append(id)
@@ -260,18 +257,18 @@ def _outside(id: str | None, lives: dict[str, str | None]) -> str | None:
 
 
 def _settle(roots: Sequence[Node], several_threads: bool) -> None:
-    """Find the own time of each node, and count what is nested too deeply into the nodes above it."""
+    """Compute the own time of each node, and count calls nested too deeply into the nodes above them."""
     level = roots
     for _ in range(DEEPEST):
         parents = [node for node in level if node.children]
         for node in parents:
             node.own_ns -= _covered_ns(node, _in_its_thread(node) if several_threads else node.children)
-            if node.own_ns < 0:  # by a damaged recording it took longer than there was time
+            if node.own_ns < 0:  # in a damaged recording it took longer than there was time
                 node.recording_ns += node.own_ns
                 node.own_ns = 0
         level = [child for node in parents for child in node.children]
     for node in level:
-        if node.children:  # drawn nowhere, so that all of the time is the node's own
+        if node.children:  # its children are not drawn, so all of the time is its own
             node.hide(span for below in walk(node.children) for span in below.spans)
             recording = sum(below.recording_ns for below in walk(node.children))
             node.recording_ns = min(node.total_ns, node.recording_ns + recording)
@@ -280,11 +277,11 @@ def _settle(roots: Sequence[Node], several_threads: bool) -> None:
 
 
 def _in_its_thread(node: Node) -> Iterator[Node]:
-    """The calls that a call made in its own thread.
+    """The callees in the call's own thread.
 
-    What another thread or process does goes on beside the call that started it, often long after; that call's own time
-    goes on, too, though it may be spent in waiting. So in every thread that runs one call at a time the own times sum
-    to the time that is spent in calls.
+    Work of another thread or process goes on beside the call that started it, often long after. So that call's own time
+    goes on too, even if it only waits, and the own times of a thread that runs one call at a time sum to its time in
+    calls.
     """
     span = node.spans[0]
     process, thread = span.process, span.attributes.get(names.THREAD_NAME)
@@ -295,7 +292,7 @@ def _in_its_thread(node: Node) -> Iterator[Node]:
 
 
 def _covered_ns(node: Node, children: Iterable[Node]) -> int:
-    """The part of a call that these calls of its own cover; they overlap where there are coroutines."""
+    """Time of a call covered by these callees; they overlap if there are coroutines."""
     span = node.spans[0]
     covered, reached, last = 0, span.start_ns, span.end_ns
     for child in children:
@@ -312,23 +309,23 @@ def _covered_ns(node: Node, children: Iterable[Node]) -> int:
 
 
 class _Keys:
-    """The key of each call: one object for all that are the same call."""
+    """Keys of calls: one object for all that are the same call."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[Hashable, ...], CallKey] = {}
         self._plain: dict[tuple[object, ...], CallKey] = {}
-        """The same for calls that no line of the user made and that ended well: nearly all."""
+        """Keys of calls that no line of the user made and that ended well: nearly all."""
         self._same: dict[tuple[object, ...], CallKey] = {}
-        """The same by the attributes themselves: what was read from disk has one object for all that are equal."""
+        """Keys by the identity of the attributes: spans read from disk share equal ones."""
         self._threads: set[tuple[str, int, str]] = set()
 
     @property
     def several(self) -> bool:
-        """Whether the calls ran in several threads or processes."""
+        """True if the calls ran in several threads or processes."""
         return len(self._threads) > 1
 
     def __call__(self, span: Span) -> CallKey:
-        """The key of a call of the trace; none of these goes away meanwhile, so that ids stay what they are."""
+        """Return the key of a call of the trace. The spans live as long as this object, so their ids stay valid."""
         if span.error is not None:
             return self._key(span)
         same = span.name, id(span.attributes), id(span.process)
@@ -338,16 +335,16 @@ class _Keys:
             return self._same.setdefault(same, self._of(span))
 
     def _of(self, span: Span) -> CallKey:
-        told = span.attributes
-        if not _TELLING.isdisjoint(told):
+        attributes = span.attributes
+        if not _DISTINCTIVE.isdisjoint(attributes):
             return self._key(span)
-        get = told.get
+        get = attributes.get
         try:
             plain = span.name, get(_LIFELINE), get(_THREAD), id(span.process)
             return self._plain[plain]
         except KeyError:
             return self._plain.setdefault(plain, self._key(span))
-        except TypeError:  # a damaged trace may have a list where a name should be
+        except TypeError:  # a damaged trace may have a list in place of a name
             return self._key(span)
 
     def _key(self, span: Span) -> CallKey:

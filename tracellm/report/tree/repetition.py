@@ -1,12 +1,11 @@
 """Repetition in a list of siblings, decided on the digests of their subtrees alone; `fold.py` acts on it.
 
-Two neighbours are alike when their digests are the same (`nodes.Shape`), or when they are the same call
-and one called directly all that the other did and more: allocating a slot takes a new block only sometimes, and it is
-still the same work. Runs of alike calls are found first, then sequences of them within a window, the shortest first;
-then sequences of those, for as long as there are any.
+Two neighbours are alike if their digests are the same (`nodes.Shape`), or if they are the same call and one called
+directly all that the other did and more: allocating a slot takes a new block only sometimes, and is still the same
+work. Runs of alike calls are found first, then sequences of them within a window, the shortest first; then sequences of
+those, until there are none.
 
-The time is in proportion to the siblings, times how deep repetition nests among them: at most the logarithm of their
-number, since what nests is at least twice as long.
+The time is linear in the siblings, times the nesting depth of repetition: at most the logarithm of their number.
 """
 
 from collections.abc import Hashable, Sequence
@@ -17,27 +16,27 @@ from tracellm.report.tree.nodes import Shape
 __all__ = ["LONGEST_SEQUENCE", "Part", "Several", "repetition"]
 
 LONGEST_SEQUENCE = 8
-"""So many calls a repeated sequence may have: the window in which repetition is looked for."""
+"""Longest repeated sequence, in calls: the window of the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Parts of a list that become one node: merged into one another, or a round of a sequence, in which each stays."""
+    """Parts of a list that become one node: merged into one another, or a round of a sequence."""
 
     parts: tuple["Part", ...]
     merged: bool
 
 
 Part = int | Several
-"""A sibling, by its place in the list, or several that become one."""
+"""A sibling, by its index in the list, or several that become one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One sibling, or what some become: what it is compared by, and what it is made of."""
+    """One item of the list: its digest for comparison, and its part."""
 
     shape: Shape | None
-    """None for what has no digest yet: it is put together from several that are not the same."""
+    """None for an item without a digest: several different siblings put together."""
     key: Hashable
     made: frozenset[Hashable]
     apart: bool
@@ -45,18 +44,18 @@ class _Item:
 
 
 def repetition(siblings: Sequence[Shape]) -> list[Part] | None:
-    """The parts that siblings with these digests become, in their order; None where nothing repeats."""
+    """Return the parts that siblings with these digests become, in order, or None if nothing repeats."""
     items = _runs(siblings)
     length = 2
     while length <= min(LONGEST_SEQUENCE, len(items) // 2) and (length > 2 or _may_repeat(items)):
         before = len(items)
         items = _sequences(items, length)
-        length = length + 1 if len(items) == before else 2  # what was folded may be part of a shorter sequence
+        length = length + 1 if len(items) == before else 2  # a folded sequence may be part of a shorter one
     return None if len(items) == len(siblings) else [item.part for item in items]
 
 
 def _runs(siblings: Sequence[Shape]) -> list[_Item]:
-    """Calls that are alike and follow one another."""
+    """Fold runs of alike calls."""
     items: list[_Item] = []
     at = 0
     while at < len(siblings):
@@ -77,7 +76,7 @@ def _runs(siblings: Sequence[Shape]) -> list[_Item]:
 
 
 def _sequences(items: Sequence[_Item], length: int) -> list[_Item]:
-    """The items with each sequence of `length` that comes several times running as one."""
+    """Fold each sequence of `length` items that is repeated in a row."""
     found: list[_Item] = []
     at = 0
     while at < len(items):
@@ -99,7 +98,7 @@ def _sequences(items: Sequence[_Item], length: int) -> list[_Item]:
 
 
 def _rounds(items: Sequence[_Item], at: int, length: int) -> int:
-    """The number of times running that the sequence of `length` items at `at` comes: 1 when it is not repeated."""
+    """Count how often the sequence of `length` items at `at` occurs in a row: 1 if it is not repeated."""
     place = at + length
     while place < len(items) and _same(items[at + (place - at) % length], items[place]):
         place += 1
@@ -115,12 +114,12 @@ def _same(one: _Item, other: _Item) -> bool:
 
 
 def _alike(some: frozenset[Hashable], others: frozenset[Hashable]) -> bool:
-    """Whether two nodes of one call made the same calls, or one of them all that the other did and more."""
+    """Return whether two nodes of one call made the same calls, or one of them all of the other's and more."""
     return some == others or (bool(some) and bool(others) and (some <= others or others <= some))
 
 
 def _may_repeat(items: Sequence[_Item]) -> bool:
-    """Whether something comes twice within the window; in most lists nothing does."""
+    """Return whether something occurs twice within the window; in most lists nothing does."""
     last: dict[Hashable, int] = {}
     for place, item in enumerate(items):
         if place - last.get(item.key, -LONGEST_SEQUENCE - 1) <= LONGEST_SEQUENCE:

@@ -1,6 +1,6 @@
-"""Selection of the calls that are shown at all: those down to a level, or those into and out of some classes.
+"""Selection of the calls to show: those down to a level, or those into and out of some classes.
 
-A hidden call's time and spans go to the call that made it, and the calls that it made stand in its place.
+A hidden call's time and spans go to its caller, and its callees take its place.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,7 +28,7 @@ def down_to(tree: T, level: Level) -> T:
 
 
 def focus_on(tree: T, lifelines: Collection[str]) -> T:
-    """Show the calls into and out of these lifelines, and the calls through which the program came to them.
+    """Show the calls into and out of these lifelines, and the calls that lead there.
 
     Raises:
         ValueError: the tree has no such lifeline.
@@ -43,14 +43,14 @@ def focus_on(tree: T, lifelines: Collection[str]) -> T:
 
 
 def _focused(node: Node, caller: str, lifelines: Collection[str]) -> set[int]:
-    """The nodes to be shown of a subtree, by their ids; with any of them all that are around it."""
+    """Ids of the nodes of a subtree to show, with all nodes around them."""
     lifeline = node.span.lifeline if node.kind == "call" else caller
     below = set[int]().union(*[_focused(child, lifeline, lifelines) for child in node.children])
     return below | {id(node)} if below or lifeline in lifelines or caller in lifelines else below
 
 
 def hide(tree: T, shown: Callable[[Node], bool]) -> T:
-    """The tree without the calls that `shown` refuses. Roots are always shown: nothing else could take their time."""
+    """Remove the calls for which `shown` is false. Roots are always shown: nothing else could take their time."""
     for root in tree.roots:
         _hide_below(root, shown)
     return tree
@@ -67,7 +67,7 @@ def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
             children += _in_its_place(child, node.count)
         else:
             children.append(child)
-    # What stood only around hidden calls is left out, too.
+    # nodes that stood around hidden calls only are removed, too
     for child in children:
         if child.kind != "call" and not child.children:
             node.take_in(child)
@@ -75,7 +75,7 @@ def _hide_below(node: Node, shown: Callable[[Node], bool]) -> None:
 
 
 def _in_its_place(hidden: Node, of: int) -> Sequence[Node]:
-    """The calls that a hidden one made. Several that were made several times still come in turn."""
+    """The callees of a hidden call; repeated ones still take turns."""
     if hidden.count <= of or len(hidden.children) < 2:
         return hidden.children
     key = ("repeat", tuple(child.key for child in hidden.children))
@@ -84,5 +84,5 @@ def _in_its_place(hidden: Node, of: int) -> Sequence[Node]:
 
 
 def lifeline_names(roots: Iterable[Node]) -> list[str]:
-    """Every lifeline of the trees, in order of its first call."""
+    """Return every lifeline of the trees, in the order of the first calls."""
     return list(dict.fromkeys(node.span.lifeline for node in walk(roots) if node.kind == "call"))

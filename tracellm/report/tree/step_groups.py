@@ -1,9 +1,9 @@
 """Engine steps in which nothing changed become one node: "steps 3-17: decode, 2 requests".
 
-What repeats for each step is more than `EngineCore.step_fn`: the `LLMEngine.step` around it, and the questions before
-it (`has_unfinished_requests`). All that stands in the group, merged. Where the engine core has a process of its own,
-and no call of the client's is around its steps, the group is the step's turn: what was taken in before it, and what was
-sent and taken after it.
+More than `EngineCore.step_fn` repeats for each step: the `LLMEngine.step` around it, and the calls before it
+(`has_unfinished_requests`). All of these stand in the group, merged. If the engine core has a process of its own, and
+no call of the client's is around its steps, the group is the step's turn: the messages taken before it, and those sent
+and taken after it.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["AROUND", "condense", "group_steps", "step_head", "steps_key"]
 T = TypeVar("T", bound=CallTree)
 
 AROUND = frozenset({"LLMEngine.step", "EngineCoreProc._process_engine_step"})
-"""The calls that make one engine step happen: on clients of this process, and in the engine core's own."""
+"""Calls that make one engine step happen: on clients of this process, and in the engine core's own."""
 
 
 def group_steps(
@@ -31,13 +31,14 @@ def group_steps(
     turns: Mapping[str, str] | None = None,
     folder: Folder | None = None,
 ) -> Callable[[Sequence[Node]], Sequence[Node]]:
-    """A change of siblings, for `Folder`: each run of alike steps becomes a `steps` node.
+    """Return a change of siblings, for `Folder`: each run of alike steps becomes a `steps` node.
 
     Args:
-        trace: whose steps.
-        units: the span that repeats with each step, and the step's span, both by their ids, where a story has them.
-        turns: the step whose turn a call belongs to, both as span ids, for steps that no call of `units` is around.
-        folder: what merges the steps of a group; the same that folds what is below them has their digests.
+        trace: the trace of the steps.
+        units: step of the span that repeats with each step, both as span ids; None to find it from the calls around
+            steps.
+        turns: step of a call that belongs to the step's turn, both as span ids, for steps without a unit around them.
+        folder: merges the steps of a group; pass the one that folds the levels below, as it has their digests.
     """
     folder = folder or Folder()
     known = {step.span.span_id: step for step in steps(trace)}
@@ -58,7 +59,7 @@ def group_steps(
 
 
 def step_head(group: Node) -> Node:
-    """The call of a group of steps that makes the step; it stands for all."""
+    """Return the call of a group of steps that makes the step, as a representative of all."""
     for child in reversed(group.children):
         if any(node.kind == "call" and node.span.name == STEP_SPAN for node in walk([child])):
             return child
@@ -66,7 +67,7 @@ def step_head(group: Node) -> Node:
 
 
 def _units(siblings: Sequence[Node], step_of: Mapping[str, Step], folder: Folder) -> list[Node]:
-    """The siblings with each run of alike steps, and of what repeats with them, as one node."""
+    """The siblings with each run of alike steps, and of the calls that repeat with them, as one node."""
     found: list[Node] = []
     waiting: list[Node] = []  # calls since the last step: do they belong to the next one?
     groups: list[list[Node]] = []
@@ -111,7 +112,7 @@ def _turns(siblings: Sequence[Node], turn_of: Mapping[str, Step], folder: Folder
 
 
 def _merged(found: Sequence[Node], groups: Sequence[Sequence[Node]], folder: Folder) -> list[Node]:
-    """The nodes that were found, with each group in the place of its first."""
+    """The nodes found, with each group in the place of its first node."""
     merged = {id(group[0]): folder.merge(group) for group in groups}
     return [merged.get(id(node), node) for node in found]
 
@@ -127,7 +128,7 @@ def _unit(trace: Trace, span: Span) -> Span:
 
 
 def _between(siblings: Sequence[Node], step_of: Mapping[str, Step]) -> list[Hashable]:
-    """The keys of the calls between the first step and the second; empty when there is one step only."""
+    """The keys of the calls between the first step and the second; empty for one step."""
     places = [i for i, node in enumerate(siblings) if node.spans and node.span.span_id in step_of]
     return [node.key for node in siblings[places[0] + 1 : places[1]]] if len(places) > 1 else []
 
@@ -147,7 +148,7 @@ def _one_step(step: Step, children: Sequence[Node]) -> Node:
 
 
 def steps_key(step: Step, failed: bool = False) -> Hashable:
-    """Equal for steps that may be folded with whole generations, whatever their requests are called."""
+    """Return a key that is equal for steps that may be folded with whole generations, whatever their requests."""
     changed = tuple(map(bool, (step.new, step.resumed, step.preempted, step.finished, step.aborted)))
     hit = any(one.prefix_hit_tokens for one in step.requests)
     prefills = sum(one.phase == "prefill" for one in step.requests)
@@ -159,9 +160,9 @@ def _goes_on(before: Node, node: Node) -> bool:
 
 
 def condense(tree: T, most: int) -> T:
-    """Keep about `most` groups of steps in all: the first ones, and the last of each generation; the rest becomes one.
+    """Keep about `most` groups of steps: the first ones, and the last of each generation; the rest becomes one.
 
-    Each call that has steps below keeps one group at least.
+    Each call with steps below keeps at least one group.
     """
     top = Node("repeat", None, children=tree.roots)
     parents = [node for node in walk([top]) if any(child.kind == "steps" for child in node.children)]

@@ -1,6 +1,6 @@
-"""Changes from step to step, in words: who joined, came back, was preempted, was held and why, ended and why.
+"""Changes from step to step, in words: requests that joined, came back, were preempted, not scheduled, or ended.
 
-A step in which nothing changed is like the one before it, and a console or a table may show both in one line.
+A step in which nothing changed is like the one before: a console or a table may show both in one line.
 """
 
 import re
@@ -40,21 +40,21 @@ _CHANGED = (names.STEP_NEW, names.STEP_RESUMED, names.STEP_PREEMPTED, names.STEP
 
 
 def alike(step: Span, before: Span) -> bool:
-    """Whether a step does what the one before did: the same kind for the same requests, and nothing changed in either.
+    """Return whether a step repeats the one before: same kind, same requests, and no change in either.
 
-    Each request must be in the same phase in both and the same ones must get a token, so that the step that ends a
-    prefill made in several chunks stands for itself, also where others go on beside it. The spans are asked, and not
-    what `read_step` makes of them: nearly all steps of a long run are like the one before.
+    Each request must be in the same phase in both, and the same ones must get a token: a step that ends a chunked
+    prefill stands for itself, even beside other requests. The attributes are compared without `read_step`, since nearly
+    all steps of a long run are alike.
     """
     one, other = step.attributes, before.attributes
     return all(one.get(name) == other.get(name) for name in _SAME) and not _changed(step) and not _changed(before)
 
 
 def _changed(step: Span) -> bool:
-    """Whether somebody came or went, or got what was computed before."""
-    told = step.attributes.get
-    hits = told(names.STEP_CACHED)
-    return bool(step.error or any(map(told, _CHANGED)) or (isinstance(hits, list) and any(hits)))
+    """Return whether requests came or went, or used the prefix cache."""
+    get = step.attributes.get
+    hits = get(names.STEP_CACHED)
+    return bool(step.error or any(map(get, _CHANGED)) or (isinstance(hits, list) and any(hits)))
 
 
 def _held(step: Step) -> list[tuple[str, str]]:
@@ -62,57 +62,65 @@ def _held(step: Step) -> list[tuple[str, str]]:
 
 
 def changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """A sentence for each thing that changed in `step`; who is held is named unless `before` held the same."""
+    """Return a sentence for each change in `step`, with the requests not scheduled unless `before` had the same."""
     return queue_changes(step, lang, before) + endings(step, lang)
 
 
 def queue_changes(step: Step, lang: str, before: Step | None = None) -> list[str]:
-    """The scheduler's changes: who was aborted, joined, came back, was preempted, found tokens in the cache, was
-    held and why; of a step in which it scheduled nothing, what the step was for.
-    """
-    said = []
+    """Return a sentence for each of the scheduler's changes; for a step without work, first what it was for."""
+    sentences = []
     if step.kind == "empty" and (ended := [id for id in step.released if id not in step.aborted]):
-        said.append(text(lang, "step.released", names=name_requests(ended, lang)))
+        sentences.append(text(lang, "step.released", names=name_requests(ended, lang)))
     for key in ("aborted", "new", "resumed", "preempted"):
         if ids := getattr(step, key):
-            said.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
+            sentences.append(text(lang, f"step.{key}", names=name_requests(ids, lang)))
     hits = [request for request in step.requests if request.prefix_hit_tokens]
     if hits:
         who = name_requests((request.request_id for request in hits), lang)
         tokens = sum(request.prefix_hit_tokens for request in hits)
-        said.append(text(lang, "step.prefix_hit", names=who, tokens=tokens))
+        sentences.append(text(lang, "step.prefix_hit", names=who, tokens=tokens))
     if before is None or _held(step) != _held(before):
-        groups: dict[str, list[str]] = {}
-        why = ""
-        for held in step.held:
-            why = held_reason(held.reason, held.details, lang, held.request_id)
-            groups.setdefault(why, []).append(held.request_id)
-        unnamed = {why: step.num_waiting - len(step.waiting)}
-        shown, more = clip(list(groups.items()), _MOST_REASONS)
-        said += [
-            text(lang, "step.held", names=name_requests(ids, lang, unnamed.get(why, 0)), why=why) for why, ids in shown
-        ]
-        if more:
-            said.append(text(lang, "step.held_more", n=more))
-    return said
+        sentences += _not_scheduled(step, lang)
+    return sentences
+
+
+def _not_scheduled(step: Step, lang: str) -> list[str]:
+    """The requests that were not scheduled, or with fewer tokens than they had, and the reasons."""
+    scheduled = {request.request_id for request in step.requests}
+    groups: dict[tuple[str, str], list[str]] = {}
+    group = "", ""
+    for held in step.held:
+        key = "step.cut_short" if held.request_id in scheduled else "step.not_scheduled"
+        group = key, held_reason(held.reason, held.details, lang, held.request_id)
+        groups.setdefault(group, []).append(held.request_id)
+    unnamed = {group: step.num_waiting - len(step.waiting)}
+    shown, more = clip(list(groups.items()), _MOST_REASONS)
+    sentences = [
+        text(lang, group[0], names=name_requests(ids, lang, unnamed.get(group, 0)), why=group[1])
+        for group, ids in shown
+    ]
+    return [*sentences, text(lang, "step.not_scheduled_more", n=more)] if more else sentences
 
 
 def endings(step: Step, lang: str) -> list[str]:
-    """The requests that ended with the step, and why; last, the error of the step itself."""
+    """Return the requests that ended with the step, and the reasons; last, the error of the step itself."""
     ended: dict[str, list[str]] = {}
     for request, reason in step.finished.items():
         ended.setdefault(reason, []).append(request)
-    said = [
+    sentences = [
         text(lang, "step.finished", names=name_requests(ids, lang), why=finish_reason(reason, lang))
         for reason, ids in ended.items()
     ]
     if step.span.error is not None:
-        said.append(text(lang, "step.failed", error=beginning(step.span.error, _LONGEST_ERROR)))
-    return said
+        sentences.append(text(lang, "step.failed", error=beginning(step.span.error, _LONGEST_ERROR)))
+    return sentences
 
 
 def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:
-    """`request 3`, `requests 3, 4, 7`, `requests 0, 1, 2, 3, 4, 5 and 20 more`; `unnamed` are among these others."""
+    """Return `request 3`, `requests 3, 4, 7`, or `requests 0, 1, 2, 3, 4, 5 and 20 more`.
+
+    `unnamed` is added to the number of the others.
+    """
     everyone = [visible(id) for id in ids]
     shown, more = clip(everyone, _MOST_NAMES)
     named = text(lang, "step.comma").join(shown)
@@ -122,7 +130,7 @@ def name_requests(ids: Iterable[str], lang: str, unnamed: int = 0) -> str:
 
 
 def held_reason(code: str, details: str, lang: str, request_id: str = "") -> str:
-    """Why a request was held, in words with the numbers behind it; a code that has no words here is given as it is."""
+    """Return why a request was not scheduled, with the numbers behind it; an unknown code is returned as it is."""
     values = {name: visible(value) for name, value in re.findall(r"(\w+)=(\S+)", details)}
     if (cause := f"held.cause.{values.get('cause')}") in texts(lang):
         values["cause"] = text(lang, cause)
@@ -135,6 +143,6 @@ def held_reason(code: str, details: str, lang: str, request_id: str = "") -> str
 
 
 def finish_reason(code: str, lang: str) -> str:
-    """Why a request ended, in words where the code is known: stop, length, abort."""
+    """Return why a request ended, in words if the code is known: stop, length, abort."""
     key = f"finish.{code}"
     return text(lang, key) if key in texts(lang) else visible(code)

@@ -11,19 +11,18 @@ __all__ = ["problem_text", "recording_problems"]
 
 
 def problem_text(problem: str, lang: str) -> str:
-    """The sentence for a problem; one that has no code is given as it is."""
+    """Return the sentence for a problem; a text without a code is returned as it is."""
     return text(lang, f"problem.{problem.code}", **problem.values) if isinstance(problem, Problem) else problem
 
 
 def recording_problems(manifest: Mapping[str, Any], lang: str) -> list[str]:
-    """Problems of the probes, from run.json: a process they could not follow, a call they could not read; and
-    what kept spans from a collector that they were to be sent to."""
+    """Return the problems that run.json has: those of the probes, and of sending spans to a collector."""
     probes = manifest.get("probes")
     if not isinstance(probes, Mapping):
         return []
     met, export = probes.get("problems"), probes.get("export")
-    told = [visible(str(problem)) for problem in met] if isinstance(met, list) else []
-    return [*told, *_unsent(export, lang)] if isinstance(export, Mapping) else told
+    lines = [visible(str(problem)) for problem in met] if isinstance(met, list) else []
+    return [*lines, *_unsent(export, lang)] if isinstance(export, Mapping) else lines
 
 
 def _unsent(export: Mapping[str, Any], lang: str) -> list[str]:

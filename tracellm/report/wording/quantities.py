@@ -1,4 +1,4 @@
-"""Numbers as people read them: durations, bytes, probabilities, and not too many of anything."""
+"""Quantities for readers: durations, bytes, probabilities, and shortened lists."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def duration(seconds: float) -> str:
-    """A time with three digits: `0.42 ms`, `41.3 ms`, `2.15 s`, `3 min 20 s`."""
+    """Return a time with three digits: `0.42 ms`, `41.3 ms`, `2.15 s`, `3 min 20 s`."""
     if seconds < 0.9995:
         return f"{number(seconds * 1e3)} ms"
     if seconds < 59.95:
@@ -19,13 +19,13 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, and all of them of what is larger: `0.42`, `41.3`, `1,024`."""
+    """Return three digits, or all of a larger number: `0.42`, `41.3`, `1,024`."""
     size = abs(value)
     return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
 
 
 def byte_size(count: int) -> str:
-    """Bytes in decimal units: `512 B`, `11.9 MB`."""
+    """Return bytes in decimal units: `512 B`, `11.9 MB`."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:
@@ -35,10 +35,10 @@ def byte_size(count: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability or a share: `97.3%`, `<0.1%`."""
+    """Return a probability or a share: `97.3%`, `<0.1%`."""
     return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
 
 
 def clip(parts: Sequence[T], most: int) -> tuple[list[T], int]:
-    """The first `most` of `parts`, and how many are left out; one too many is not worth leaving out."""
+    """Return the first `most` of `parts` and the number left out; one more than `most` is not worth leaving out."""
     return (list(parts), 0) if len(parts) <= most + 1 else (list(parts[:most]), len(parts) - most)

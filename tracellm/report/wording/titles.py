@@ -26,7 +26,7 @@ __all__ = [
     "moved",
     "result",
     "script_of",
-    "spans_said",
+    "spans_text",
     "step_kind",
     "steps_name",
     "steps_title",
@@ -40,20 +40,20 @@ _LONGEST_ID, _LONGEST_LINE = 28, 300  # characters
 
 
 def time(nanoseconds: int) -> str:
-    """A time as `duration` writes it, and microseconds where that would have no digits: `4 µs`."""
+    """Return a time as `duration` writes it, and in microseconds if that would have no digits: `4 µs`."""
     return f"{nanoseconds / 1e3:.0f} µs" if abs(nanoseconds) < 100_000 else duration(nanoseconds / 1e9)
 
 
 def arguments(span: Span, most: int) -> str:
-    """The arguments, `name=value, Class, name=value`, at most `most` characters."""
+    """Return the arguments, `name=value, Class, name=value`, at most `most` characters."""
     passed = span.attributes.get(names.ARGUMENTS)
     return beginning(", ".join(map(_argument, passed)), most) if isinstance(passed, list) else ""
 
 
 def call_title(span: Span, longest_name: int, longest_values: int) -> str:
-    """`schedule(name=value)`; of an HTTP request `POST /v1/completions → 200`, of a user's span its name.
+    """Return `schedule(name=value)`, `POST /v1/completions → 200` for an HTTP request, or the name of a user's span.
 
-    Characters at most for each part.
+    The limits are in characters, for each part.
     """
     if names.HTTP_METHOD in span.attributes:
         status = span.attributes.get(names.HTTP_STATUS)
@@ -70,31 +70,31 @@ def _argument(passed: object) -> str:
 
 
 def result(span: Span, most: int) -> str:
-    """The result, at most `most` characters; empty when that was nothing, or None."""
+    """Return the result, at most `most` characters; empty if there was none, or None."""
     value = span.attributes.get(names.RESULT)
     return "" if value is None or value == "None" else beginning(str(value), most)
 
 
 def error(span: Span, most: int) -> str:
-    """The exception that left the call, its class without the module, at most `most` characters; empty for none."""
+    """Return the exception that left the call, its class without the module, at most `most` characters; or ""."""
     kind, colon, message = (span.error or "").partition(":")
     return beginning(kind.rpartition(".")[2] + colon + message, most)
 
 
 def error_class(span: Span) -> str:
-    """The exception's class alone."""
+    """Return the exception's class alone."""
     return visible((span.error or "").partition(":")[0].rpartition(".")[2])
 
 
 def ended_from_outside(span: Span) -> bool:
-    """Whether the call was ended from outside: a process by a signal, a task by being cancelled."""
+    """Return whether the call was ended from outside: a process by a signal, a task by cancellation."""
     return error_class(span) in ("SystemExit", "CancelledError", "GeneratorExit")
 
 
 def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str:
-    """The type of a message and its size: `ADD 0 (312 B)`, `ADD 0, 1, 2 (305-312 B)`, `OUTPUTS 3 requests (180 B)`.
+    """Return a message's type and size: `ADD 0 (312 B)`, `ADD 0, 1, 2 (305-312 B)`, `OUTPUTS 3 requests (180 B)`.
 
-    `sent` has each message, all of one type, with the step whose outputs it brings, if it brings some.
+    `sent` has messages of one type, each with the step whose outputs it carries, if any.
     """
     kind = visible(str(sent[0][0].send.attributes.get(names.MESSAGE_TYPE, "?")))
     what = ""
@@ -108,35 +108,35 @@ def message_title(sent: Sequence[tuple[Message, Step | None]], lang: str) -> str
         shown, more = clip([beginning(id, _LONGEST_ID) for id in dict.fromkeys(ids)], _MOST_MESSAGES)
         what = text(lang, "step.comma").join([*shown, "…"] if more else shown)
     sizes = [size for one, _ in sent if isinstance(size := one.send.attributes.get(names.MESSAGE_BYTES), int)]
-    said = f"{kind} {what}".rstrip()
+    title = f"{kind} {what}".rstrip()
     if not sizes:
-        return said
+        return title
     smallest, largest = byte_size(min(sizes)), byte_size(max(sizes))
     if smallest == largest:
-        return f"{said} ({largest})"
+        return f"{title} ({largest})"
     number, _, unit = smallest.partition(" ")
-    return f"{said} ({number if largest.endswith(f' {unit}') else smallest}-{largest})"
+    return f"{title} ({number if largest.endswith(f' {unit}') else smallest}-{largest})"
 
 
-def spans_said(number: int, first: str, last: str, inside: int, lang: str) -> str:
-    """Which spans something stands for: how many, the ids of the first and the last, and how many more are in it."""
-    said = text(lang, "spans.one" if number == 1 else "spans.many", n=number, first=first, last=last)
-    return f"{said}\n{text(lang, 'spans.inside', n=inside)}" if inside else said
+def spans_text(number: int, first: str, last: str, inside: int, lang: str) -> str:
+    """Return which spans an item stands for: their number, the ids of the first and the last, and the number inside."""
+    spans = text(lang, "spans.one" if number == 1 else "spans.many", n=number, first=first, last=last)
+    return f"{spans}\n{text(lang, 'spans.inside', n=inside)}" if inside else spans
 
 
 def script_of(span: Span) -> bool:
-    """Whether this is the span of a whole program, named after its script."""
+    """Return whether this is the span of a whole program, named after its script."""
     return span.attributes.get(names.LIFELINE) == span.name
 
 
 def call_name(span: Span, lang: str) -> str:
-    """The name of a call, and whether it is known to have ended."""
+    """Return the name of a call, with a mark if it did not end."""
     name = visible(span.name)
     return text(lang, "calltree.open", name=name) if span.open else name
 
 
 def moved(span: Span, caller: Span | None, lang: str) -> str:
-    """The place a call ran in when its caller ran elsewhere: `[process EngineCore_0]`, `[thread ...]`, `[task]`."""
+    """Return the place of a call whose caller ran elsewhere: `[process EngineCore_0]`, `[thread ...]`, `[task]`."""
     here = (span.process.pid, span.process.name) if span.process else (0, "?")
     there = (caller.process.pid, caller.process.name) if caller and caller.process else None
     if there is not None and here != there:
@@ -154,14 +154,14 @@ def moved(span: Span, caller: Span | None, lang: str) -> str:
 
 
 def caller_line(span: Span) -> str:
-    """The user's line that made a call: `hello.py:12  outputs = llm.generate(prompts)`."""
+    """Return the user's line that made a call: `hello.py:12 outputs = llm.generate(prompts)`."""
     attributes = span.attributes
     place = f"{PurePath(str(attributes.get(names.CALLER_FILE))).name}:{attributes.get(names.CALLER_LINE)}"
     return beginning(f"{place}  {str(attributes.get(names.CALLER_TEXT, '')).strip()}".rstrip(), _LONGEST_LINE)
 
 
 def times(count: int, of: int, lang: str) -> str:
-    """The number of times a call was made when its caller ran `of` times.
+    """Return how often a call was made when its caller ran `of` times.
 
     Empty for once each, else `×3`, `in 4 of 15`, `×5 in all`.
     """
@@ -173,7 +173,10 @@ def times(count: int, of: int, lang: str) -> str:
 
 
 def steps_title(steps: Sequence[Step], lang: str) -> str:
-    """`steps 3-17: decode, 2 requests`; of one step also what changed: `step 1: prefill, ..., request 0 joined`."""
+    """Return `steps 3-17: decode, 2 requests`; for one step also its changes:
+
+    `step 1: prefill, ..., request 0 joined`.
+    """
     kinds = Counter(step.kind for step in steps)
     if len(kinds) == 1:
         kind = step_kind(steps[0].kind, lang)
@@ -191,19 +194,19 @@ def steps_title(steps: Sequence[Step], lang: str) -> str:
     step = steps[0]
     tokens = text(lang, "common.tokens", n=step.num_tokens)
     title = text(lang, "diagram.step", index=step.index, kind=kind, requests=requests, tokens=tokens)
-    # Who is held is named where someone joined or left the queue; until then it is as it was.
+    # requests not scheduled are named if one joined or left the queue; until then nothing changed for them
     before = None if step.new or step.resumed or step.preempted else step
     return text(lang, "diagram.comma").join([title, *changes(step, lang, before)])
 
 
 def step_kind(kind: str, lang: str) -> str:
-    """A step's kind in words: prefill, decode."""
+    """Return a step's kind in words: prefill, decode."""
     key = f"step.kind.{kind}"
     return text(lang, key) if key in texts(lang) else visible(kind)
 
 
 def steps_name(steps: Sequence[Step], lang: str) -> str:
-    """`step 1`, `steps 3-17`."""
+    """Return `step 1`, `steps 3-17`."""
     return text(lang, "diagram.step_name" if len(steps) == 1 else "diagram.steps_name", indexes=_indexes(steps))
 
 

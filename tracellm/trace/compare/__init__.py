@@ -1,18 +1,15 @@
-"""Two recordings held against each other, as plain data: calls, steps, requests, and what crossed between processes.
+"""The comparison of two recordings, A and B, as plain data: calls, steps, requests, times and messages.
 
-The runs are called A and B. Most is to be learned where one thing differs: the same script in process and with the
-engine core in a process of its own, or with other limits. But any two traces may be compared.
-
-Every part takes time in proportion to the number of spans. vLLM has no counterpart.
+A comparison shows most where one thing differs: the same script in process and with the engine core in a process of its
+own, or with other limits. Any two traces can be compared, in linear time. vLLM has no counterpart.
 """
 
 from dataclasses import dataclass
 
-from tracellm.trace.compare.boundary import Boundary, MessageTally, Spread, boundary
 from tracellm.trace.compare.calls import CallPair, call_pairs
 from tracellm.trace.compare.requests import RequestLife, RequestPair, request_pairs
 from tracellm.trace.compare.steps import StepPair, step_pairs
-from tracellm.trace.compare.times import RunTimes, run_times
+from tracellm.trace.compare.times import Boundary, MessageTally, RunTimes, Spread, boundary, run_times
 from tracellm.trace.model import Trace
 from tracellm.trace.steps import steps
 
@@ -32,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that two traces have in common, and all that they have not."""
+    """Differences and similarities of two traces."""
 
     calls: tuple[CallPair, ...]
     steps: tuple[StepPair, ...]
@@ -40,27 +37,27 @@ class Comparison:
     times: tuple[RunTimes, RunTimes]
     boundaries: tuple[Boundary, Boundary]
     empty_steps: tuple[int, int]
-    """Steps in which nothing was scheduled. A busy loop goes round once more when requests have ended; they are not
-    compared, and are in no other number here."""
+    """Steps in which nothing was scheduled: a busy loop runs one when requests have ended. They are in no other number
+    here."""
 
     @property
     def num_steps(self) -> tuple[int, int]:
-        """The number of steps of each run in which something was scheduled."""
+        """Number of steps of each run in which something was scheduled."""
         return sum(pair.a is not None for pair in self.steps), sum(pair.b is not None for pair in self.steps)
 
     @property
     def different_steps(self) -> list[StepPair]:
-        """The steps that are not the same in both, in order."""
+        """The steps that differ, in order."""
         return [pair for pair in self.steps if pair.differs]
 
     @property
     def different_calls(self) -> list[CallPair]:
-        """The calls that one run has oftener than the other, or elsewhere."""
-        return [pair for pair in self.calls if pair.a != pair.b or pair.moved]
+        """The calls that differ in their number, process, thread or class."""
+        return [pair for pair in self.calls if pair.differs]
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
-    """Hold two traces against each other."""
+    """Compare two traces."""
     all_a, all_b = steps(a), steps(b)
     steps_a, steps_b = ([step for step in every if step.requests] for every in (all_a, all_b))
     requests = request_pairs(a, steps_a, b, steps_b)

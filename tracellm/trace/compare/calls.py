@@ -1,10 +1,10 @@
-"""Which calls two runs made: how often each of them did, and in which process and thread.
+"""The calls of two runs, paired: how often each run made them, and in which processes and threads.
 
-A call is known by whose method it is and by the code that was run. A method that a subclass inherits is the same code
-under another name: `EngineCore.step_fn` of one run and `EngineCoreProc.step_fn` of the other are one pair.
+A pair has the same class and the same code. A method that a subclass inherits is the same code under another name:
+`EngineCore.step_fn` of one run and `EngineCoreProc.step_fn` of the other are one pair.
 
-Runs of two engines, ours and a real vLLM, have no code in common. There the names decide: a method of the same name on
-the same lifeline, or else of the same class, is the counterpart, wherever it is defined.
+Runs of two engines, ours and a real vLLM, have no code in common. There, a method of the same name on the same
+lifeline, or else of the same class, is the counterpart, wherever it is defined.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from tracellm.trace.model import Span, Trace
 __all__ = ["CallPair", "call_pairs", "place_of"]
 
 _Key = tuple[str, str, str]
-"""Lifeline, method, and the function's qualified name; the span's name where the recording lacks that."""
+"""Lifeline, method, and the function's qualified name; the span's name if that is not recorded."""
 
 _Identity = tuple[str, ...]
 """Identity of a call: equal for two calls that are one pair."""
@@ -24,7 +24,10 @@ _Identity = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
-    """One call in both runs: `a` and `b` are how often each made it, the places are where, in order of first use."""
+    """One call in both runs:
+
+    `a` and `b` are the counts, the places its processes and threads, in order of first use.
+    """
 
     lifeline: str
     method: str
@@ -33,9 +36,9 @@ class CallPair:
     places_a: tuple[str, ...] = ()
     places_b: tuple[str, ...] = ()
     lifeline_b: str = ""
-    """The class that has the method in B, when that is another class with the same code; else empty."""
+    """The class that has the method in B, if it is another class with the same code; else empty."""
     owner: str = ""
-    """The class whose code it is; for a method that the receiver's class inherits that is another."""
+    """The class that defines the method; the receiver's class may inherit it."""
 
     @property
     def name(self) -> str:
@@ -44,8 +47,13 @@ class CallPair:
 
     @property
     def moved(self) -> bool:
-        """Both runs made it, in other places or as another class."""
-        return bool(self.a and self.b and (self.places_a != self.places_b or self.lifeline_b))
+        """Both runs made it, in other processes or threads."""
+        return bool(self.a and self.b and set(self.places_a) != set(self.places_b))
+
+    @property
+    def differs(self) -> bool:
+        """The counts, the processes or threads, or the class differ."""
+        return self.a != self.b or self.moved or bool(self.lifeline_b)
 
 
 @dataclass(slots=True)
@@ -55,16 +63,16 @@ class _Calls:
 
 
 def call_pairs(a: Trace, b: Trace) -> list[CallPair]:
-    """Every call of both runs: first those of A in the order in which it first made them, then what only B made."""
+    """Return every call of both runs: those of A in the order of first use, then those of B alone."""
     calls_a, calls_b = _count(a), _count(b)
-    heirs = _heirs(calls_a, calls_b)
+    renamed_calls = _renamed_calls(calls_a, calls_b)
     found = []
     for key, ours in calls_a.items():
-        other = heirs.get(key, key)
+        other = renamed_calls.get(key, key)
         theirs = calls_b.get(other, _Calls())
         renamed = other[0] if other[0] != key[0] else ""
         found.append(_pair(key, ours, theirs, renamed))
-    paired = calls_a.keys() | set(heirs.values())
+    paired = calls_a.keys() | set(renamed_calls.values())
     found += [_pair(key, _Calls(), theirs, "") for key, theirs in calls_b.items() if key not in paired]
     return found
 
@@ -75,17 +83,24 @@ def _pair(key: _Key, a: _Calls, b: _Calls, lifeline_b: str) -> CallPair:
 
 
 def place_of(span: Span) -> str:
-    """The process that a call ran in, and the thread unless it was the main one: `EngineCore_0`, `main, writer`."""
+    """Return the process that a call ran in, and the thread unless it is the main one:
+
+    `EngineCore_0`, `main: writer`.
+    """
     process = span.process.name if span.process else "main"
     thread = span.attributes.get(names.THREAD_NAME)
-    return f"{process}, {thread}" if thread else process
+    return f"{process}: {thread}" if thread else process
 
 
 def _count(trace: Trace) -> dict[_Key, _Calls]:
-    """The calls of a trace in the order in which each was first made; a script and a request's life are no calls."""
+    """Count the calls of a trace, in the order of first use.
+
+    A script and a request's life are no calls. After each step a client is called to abort the requests that a stop
+    text ended; a call without any is not counted, as it aborts nothing.
+    """
     found: dict[_Key, _Calls] = {}
     for span in trace.spans:
-        if span.name == names.REQUEST_SPAN or span.lifeline == span.name:
+        if span.name == names.REQUEST_SPAN or span.lifeline == span.name or _aborts_nothing(span):
             continue
         key = span.lifeline, span.method, str(span.attributes.get(names.CODE_FUNCTION, span.name))
         calls = found.setdefault(key, _Calls())
@@ -94,15 +109,22 @@ def _count(trace: Trace) -> dict[_Key, _Calls]:
     return found
 
 
-def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
-    """The calls of A alone that B made as another class, or with another engine's code: each with its key in B."""
+def _aborts_nothing(span: Span) -> bool:
+    if not span.method.startswith("abort_requests"):
+        return False
+    arguments = span.attributes.get(names.ARGUMENTS)
+    return isinstance(arguments, list) and "request_ids=list of 0" in arguments
+
+
+def _renamed_calls(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Key, _Key]:
+    """Return the key in B of each call of A alone that B made as another class, or with another engine's code."""
     mine = {key: None for key in calls_a if key not in calls_b}
     theirs = {key: None for key in calls_b if key not in calls_a}
     found: dict[_Key, _Key] = {}
     for identity in (_function, _method, _method_of_lifeline, _method_of_class):
         of_b = _grouped(theirs, identity)
-        for told, keys in _grouped(mine, identity).items():
-            others = of_b.get(told, [])
+        for value, keys in _grouped(mine, identity).items():
+            others = of_b.get(value, [])
             if len(keys) == len(others) == 1 and _may_pair(keys[0], others[0], identity):
                 found[keys[0]] = others[0]
                 del mine[keys[0]], theirs[others[0]]
@@ -110,9 +132,9 @@ def _heirs(calls_a: dict[_Key, _Calls], calls_b: dict[_Key, _Calls]) -> dict[_Ke
 
 
 def _may_pair(mine: _Key, theirs: _Key, identity: Callable[[_Key], _Identity]) -> bool:
-    """By their names two calls are counterparts only where their code is two engines', or where all of them agree.
+    """Return whether two calls of the same name may be a pair: their code is of two engines, or all their names agree.
 
-    The latter is one engine in two versions, of which one has the class in another module.
+    The latter is one engine in two versions, one of which has the class in another module.
     """
     return identity in (_function, _method) or mine[2].partition(".")[0] != theirs[2].partition(".")[0]
 

@@ -1,7 +1,6 @@
-"""The requests of two runs, paired: what each asked for and what it got.
+"""The requests of two runs, paired: their prompts and their outputs.
 
-Where both runs name their requests alike, the names pair them; else the order in which they were submitted does, since
-a server makes a new name for each.
+Equal ids pair them. Otherwise the order of submission does, since a server makes new ids in each run.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ __all__ = ["RequestLife", "RequestPair", "request_pairs"]
 
 @dataclass(frozen=True, slots=True)
 class RequestLife:
-    """A request in one run. What the recording leaves out is None; `token_ids` are those that it got."""
+    """A request in one run. What is not recorded is None; `token_ids` are its output."""
 
     id: str
     prompt_token_ids: tuple[int, ...] | None
@@ -31,7 +30,7 @@ class RequestLife:
 
 @dataclass(frozen=True, slots=True)
 class RequestPair:
-    """A request in both runs; `number` is its place in the order of submission, from 0."""
+    """A request in both runs; `number` is its position in the order of submission, from 0."""
 
     number: int
     a: RequestLife | None
@@ -39,7 +38,7 @@ class RequestPair:
 
     @property
     def same_prompt(self) -> bool | None:
-        """Whether both were given the same tokens; None where that was not recorded."""
+        """Both have the same prompt tokens; None if that is not recorded."""
         if self.a is None or self.b is None:
             return False
         if self.a.num_prompt_tokens != self.b.num_prompt_tokens:
@@ -50,7 +49,7 @@ class RequestPair:
 
     @property
     def same_output(self) -> bool | None:
-        """Whether both got the same tokens, text and end; None where that was not recorded and what was is the same."""
+        """Both have the same output tokens, text and end; None if only the tokens are not recorded."""
         a, b = self.a, self.b
         if a is None or b is None or (a.num_tokens, a.finish_reason) != (b.num_tokens, b.finish_reason):
             return False
@@ -62,7 +61,7 @@ class RequestPair:
 
 
 def request_pairs(a: Trace, steps_a: Sequence[Step], b: Trace, steps_b: Sequence[Step]) -> list[RequestPair]:
-    """The requests of both runs, those that only one has last or where the order leaves them."""
+    """Pair the requests of both runs; those of one run alone are last, or where the order leaves them."""
     lives_a, lives_b = _lives(a, steps_a), _lives(b, steps_b)
     if lives_a.keys() == lives_b.keys():
         return [RequestPair(number, life, lives_b[id]) for number, (id, life) in enumerate(lives_a.items())]
@@ -71,7 +70,7 @@ def request_pairs(a: Trace, steps_a: Sequence[Step], b: Trace, steps_b: Sequence
 
 
 def _lives(trace: Trace, steps: Sequence[Step]) -> dict[str, RequestLife]:
-    """Each request by its id, in the order of submission; one whose life was not recorded as it came into a step."""
+    """Each request by its id, in the order of submission, or of its first step if its life was not recorded."""
     spans: dict[str, Span | None] = {}
     for span in trace.spans:
         if span.name == names.REQUEST_SPAN:
@@ -88,17 +87,17 @@ def _lives(trace: Trace, steps: Sequence[Step]) -> dict[str, RequestLife]:
 
 
 def _life(id: str, span: Span | None, tokens: list[int | None], ended: str | None) -> RequestLife:
-    told: dict[str, Any] = span.attributes if span is not None else {}
-    prompt = told.get(names.REQUEST_PROMPT_TOKENS)
-    reasons = told.get(names.GEN_AI_FINISH_REASONS)
-    text = told.get(names.REQUEST_OUTPUT)
+    attributes: dict[str, Any] = span.attributes if span is not None else {}
+    prompt = attributes.get(names.REQUEST_PROMPT_TOKENS)
+    reasons = attributes.get(names.GEN_AI_FINISH_REASONS)
+    text = attributes.get(names.REQUEST_OUTPUT)
     known = [token for token in tokens if token is not None]
     return RequestLife(
         id=id,
         prompt_token_ids=tuple(prompt) if isinstance(prompt, list) else None,
-        num_prompt_tokens=told.get(names.GEN_AI_INPUT_TOKENS),
+        num_prompt_tokens=attributes.get(names.GEN_AI_INPUT_TOKENS),
         token_ids=tuple(known) if len(known) == len(tokens) else None,
-        num_tokens=len(tokens) or told.get(names.GEN_AI_OUTPUT_TOKENS) or 0,
+        num_tokens=len(tokens) or attributes.get(names.GEN_AI_OUTPUT_TOKENS) or 0,
         text=text if isinstance(text, str) else None,
         finish_reason=str(reasons[0]) if isinstance(reasons, list) and reasons else ended,
     )

@@ -1,7 +1,7 @@
 """The steps of two runs, paired by their order, and what differs in each pair.
 
-Requests are compared by their number, the place in the order of submission, and not by their names. Times are not
-compared: they differ always.
+Requests are compared by their number, the position in the order of submission, not by their ids. Times are not
+compared: they always differ.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ from tracellm.trace.steps import Step
 __all__ = ["FACETS", "StepPair", "step_pairs"]
 
 _Numbers = Mapping[str, int]
-"""A request's number by its id."""
+"""Number of a request, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPair:
-    """The `position`-th step of both runs, from 1; one of them is None where the other run has more steps.
+    """The `position`-th step of both runs, from 1; one of them is None if the other run has more steps.
 
-    `differs` names what is not the same, of FACETS; a step that only one run has differs in all.
+    `differs` lists the FACETS that differ; for a step of one run alone, all of them.
     """
 
     position: int
@@ -56,11 +56,11 @@ FACETS: dict[str, Callable[[Step, _Numbers], Any]] = {
     "blocks": _blocks,
     "sampled": _sampled,
 }
-"""Comparison key of a step: its kind; the requests in the batch, tokens and KV blocks of each; tokens drawn."""
+"""Comparison key of a step, by facet: its kind; its requests; the tokens and KV blocks of each; the sampled tokens."""
 
 
 def step_pairs(steps_a: Sequence[Step], steps_b: Sequence[Step], requests: Sequence[RequestPair]) -> list[StepPair]:
-    """The steps of both runs, the first with the first and so on."""
+    """Pair the steps of both runs, the first with the first and so on."""
     numbers_a = {pair.a.id: pair.number for pair in requests if pair.a is not None}
     numbers_b = {pair.b.id: pair.number for pair in requests if pair.b is not None}
     return [
@@ -73,11 +73,11 @@ def _differs(a: Step | None, b: Step | None, numbers_a: _Numbers, numbers_b: _Nu
     if a is None or b is None:
         return tuple(FACETS)
     found = [name for name, facet in FACETS.items() if facet(a, numbers_a) != facet(b, numbers_b)]
-    if "sampled" in found and _untold(a, b):
+    if "sampled" in found and _lacks_tokens(a, b):
         found.remove("sampled")
     return tuple(found)
 
 
-def _untold(a: Step, b: Step) -> bool:
-    """Whether one of the recordings leaves out which tokens were drawn, and as many were drawn in both."""
+def _lacks_tokens(a: Step, b: Step) -> bool:
+    """Return whether a recording lacks the sampled tokens, and the numbers of sampled tokens are equal."""
     return len(a.sampled) == len(b.sampled) and any(one.token_id is None for one in (*a.sampled, *b.sampled))

@@ -1,24 +1,102 @@
-"""Times of a run, in few numbers that mean the same whichever client it used."""
+"""Times of a run, and what its messages between processes cost.
+
+A message is encoded, on its way (through the socket, until the thread on the other side reads it), and decoded. A run
+in one process has no messages: all is empty or zero.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median, quantiles
 
 from tracellm.trace import names
-from tracellm.trace.compare.boundary import Spread
 from tracellm.trace.model import Span, Trace
 from tracellm.trace.steps import Step
 
-__all__ = ["RunTimes", "run_times"]
+__all__ = ["Boundary", "MessageTally", "RunTimes", "Spread", "boundary", "run_times"]
+
+
+_Message = tuple[Span, Span | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median, longest and sum of some times in nanoseconds, and the range of their middle half; 0 without times."""
+
+    median_ns: int
+    most_ns: int
+    total_ns: int
+    middle_ns: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, times: Sequence[int]) -> "Spread":
+        """Return the spread of these times."""
+        if not times:
+            return cls(0, 0, 0)
+        first, _, third = quantiles(times, n=4, method="inclusive") if len(times) > 1 else [times[0]] * 3
+        return cls(round(median(times)), max(times), sum(times), (round(first), round(third)))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTally:
+    """Messages of one type. The `unreceived` ones have no receiver in the recording, and count in `encode` only.
+
+    `way` is from the end of encoding to the start of decoding, `whole` from start to end.
+    """
+
+    type: str
+    count: int
+    bytes: int
+    unreceived: int
+    encode: Spread
+    way: Spread
+    decode: Spread
+    whole: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Messages of a run: by type, in the order of first use, and all together."""
+
+    types: tuple[MessageTally, ...]
+    all: MessageTally
+
+
+def boundary(trace: Trace) -> Boundary:
+    """Return the messages of a trace."""
+    everything = [(message.send, message.receive) for message in trace.messages]
+    types: dict[str, list[_Message]] = {}
+    for message in everything:
+        types.setdefault(str(message[0].attributes.get(names.MESSAGE_TYPE, "")), []).append(message)
+    return Boundary(tuple(_tally(type, group) for type, group in types.items()), _tally("", everything))
+
+
+def _tally(type: str, messages: Sequence[_Message]) -> MessageTally:
+    pairs = [(send, receive) for send, receive in messages if receive is not None]
+    return MessageTally(
+        type=type,
+        count=len(messages),
+        bytes=sum(_size(send) for send, _ in messages),
+        unreceived=len(messages) - len(pairs),
+        encode=Spread.of([send.duration_ns for send, _ in messages]),
+        way=Spread.of([max(0, receive.start_ns - send.end_ns) for send, receive in pairs]),
+        decode=Spread.of([receive.duration_ns for _, receive in pairs]),
+        whole=Spread.of([max(0, receive.end_ns - send.start_ns) for send, receive in pairs]),
+    )
+
+
+def _size(send: Span) -> int:
+    size = send.attributes.get(names.MESSAGE_BYTES)
+    return size if isinstance(size, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Nanoseconds. `startup_ns` is what making engines took; `requests_ns` the time in which some request was there.
+    """Times of a run in nanoseconds, comparable between clients.
 
-    `between` are the times from the end of a step to the beginning of the next, where a request was there all along:
-    what the engine core waits for the front half, or whatever else lies between. `recording_ns` is what the recording
-    took in all calls together; it is part of the other times.
+    `startup_ns` is the making of engines, `requests_ns` the time with at least one request. `between` is from the end
+    of a step to the start of the next, with a request there all along. `recording_ns` is the recording's part of all
+    these.
     """
 
     startup_ns: int
@@ -29,16 +107,16 @@ class RunTimes:
 
 
 def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
-    """The times of a run."""
-    lives = _together(trace.named(names.REQUEST_SPAN))
-    gaps, spell = [], 0
+    """Return the times of a run."""
+    lives = _intervals(trace.named(names.REQUEST_SPAN))
+    gaps, interval = [], 0
     for before, after in pairwise(steps):
-        while spell < len(lives) and lives[spell][1] < before.span.end_ns:
-            spell += 1
-        if not lives or (spell < len(lives) and _within(before.span.end_ns, after.span.start_ns, lives[spell])):
+        while interval < len(lives) and lives[interval][1] < before.span.end_ns:
+            interval += 1
+        if not lives or (interval < len(lives) and _within(before.span.end_ns, after.span.start_ns, lives[interval])):
             gaps.append(max(0, after.span.start_ns - before.span.end_ns))
     return RunTimes(
-        startup_ns=_length(_together(filter(_starts, trace.spans))),
+        startup_ns=_length(_intervals(filter(_makes_engine, trace.spans))),
         requests_ns=_length(lives),
         steps=Spread.of([step.span.duration_ns for step in steps]),
         between=Spread.of(gaps),
@@ -46,8 +124,8 @@ def run_times(trace: Trace, steps: Sequence[Step]) -> RunTimes:
     )
 
 
-def _starts(span: Span) -> bool:
-    """Whether it is the making of an engine, the outermost such call or one inside it."""
+def _makes_engine(span: Span) -> bool:
+    """Return whether the call makes an engine."""
     return span.attributes.get(names.PHASE) == "startup" or span.name == "AsyncLLM.__init__"
 
 
@@ -55,8 +133,8 @@ def _within(start: int, end: int, stretch: tuple[int, int]) -> bool:
     return stretch[0] <= start and end <= stretch[1]
 
 
-def _together(spans: Iterable[Span]) -> list[tuple[int, int]]:
-    """The stretches of time that spans ordered by their start cover."""
+def _intervals(spans: Iterable[Span]) -> list[tuple[int, int]]:
+    """Return the intervals that spans, ordered by start, cover."""
     covered: list[tuple[int, int]] = []
     for span in spans:
         if covered and span.start_ns <= covered[-1][1]:

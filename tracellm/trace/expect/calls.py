@@ -1,28 +1,34 @@
-"""The calls of a recording as an expectation sees them: in the order in which they began, each with who made it.
+"""The calls of a recording as an expectation sees them, with their callers, and which calls came before which.
 
-A diagram leaves most calls out. So a call's caller is not always the one just around it:
+A diagram leaves most calls out. So the caller of a call is not always the one just around it:
 
-- Lifelines that the expectation does not have are seen through: the caller is the nearest call around it whose lifeline
-  the expectation has. Nor need a call around it be the caller when the expectation draws no such call: then the nearest
-  one that it does draw may be. The outermost calls of a process or thread count as made by their own lifeline.
-- A loop (`tracellm.call.kind`) goes on for as long as the engine does, and a diagram draws each turn. It counts as
-  beginning again just before each call that it makes itself.
-- A message between processes is something that the sender's lifeline asks of the receiver's, by the message's type. It
-  may stand where it was sent or where it arrived.
+- Lifelines that the expectation lacks are seen through: the caller is the nearest call around whose lifeline the
+  expectation has, or the nearest call around that it draws. The outermost calls of a process or thread count as made by
+  their own lifeline.
+- A loop (`tracellm.call.kind`) lasts as long as the engine, and a diagram draws each turn. It counts as beginning again
+  just before each call that it makes.
+- A message between processes is a call by the sender's lifeline on the receiver's, named by the message's type. It may
+  stand where it was sent or where it arrived.
+
+Within a process, calls are ordered by their start. Two processes run side by side, so between them only causes count: a
+message's sending before what follows its arrival; a call before what it made in another process; and what that process
+did until the call returned before what its caller did afterwards.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tracellm.trace import names
-from tracellm.trace.expect.arrows import plain
-from tracellm.trace.model import Span, Trace
+from tracellm.trace.expect.read import plain
+from tracellm.trace.model import Process, Span, Trace
 
-__all__ = ["ANYONE", "Call", "calls"]
+__all__ = ["ANYONE", "Call", "Causes", "calls"]
+
 
 ANYONE = ""
-"""Among the callers of an HTTP request: whoever sent it is not recorded."""
+"""Caller of an HTTP request, whose sender is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +36,13 @@ class Call:
     """One call, or one turn of a loop, or one end of a message.
 
     Attributes:
-        time_ns: when it began.
-        span: the span of it.
-        names: what the method is called.
+        time_ns: start.
+        span: its span.
+        names: names of the method.
         owner: the class that defines it; empty for a function and for a message.
-        callers: the lifelines that may count as the one that made it.
-        targets: the lifelines that may count as the one that was called.
-        begun_by: the span with which it began: of a loop's turn the call that it makes, else `span`.
+        callers: the lifelines that count as its caller.
+        targets: the lifelines that count as called.
+        begun_by: the span with which it began: for a loop's turn the call that it makes, else `span`.
     """
 
     time_ns: int
@@ -51,21 +57,21 @@ class Call:
 def calls(
     trace: Trace, known: frozenset[str], drawn: Callable[[str, tuple[str, ...]], bool], partial: bool = False
 ) -> list[Call]:
-    """All calls of a trace, in order. Takes time in proportion to their number.
+    """Return all calls of a trace, in order, in linear time.
 
     Args:
         trace: the recording.
-        known: the lifelines that the expectation has.
-        drawn: whether it has a call on this lifeline by one of these names.
-        partial: whether it leaves out some calls that it draws elsewhere: then every call around one may be its caller.
+        known: the lifelines of the expectation.
+        drawn: whether the expectation has a call on this lifeline by one of these names.
+        partial: whether it leaves out some calls that it draws elsewhere: then every call around may be the caller.
     """
     return list(_Reader(trace, known, drawn, partial).read())
 
 
 class _Around(NamedTuple):
-    """The lifelines of the nearest call around one that is known, and of the nearest that is drawn.
+    """Lifelines of the nearest call around that is known, and of the nearest that is drawn.
 
-    `outermost`: there is none on a known lifeline.
+    `outermost`: no call around is on a known lifeline.
     """
 
     known: str | None
@@ -106,7 +112,7 @@ class _Reader:
                 )
 
     def _loops(self, span: Span) -> list[Span]:
-        """The loops that take a turn with this call, the innermost first."""
+        """The loops around a call that take a turn with it, the innermost first."""
         found: list[Span] = []
         around = self._trace.parent(span)
         while around is not None and around.attributes.get(names.CALL_KIND) == "loop":
@@ -133,7 +139,7 @@ class _Reader:
         return call
 
     def _ends(self, span: Span) -> frozenset[str]:
-        """The lifelines that may count as the sender, or the receiver, of the message that this span is of."""
+        """The lifelines that count as sender, or receiver, of the message of this span."""
         return self._call(span).callers | {plain(span.lifeline)}
 
     def _all_around(self, span: Span) -> set[str]:
@@ -153,14 +159,14 @@ class _Reader:
             here = self._trace.parent(here)
         for one in reversed(path):
             parent = self._trace.parent(one)
-            if parent is None or names.HTTP_METHOD in one.attributes:  # nobody in the server asked for a request
+            if parent is None or names.HTTP_METHOD in one.attributes:  # the server did not send the request to itself
                 self._callers[one.span_id] = _Around(None, None, True)
                 continue
             around = self._callers[parent.span_id]
             lifeline = plain(parent.lifeline)
             if parent.name != names.REQUEST_SPAN and lifeline in self._known:
                 drawn = lifeline if self._drawn(lifeline, _names(parent)) else around.drawn
-                # That an HTTP request was served is seldom drawn; what it calls first is the outermost call then.
+                # the handling of an HTTP request is seldom drawn: what it calls first is then an outermost call
                 outermost = names.HTTP_METHOD in parent.attributes and not drawn
                 around = _Around(lifeline, drawn, outermost)
             self._callers[one.span_id] = around
@@ -173,6 +179,79 @@ def _names(span: Span) -> tuple[str, ...]:
 
 
 def _owner(span: Span) -> str:
-    """The class that defines the method, where the span has it."""
+    """The class that defines the method, if recorded."""
     defined = str(span.attributes.get(names.CODE_FUNCTION, "")) or span.name
     return defined.rpartition(".")[0].rpartition(".")[2]
+
+
+class Causes:
+    """The calls of a recording, and for each the last call of every process that came before it."""
+
+    def __init__(self, trace: Trace, calls: Sequence[Call]) -> None:
+        self._process: list[int] = []
+        self._before: list[tuple[int, ...]] = []
+        numbers: dict[int, int] = {}
+        for call in calls:
+            numbers.setdefault(_id(call.span.process), len(numbers))
+        self.processes = len(numbers)
+        first: dict[str, int] = {}
+        sends = {one.receive.span_id: one.send.span_id for one in trace.messages if one.receive}
+        returns = _returns(trace, numbers)
+        at = 0
+        now = [(-1,) * self.processes for _ in numbers]
+        for i, call in enumerate(calls):
+            while at < len(returns) and returns[at][0] <= call.time_ns:
+                _, caller, other = returns[at]
+                now[caller] = _later(now[caller], now[other])
+                at += 1
+            here = numbers[_id(call.span.process)]
+            for cause in (sends.get(call.begun_by.span_id), call.begun_by.parent_span_id):
+                if cause in first and self._process[first[cause]] != here:
+                    now[here] = _later(now[here], self._before[first[cause]])
+            now[here] = (*now[here][:here], i, *now[here][here + 1 :])
+            self._process.append(here)
+            self._before.append(now[here])
+            first.setdefault(call.span.span_id, i)
+
+    def in_turn(self, places: Sequence[Sequence[int]]) -> dict[int, int]:
+        """Return the earliest possible call for each arrow that did not come before a call found already."""
+        found: dict[int, int] = {}
+        done: tuple[int, ...] = (-1,) * self.processes
+        for i, of_arrow in enumerate(self._by_process(places)):
+            free = [
+                at[index] for process, at in of_arrow.items() if (index := bisect_right(at, done[process])) < len(at)
+            ]
+            if free:
+                found[i] = min(free)
+                done = _later(done, self._before[found[i]])
+        return found
+
+    def _by_process(self, places: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+        apart: dict[int, dict[int, list[int]]] = {}  # arrows of one kind share their list of calls
+        for of_arrow in places:
+            if id(of_arrow) not in apart:
+                split: dict[int, list[int]] = {}
+                for place in of_arrow:
+                    split.setdefault(self._process[place], []).append(place)
+                apart[id(of_arrow)] = split
+        return [apart[id(of_arrow)] for of_arrow in places]
+
+
+def _id(process: Process | None) -> int:
+    return process.pid if process else 0
+
+
+def _later(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(max, one, other))
+
+
+def _returns(trace: Trace, numbers: dict[int, int]) -> list[tuple[int, int, int]]:
+    """Returns of calls that had made one in another process, in order: the time, its process, the other one."""
+    found: set[tuple[int, int, int]] = set()
+    for span in trace.spans:
+        parent: Span | None = trace.parent(span)
+        if parent is None or parent.open or _id(parent.process) == _id(span.process):
+            continue
+        if _id(parent.process) in numbers and _id(span.process) in numbers:
+            found.add((parent.end_ns, numbers[_id(parent.process)], numbers[_id(span.process)]))
+    return sorted(found)

@@ -1,8 +1,8 @@
-"""An expectation held against a recording: is it, call for call, a part of what happened, in the same order?
+"""The comparison of an expectation with a recording: does it contain these calls, in this order?
 
-The earliest call that fits is taken for each arrow in turn; if that finds all, all are there. Otherwise they may still
-be there in an order that only chance decided, as between processes (`causes.py`). If not, the most arrows that can be
-found in order are counted, and those left out get a reason: never called, called by or on another, or elsewhere.
+For each arrow in turn, the earliest call that fits is taken; often that finds all. If not, they may still be there in
+an order that only chance decided, as between processes (`Causes`). Otherwise the most arrows that can be found in order
+are counted. The others get a reason: never called, called by or on another lifeline, or out of order.
 """
 
 import re
@@ -13,30 +13,33 @@ from difflib import get_close_matches
 from math import inf
 
 from tracellm.trace import names
-from tracellm.trace.expect.arrows import Arrow, Expectation
-from tracellm.trace.expect.calls import ANYONE, Call, calls
-from tracellm.trace.expect.causes import Causes
+from tracellm.trace.expect.calls import ANYONE, Call, Causes, calls
+from tracellm.trace.expect.read import Arrow, Expectation, plain
 from tracellm.trace.model import Trace
 
 __all__ = ["Miss", "Result", "check"]
 
 _MODEL = re.compile(r"X*Model")
-"""The name in a diagram for the model's class, whichever that is."""
+"""Names in a diagram for the model's class, whichever it is."""
 
-_Chain = tuple[int, int, "_Chain"] | None  # an arrow, the call that it is, and the same of the arrows after
+_SCRIPT = re.compile(r"(?:the |your )?(?:user|script|program)|用户|脚本|程序", re.IGNORECASE)
+"""Names in a diagram for the script, which a recording has under the name of its file."""
+
+_Chain = tuple[int, int, "_Chain"] | None  # an arrow, its call, and the chain of the arrows after
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """An arrow that has no place in the recording.
+    """An arrow without a call in the recording.
 
     Attributes:
-        arrow: what was expected.
-        before: the last arrow before it that was found, and where; None when it is the first.
-        after: the same for the next one after it.
-        elsewhere: where such a call is, though in another place of the order.
-        others: calls of this name that are made by others, or on others.
-        near: names that may be meant, where no call has this one.
+        arrow: the expected call.
+        before: the last arrow before it that was found, with its call, or None.
+        after: the next arrow after it that was found, with its call, or None.
+        elsewhere: matching calls that are out of order.
+        others: calls of this name with another caller or callee.
+        near: similar names, if no call has this one.
+        is_partly_found: a matching call is out of order, or has one other lifeline.
     """
 
     arrow: Arrow
@@ -45,6 +48,7 @@ class Miss:
     elsewhere: tuple[Call, ...] = ()
     others: tuple[Call, ...] = ()
     near: tuple[str, ...] = ()
+    is_partly_found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,10 @@ class Result:
     """The result of a check.
 
     Attributes:
-        total: how many calls were looked for.
-        misses: those of them that were not found in order.
-        needs: how many calls were not looked for, by what they need.
-        unknown: lifelines of the expectation on which nothing was recorded, with those that may be meant.
+        total: number of calls looked for.
+        misses: those not found in order.
+        needs: number of calls not looked for, by their requirement.
+        unknown: lifelines of the expectation without any recorded call, with similar names.
     """
 
     total: int
@@ -65,12 +69,17 @@ class Result:
 
     @property
     def matched(self) -> int:
-        """The number of arrows that were found."""
+        """Number of arrows found."""
         return self.total - len(self.misses)
+
+    @property
+    def score(self) -> float:
+        """Number of arrows found, those partly found counting half."""
+        return self.matched + sum(miss.is_partly_found for miss in self.misses) / 2
 
 
 def check(trace: Trace, expectation: Expectation, phase: str = "") -> Result:
-    """Hold an expectation, or one phase of it, against a recording."""
+    """Compare an expectation, or one phase of it, with a recording."""
     return _Check(trace, expectation, phase).result()
 
 
@@ -80,7 +89,10 @@ class _Check:
                   if names.LOAD_ARCHITECTURE in span.attributes}  # fmt: skip
         self._trace = trace
         self._models = frozenset(models)
-        self._lifelines = {name: self._named(told) for name, told in expectation.lifelines.items()}
+        scripts = {plain(span.name) for span in trace.spans if span.attributes.get(names.LIFELINE) == span.name}
+        self._scripts = frozenset(scripts)
+        self._classes = frozenset(plain(span.lifeline) for span in trace.spans)
+        self._lifelines = {name: self._named(lifeline) for name, lifeline in expectation.lifelines.items()}
         wanted = [arrow for arrow in expectation.arrows if not phase or arrow.phase == phase]
         self._arrows = [arrow for arrow in wanted if not arrow.needs]
         self._needs: dict[str, int] = {}
@@ -113,10 +125,16 @@ class _Check:
         misses = [self._miss(i, found) for i in range(len(places)) if i not in found]
         return Result(len(places), tuple(misses), self._needs, self._unknown())
 
-    def _named(self, told: Iterable[str]) -> frozenset[str]:
-        """Lifelines as the recording calls them."""
-        told = frozenset(told)
-        return told | self._models if any(map(_MODEL.fullmatch, told)) else told
+    def _named(self, lifeline: Iterable[str]) -> frozenset[str]:
+        """Return the names of a lifeline in the recording."""
+        lifeline = frozenset(lifeline)
+        if self._is_script(lifeline):
+            return lifeline | self._scripts
+        return lifeline | self._models if any(map(_MODEL.fullmatch, lifeline)) else lifeline
+
+    def _is_script(self, lifeline: frozenset[str]) -> bool:
+        """Return whether a lifeline stands for the script; a recorded class of such a name stands for itself."""
+        return any(map(_SCRIPT.fullmatch, lifeline)) and not (lifeline - self._scripts) & self._classes
 
     def _is_drawn(self, lifeline: str, called: tuple[str, ...]) -> bool:
         return any(_is_called(arrow, called) for arrow in self._drawn.get(lifeline, ()))
@@ -147,17 +165,19 @@ class _Check:
         return sorted(found)
 
     def _is_source(self, call: Call, source: frozenset[str]) -> bool:
-        """Whether it was made by the right lifeline; who sent an HTTP request is not recorded."""
-        return bool(call.callers & source) or (ANYONE in call.callers and not source & self._recorded)
+        """Return whether the caller is right; the sender of an HTTP request is not recorded."""
+        if call.callers & source:
+            return True
+        return ANYONE in call.callers and (self._is_script(source) or not source & self._recorded)
 
     def _is_target(self, arrow: Arrow, call: Call, target: frozenset[str]) -> bool:
-        """Whether it was called on the right lifeline; what that holds may be of a class that is not drawn."""
+        """Return whether the callee is right; an object that it holds may be of a class that is not drawn."""
         if call.targets & target:
             return True
         return bool(arrow.held) and arrow.source == arrow.target and not call.targets & self._known
 
     def _is_owner(self, arrow: Arrow, call: Call) -> bool:
-        """Whether the class that was named defines the method, or if none of that name does, has it."""
+        """Return whether the named class defines the method, or, if no class of that name does, has it."""
         if not arrow.owner or call.owner == arrow.owner:
             return True
         return arrow.owner in call.targets and not any((arrow.owner, name) in self._defined for name in arrow.names)
@@ -169,32 +189,36 @@ class _Check:
         elsewhere = tuple(self._calls[i] for i in self._places(arrow)[:3])
         others: tuple[Call, ...] = ()
         near: list[str] = []
+        partly = bool(elsewhere)
         if not elsewhere:
             seen: dict[tuple[object, ...], Call] = {}
             target, source = self._named(arrow.target), self._named(arrow.source)
             for call in (self._calls[i] for i in self._of_name(arrow)):
-                # Every class has an `__init__`: those of others mean nothing.
+                # every class has an `__init__`: those of unrelated classes are no hint
                 if not arrow.names[0].startswith("__") or call.targets & target or call.callers & source:
                     seen.setdefault((call.callers, call.targets, call.owner), call)
             others = tuple(sorted(seen.values(), key=lambda call: not call.targets & target)[:3])
+            partly = any(call.targets & target or call.callers & source for call in seen.values())
             if not others:
                 there = {name for lifeline in target for name in self._methods.get(lifeline, ())}
                 near = get_close_matches(arrow.names[0], sorted(there), n=2, cutoff=0.6)
-        return Miss(arrow, self._at(before, found), self._at(after, found), elsewhere, others, tuple(near))
+        return Miss(arrow, self._at(before, found), self._at(after, found), elsewhere, others, tuple(near), partly)
 
     def _at(self, index: int | None, found: dict[int, int]) -> tuple[Arrow, Call] | None:
         return None if index is None else (self._arrows[index], self._calls[found[index]])
 
     def _unknown(self) -> dict[str, tuple[str, ...]]:
-        """Lifelines that calls were looked for on, or from, and that the recording does not have."""
+        """Lifelines with an unmatched arrow that the recording does not have."""
         unknown: dict[str, tuple[str, ...]] = {}
-        for name, told in self._lifelines.items():
+        for name, lifeline in self._lifelines.items():
             used = any(
-                told in (self._named(arrow.source), self._named(arrow.target)) and not self._places(arrow)
+                lifeline in (self._named(arrow.source), self._named(arrow.target)) and not self._places(arrow)
                 for arrow in self._arrows
             )
-            if used and not told & self._recorded:
-                near = get_close_matches(min(told, default=name), sorted(self._recorded - {ANYONE}), n=2, cutoff=0.6)
+            if used and not lifeline & self._recorded:
+                near = get_close_matches(
+                    min(lifeline, default=name), sorted(self._recorded - {ANYONE}), n=2, cutoff=0.6
+                )
                 unknown[name] = tuple(near)
         return unknown
 
@@ -212,7 +236,7 @@ def _next(places: Sequence[int], after: int) -> int | None:
 
 
 def _in_turn(places: Sequence[Sequence[int]]) -> dict[int, int]:
-    """The earliest call for each arrow, after that for the one before, as far as that goes."""
+    """Return the earliest call for each arrow, each after the one before, until one has none."""
     found: dict[int, int] = {}
     last = -1
     for i, at in enumerate(places):
@@ -224,10 +248,10 @@ def _in_turn(places: Sequence[Sequence[int]]) -> dict[int, int]:
 
 
 def _most(places: Sequence[Sequence[int]]) -> dict[int, int]:
-    """The most arrows that can be found in order, each with its call; of equally many those that come first.
+    """Return the longest list of arrows that can be found in order, with their calls; of several, the first.
 
-    It goes backwards: `begins[k]` is the latest call with which the last k arrows that are found can begin. The time is
-    in proportion to the square of the arrows, whatever the number of calls.
+    It goes backwards: `begins[k]` is the latest call with which the last k arrows found can begin. The time is
+    quadratic in the number of arrows and independent of the number of calls.
     """
     begins: list[tuple[float, _Chain]] = [(inf, None)]
     for i in range(len(places) - 1, -1, -1):

@@ -1,8 +1,8 @@
-"""OTLP JSON to spans: what everything that reads a recording begins with.
+"""OTLP JSON to spans: the first step of everything that reads a recording.
 
-A big recording repeats itself: the attributes of a layer's call are those of the layer before. So a
-`Decoder` keeps the JSON of attributes that it has read, and gives spans with the same text the same dict. That, and
-one check of all ids of a line together, is what makes reading a span take microseconds, and a few hundred bytes.
+A big recording repeats itself: the attributes of a layer's call are those of the layer before. So a `Decoder` keeps the
+JSON of attributes that it has read, and gives spans with the same text the same dict. It checks all ids of a line
+together. A span takes some microseconds and a few hundred bytes.
 """
 
 import re
@@ -16,19 +16,124 @@ import msgspec
 from tracellm.trace import names
 from tracellm.trace.model import AttributeValue, Event, Link, Process, Span
 from tracellm.trace.names import EXCEPTION_TYPE, PROCESS_NAME, PROCESS_PID
-from tracellm.trace.otlp.records import (
-    AnyValue,
-    Document,
-    Element,
-    EventRecord,
-    Key,
-    KeyValue,
-    LinkRecord,
-    Resource,
-    SpanRecord,
-)
 
-__all__ = ["Decoder", "OtlpError", "decode"]
+__all__ = [
+    "AnyValue",
+    "Decoder",
+    "Document",
+    "Element",
+    "EventRecord",
+    "Key",
+    "KeyValue",
+    "LinkRecord",
+    "OtlpError",
+    "Resource",
+    "SpanRecord",
+    "decode",
+]
+
+
+class _Record(msgspec.Struct, rename="camel", gc=False):
+    pass
+
+
+class Element(_Record):
+    """A value within an array; a nested array or map is kept as JSON."""
+
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: str | int | None = None
+    double_value: float | str | None = None
+    bytes_value: str | None = None
+    array_value: msgspec.Raw = msgspec.Raw()
+    kvlist_value: msgspec.Raw = msgspec.Raw()
+
+
+class _ArrayValue(_Record):
+    values: list[Element] = []
+
+
+class AnyValue(_Record):
+    """An attribute's value: one of the fields is set."""
+
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: str | int | None = None
+    double_value: float | str | None = None
+    bytes_value: str | None = None
+    array_value: _ArrayValue | None = None
+    kvlist_value: msgspec.Raw = msgspec.Raw()
+
+
+class Key(_Record):
+    """The name of an attribute, read without its value."""
+
+    key: str
+
+
+class KeyValue(_Record):
+    """An attribute."""
+
+    key: str
+    value: AnyValue = msgspec.field(default_factory=AnyValue)
+
+
+class EventRecord(_Record):
+    """An event within a span."""
+
+    name: str = ""
+    time_unix_nano: int = 0
+    attributes: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class LinkRecord(_Record):
+    """A link to another span."""
+
+    trace_id: str
+    span_id: str
+    attributes: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Status(_Record):
+    message: str = ""
+    code: int = 0
+
+
+class SpanRecord(_Record):
+    """A span."""
+
+    trace_id: str
+    span_id: str
+    name: str
+    start_time_unix_nano: int
+    end_time_unix_nano: int
+    parent_span_id: str | None = None
+    attributes: msgspec.Raw = msgspec.Raw(b"[]")
+    events: list[EventRecord] | None = None
+    links: list[LinkRecord] | None = None
+    status: _Status | None = None
+
+
+class _ScopeSpans(_Record):
+    spans: list[SpanRecord] = []
+
+
+class Resource(_Record):
+    """Attributes of a process."""
+
+    attributes: list[KeyValue] = []
+
+
+class _ResourceSpans(_Record):
+    resource: msgspec.Raw = msgspec.Raw(b"{}")
+    scope_spans: list[_ScopeSpans] = []
+
+
+class Document(_Record):
+    """One line of a trace file."""
+
+    resource_spans: list[_ResourceSpans]
+
 
 _STATUS_ERROR = 2
 _ALL_HEX = re.compile("[0-9a-f]*").fullmatch
@@ -36,10 +141,10 @@ _INT64 = range(-(2**63), 2**63)
 _LAST_MOMENT = 2**64 - 1  # nanoseconds: a time is a fixed64
 
 _MEMORY_LIMIT = 20_000
-_LONGEST_REMEMBERED = 2048  # bytes: the attributes of a step are longer, and of no other
+_LONGEST_REMEMBERED = 2048  # bytes: only the attributes of a step are longer
 
 _NOTHING: Any = ()
-"""Links or events of a span that has none: one for all, so nobody may add to it."""
+"""Links or events of a span without any. One object for all: never add to it."""
 
 
 class OtlpError(ValueError):
@@ -56,20 +161,20 @@ _PLAIN = frozenset({
     names.CODE_FUNCTION, names.CODE_FILE, names.CODE_LINE, names.CALL_KIND, names.ALSO_CALLED, names.THREAD_NAME,
     names.LIFELINE, names.LEVEL, names.ARGUMENTS, names.RESULT,
 })  # fmt: skip
-"""The parts of any call that has ended."""
+"""Attributes that any call has; a span with no others is left out unless it is wanted."""
 
 
 class Decoder:
     """Reads the lines of a recording, one after the other.
 
-    Its spans share what is the same in them, attributes that are equal among it: nobody changes that in place.
+    Spans share equal attributes and strings: never change them in place.
 
     Args:
-        wanted: if given, spans of other names are left out, unless they have more than any call has: an error, links,
-            a message, a step. What is left out costs little.
+        wanted: names of spans to keep. Others are left out, unless they have more than any call has: an error, links,
+            a message, a step. None keeps all.
 
     Attributes:
-        left_out: how many spans that was.
+        left_out: number of spans left out.
     """
 
     def __init__(self, wanted: Collection[str] | None = None) -> None:
@@ -83,7 +188,7 @@ class Decoder:
         self._trace_ids: dict[str, str] = {}
 
     def decode(self, line: bytes) -> list[tuple[Process, list[Span]]]:
-        """The processes of one line, each with its spans. A process of another line is the same object.
+        """Return the processes of one line, each with its spans. A process of several lines is one object.
 
         Raises:
             OtlpError: the line is no JSON, or no OTLP trace document.
@@ -119,7 +224,7 @@ class Decoder:
         return chosen
 
     def _is_plain(self, text: bytes) -> bool:
-        """Whether this JSON array of attributes has what any call has."""
+        """Return whether this JSON array has only attributes that any call has."""
         known = self._plain.get(text)
         if known is None:
             known = _PLAIN.issuperset([one.key for one in _keys.decode(text)])
@@ -173,7 +278,7 @@ class Decoder:
         return Link(trace_id, _id(record.span_id, 16), self._attributes(bytes(record.attributes)))
 
     def _attributes(self, text: bytes) -> dict[str, AttributeValue]:
-        """The attributes that this JSON array holds: those of before, where it came before."""
+        """Return the attributes of this JSON array; the same text gives the same dict."""
         known = self._remembered.get(text)
         if known is None:
             single = self._single.get
@@ -189,7 +294,7 @@ class Decoder:
 
 
 def decode(line: bytes) -> list[tuple[Process, list[Span]]]:
-    """The processes of one line by itself, each with its spans; as `Decoder.decode`.
+    """Decode one line by itself; see `Decoder.decode`.
 
     Raises:
         OtlpError: the line is no JSON, or no OTLP trace document.
@@ -199,13 +304,13 @@ def decode(line: bytes) -> list[tuple[Process, list[Span]]]:
 
 def _remember(memory: dict[bytes, Any], text: bytes, value: Any) -> None:
     if len(text) <= _LONGEST_REMEMBERED:
-        if len(memory) >= _MEMORY_LIMIT:  # what is common comes again at once
+        if len(memory) >= _MEMORY_LIMIT:  # common attributes soon come again
             memory.clear()
         memory[text] = value
 
 
 def _check_ids(records: list[SpanRecord]) -> None:
-    """The ids of spans and parents are 16 hexadecimal digits, in lower case from here on.
+    """Check that ids of spans and parents are 16 hexadecimal digits, and make them lower case.
 
     Raises:
         ValueError: one is not.
@@ -219,10 +324,10 @@ def _check_ids(records: list[SpanRecord]) -> None:
 
 
 def _are_ids(texts: list[str]) -> bool:
-    """Whether each is 16 hexadecimal digits in lower case; asked of all at once, which costs a third."""
+    """Return whether each id is 16 hexadecimal digits in lower case. One check for all takes a third of the time."""
     text = " ".join(texts)
     try:
-        count = len(bytes.fromhex(text))  # does not mind blanks
+        count = len(bytes.fromhex(text))  # it accepts blanks
     except ValueError:
         return False
     blanks = len(texts) - 1
@@ -251,7 +356,7 @@ def _read_attribute(record: KeyValue) -> tuple[str, AttributeValue]:
 
 
 def _read_list(elements: list[Element]) -> Any:
-    """An attribute's values are of one type: nearly always they are texts, or integers of 64 bits."""
+    """Return values of one type; nearly always texts, or integers of 64 bits."""
     texts = [one.string_value for one in elements]
     if None not in texts:
         return texts
@@ -265,7 +370,10 @@ def _read_list(elements: list[Element]) -> Any:
 
 
 def _read_value(record: AnyValue | Element) -> Any:
-    """One value. What OTLP can hold and an attribute here cannot, such as a list of lists, is its JSON."""
+    """Return one value.
+
+    A value that OTLP can hold and an attribute here cannot, such as a list of lists, becomes its JSON.
+    """
     if record.string_value is not None:
         return record.string_value
     if record.int_value is not None:

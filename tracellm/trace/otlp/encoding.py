@@ -42,37 +42,36 @@ _ALIKE_IF_EQUAL = {str, int, bool}  # 0.0 and -0.0 are equal
 _ESCAPED_ZERO = "\\u0000"
 _SHORT = 60  # characters of a text in a list, such as `num_tokens=17`
 _remembered: dict[tuple[str, type, Any], str] = {}
-"""JSON of attributes that came before: the same few hundred are written again and again."""
+"""JSON of attributes by name and value: the same few hundred are written again and again."""
 
 
 def encode(process: Process, spans: Iterable[Span], scope_version: str = "") -> bytes:
-    """One line, newline included, that holds `spans` of one `process`."""
+    """Return one line, with its newline, that holds `spans` of one `process`."""
     return line(opening(process, scope_version), map(span_text, spans))
 
 
 def opening(process: Process, scope_version: str = "") -> str:
-    """The beginning of each line of a process."""
+    """Return the beginning of each line of a process."""
     resource = f'{{"resource":{{"attributes":[{attributes_text(process.attributes)}]}}'
     scope = f'{{"name":"tracellm","version":{_string(scope_version)}}}'
     return f'{{"resourceSpans":[{resource},"scopeSpans":[{{"scope":{scope},"spans":['
 
 
 def line(begins: str, spans: Iterable[str]) -> bytes:
-    """A line of a process, newline included, from its `opening` and the texts of spans."""
+    """Return a line of a process, with its newline, from its `opening` and the texts of spans."""
     return f"{begins}{','.join(spans)}]}}]}}]}}\n".encode()
 
 
 TRACE, SPAN, PARENT, ENDED, LAST = '{"traceId":"', '","spanId":"', '","parentSpanId":"', '","endTimeUnixNano":"', "]}"
-"""The parts of the text of every span."""
+"""The constant parts of the text of a span."""
 
 
 class Form(NamedTuple):
-    """The common parts of the texts of many spans. Whoever is in a hurry puts a span's text together as
+    """The common parts of the texts of many spans, for fast assembly.
 
-        {TRACE}id{SPAN}id{PARENT}id{name}start{ENDED}end{attributes}{more attributes}{LAST}
-
-    `{PARENT}id` is left out where there is none; before each of the more attributes stands a comma, so there must be
-    one in the form. That is what `span_text` makes of a span without links, events and error.
+    The text of a span without links, events and error, as `span_text` makes it, is
+    {TRACE}id{SPAN}id{PARENT}id{name}start{ENDED}end{attributes}{more attributes}{LAST}. `{PARENT}id` is left out where
+    there is none. A comma precedes each of the more attributes, so the form must have one.
     """
 
     name: str
@@ -80,7 +79,7 @@ class Form(NamedTuple):
 
 
 def form(name: str, attributes: Mapping[str, AttributeValue]) -> Form:
-    """The form of spans that have this name, and these attributes first."""
+    """Return the form of spans with this name, and with these attributes first."""
     return Form(
         f'","name":{_name(name)},"kind":{_KIND_INTERNAL},"startTimeUnixNano":"',
         f'","attributes":[{attributes_text(attributes)}',
@@ -88,7 +87,7 @@ def form(name: str, attributes: Mapping[str, AttributeValue]) -> Form:
 
 
 def span_text(span: Span) -> str:
-    """A span as it stands in a line."""
+    """Return the JSON of a span."""
     name, attributes = form(span.name, span.attributes)
     ids = f"{TRACE}{span.trace_id}{SPAN}{span.span_id}"
     if span.parent_span_id:
@@ -115,7 +114,7 @@ _last_links: tuple[list[Link], str] = [], ""
 
 
 def _links(links: list[Link]) -> str:
-    """Links as they stand in a span; those of a step are often the very ones of the step before."""
+    """JSON of links; those of a step are often the same as those of the step before."""
     global _last_links
     last, text = _last_links
     if len(last) != len(links) or not all(map(is_, last, links)):
@@ -139,7 +138,7 @@ def _link_of_one(trace_id: str, span_id: str, name: str, value: str) -> str:
 
 
 def attributes_text(attributes: Mapping[str, AttributeValue]) -> str:
-    """Attributes as they stand in a list of such."""
+    """JSON of a list of attributes."""
     return ",".join([_attribute(name, value) for name, value in attributes.items()])
 
 
@@ -175,7 +174,7 @@ def _list(name: str, values: list[Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as it stands in an attribute, or in a list."""
+    """Return the JSON of a value of an attribute, or in a list."""
     if isinstance(value, str):
         return f'{{"stringValue":{_string(value)}}}'
     if isinstance(value, bool):
@@ -190,21 +189,21 @@ def value_text(value: Any) -> str:
 
 
 def _values(values: Sequence[Any]) -> str:
-    """The values of an array; those of an engine step are long, so what usually is in them is written in one go."""
+    """JSON of an array's values. Those of an engine step are long, so the common types are written in one call."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return '{"stringValue":' + _strings(values, '},{"stringValue":') + "}"
     if kinds == {int} and min(values) in _INT64 and max(values) in _INT64:
         return '{"intValue":"' + _numbers(values).replace(",", '"},{"intValue":"') + '"}'
     if kinds == {float}:
-        # If the sum is finite so are all; and if it is not, although they are, they are written one by one.
+        # a finite sum has finite parts; if the sum overflows, the parts are written one by one
         numbers = _numbers(values) if math.isfinite(sum(values)) else ",".join(map(_number, values))
         return '{"doubleValue":' + numbers.replace(",", '},{"doubleValue":') + "}"
     return ",".join(map(value_text, values))
 
 
 def _strings(values: Sequence[str], between: str) -> str:
-    """JSON of texts, with this between them; many are written at once, with a character between them that none has."""
+    """JSON of texts, joined by `between`; many are encoded at once, with a separator that none of them contains."""
     if max(map(len, values)) > _SHORT:
         text = "\0".join(values)
         if text.count("\0") == len(values) - 1 and _ESCAPED_ZERO not in text:
@@ -239,5 +238,5 @@ def _short_string(text: str) -> str:
 def _string(text: str) -> str:
     try:
         return msgspec.json.encode(text).decode()
-    except UnicodeEncodeError:  # half of a surrogate pair: no JSON text can hold it
+    except UnicodeEncodeError:  # half of a surrogate pair cannot be written in JSON
         return msgspec.json.encode(text.encode("utf-8", "replace").decode()).decode()

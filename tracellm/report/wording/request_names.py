@@ -1,0 +1,60 @@
+"""Short names for requests whose ids hold 32 random hexadecimal digits, as those of the OpenAI server do.
+
+`chatcmpl-5f0c4be19d0c4c55a2a36f6a0f4b4a7e` becomes `chatcmpl-5f0c`, its beginning: it can be searched for elsewhere.
+"""
+
+import re
+
+from msgspec.structs import replace
+
+from tracellm.trace.steps import Step
+
+__all__ = ["RequestNames"]
+
+_RANDOM = re.compile(r"[0-9a-f]{32}")
+_FEWEST_DIGITS = 4
+
+
+class RequestNames:
+    """The short names of a run's requests. A name, once given, stays, and stands for one request only."""
+
+    def __init__(self) -> None:
+        self._short: dict[str, str] = {}  # the digits of an id -> the digits shown
+        self._taken: set[str] = set()
+
+    def shorten(self, text: str) -> str:
+        """Return an id, or a text with ids in it, with their random digits cut."""
+        return _RANDOM.sub(lambda found: self._digits(found[0]), text)
+
+    def _digits(self, random: str) -> str:
+        if random not in self._short:
+            shown = next(
+                random[:length]
+                for length in range(_FEWEST_DIGITS, len(random) + 1)
+                if random[:length] not in self._taken
+            )
+            self._short[random] = shown
+            self._taken.add(shown)
+        return self._short[random]
+
+    def in_step(self, step: Step) -> Step:
+        """Return a step with the short names in place of the ids."""
+        short = self.shorten
+
+        def each(ids: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(map(short, ids))
+
+        return replace(
+            step,
+            requests=tuple(replace(one, request_id=short(one.request_id)) for one in step.requests),
+            new=each(step.new),
+            resumed=each(step.resumed),
+            preempted=each(step.preempted),
+            finished={short(id): reason for id, reason in step.finished.items()},
+            aborted=each(step.aborted),
+            released=each(step.released),
+            running=each(step.running),
+            waiting=each(step.waiting),
+            held=tuple(replace(one, request_id=short(one.request_id), details=short(one.details)) for one in step.held),
+            sampled=tuple(replace(one, request_id=short(one.request_id)) for one in step.sampled),
+        )
