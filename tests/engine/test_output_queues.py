@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engine.core_requests import core_request
-from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
 from tracellm.engine.frontend.output_processor import OutputProcessor, RequestOutputCollector
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.app import CHAT, COMPLETIONS, HELLO, App, events
 from tests.server.fake import FakeEngine
-from tracellm.engine.config.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

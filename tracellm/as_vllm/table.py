@@ -77,8 +77,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.engine.async_llm_engine": {"engine.frontend.async_llm": "AsyncLLMEngine=AsyncLLM"},
     "vllm.engine.protocol": {"engine.frontend.protocol": "EngineClient"},
     "vllm.v1.engine": {
-        "engine.ipc.messages": "EngineCoreRequest EngineCoreRequestType EngineCoreOutput EngineCoreOutputs EngineCoreEvent "
-        "EngineCoreEventType FinishReason UtilityOutput",
+        "engine.ipc.messages": "EngineCoreRequest EngineCoreRequestType EngineCoreOutput EngineCoreOutputs "
+        "EngineCoreEvent EngineCoreEventType FinishReason UtilityOutput",
     },
     "vllm.v1.engine.async_llm": {"engine.frontend.async_llm": "AsyncLLM"},
     "vllm.v1.engine.llm_engine": {"engine.frontend.llm_engine": "LLMEngine"},
@@ -96,7 +96,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.v1.engine.detokenizer": {"engine.frontend.detokenizer": "FastIncrementalDetokenizer IncrementalDetokenizer"},
     "vllm.v1.engine.logprobs": {"engine.frontend.logprobs": "LogprobsProcessor"},
     "vllm.v1.engine.parallel_sampling": {"engine.frontend.parallel_sampling": "ParentRequest"},
-    "vllm.v1.engine.exceptions": {"engine.config.exceptions": "EngineDeadError EngineGenerateError"},
+    "vllm.v1.engine.exceptions": {"engine.config.errors": "EngineDeadError EngineGenerateError"},
     "vllm.v1.serial_utils": {"engine.ipc.serial_utils": "MsgpackEncoder MsgpackDecoder"},
     "vllm.v1.metrics.loggers": {
         "engine.metrics.loggers": "StatLoggerBase LoggingStatLogger StatLoggerManager StatLoggerFactory",

@@ -19,8 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
 from tracellm.engine.config.hf_config import EMBEDDED_MODEL, HfOverrides
 from tracellm.engine.entrypoints.arguments import refuse_unknown
 from tracellm.engine.entrypoints.batch import make_batch, named

@@ -28,8 +28,7 @@ from typing import Any
 
 from tracellm.engine.config.arg_utils import AsyncEngineArgs, EngineArgs
 from tracellm.engine.config.async_settings import settle
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineGenerateError
+from tracellm.engine.config.errors import EngineError, EngineGenerateError, InvalidRequestError
 from tracellm.engine.config.tokenizer import get_tokenizer
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.entrypoints.arguments import refuse_unknown

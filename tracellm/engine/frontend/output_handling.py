@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.frontend.output_processor import OutputProcessor
 from tracellm.engine.ipc.messages import EngineCoreOutputs
 from tracellm.engine.metrics.stats import IterationStats

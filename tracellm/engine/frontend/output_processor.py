@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
 from tracellm.engine.frontend.output_collector import RequestOutputCollector
 from tracellm.engine.frontend.outputs import RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest

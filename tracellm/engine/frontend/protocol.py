@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tracellm.engine.config.errors import EngineError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.config.light_tokenizer import complete_tokenizer
 from tracellm.engine.config.vllm_config import ModelConfig, VllmConfig
 from tracellm.engine.frontend.processor import Processor
