@@ -184,8 +184,8 @@ def test_when_the_engine_dies_everybody_is_told(processor):
 def test_whose_request_it_is(processor):
     """An id that came into other hands is told apart by its queue."""
     first = follow(processor, "r")
-    assert processor.is_followed("r", first)
+    assert processor.has_queue("r", first)
     processor.abort_requests(["r"])
     second = follow(processor, "r", 2)
-    assert not processor.is_followed("r", first)
-    assert processor.is_followed("r", second)
+    assert not processor.has_queue("r", first)
+    assert processor.has_queue("r", second)

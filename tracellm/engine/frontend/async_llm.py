@@ -304,7 +304,7 @@ class AsyncLLM(EngineClient):
 
     async def _give_up(self, request_id: str, queue: RequestOutputCollector | None) -> None:
         """Abort a request, if it is the one of this queue: another one may have got its id in the meantime."""
-        if queue is not None and self.output_processor.is_followed(request_id, queue):
+        if queue is not None and self.output_processor.has_queue(request_id, queue):
             await self.abort(request_id)
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
