@@ -42,7 +42,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         f"{_OUTPUT_PROCESSOR}.process_outputs",
         f"{_OUTPUT_PROCESSOR}.abort_requests",
         f"{_OUTPUT_PROCESSOR}.propagate_error",
-        "tracellm.engine.frontend.output_collector:RequestOutputCollector.put",
+        "tracellm.engine.frontend.output_processor:RequestOutputCollector.put",
         f"{_VLLM_OUTPUTS}:OutputProcessor.add_request",
         f"{_VLLM_OUTPUTS}:OutputProcessor.process_outputs",
         f"{_VLLM_OUTPUTS}:OutputProcessor.abort_requests",

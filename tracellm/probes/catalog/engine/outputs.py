@@ -129,7 +129,7 @@ ENTRIES = (
     *inherited("request", "core.core", "EngineCore.abort_requests"),
     Entry(_OUTPUT_PROCESSOR + ".propagate_error", "request", _capture_error, _error, observe=_note_error),
     Entry(
-        "tracellm.engine.frontend.output_collector:RequestOutputCollector.put",
+        "tracellm.engine.frontend.output_processor:RequestOutputCollector.put",
         "request",
         _capture_put,
         _put,
