@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from tracellm.engine.config import arg_utils
-from tracellm.engine.config.hf_config import EMBEDDED_MODEL
+from tracellm.engine.config.hf_config import BUNDLED_MODEL
 
 __all__ = ["AsyncEngineArgs", "EngineArgs"]
 
@@ -21,7 +21,7 @@ class EngineArgs(arg_utils.EngineArgs):
     """
 
     def __init__(
-        self, model: str | os.PathLike[str] = EMBEDDED_MODEL, *, disable_log_stats: bool = False, **arguments: Any
+        self, model: str | os.PathLike[str] = BUNDLED_MODEL, *, disable_log_stats: bool = False, **arguments: Any
     ) -> None:
         checked = arg_utils.EngineArgs.from_arguments(model=model, disable_log_stats=disable_log_stats, **arguments)
         vars(self).update(vars(checked))
@@ -34,5 +34,5 @@ class AsyncEngineArgs(arg_utils.AsyncEngineArgs):
         EngineError: as for `EngineArgs`.
     """
 
-    def __init__(self, model: str | os.PathLike[str] = EMBEDDED_MODEL, **arguments: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str] = BUNDLED_MODEL, **arguments: Any) -> None:
         vars(self).update(vars(arg_utils.AsyncEngineArgs.from_arguments(model=model, **arguments)))

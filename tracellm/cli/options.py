@@ -331,14 +331,14 @@ class EngineCommand(Command):
 def engine_options(defaults: Mapping[str, Any]) -> list[click.Option]:
     """One option for each setting, shown with its default, and a hidden one for each that tracellm does not have."""
     from tracellm.engine.config.arg_utils import EngineArgs
-    from tracellm.engine.config.unsupported_args import NOT_HERE
+    from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 
     options = []
     for field in dataclasses.fields(EngineArgs):
         if field.name not in _ELSEWHERE:
             default = defaults.get(field.name, field.default)
             options.append(_option(field.name, str(field.type), _default(default)))
-    for name, accepted in NOT_HERE.items():
+    for name, accepted in UNSUPPORTED_ARGS.items():
         kind = "bool" if any(isinstance(value, bool) for value in accepted) else "json or str"
         options.append(_option(name, kind, None))
     return options
@@ -372,14 +372,14 @@ def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         CommandError: an option's value should be JSON and is not.
     """
     from tracellm.engine.config.arg_utils import EngineArgs
-    from tracellm.engine.config.unsupported_args import NOT_HERE
+    from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 
     kinds = {field.name: str(field.type) for field in dataclasses.fields(EngineArgs)}
     arguments = {}
     for name, value in given.items():
         if value is None:
             continue
-        if name in NOT_HERE and isinstance(value, str):
+        if name in UNSUPPORTED_ARGS and isinstance(value, str):
             with suppress(ValueError):  # then it is text
                 value = json.loads(value)
         elif kinds.get(name, "").startswith(_JSON):

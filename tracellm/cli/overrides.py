@@ -14,7 +14,7 @@ from tracellm.cli.script import Script
 
 __all__ = ["Overrides", "overrides_of"]
 
-_EMBEDDED = "tiny"  # EMBEDDED_MODEL of the engine, which need not be imported for it
+_EMBEDDED = "tiny"  # BUNDLED_MODEL of the engine, which need not be imported for it
 _ENGINE = "tracellm"
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
-from tracellm.engine.config.hf_config import EMBEDDED_MODEL, HfOverrides
-from tracellm.engine.entrypoints.arguments import refuse_unknown
+from tracellm.engine.config.hf_config import BUNDLED_MODEL, HfOverrides
+from tracellm.engine.config.validation import reject_unknown_arguments
 from tracellm.engine.entrypoints.batch import make_batch, named
 from tracellm.engine.entrypoints.chat_utils import (
     Message,
@@ -94,7 +94,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] = EMBEDDED_MODEL,
+        model: str | os.PathLike[str] = BUNDLED_MODEL,
         *,
         tokenizer: str | os.PathLike[str] | None = None,
         dtype: str | torch.dtype = "auto",
@@ -199,7 +199,7 @@ class LLM:
             EngineError: another call of this LLM has not returned yet, or a step computed no valid numbers.
             KeyboardInterrupt: Ctrl-C; unfinished requests are given up, and the LLM can be used again.
         """
-        refuse_unknown(self.generate, unknown)
+        reject_unknown_arguments(self.generate, unknown)
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
         with deferred_interrupts() as interrupts, self._alone():
@@ -256,7 +256,7 @@ class LLM:
         Raises:
             InvalidRequestError: as for `generate`; or there is no chat template, or it refuses the messages.
         """
-        refuse_unknown(self.chat, unknown)
+        reject_unknown_arguments(self.chat, unknown)
         prompts = self.preprocess_chat(
             messages,
             chat_template,

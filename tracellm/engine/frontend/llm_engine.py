@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from tracellm.engine.config import envs
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.light_tokenizer import complete_tokenizer
-from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.config.tokenizer import get_tokenizer, load_complete_tokenizer
 from tracellm.engine.config.validation import NUMBER, is_a
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.executor.abstract import Executor
@@ -167,7 +166,7 @@ class LLMEngine:
         """
         if self.tokenizer is None:
             raise EngineError("This LLM has no tokenizer: it was made with skip_tokenizer_init=True.")
-        return complete_tokenizer(self.tokenizer)
+        return load_complete_tokenizer(self.tokenizer)
 
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""

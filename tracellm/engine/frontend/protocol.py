@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracellm.engine.config.errors import EngineDeadError, EngineError
-from tracellm.engine.config.light_tokenizer import complete_tokenizer
+from tracellm.engine.config.tokenizer import load_complete_tokenizer
 from tracellm.engine.config.vllm_config import ModelConfig, VllmConfig
 from tracellm.engine.frontend.processor import Processor
 
@@ -83,7 +83,7 @@ class EngineClient:
         """
         if self.tokenizer is None:
             raise EngineError("This AsyncLLM has no tokenizer: it was made with skip_tokenizer_init=True.")
-        return complete_tokenizer(self.tokenizer)
+        return load_complete_tokenizer(self.tokenizer)
 
     async def get_vllm_config(self) -> VllmConfig:
         """All settings."""

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.validation import Rule, anything, refuse_unknown_fields, verify
+from tracellm.engine.config.validation import Rule, anything, reject_unknown_fields, verify
 from tracellm.engine.sample.sampling_rules import RULES, verify_combinations
 from tracellm.engine.sample.structured_outputs_params import GuidedDecodingParams, StructuredOutputsParams
 
@@ -146,7 +146,7 @@ class SamplingParams:
             raise EngineError(
                 f"SamplingParams takes its parameters by name, as in SamplingParams(temperature=0); got {args[0]!r}."
             )
-        refuse_unknown_fields(cls, kwargs)
+        reject_unknown_fields(cls, kwargs)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracellm.engine.config.errors import EngineError
-from tracellm.engine.config.validation import Rule, all_are, anything, refuse_unknown_fields, verify
+from tracellm.engine.config.validation import Rule, all_are, anything, reject_unknown_fields, verify
 
 __all__ = ["GuidedDecodingParams", "StructuredOutputsParams"]
 
@@ -61,7 +61,7 @@ class StructuredOutputsParams:
 
     def __new__(cls, *args: object, **kwargs: object) -> "StructuredOutputsParams":
         """Refuse unknown names before `__init__` does, with what is accepted."""
-        refuse_unknown_fields(cls, kwargs)
+        reject_unknown_fields(cls, kwargs)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
