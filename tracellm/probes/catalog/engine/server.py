@@ -75,7 +75,7 @@ ENTRIES = (
     ),
     *plain("request", "frontend.async_llm", "AsyncLLM.abort", "AsyncLLM.shutdown"),
     Entry(
-        "tracellm.engine.frontend.output_handling:output_handler",
+        "tracellm.engine.frontend.async_llm:output_handler",
         "request",
         lifeline="AsyncLLM",
         span_name="AsyncLLM.output_handler",
