@@ -53,6 +53,15 @@ def test_a_bad_prompt_is_named_and_leaves_nothing_behind(llm, prompt, message):
     assert is_idle(llm)
 
 
+def test_all_prompts_are_validated_before_the_first_is_added(llm, monkeypatch):
+    """A bad last prompt is rejected before the engine core has got any request, which it might have run."""
+    added: list[object] = []
+    monkeypatch.setattr(llm.llm_engine.engine_core, "add_request", added.append)
+    with pytest.raises(InvalidRequestError, match=r"^prompts\[2\]: The prompt is empty"):
+        llm.generate(["fine", "fine too", ""], GREEDY)
+    assert added == []
+
+
 @pytest.mark.parametrize("prompts", [None, 3, b"Hello", 1.5])
 def test_what_is_no_prompt_at_all_is_refused(llm, prompts):
     """Neither a prompt nor a list: the message says what generate takes."""

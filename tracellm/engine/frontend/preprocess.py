@@ -1,8 +1,8 @@
 """Preprocessing of prompts: from any accepted form to token ids. The `Processor` calls it once per request.
 
-A prompt is a string, `{"prompt": text}`, or `{"prompt_token_ids": [...]}`, optionally with `"prompt"` as the text of the
-ids. `truncate_prompt_tokens` applies to text only; token ids, and so the conversations of `LLM.chat`, are taken as they
-are, as in vLLM 0.11.1.
+A prompt is a string, `{"prompt": text}`, or `{"prompt_token_ids": [...]}`, optionally with `"prompt"` as the ids' text.
+`truncate_prompt_tokens` applies to text only; token ids, and so the conversations of `LLM.chat`, are taken unchanged,
+as in vLLM 0.11.1.
 
 vLLM: vllm/inputs/preprocess.py::InputPreprocessor. Left out: encoder-decoder models, multimodal input, embeddings.
 """
@@ -28,7 +28,7 @@ PromptType: TypeAlias = str | Mapping[str, Any]
 _FORMS = 'a string, {"prompt": text} or {"prompt_token_ids": [ids]}'
 _KEYS = ("prompt", "prompt_token_ids")
 _UNSUPPORTED_KEYS = ("cache_salt", "mm_processor_kwargs", "multi_modal_data", "multi_modal_uuids", "prompt_embeds")
-_CHARS_PER_TOKEN = 8  # few texts have more; the length of shorter ones is not checked before tokenizing
+_CHARS_PER_TOKEN = 8  # per token of the model's length; shorter texts are tokenized without a check
 _SPLITTERS = ("ByteLevel", "Digits", "Split")  # pre-tokenizers that keep all of a text, unless Split removes
 
 

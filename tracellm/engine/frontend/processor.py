@@ -28,7 +28,7 @@ __all__ = ["Processor"]
 
 
 class Processor:
-    """Tokenizes and validates prompts and completes sampling parameters; used by `LLMEngine`, `AsyncLLM` and the server."""
+    """Makes requests: tokenizes and validates prompts, completes sampling parameters. Used by both engines."""
 
     def __init__(self, vllm_config: VllmConfig, tokenizer: PreTrainedTokenizerFast | None) -> None:
         self.model_config = vllm_config.model_config
@@ -133,8 +133,8 @@ class Processor:
         impossible = [token for token in params.stop_token_ids or () if token >= vocab_size]
         if impossible:  # vLLM accepts them silently
             warnings.warn(
-                f"SamplingParams: `stop_token_ids` {impossible} can never be generated: the model's vocabulary has the ids "
-                f"0 to {vocab_size - 1}. Were they meant for another model?",
+                f"SamplingParams: `stop_token_ids` {impossible} can never be generated: the model's vocabulary has "
+                f"the ids 0 to {vocab_size - 1}. Were they meant for another model?",
                 stacklevel=2,
             )
 

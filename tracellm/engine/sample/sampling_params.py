@@ -4,8 +4,8 @@ Every prompt comes with a `SamplingParams`, checked when it is made. The `Proces
 request (`update_from_generation_config`, `update_from_tokenizer`). The scheduler reads the stop conditions, the sampler
 the rest, and `structured_output/` the `StructuredOutputsParams`.
 
-vLLM: vllm/sampling_params.py. Left out: beam search, and the choice of a structured output backend. vLLM accepts NaN and
-values of a wrong type, which fail later in the engine.
+vLLM: vllm/sampling_params.py, which accepts NaN and values of a wrong type; they fail later, in the engine. Left out:
+beam search, and the choice of a structured output backend.
 """
 
 from __future__ import annotations
