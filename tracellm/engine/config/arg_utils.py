@@ -241,8 +241,8 @@ class EngineArgs:
             seqs = min(seqs, tokens)
         if tokens < seqs:
             raise EngineError(
-                f"LLM: `max_num_batched_tokens` must be at least `max_num_seqs`, so that each of {seqs} running "
-                f"requests can get its one token in a step; got {tokens}. Raise it, or lower `max_num_seqs`."
+                f"LLM: `max_num_batched_tokens` must be at least `max_num_seqs`, as each of {seqs} running "
+                f"requests needs a token per step; got {tokens}. Raise it, or lower `max_num_seqs`."
             )
         if tokens < max_model_len and not self.enable_chunked_prefill:
             raise EngineError(
@@ -307,7 +307,7 @@ def resolve_config(
     if isinstance(vllm_config, VllmConfig):
         if engine_args:
             raise EngineError(
-                f"AsyncLLM: a VllmConfig holds all settings, so it excludes `{next(iter(engine_args))}`. Give "
+                f"AsyncLLM: a VllmConfig holds all settings and goes without `{next(iter(engine_args))}`. Give "
                 "either a VllmConfig, or a model with its arguments."
             )
         return vllm_config, log_stats is not False

@@ -1,7 +1,7 @@
 """Exceptions of the engine, and helpers that word their messages.
 
-Every error a user can cause is an `EngineError` whose message says what is wrong, where, and what to do. Callers print
-the message without a traceback. An exception of any other class is a bug in tracellm.
+Every error a user can cause is an `EngineError`. Its message explains what is wrong, where, and what to do, and is
+printed without a traceback. An exception of any other class is a bug in tracellm.
 
 vLLM raises plain `ValueError`s for the same mistakes. `EngineError` subclasses it, so code written for vLLM catches it.
 """
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class EngineError(ValueError):
-    """A user's mistake; the message says what is wrong, where, and what to do."""
+    """A user's mistake; the message explains what is wrong and what to do."""
 
 
 class InvalidRequestError(EngineError):
@@ -35,21 +35,21 @@ class ModelLoadError(EngineError):
 
 
 class EngineGenerateError(EngineError):
-    """A single request failed while it was generating; the engine can be used again.
+    """Failure of a single request while generating; the engine can be used again.
 
     vLLM: vllm/v1/engine/exceptions.py::EngineGenerateError, which is no `ValueError`.
     """
 
 
 class EngineDeadError(EngineError):
-    """The engine core died, and with it every request. Make a new engine.
+    """Death of the engine core, and of all requests with it. Make a new engine.
 
     vLLM: vllm/v1/engine/exceptions.py::EngineDeadError, which is no `ValueError`.
     """
 
     ENGINE_DEAD_MESSAGE = (
-        "The engine core has died, so no request can go on. Its own error, if it could still say one, is printed "
-        "above. Make a new engine."
+        "The engine core has died, and all requests with it. Its own error, if it could print one, is above. "
+        "Make a new engine."
     )
 
     def __init__(self, message: str = ENGINE_DEAD_MESSAGE, *, suppress_context: bool = False) -> None:

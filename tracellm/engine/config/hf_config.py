@@ -117,13 +117,13 @@ def _override(config: PretrainedConfig, hf_overrides: HfOverrides) -> Pretrained
 def _check_config_file(directory: Path) -> None:
     file = directory / "config.json"
     if not file.is_file():
-        raise ModelLoadError(f"The directory `{directory}` has no config.json, so it is no Hugging Face model.")
+        raise ModelLoadError(f"The directory `{directory}` has no config.json, so it is not a Hugging Face model.")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise ModelLoadError(f"`{file}` is damaged: {first_line(error)}. Download or save the model again.") from None
     if not isinstance(content, dict) or "model_type" not in content:
-        raise ModelLoadError(f"`{file}` names no `model_type`, so it does not say what model this is.")
+        raise ModelLoadError(f"`{file}` has no `model_type`, so the kind of model is unknown.")
     if wrong := _wrong_size(content):
         raise ModelLoadError(f"`{file}`: {wrong}.")
     if not isinstance(content.get("architectures") or [], list):
@@ -241,12 +241,12 @@ def get_max_model_len(max_model_len: int | None, hf_config: PretrainedConfig) ->
     """
     limit = getattr(hf_config, "max_position_embeddings", None)
     if limit is None:
-        raise ModelLoadError("The model's config.json has no `max_position_embeddings`, so its length is not known.")
+        raise ModelLoadError("The model's config.json has no `max_position_embeddings`, so its length is unknown.")
     default, origin = limit, "the model's `max_position_embeddings`"
     rope = get_rope_parameters(hf_config)
     if rope.rope_type in ("linear", "dynamic", "yarn") and not hf_config.model_type.startswith("gemma3"):
         default = limit = int(rope.original_max_position_embeddings * rope.factor)
-        origin = f"{rope.original_max_position_embeddings} stretched by the rotary embedding `{rope.rope_type}`"
+        origin = f"{rope.original_max_position_embeddings} scaled by the rotary embedding `{rope.rope_type}`"
     elif rope.rope_type == "longrope":
         default = getattr(hf_config, "original_max_position_embeddings", limit)
     if max_model_len is not None and max_model_len > limit:

@@ -33,6 +33,6 @@ def local_folder(model: str, *, weights: bool = False) -> Path:
         return Path(snapshot_download(model, allow_patterns=_SMALL_FILES + (_WEIGHTS if weights else [])))
     except Exception as error:  # the client raises many kinds: offline, unknown repository, no access, disk full
         raise ModelLoadError(
-            f"There is no model `{model}`: it is no directory here, and the Hugging Face hub did not give it "
+            f"There is no model `{model}`: it is not a directory, and downloading it from the Hugging Face hub failed "
             f"({first_line(error)}). Check the name and the network, or give the directory of a downloaded model."
         ) from None

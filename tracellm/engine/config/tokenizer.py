@@ -1,7 +1,7 @@
-"""The tokenizer: text to token ids and back, and the chat template.
+"""Tokenizer: text to token ids and back, and the chat template.
 
-A directory with a tokenizer.json is read as that file says (`PreTrainedTokenizerFast`), as in vLLM 0.11.1.
-`AutoTokenizer` of transformers 5 may replace the file's pre-tokenizer by the one it has for the model's type. The
+`PreTrainedTokenizerFast` reads a tokenizer.json as it is, as in vLLM 0.11.1. `AutoTokenizer` of transformers 5 may
+replace the file's pre-tokenizer by the one it has for the model's type. The
 bundled model's tokenizer needs no transformers (`LightTokenizer`).
 
 vLLM: vllm/transformers_utils/tokenizer.py. Left out: Mistral's tokenizers, those written in Python, tokenizer modes,

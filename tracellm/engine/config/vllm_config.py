@@ -118,8 +118,8 @@ class CacheConfig:
 
 
 AsyncSchedulingReason: TypeAlias = Literal["argument", "cpu", "gpu", "unasked"]
-"""Origin of the setting: the argument `async_scheduling`, or the default on a CPU (off, as it computes steps itself) or a
-GPU (on, as the CPU prepares a step while the GPU computes); `unasked` in configurations made by hand."""
+"""Origin of the setting: the argument `async_scheduling`, or the default on a CPU (off, as it computes steps itself) or
+a GPU (on, as the CPU prepares a step while the GPU computes); `unasked` in configurations made by hand."""
 
 
 @dataclass
@@ -132,13 +132,13 @@ class SchedulerConfig:
     """Maximum number of requests in a step."""
     max_model_len: int
     enable_chunked_prefill: bool = True
-    """Whether a prompt may be computed in chunks over several steps."""
+    """Compute long prompts in chunks over several steps."""
     long_prefill_token_threshold: int = 0
     """Maximum chunk of a prompt in tokens; 0 is no limit."""
     policy: str = "fcfs"
     """Order of the waiting queue: `fcfs` (first come, first served) or `priority`."""
     disable_hybrid_kv_cache_manager: bool = False
-    """Whether a model with sliding windows in some layers keeps all blocks in all layers."""
+    """Keep all blocks in all layers of a model with sliding windows in some."""
     async_scheduling: bool = False
     """Schedule a step before the previous step's tokens are known; see core/sched/async_scheduler.py."""
     async_scheduling_reason: AsyncSchedulingReason = "unasked"

@@ -132,4 +132,4 @@ def apply_hf_chat_template(
             conversation, chat_template=chat_template, tokenize=False, **template_arguments
         )
     except Exception as error:  # a template is a program and can raise anything
-        raise InvalidRequestError(f"The chat template does not take this conversation: {error}") from None
+        raise InvalidRequestError(f"The chat template rejects this conversation: {error}") from None

@@ -177,7 +177,7 @@ class LLM:
         except EngineError as error:
             raise EngineError(
                 f"The generation_config.json of `{self.model_config.model}`, or LLM(override_generation_config=...), "
-                f"recommends what cannot be: {error} Correct it, or give `sampling_params`."
+                f"recommends invalid sampling parameters: {error} Correct it, or give `sampling_params`."
             ) from None
 
     def generate(
@@ -222,8 +222,8 @@ class LLM:
         if not self._generating.acquire(blocking=False):
             raise EngineError(
                 "This LLM is generating already: an earlier call of generate or chat, in another thread or in a "
-                "progress bar's function, has not returned. Give all prompts in one call (they run together), call one "
-                "after the other, or make a second LLM."
+                "progress bar's function, has not returned. Give all prompts in one call (they are batched), make the "
+                "calls one after the other, or make a second LLM."
             )
         try:
             yield

@@ -194,7 +194,7 @@ class AsyncLLM(EngineClient):
 
         Raises:
             InvalidRequestError: the request cannot be served or continued; the engine can be used again.
-            EngineGenerateError: the request failed by a bug of tracellm; the engine can be used again.
+            EngineGenerateError: the request failed by a bug in tracellm; the engine can be used again.
             EngineDeadError: the engine core died or was shut down.
         """
         reject_unknown_arguments(self.generate, unknown)
@@ -222,7 +222,7 @@ class AsyncLLM(EngineClient):
         except Exception as error:
             await self._abort_if_queued(request_id, queue)
             raise EngineGenerateError(
-                f"Request {request_id!r} has failed ({type(error).__name__}: {error}). This is a fault of tracellm; "
+                f"Request {request_id!r} has failed ({type(error).__name__}: {error}). This is a bug in tracellm; "
                 "the engine can be used again."
             ) from error
 

@@ -38,7 +38,7 @@ class RequestOutputCollector:
 
     def __init__(self, output_kind: RequestOutputKind) -> None:
         self.aggregate = output_kind is RequestOutputKind.DELTA
-        """Whether outputs add to each other; otherwise a later output contains all of an earlier one."""
+        """True if outputs add to each other; otherwise a later output contains all of an earlier one."""
         self.output: RequestOutput | Exception | None = None
         self.ready = asyncio.Event()
         self._positions: dict[int, int] = {}
@@ -153,7 +153,7 @@ class RequestState:
     def make_request_output(
         self, new_token_ids: list[int], finish_reason: FinishReason | None, stop_reason: int | str | None
     ) -> RequestOutput | None:
-        """Return the caller's output after this step, or None when the caller only wants the finished one."""
+        """Return the output of this step, or None under `FINAL_ONLY` before the end."""
         finished = finish_reason is not None
         if not finished and self.output_kind is RequestOutputKind.FINAL_ONLY:
             return None
@@ -259,7 +259,7 @@ class OutputProcessor:
         """Drop requests and the children of those that have some. A queue gets a last output with reason `abort`.
 
         Returns:
-            The unfinished ones, by the ids the engine core knows them by.
+            The ids of those that were unfinished, as the engine core has them.
         """
         aborted = []
         for request_id in request_ids:

@@ -88,12 +88,12 @@ class InputPreprocessor:
                 if prompt[key] is None:
                     continue
                 raise InvalidRequestError(
-                    f"The prompt has {key!r}, for what vLLM has and tracellm does not: leave it out. "
+                    f"The prompt has {key!r}, which vLLM supports and tracellm does not: leave it out. "
                     f"It must be {_FORMS}."
                 )
             if key not in _KEYS:
                 hint = did_you_mean(str(key), _KEYS)
-                raise InvalidRequestError(f"The prompt has a key {key!r} that is not known.{hint} It must be {_FORMS}.")
+                raise InvalidRequestError(f"The prompt has an unknown key {key!r}.{hint} It must be {_FORMS}.")
         text = prompt.get("prompt")
         if text is not None and not isinstance(text, str):
             raise InvalidRequestError(f'"prompt" must be a string, got {_describe(text)}.')

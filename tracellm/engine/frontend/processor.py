@@ -110,7 +110,7 @@ class Processor:
                 explanation = f" (the whole vocabulary, {vocab_size})" if requested == -1 else ""
                 raise InvalidRequestError(
                     f"SamplingParams: `{name}` must be at most {limit}, {origin}; got {requested}{explanation}. "
-                    "Ask for fewer, or make the LLM with a larger max_logprobs (-1: no bound but the vocabulary)."
+                    "Ask for fewer, or make the LLM with a larger max_logprobs (-1: the whole vocabulary)."
                 )
 
     def _validate_token_ids(self, params: SamplingParams) -> None:
@@ -168,7 +168,7 @@ class Processor:
     def _validate_model_input(self, inputs: TokenInputs) -> None:
         token_ids = inputs["prompt_token_ids"]
         if not token_ids:
-            raise InvalidRequestError("The prompt is empty: the model needs at least one token to go on from.")
+            raise InvalidRequestError("The prompt is empty: the model needs at least one token.")
         vocab_size = self.model_config.get_vocab_size()
         for position, token in enumerate(token_ids):
             if not 0 <= token < vocab_size:

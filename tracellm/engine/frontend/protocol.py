@@ -39,7 +39,7 @@ class EngineClient:
 
     @property
     def is_running(self) -> bool:
-        """Whether the output handler runs, or will be started by the next request."""
+        """True if the output handler runs, or the next request will start it."""
         handler = self.output_handler
         return handler is None or not handler.done() or handler.get_loop().is_closed()
 
@@ -50,7 +50,7 @@ class EngineClient:
 
     @property
     def errored(self) -> bool:
-        """Whether the engine can serve no more requests."""
+        """True if the engine can serve no more requests."""
         return self.engine_core.resources.engine_dead or not self.is_running
 
     @property

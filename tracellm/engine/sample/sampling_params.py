@@ -49,12 +49,12 @@ class SamplingType(IntEnum):
 
 
 class RequestOutputKind(Enum):
-    """Outputs that the caller of a running request gets."""
+    """Selection of the outputs that a request's caller gets."""
 
     CUMULATIVE = 0
     """Everything so far, after every step."""
     DELTA = 1
-    """What is new, after every step."""
+    """New tokens, after every step."""
     FINAL_ONLY = 2
     """Everything, once finished; used by `LLM.generate`."""
 
@@ -361,7 +361,7 @@ class SamplingParams:
         for word in self.bad_words:
             first, spaced = (tokenizer.encode(space + word.lstrip(), add_special_tokens=False) for space in ("", " "))
             if not first or not spaced:
-                raise InvalidRequestError(f"SamplingParams: the tokenizer makes no token of {word!r} in `bad_words`.")
+                raise InvalidRequestError(f"SamplingParams: {word!r} in `bad_words` has no tokens.")
             self._bad_words_token_ids.append(first)
             if spaced[0] != first[0] and len(spaced) == len(first):
                 self._bad_words_token_ids.append(spaced)
@@ -413,6 +413,6 @@ def _verify_combinations(params: SamplingParams) -> None:
         )
     if params.seed is not None and params.seed + params.n - 1 > _MAX_SEED:
         raise EngineError(
-            f"SamplingParams: `seed` must be at most {_MAX_SEED - params.n + 1} with `n={params.n}`, as each "
-            f"output has a seed of its own, counted up from it; got {params.seed}."
+            f"SamplingParams: `seed` must be at most {_MAX_SEED - params.n + 1} with `n={params.n}`, as the "
+            f"outputs have consecutive seeds; got {params.seed}."
         )
