@@ -1,6 +1,6 @@
 """Engine arguments: from the arguments of `LLM(...)` to a `VllmConfig`, with defaults, checks and clear errors.
 
-`LLM` makes an `EngineArgs`, whose `create_engine_config` runs once at start-up; `AsyncLLM` uses `resolve_config`.
+`LLM` makes an `EngineArgs` and calls its `create_engine_config` once, at start-up; `AsyncLLM` calls `resolve_config`.
 
 vLLM: vllm/engine/arg_utils.py::EngineArgs, which has some hundred and fifty arguments. Those of features that tracellm
 does not have are listed in unsupported_args.py. vLLM validates with pydantic, which takes 0.2 s to import.
@@ -55,7 +55,7 @@ _RULES = (
         lambda v: v >= 2,
         "a whole number of tokens, at least 2 (one of the prompt and one that is generated), or None",
     ),
-    Rule("gpu_memory_utilization", NUMBER, lambda v: 0 < v <= 1, "a share of the memory, in (0, 1]"),
+    Rule("gpu_memory_utilization", NUMBER, lambda v: 0 < v <= 1, "a fraction of the memory, in (0, 1]"),
     Rule("block_size", int, _BLOCK_SIZES.__contains__, f"one of {', '.join(map(str, _BLOCK_SIZES))} (tokens)"),
     Rule(
         "num_gpu_blocks_override",
@@ -68,10 +68,10 @@ _RULES = (
     Rule("max_num_seqs", int, lambda v: v >= 1, "a whole number of requests, at least 1, or None"),
     Rule("enable_prefix_caching", bool, anything, "True or False"),
     Rule("enable_chunked_prefill", bool, anything, "True or False"),
-    Rule("long_prefill_token_threshold", int, lambda v: v >= 0, "a whole number of tokens (0 sets no bound)"),
+    Rule("long_prefill_token_threshold", int, lambda v: v >= 0, "a whole number of tokens (0 is no limit)"),
     Rule("scheduling_policy", str, _POLICIES.__contains__, f"one of {', '.join(_POLICIES)}"),
     Rule("disable_hybrid_kv_cache_manager", bool, anything, "True or False"),
-    Rule("max_logprobs", int, lambda v: v >= -1, "a whole number, at least 0, or -1 for no bound"),
+    Rule("max_logprobs", int, lambda v: v >= -1, "a whole number, at least 0, or -1 for no limit"),
     Rule("logprobs_mode", str, _LOGPROBS_MODES.__contains__, f"one of {', '.join(_LOGPROBS_MODES)}"),
     Rule("generation_config", (str, os.PathLike), lambda v: bool(str(v)), "`auto`, `vllm` or a directory"),
     Rule(

@@ -91,7 +91,7 @@ def get_config(model: str, hf_overrides: HfOverrides | None = None) -> Pretraine
     directory = local_folder(model)
     _check_config_file(directory)
     if is_bundled(directory) and not hf_overrides:
-        return LightConfig(directory)  # type: ignore[return-value]
+        return LightConfig(directory)
     import_libraries("transformers")
     from transformers import AutoConfig
 

@@ -36,7 +36,7 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
     folder = local_folder(tokenizer)
     try:
         if is_bundled(folder):
-            return LightTokenizer(folder)  # type: ignore[return-value]
+            return LightTokenizer(folder)
         has_tokenizer_json = (folder / "tokenizer.json").is_file()
         if not has_tokenizer_json and not all((folder / name).is_file() for name in ("vocab.json", "merges.txt")):
             # transformers would continue with an empty vocabulary
@@ -55,7 +55,7 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
     except Exception as error:  # tokenizers raises bare Exception for a damaged file
         raise ModelLoadError(
             f"The tokenizer of `{tokenizer}` cannot be loaded: {first_line(error)}. "
-            "Its files belong beside config.json; another place can be given as LLM(tokenizer=...)."
+            "Its files belong beside config.json; or give another place as LLM(tokenizer=...)."
         ) from None
 
 

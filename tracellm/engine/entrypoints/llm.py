@@ -204,7 +204,7 @@ class LLM:
             reason `error` and the message as its stop reason, as in vLLM.
 
         Raises:
-            InvalidRequestError: an argument, prompt or parameter is invalid; the message names it. No prompt has run,
+            InvalidRequestError: an argument, prompt or parameter is invalid; the message names it. No prompt was run,
                 and the LLM can be used again.
             EngineError: another call of this LLM has not returned yet, or a step computed invalid numbers.
             KeyboardInterrupt: Ctrl-C; unfinished requests are aborted, and the LLM can be used again.
@@ -323,7 +323,8 @@ class LLM:
     ) -> None:
         batch = _make_batch(prompts, params, priority)
         requests: list[EngineCoreRequest] = []
-        for item in batch:  # all of them before the first one runs, which it may in the engine core's process
+        # Validate all before adding any: an engine core in another process runs a request as soon as it is added.
+        for item in batch:
             with _labeled_errors(item.label):
                 requests.append(self._process_inputs(item.prompt, item.params, item.priority))
             interrupts.check()

@@ -1,6 +1,6 @@
 """Input side of the front end: from a prompt and its sampling parameters to an `EngineCoreRequest`.
 
-The last place where a request can be rejected before the engine core gets it.
+Rejects a request that cannot be served before the engine core gets it.
 
 vLLM: vllm/v1/engine/processor.py::Processor. Left out: pooling, LoRA, multimodal input.
 """
