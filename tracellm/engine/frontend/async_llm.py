@@ -24,7 +24,7 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.arg_utils import AsyncEngineArgs, EngineArgs, resolve_config
 from tracellm.engine.config.errors import EngineDeadError, EngineError, EngineGenerateError, InvalidRequestError
@@ -41,10 +41,12 @@ from tracellm.engine.frontend.processor import Processor
 from tracellm.engine.frontend.protocol import EngineClient
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest
-from tracellm.engine.ipc.mp_client import AsyncMPClient
 from tracellm.engine.metrics.loggers import StatLoggerFactory, StatLoggerManager
 from tracellm.engine.metrics.stats import IterationStats
 from tracellm.engine.sample.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from tracellm.engine.ipc.mp_client import AsyncMPClient
 
 __all__ = ["AsyncLLM", "output_handler"]
 

@@ -72,36 +72,12 @@ class InputPreprocessor:
         return self._prompt_to_llm_inputs(prompt, max_length)
 
     def _prompt_to_llm_inputs(self, prompt: PromptType, max_length: int | None) -> TokenInputs:
+        _validate_prompt(prompt)
         if isinstance(prompt, str):
             return self._process_text(prompt, max_length)
-        if not isinstance(prompt, Mapping):
-            hint = ""
-            if isinstance(prompt, bytes):
-                hint = " Decode bytes to text first."
-            elif isinstance(prompt, int) or (
-                isinstance(prompt, (list, tuple)) and prompt and all(isinstance(item, int) for item in prompt)
-            ):
-                hint = ' Write token ids as {"prompt_token_ids": [...]}.'
-            raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.{hint}")
-        for key in prompt:
-            if key in _UNSUPPORTED_KEYS:
-                if prompt[key] is None:
-                    continue
-                raise InvalidRequestError(
-                    f"The prompt has {key!r}, which vLLM supports and tracellm does not: leave it out. "
-                    f"It must be {_FORMS}."
-                )
-            if key not in _KEYS:
-                hint = did_you_mean(str(key), _KEYS)
-                raise InvalidRequestError(f"The prompt has an unknown key {key!r}.{hint} It must be {_FORMS}.")
-        text = prompt.get("prompt")
-        if text is not None and not isinstance(text, str):
-            raise InvalidRequestError(f'"prompt" must be a string, got {_describe(text)}.')
         if "prompt_token_ids" in prompt:
             return self._process_tokens(prompt["prompt_token_ids"])
-        if text is None:
-            raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.")
-        return self._process_text(text, max_length)
+        return self._process_text(prompt["prompt"], max_length)
 
     def _process_text(self, text: str, max_length: int | None) -> TokenInputs:
         return TokenInputs(prompt_token_ids=self.tokenize_prompt(text, max_length=max_length))
@@ -157,6 +133,34 @@ class InputPreprocessor:
                 f"{self._bounds.longest_token} bytes), but the model's length (`max_model_len`) is {limit}. "
                 "Shorten the prompt."
             )
+
+
+def _validate_prompt(prompt: object) -> None:
+    """Check that a prompt has an accepted form; `_process_tokens` checks the token ids."""
+    if isinstance(prompt, str):
+        return
+    if not isinstance(prompt, Mapping):
+        hint = ""
+        if isinstance(prompt, bytes):
+            hint = " Decode bytes to text first."
+        elif isinstance(prompt, int) or (
+            isinstance(prompt, (list, tuple)) and prompt and all(isinstance(item, int) for item in prompt)
+        ):
+            hint = ' Write token ids as {"prompt_token_ids": [...]}.'
+        raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.{hint}")
+    for key, value in prompt.items():
+        if key in _UNSUPPORTED_KEYS and value is not None:
+            raise InvalidRequestError(
+                f"The prompt has {key!r}, which vLLM supports and tracellm does not: leave it out. It must be {_FORMS}."
+            )
+        if key not in _KEYS + _UNSUPPORTED_KEYS:
+            hint = did_you_mean(str(key), _KEYS)
+            raise InvalidRequestError(f"The prompt has an unknown key {key!r}.{hint} It must be {_FORMS}.")
+    text = prompt.get("prompt")
+    if text is None and "prompt_token_ids" not in prompt:
+        raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.")
+    if text is not None and not isinstance(text, str):
+        raise InvalidRequestError(f'"prompt" must be a string, got {_describe(text)}.')
 
 
 def _check_encoding(text: str) -> None:
