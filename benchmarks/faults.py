@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tests' se
 from tests.faults.http import stream
 from tests.faults.processes import ENGINE, Server, engine_of
 from tracellm import LLM, AsyncLLM, SamplingParams
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.metrics.loggers import StatLoggerBase
 
 __all__ = ["main"]

@@ -67,7 +67,7 @@ asyncio.run(main())
 import multiprocessing
 
 from tracellm import LLM
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 
 llm = LLM(dtype="float32", multiprocess_mode=True)
 (engine_core,) = multiprocessing.active_children()

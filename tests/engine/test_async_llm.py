@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tracellm import LLM, AsyncLLM, RequestOutput, SamplingParams, StructuredOutputsParams
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.config.errors import EngineDeadError, EngineError, EngineGenerateError, InvalidRequestError
 from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 PROMPTS = ["The capital of France is", "Hello", "1, 2, 3,", "法国的首都是"]

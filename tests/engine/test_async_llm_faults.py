@@ -10,8 +10,7 @@ import pytest
 
 from tracellm import AsyncLLM, SamplingParams
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.config.errors import EngineDeadError, EngineError, EngineGenerateError, InvalidRequestError
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from tracellm.engine.metrics.loggers import StatLoggerBase

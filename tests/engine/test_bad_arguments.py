@@ -46,7 +46,10 @@ GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
         ({"skip_tokenizer_init": 1}, "`skip_tokenizer_init` must be True or False"),
         ({"max_num_partial_prefills": 2}, "does not have `max_num_partial_prefills`.*Got 2, only 1 is accepted"),
         ({"max_model_len": 257}, "`max_model_len` must be at most 256"),
-        ({"gpu_memory_utilization": 0}, r"`gpu_memory_utilization` must be a share of the memory, in \(0, 1\], got 0"),
+        (
+            {"gpu_memory_utilization": 0},
+            r"`gpu_memory_utilization` must be a fraction of .*, in \(0, 1\], got 0",
+        ),
         ({"gpu_memory_utilization": 1.1}, "`gpu_memory_utilization` must be"),
         ({"block_size": 7}, "`block_size` must be one of 1, 8, 16.*got 7"),
         ({"num_gpu_blocks_override": 1}, "`num_gpu_blocks_override` must be"),

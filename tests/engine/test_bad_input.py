@@ -33,8 +33,11 @@ def llm(qwen2_checkpoint) -> LLM:
         ({"prompt_token_ids": None}, "must be a list of token ids, got None"),
         ({"prompt": None}, "The prompt must be a string"),
         ({"prompt": 3}, '"prompt" must be a string, got int 3'),
-        ({"promt": "Hello"}, "'promt' that is not known. Did you mean `prompt`?"),
-        ({"prompt": "a", "multi_modal_data": {"image": 1}}, "'multi_modal_data', for what vLLM has.*leave it out"),
+        ({"promt": "Hello"}, "unknown key 'promt'. Did you mean `prompt`?"),
+        (
+            {"prompt": "a", "multi_modal_data": {"image": 1}},
+            "'multi_modal_data', which vLLM supports and tracellm does not: leave it out",
+        ),
         ({}, "The prompt must be a string"),
         (None, "got None"),
         (3, "got int 3"),
@@ -51,6 +54,15 @@ def test_a_bad_prompt_is_named_and_leaves_nothing_behind(llm, prompt, message):
     assert is_idle(llm)
     assert len(llm.generate(["fine", "fine too"], GREEDY)) == 2
     assert is_idle(llm)
+
+
+def test_all_prompts_are_validated_before_the_first_is_added(llm, monkeypatch):
+    """A bad last prompt is rejected before the engine core has got any request, which it might have run."""
+    added: list[object] = []
+    monkeypatch.setattr(llm.llm_engine.engine_core, "add_request", added.append)
+    with pytest.raises(InvalidRequestError, match=r"^prompts\[2\]: The prompt is empty"):
+        llm.generate(["fine", "fine too", ""], GREEDY)
+    assert added == []
 
 
 @pytest.mark.parametrize("prompts", [None, 3, b"Hello", 1.5])
@@ -245,11 +257,11 @@ def test_a_bar_that_is_none(llm):
     ("content", "arguments", "message"),
     [
         ("half \ud83d", {}, "The prompt is not valid text: half a surrogate pair"),
-        ("x", {"chat_template": "{{ 1 / 0 }}"}, "does not take this conversation: division by zero"),
+        ("x", {"chat_template": "{{ 1 / 0 }}"}, "rejects this conversation: division by zero"),
         ("x", {"chat_template": 3}, "`chat_template` must be a Jinja template as a string, got 3"),
         ("x", {"chat_template_kwargs": 3}, "`chat_template_kwargs` must be a dict"),
         ("x", {"chat_template_kwargs": {1: "a"}}, r"`chat_template_kwargs` must be a dict .*got \{1: 'a'\}"),
-        ("x", {"chat_template_kwargs": {"conversation": []}}, "does not take this conversation"),
+        ("x", {"chat_template_kwargs": {"conversation": []}}, "rejects this conversation"),
         (None, {}, r"messages\[0\] needs a `content`"),
         ("x", {"chat_template_content_format": "xml"}, "`chat_template_content_format` must be one of auto, string"),
     ],

@@ -88,7 +88,7 @@ def copy(folder: Path, target: Path) -> Path:
         ("/no/such/place", "no model directory `/no/such/place`"),
         ("./here", "no model directory `./here`"),
         ("no such model", "no model directory `no such model`"),
-        ("nobody/no-such-model", "no directory here, and the Hugging Face hub did not give it"),
+        ("nobody/no-such-model", "not a directory, and downloading it from the Hugging Face hub failed"),
     ],
 )
 def test_a_model_that_is_not_there(model, message):
@@ -108,7 +108,7 @@ def test_a_model_that_is_a_file(qwen2_checkpoint):
     [
         ("config.json", None, "has no config.json"),
         ("config.json", '{"model_type": "qw', "config.json` is damaged"),
-        ("config.json", "[]", "names no `model_type`"),
+        ("config.json", "[]", "has no `model_type`"),
         ("config.json", '{"model_type": "no-such-type", "architectures": ["Qwen2ForCausalLM"]}', "cannot be used"),
         ("generation_config.json", "{", "generation_config.json` is damaged"),
         ("generation_config.json", "[]", "generation_config.json` is damaged"),

@@ -1,4 +1,4 @@
-"""The wait of OpenMP's threads for each other, which is settled when torch is imported."""
+"""`import_libraries`: how OpenMP's threads wait, and the state of the garbage collector afterwards."""
 
 import json
 import os
@@ -47,3 +47,10 @@ def test_the_user_chooses() -> None:
 def test_a_torch_that_is_there_is_left_alone() -> None:
     """Nothing changes where the user has imported torch before, its environment least of all."""
     assert waits("import torch\n" + _LIBRARIES) == ("300000", {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": None})
+
+
+@pytest.mark.parametrize("enabled", ["enable", "disable"])
+def test_the_garbage_collector_is_left_as_it_was(enabled: str) -> None:
+    """After the import the collector is on or off as before, and no object of the user's is frozen."""
+    script = f"import gc\ngc.{enabled}()\n{_ENGINE}\nassert gc.isenabled() is {enabled == 'enable'}\n"
+    subprocess.run([sys.executable, "-c", script + "assert gc.get_freeze_count() == 0"], check=True)

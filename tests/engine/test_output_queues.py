@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engine.core_requests import core_request
-from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
 from tracellm.engine.frontend.output_processor import OutputProcessor, RequestOutputCollector
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
@@ -185,8 +184,8 @@ def test_when_the_engine_dies_everybody_is_told(processor):
 def test_whose_request_it_is(processor):
     """An id that came into other hands is told apart by its queue."""
     first = follow(processor, "r")
-    assert processor.is_followed("r", first)
+    assert processor.has_queue("r", first)
     processor.abort_requests(["r"])
     second = follow(processor, "r", 2)
-    assert not processor.is_followed("r", first)
-    assert processor.is_followed("r", second)
+    assert not processor.has_queue("r", first)
+    assert processor.has_queue("r", second)

@@ -19,7 +19,7 @@ from tracellm.engine.config import arg_utils
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.tokenizer import get_tokenizer
-from tracellm.engine.config.unsupported_args import NOT_HERE
+from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
 from tracellm.engine.frontend.processor import Processor
@@ -223,7 +223,7 @@ ARGUMENTS = [case for case in cases("argument") if not case["name"].startswith("
 def test_arguments(case):
     """Every argument of vLLM's is known here, and its default is accepted."""
     name = case["name"]
-    assert name in EngineArgs.__dataclass_fields__ or name in NOT_HERE
+    assert name in EngineArgs.__dataclass_fields__ or name in UNSUPPORTED_ARGS
     if "default" in case and name != "model":  # without: one that JSON cannot hold
         EngineArgs.from_arguments(**{name: case["default"]})
 
@@ -231,4 +231,4 @@ def test_arguments(case):
 def test_nothing_is_known_that_vllm_does_not_have():
     """No argument is invented: all are vLLM's, one of them a later version's."""
     theirs = {case["name"] for case in cases("argument")}
-    assert set(NOT_HERE) | set(EngineArgs.__dataclass_fields__) <= theirs | {"attention_backend"}
+    assert set(UNSUPPORTED_ARGS) | set(EngineArgs.__dataclass_fields__) <= theirs | {"attention_backend"}

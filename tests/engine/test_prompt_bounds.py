@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.engine.tokenizer_families import FAMILIES, get_family
 from tracellm.engine.config.tokenizer import get_tokenizer
-from tracellm.engine.frontend.prompt_bounds import PromptBounds
+from tracellm.engine.frontend.preprocess import PromptBounds
 
 TINY = Path(__file__).parents[2] / "tracellm" / "tiny"
 

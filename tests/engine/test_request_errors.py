@@ -1,12 +1,12 @@
 """An error that ends one request: it alone goes, its caller is told, and the others and the engine go on."""
 
+import re
 from concurrent.futures import Future
 
 import pytest
 
 from tests.engine.watch import is_idle
 from tracellm import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
-from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.engine.core.structured_output.manager import StructuredOutputManager
 from tracellm.engine.sample.sampling_params import RequestOutputKind
 
@@ -45,10 +45,14 @@ def test_the_others_go_on(llm):
     assert is_idle(llm)
 
 
-def test_generate_raises_it(llm):
-    """`LLM.generate` raises the error; nothing of the other prompts is left, and the next call works."""
-    with pytest.raises(InvalidRequestError, match=r"no token is left .*`allowed_token_ids`.*`structured_outputs`"):
-        llm.generate([PROMPT] * 3, [FREE, STUCK, FREE], use_tqdm=False)
+def test_generate_returns_the_others(llm, caplog):
+    """`LLM.generate` returns all outputs, the failed one with the reason `error`, and logs the message."""
+    outputs = [output.outputs[0] for output in llm.generate([PROMPT] * 3, [FREE, STUCK, FREE], use_tqdm=False)]
+    assert [output.finish_reason for output in outputs] == ["length", "error", "length"]
+    assert [len(output.token_ids) for output in outputs] == [6, 0, 6]
+    message = r"no token is left .*`allowed_token_ids`.*`structured_outputs`"
+    assert re.search(message, str(outputs[1].stop_reason))
+    assert [record for record in caplog.messages if re.search(message, record)]
     assert is_idle(llm)
     assert len(llm.generate(PROMPT, FREE)[0].outputs[0].token_ids) == 6
 

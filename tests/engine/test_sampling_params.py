@@ -217,7 +217,7 @@ def test_a_bad_word_without_tokens():
         def encode(self, text: str, add_special_tokens: bool) -> list[int]:
             return []
 
-    with pytest.raises(EngineError, match="no token of 'x' in `bad_words`"):
+    with pytest.raises(EngineError, match="'x' in `bad_words` has no tokens"):
         SamplingParams(bad_words=["x"]).update_from_tokenizer(Nothing())
 
 

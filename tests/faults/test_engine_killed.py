@@ -18,7 +18,7 @@ import pytest
 from tests.faults.http import CHAT, COMPLETIONS, ask, run, stream
 from tests.faults.processes import ENGINE, HANG_GUARD, Program, Server, is_running, wait_until
 from tracellm import LLM, SamplingParams
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.ipc.mp_client import SyncMPClient
 from tracellm.probes.spans.converter import convert_folder
 from tracellm.trace.run_folder import RunFolder

@@ -11,8 +11,7 @@ import zmq
 from tests.engine.core_requests import core_request
 from tests.faults.processes import ENGINE, is_running, wait_until
 from tracellm import LLM, SamplingParams
-from tracellm.engine.config.errors import EngineError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.ipc.messages import EngineCoreRequestType
 from tracellm.engine.ipc.mp_client import SyncMPClient
 from tracellm.engine.ipc.serial_utils import MsgpackEncoder

@@ -10,7 +10,7 @@ from tests.faults import executors
 from tests.faults.processes import ENGINE, HANG_GUARD, Server
 from tracellm import SamplingParams
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.frontend.llm_engine import LLMEngine
 
 

@@ -14,6 +14,7 @@ import tracellm.engine
 from tests.engine.parity.cases import scheduler_cases
 from tests.probes.conftest import PROMPTS, Run
 from tracellm import LLM, SamplingParams
+from tracellm.engine.config.errors import InvalidRequestError
 from tracellm.probes.catalog import CATALOG
 from tracellm.probes.install.installation import Installation
 from tracellm.probes.install.selection import Selection
@@ -384,7 +385,7 @@ def test_cached_blocks_are_not_new(tmp_path: Path, qwen2_checkpoint: Path):
 
 
 def test_a_refused_request(tmp_path: Path, qwen2_checkpoint: Path):
-    """A prompt that is refused is an error on every call it passed; requests given up with it are told as aborted."""
+    """A refused prompt is an error on every call it passed; no request of its batch begins."""
     with Recording(tmp_path):
         llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32)
         with pytest.raises(ValueError, match=r"prompts\[1\]"):
@@ -392,8 +393,25 @@ def test_a_refused_request(tmp_path: Path, qwen2_checkpoint: Path):
     trace = RunFolder.open(tmp_path).trace
     assert trace.named("LLM.generate")[0].error is not None
     assert trace.named("Processor.process_inputs")[1].error is not None
-    [request] = trace.named("llm_request")
-    assert request.attributes[names.GEN_AI_FINISH_REASONS] == ["abort"]
+    assert trace.named("llm_request") == []
+
+
+def test_an_aborted_batch(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where a request cannot be added, those of its batch that were added before are recorded as aborted."""
+    llm = LLM(str(qwen2_checkpoint), num_gpu_blocks_override=32)
+    core = llm.llm_engine.engine_core
+    add_request = core.add_request
+
+    def fails_at_the_second(request: Any) -> None:
+        if request.request_id != "0":
+            raise InvalidRequestError("not this one")
+        add_request(request)
+
+    monkeypatch.setattr(core, "add_request", fails_at_the_second)
+    with Recording(tmp_path), pytest.raises(InvalidRequestError, match=r"^prompts\[1\]: not this one"):
+        llm.generate(["fine", "refused"], use_tqdm=False)
+    trace = RunFolder.open(tmp_path).trace
+    assert [span.attributes[names.GEN_AI_FINISH_REASONS] for span in trace.named("llm_request")] == [["abort"]] * 2
 
 
 def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):

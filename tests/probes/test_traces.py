@@ -127,7 +127,7 @@ def test_an_http_request_begins_a_trace(tmp_path: Path):
     assert trace.orphans == []
 
 
-def test_a_traceparent_is_followed(tmp_path: Path):
+def test_a_traceparent_has_queue(tmp_path: Path):
     """With the header, trace and parent are the caller's; a damaged header is as good as none."""
 
     async def use(app: Any) -> None:

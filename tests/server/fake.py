@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.config.tokenizer import get_tokenizer
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.frontend.processor import Processor

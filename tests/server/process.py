@@ -14,7 +14,7 @@ FAKE = """
 import asyncio, contextlib, sys
 from types import SimpleNamespace
 from tracellm.engine.entrypoints.openai import api_server, launcher
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 
 class Engine:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.app import CHAT, COMPLETIONS, HELLO, App, events
 from tests.server.fake import FakeEngine
-from tracellm.engine.config.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -135,7 +135,7 @@ def test_a_field_that_cannot_be(app: App, fields: dict[str, Any], param: str | N
         ({"tool_choice": "auto"}, "`tool_choice` needs `tools`"),
         ({"chat_template": "{{ 1 }}"}, "--trust-request-chat-template"),
         ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "--trust-request-chat-template"),
-        ({"chat_template_kwargs": {"tokenize": True}}, "chat template does not take"),
+        ({"chat_template_kwargs": {"tokenize": True}}, "chat template rejects"),
         ({"continue_final_message": True}, "add_generation_prompt=false"),
         ({"logprobs": True, "top_logprobs": -2}, "logprobs"),
         ({"max_completion_tokens": 0}, "`max_tokens` must be a whole number, at least 1"),

@@ -100,7 +100,7 @@ def test_each_receive_is_linked_to_its_send_once():
     assert sent.links == []
 
 
-def test_a_caller_in_another_process_is_followed():
+def test_a_caller_in_another_process_has_queue():
     """The tree goes on over processes and traces: the call that started a process is the parent of what ran there."""
     main, engine = Recorder(1), Recorder(2)
     start = main.call("MPClient.launch_core_engines", 0, 100)

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from tracellm.engine.config import arg_utils
 from tracellm.engine.config.envs import enable_v1_multiprocessing
-from tracellm.engine.config.hf_config import EMBEDDED_MODEL
+from tracellm.engine.config.hf_config import BUNDLED_MODEL
 
 __all__ = [
     "VLLM_ENABLE_V1_MULTIPROCESSING",  # noqa: F822  # made by __getattr__
@@ -29,7 +29,7 @@ class EngineArgs(arg_utils.EngineArgs):
     """
 
     def __init__(
-        self, model: str | os.PathLike[str] = EMBEDDED_MODEL, *, disable_log_stats: bool = False, **arguments: Any
+        self, model: str | os.PathLike[str] = BUNDLED_MODEL, *, disable_log_stats: bool = False, **arguments: Any
     ) -> None:
         checked = arg_utils.EngineArgs.from_arguments(model=model, disable_log_stats=disable_log_stats, **arguments)
         vars(self).update(vars(checked))
@@ -42,7 +42,7 @@ class AsyncEngineArgs(arg_utils.AsyncEngineArgs):
         EngineError: as for `EngineArgs`.
     """
 
-    def __init__(self, model: str | os.PathLike[str] = EMBEDDED_MODEL, **arguments: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str] = BUNDLED_MODEL, **arguments: Any) -> None:
         vars(self).update(vars(arg_utils.AsyncEngineArgs.from_arguments(model=model, **arguments)))
 
 

@@ -94,7 +94,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.v1.engine.detokenizer": {"engine.frontend.detokenizer": "FastIncrementalDetokenizer IncrementalDetokenizer"},
     "vllm.v1.engine.logprobs": {"engine.frontend.logprobs": "LogprobsProcessor"},
     "vllm.v1.engine.parallel_sampling": {"engine.frontend.parallel_sampling": "ParentRequest"},
-    "vllm.v1.engine.exceptions": {"engine.config.exceptions": "EngineDeadError EngineGenerateError"},
+    "vllm.v1.engine.exceptions": {"engine.config.errors": "EngineDeadError EngineGenerateError"},
     "vllm.v1.serial_utils": {"engine.ipc.serial_utils": "MsgpackEncoder MsgpackDecoder"},
     "vllm.v1.metrics.loggers": {
         "engine.metrics.loggers": "StatLoggerBase LoggingStatLogger StatLoggerManager StatLoggerFactory",

@@ -28,7 +28,7 @@ from tracellm.bench.machine import Ceilings, describe, described, measure_ceilin
 from tracellm.bench.throughput import interleaved
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
-from tracellm.engine.config.hf_config import EMBEDDED_MODEL
+from tracellm.engine.config.hf_config import BUNDLED_MODEL
 from tracellm.engine.config.vllm_config import ModelConfig, VllmConfig
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
 from tracellm.engine.model_executor.ops import AttentionMetadata, Ops, make_ops, using_ops
@@ -82,7 +82,7 @@ def kernels(
     Raises:
         EngineError: the model, a setting or an implementation is not supported on this machine.
     """
-    config = EngineArgs.from_arguments(**{"model": model or EMBEDDED_MODEL, **engine}).create_engine_config()
+    config = EngineArgs.from_arguments(**{"model": model or BUNDLED_MODEL, **engine}).create_engine_config()
     device = config.device_config.device
     chosen = list(names) or list(dict.fromkeys(["torch", config.ops_choice.name]))
     _check(chosen, config)

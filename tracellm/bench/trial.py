@@ -35,10 +35,10 @@ class Trial:
             EngineError: the model or a setting is not supported.
             BenchError: a request is too long for the model.
         """
-        from tracellm.engine.config.hf_config import EMBEDDED_MODEL
+        from tracellm.engine.config.hf_config import BUNDLED_MODEL
         from tracellm.engine.entrypoints.llm import LLM
 
-        self.llm = LLM(model or EMBEDDED_MODEL, **{"enable_prefix_caching": False, **engine})
+        self.llm = LLM(model or BUNDLED_MODEL, **{"enable_prefix_caching": False, **engine})
         self._engine = self.llm.llm_engine
         longest = inputs.most + outputs.most
         if longest > self.model.max_model_len:

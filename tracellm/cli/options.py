@@ -338,14 +338,14 @@ class EngineCommand(Command):
 def engine_options(defaults: Mapping[str, Any]) -> list[click.Option]:
     """Return an option for each setting of the engine, and a hidden one for each setting that only vLLM has."""
     from tracellm.engine.config.arg_utils import EngineArgs
-    from tracellm.engine.config.unsupported_args import NOT_HERE
+    from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 
     options = []
     for field in dataclasses.fields(EngineArgs):
         if field.name not in _OWN:
             default = defaults.get(field.name, field.default)
             options.append(_option(field.name, str(field.type), _default(default)))
-    for name, accepted in NOT_HERE.items():
+    for name, accepted in UNSUPPORTED_ARGS.items():
         kind = "bool" if any(isinstance(value, bool) for value in accepted) else "json or str"
         options.append(_option(name, kind, None))
     return options
@@ -379,14 +379,14 @@ def engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         CommandError: an option's value is not valid JSON.
     """
     from tracellm.engine.config.arg_utils import EngineArgs
-    from tracellm.engine.config.unsupported_args import NOT_HERE
+    from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 
     kinds = {field.name: str(field.type) for field in dataclasses.fields(EngineArgs)}
     arguments = {}
     for name, value in given.items():
         if value is None:
             continue
-        if name in NOT_HERE and isinstance(value, str):
+        if name in UNSUPPORTED_ARGS and isinstance(value, str):
             with suppress(ValueError):  # text that is not JSON stays text
                 value = json.loads(value)
         elif kinds.get(name, "").startswith(_JSON):

@@ -8,7 +8,7 @@ from tests.engine.clients.in_thread import core_of, engines_in_threads
 from tests.engine.core_requests import core_request
 from tracellm import SamplingParams
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.ipc.messages import EngineCoreOutputs
 from tracellm.engine.ipc.mp_client import SyncMPClient

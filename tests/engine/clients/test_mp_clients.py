@@ -11,8 +11,7 @@ from tests.engine.clients.in_thread import core_of, engines_in_threads
 from tests.engine.core_requests import core_request
 from tracellm import LLM, SamplingParams, StructuredOutputsParams
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
 from tracellm.engine.core.core_proc import EngineCoreProc
 from tracellm.engine.executor.abstract import Executor
 from tracellm.engine.ipc.messages import EngineCoreOutputs, FinishReason

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tracellm import LLM, SamplingParams
-from tracellm.engine.config.errors import ModelLoadError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, ModelLoadError
 from tracellm.tiny import MODEL_DIR
 
 SETTINGS: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 257}

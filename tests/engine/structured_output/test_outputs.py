@@ -10,7 +10,6 @@ import pytest
 from tests.engine.structured_output.conftest import core_of
 from tests.engine.structured_output.constraints import CASES, Case, is_sum
 from tracellm import LLM, SamplingParams
-from tracellm.engine.config.errors import EngineError
 from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 PROMPT = "Say 你好 😀:"
@@ -128,10 +127,11 @@ def test_ignoring_the_end_ends_the_constraint(llm):
 
 
 def test_parameters_that_leave_no_token_are_told(llm):
-    """When another parameter forbids all that the constraint allows, the call fails and names it; the next works."""
+    """If another parameter forbids all that the constraint allows, the output's error names it; the next call works."""
     params = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["ab"]), allowed_token_ids=[5])
-    with pytest.raises(EngineError, match=r"`allowed_token_ids`.*`structured_outputs`"):
-        llm.generate(PROMPT, params, use_tqdm=False)
+    (failed,) = completions(llm, PROMPT, params)
+    assert failed.finish_reason == "error"
+    assert re.search(r"`allowed_token_ids`.*`structured_outputs`", str(failed.stop_reason))
     assert completions(llm, PROMPT, constrained(CASES[0], temperature=0))[0].finish_reason == "stop"
 
 

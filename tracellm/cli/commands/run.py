@@ -24,7 +24,7 @@ from tracellm.report.texts import Language
 
 __all__ = ["Overrides", "overrides_of", "run"]
 
-_EMBEDDED = "tiny"  # EMBEDDED_MODEL of the engine, without importing it
+_EMBEDDED = "tiny"  # BUNDLED_MODEL of the engine, without importing it
 _ENGINE = "tracellm"
 
 

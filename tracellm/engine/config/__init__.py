@@ -1,4 +1,4 @@
-"""Configuration of an engine: its arguments, what they are checked against, the model's files, users' errors.
+"""Configuration: arguments and their validation, resolved settings, model files, and the engine's exceptions.
 
 vLLM: vllm/config, vllm/engine/arg_utils.py, vllm/transformers_utils, vllm/envs.py.
 """

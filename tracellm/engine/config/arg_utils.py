@@ -1,7 +1,9 @@
-"""From the arguments of `LLM(...)` to a `VllmConfig`: defaults, checks, and refusals that name the argument.
+"""Engine arguments: from the arguments of `LLM(...)` to a `VllmConfig`, with defaults, checks and clear errors.
 
-vLLM: vllm/engine/arg_utils.py::EngineArgs, which has some hundred and fifty. Those that name a feature that tracellm
-does not have are known too (`NOT_HERE` in not_here.py), so a script written for vLLM is told which argument to drop.
+`LLM` makes an `EngineArgs` and calls its `create_engine_config` once, at start-up; `AsyncLLM` calls `resolve_config`.
+
+vLLM: vllm/engine/arg_utils.py::EngineArgs, which has some hundred and fifty arguments. Those of features that tracellm
+does not have are listed in unsupported_args.py. vLLM validates with pydantic, which takes 0.2 s to import.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tracellm.engine.config import hf_config as hf
 from tracellm.engine.config.errors import EngineError, did_you_mean
 from tracellm.engine.config.libraries import import_libraries
-from tracellm.engine.config.unsupported_args import NOT_HERE
+from tracellm.engine.config.unsupported_args import UNSUPPORTED_ARGS
 from tracellm.engine.config.validation import NUMBER, Rule, anything, verify
 from tracellm.engine.config.vllm_config import (
     RECOMMENDED,
@@ -28,9 +30,11 @@ from tracellm.engine.config.vllm_config import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AsyncEngineArgs", "EngineArgs"]
+    from tracellm.engine.executor.abstract import Executor
 
-_NONE_IS_THE_DEFAULT = (
+__all__ = ["AsyncEngineArgs", "EngineArgs", "resolve_config"]
+
+_NONE_IS_DEFAULT = (
     *("seed", "block_size", "enable_prefix_caching", "enable_chunked_prefill"),
     *("hf_overrides", "override_generation_config"),
 )
@@ -40,7 +44,7 @@ _LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processe
 _GIB = 1 << 30
 
 UsageContext: TypeAlias = Literal["LLM_CLASS", "OPENAI_API_SERVER", "ENGINE_CONTEXT"]
-"""Who makes the engine: `LLM` or a server. vLLM: vllm/usage/usage_lib.py::UsageContext, which has more."""
+"""Entry point that makes the engine. vLLM: vllm/usage/usage_lib.py::UsageContext, which has more."""
 
 
 _RULES = (
@@ -51,7 +55,7 @@ _RULES = (
         lambda v: v >= 2,
         "a whole number of tokens, at least 2 (one of the prompt and one that is generated), or None",
     ),
-    Rule("gpu_memory_utilization", NUMBER, lambda v: 0 < v <= 1, "a share of the memory, in (0, 1]"),
+    Rule("gpu_memory_utilization", NUMBER, lambda v: 0 < v <= 1, "a fraction of the memory, in (0, 1]"),
     Rule("block_size", int, _BLOCK_SIZES.__contains__, f"one of {', '.join(map(str, _BLOCK_SIZES))} (tokens)"),
     Rule(
         "num_gpu_blocks_override",
@@ -64,10 +68,10 @@ _RULES = (
     Rule("max_num_seqs", int, lambda v: v >= 1, "a whole number of requests, at least 1, or None"),
     Rule("enable_prefix_caching", bool, anything, "True or False"),
     Rule("enable_chunked_prefill", bool, anything, "True or False"),
-    Rule("long_prefill_token_threshold", int, lambda v: v >= 0, "a whole number of tokens (0 sets no bound)"),
+    Rule("long_prefill_token_threshold", int, lambda v: v >= 0, "a whole number of tokens (0 is no limit)"),
     Rule("scheduling_policy", str, _POLICIES.__contains__, f"one of {', '.join(_POLICIES)}"),
     Rule("disable_hybrid_kv_cache_manager", bool, anything, "True or False"),
-    Rule("max_logprobs", int, lambda v: v >= -1, "a whole number, at least 0, or -1 for no bound"),
+    Rule("max_logprobs", int, lambda v: v >= -1, "a whole number, at least 0, or -1 for no limit"),
     Rule("logprobs_mode", str, _LOGPROBS_MODES.__contains__, f"one of {', '.join(_LOGPROBS_MODES)}"),
     Rule("generation_config", (str, os.PathLike), lambda v: bool(str(v)), "`auto`, `vllm` or a directory"),
     Rule(
@@ -93,14 +97,14 @@ _RULES = (
 
 @dataclass(kw_only=True)
 class EngineArgs:
-    """The arguments of `LLM(...)`, as given. Where `None` stays, the choice depends on the model and the device."""
+    """Arguments of `LLM(...)`, as given. None leaves the choice to the model and the device."""
 
-    model: str | os.PathLike[str] = hf.EMBEDDED_MODEL
+    model: str | os.PathLike[str] = hf.BUNDLED_MODEL
     tokenizer: str | os.PathLike[str] | None = None
-    """Where the tokenizer is; `None`: with the model."""
+    """Directory or hub id of the tokenizer; None is the model's."""
     skip_tokenizer_init: bool = False
     served_model_name: str | None = None
-    """What the model is called in recordings; `None`: as `model` says."""
+    """Name of the model in recordings; None is `model`."""
     dtype: str | torch.dtype = "auto"
     hf_overrides: hf.HfOverrides = field(default_factory=dict)
     generation_config: str | os.PathLike[str] = "auto"
@@ -122,32 +126,31 @@ class EngineArgs:
     logprobs_mode: str = "raw_logprobs"
     enforce_eager: bool = False
     async_scheduling: bool | None = None
-    """Schedule a step before the tokens of the one before are known; `None`: on a GPU."""
+    """Schedule a step before the previous step's tokens are known; None is True on a GPU."""
     attention_backend: str | None = None
-    """Which implementation of the layers' operations: `torch`, `cpu` or `triton`; `None`: what suits the device."""
+    """Implementation of the layers' operations: `torch`, `cpu` or `triton`; None chooses by the device."""
     disable_log_stats: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, (str, os.PathLike)) or not str(self.model).strip():
-            raise EngineError(
-                f"LLM: `model` must be a directory or a hub id, got {self.model!r}; "
-                f"leave it out for the embedded one, `{hf.EMBEDDED_MODEL}`."
-            )
-        if self.tokenizer is not None and (
-            not isinstance(self.tokenizer, (str, os.PathLike)) or not str(self.tokenizer).strip()
+        for name, default in (
+            ("model", f"the bundled model, `{hf.BUNDLED_MODEL}`"),
+            ("tokenizer", "the model's own"),
         ):
-            raise EngineError(
-                f"LLM: `tokenizer` must be a directory or a hub id, got {self.tokenizer!r}; "
-                "leave it out for the one that lies with the model."
-            )
+            value = getattr(self, name)
+            if value is None and name == "tokenizer":
+                continue
+            if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+                raise EngineError(
+                    f"LLM: `{name}` must be a directory or a hub id, got {value!r}; leave it out for {default}."
+                )
         verify("LLM", self, _RULES)
 
     @classmethod
     def from_arguments(cls, **arguments: Any) -> EngineArgs:
-        """Make the arguments from whatever names a user wrote.
+        """Create the arguments from a user's keyword arguments.
 
         Raises:
-            EngineError: an unknown name, a feature of vLLM that is not here, or a value that is not accepted.
+            EngineError: an unknown name, an unsupported feature of vLLM, or an invalid value.
         """
         own = list(cls.__dataclass_fields__)
         for name in [name for name in arguments if name not in own]:
@@ -157,29 +160,29 @@ class EngineArgs:
                     "AsyncLLM has no argument `multiprocess_mode`: its engine core always has a process of its own. "
                     "Leave it out, or use LLM(..., multiprocess_mode=False) for an engine core in this process."
                 )
-            if name not in NOT_HERE:
-                hint = did_you_mean(name, own + list(NOT_HERE))
+            if name not in UNSUPPORTED_ARGS:
+                hint = did_you_mean(name, own + list(UNSUPPORTED_ARGS))
                 raise EngineError(f"LLM has no argument `{name}`.{hint} It takes: {', '.join(own)}.")
-            if not any(value is accepted or value == accepted for accepted in NOT_HERE[name]):
-                accepted = " or ".join(repr(accepted) for accepted in NOT_HERE[name])
+            accepted = UNSUPPORTED_ARGS[name]
+            if value not in accepted and not (None in accepted and value in ({}, [], "")):
                 raise EngineError(
                     f"LLM: tracellm does not have `{name}`, which vLLM has: leave it out. "
-                    f"Got {value!r}, only {accepted} is accepted."
+                    f"Got {value!r}, only {' or '.join(map(repr, accepted))} is accepted."
                 )
-        for name in _NONE_IS_THE_DEFAULT:
+        for name in _NONE_IS_DEFAULT:
             if arguments.get(name, "") is None:
                 del arguments[name]
         return cls(**arguments)
 
     def create_engine_config(self, usage_context: UsageContext = "LLM_CLASS") -> VllmConfig:
-        """Read the checkpoint's configuration and settle every setting; a server's defaults are for smaller steps.
+        """Read the checkpoint's configuration and resolve every setting. A server's default steps are smaller.
 
         Raises:
             EngineError: settings that contradict each other or the model.
             ModelLoadError: the model's configuration cannot be read.
         """
         model_config = self.create_model_config()
-        from tracellm.engine.model_executor.ops.choice import choose_ops  # needs torch, which has been imported now
+        from tracellm.engine.model_executor.ops.choice import choose_ops  # needs torch, imported by now
 
         device_config = DeviceConfig(_device())
         return VllmConfig(
@@ -199,7 +202,7 @@ class EngineArgs:
         )
 
     def create_model_config(self) -> ModelConfig:
-        """The model's part of the settings."""
+        """Read the checkpoint's configuration and create the model's settings."""
         model = hf.resolve_model(self.model)
         import_libraries("torch")
         hf_config = hf.get_config(model, self.hf_overrides)
@@ -238,8 +241,8 @@ class EngineArgs:
             seqs = min(seqs, tokens)
         if tokens < seqs:
             raise EngineError(
-                f"LLM: `max_num_batched_tokens` must be at least `max_num_seqs`, so that each of {seqs} running "
-                f"requests can get its one token in a step; got {tokens}. Raise it, or lower `max_num_seqs`."
+                f"LLM: `max_num_batched_tokens` must be at least `max_num_seqs`, as each of {seqs} running "
+                f"requests needs a token per step; got {tokens}. Raise it, or lower `max_num_seqs`."
             )
         if tokens < max_model_len and not self.enable_chunked_prefill:
             raise EngineError(
@@ -247,14 +250,14 @@ class EngineArgs:
                 f"({tokens}) must be at least `max_model_len` ({max_model_len}). Raise it, lower `max_model_len`, "
                 "or use enable_chunked_prefill=True."
             )
-        # Without both, vLLM drops the threshold; with prefix caching alone it still cuts prompts up.
-        bounded = self.enable_chunked_prefill or self.enable_prefix_caching
+        # vLLM ignores the threshold only when both chunked prefill and prefix caching are off.
+        has_threshold = self.enable_chunked_prefill or self.enable_prefix_caching
         return SchedulerConfig(
             max_num_batched_tokens=tokens,
             max_num_seqs=seqs,
             max_model_len=max_model_len,
             enable_chunked_prefill=self.enable_chunked_prefill,
-            long_prefill_token_threshold=self.long_prefill_token_threshold if bounded else 0,
+            long_prefill_token_threshold=self.long_prefill_token_threshold if has_threshold else 0,
             policy=self.scheduling_policy,
             disable_hybrid_kv_cache_manager=self.disable_hybrid_kv_cache_manager,
             async_scheduling=device.type == "cuda" if self.async_scheduling is None else self.async_scheduling,
@@ -265,31 +268,64 @@ class EngineArgs:
 
     @staticmethod
     def get_batch_defaults(device: torch.device, usage_context: UsageContext = "LLM_CLASS") -> tuple[int, int]:
-        """The token budget and the number of requests of a step, as vLLM 0.11.1 has them for this device and use."""
-        if usage_context == "ENGINE_CONTEXT":  # an AsyncLLM without a server
+        """Return vLLM 0.11.1's default token budget and number of requests of a step."""
+        if usage_context == "ENGINE_CONTEXT":  # AsyncLLM without a server
             return 2048, 128
-        serves = usage_context == "OPENAI_API_SERVER"
+        is_server = usage_context == "OPENAI_API_SERVER"
         if device.type == "cpu":
-            return (2048, 128) if serves else (4096, 256)
+            return (2048, 128) if is_server else (4096, 256)
         import torch
 
         properties = torch.cuda.get_device_properties(device)
         large = properties.total_memory >= 70 * _GIB and "a100" not in properties.name.lower()
-        if serves:
+        if is_server:
             return (8192, 1024) if large else (2048, 256)
         return (16384, 1024) if large else (8192, 256)
 
 
 @dataclass(kw_only=True)
 class AsyncEngineArgs(EngineArgs):
-    """The arguments of `AsyncLLM.from_engine_args`, which keeps statistics unless it is told otherwise."""
+    """Arguments of `AsyncLLM.from_engine_args`, which keeps statistics by default."""
 
     disable_log_stats: bool = False
     enable_log_requests: bool = False
 
 
+def resolve_config(
+    vllm_config: VllmConfig | str | os.PathLike[str] | None,
+    executor_class: type[Executor] | None,
+    log_stats: bool | None,
+    engine_args: dict[str, Any],
+) -> tuple[VllmConfig, bool]:
+    """Return the settings, and whether to keep statistics, from either form of `AsyncLLM(...)`.
+
+    vLLM has one form; `AsyncLLM(model=...)`, as its documents write it, fails there.
+
+    Raises:
+        EngineError: the two forms are mixed, or a setting is invalid.
+    """
+    if isinstance(vllm_config, VllmConfig):
+        if engine_args:
+            raise EngineError(
+                f"AsyncLLM: a VllmConfig holds all settings and goes without `{next(iter(engine_args))}`. Give "
+                "either a VllmConfig, or a model with its arguments."
+            )
+        return vllm_config, log_stats is not False
+    if executor_class is not None or log_stats is not None:
+        raise EngineError(
+            "AsyncLLM: `executor_class` and `log_stats` go with a VllmConfig. With a model, leave the first out, and "
+            "use `disable_log_stats` for the second."
+        )
+    if vllm_config is not None:
+        if "model" in engine_args:
+            raise EngineError(f"AsyncLLM: got two models, {vllm_config!r} and {engine_args['model']!r}.")
+        engine_args = {"model": vllm_config, **engine_args}
+    args = EngineArgs.from_arguments(**{"disable_log_stats": False, **engine_args})
+    return args.create_engine_config("ENGINE_CONTEXT"), not args.disable_log_stats
+
+
 def _device() -> torch.device:
-    """The first CUDA device where there is one, else the CPU."""
+    """Return the first CUDA device, or the CPU if there is none."""
     import torch
 
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")

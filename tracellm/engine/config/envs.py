@@ -1,7 +1,7 @@
-"""The environment variables that the engine reads, each a function so that it is read when it is needed.
+"""Environment variables of the engine, read when they are needed.
 
-vLLM: vllm/envs.py, which has some two hundred; its `VLLM_ENABLE_V1_MULTIPROCESSING` is the one that both honour.
-`TRACELLM_MODELS` is what `tracellm run --model` sets, for the processes too that a script starts.
+vLLM: vllm/envs.py, which has some two hundred, `VLLM_ENABLE_V1_MULTIPROCESSING` among them. `tracellm run --model` sets
+`TRACELLM_MODELS`, which child processes inherit.
 """
 
 import json
@@ -12,19 +12,19 @@ from tracellm.engine.config.errors import EngineError
 __all__ = ["MODELS", "OPS", "enable_v1_multiprocessing", "models"]
 
 MODELS = "TRACELLM_MODELS"
-"""The name of the variable."""
+"""Name of the variable that replaces models; see `models`."""
 
 OPS = "TRACELLM_OPS"
-"""Which implementation of the layers' operations to use, unless an argument says so; see ops/choice.py."""
+"""Name of the variable that selects the layers' operations, unless an argument does; see ops/choice.py."""
 
 
 def enable_v1_multiprocessing() -> bool:
-    """`VLLM_ENABLE_V1_MULTIPROCESSING`: does the engine core run in a process of its own? 0 (the default) or 1.
+    """Return whether VLLM_ENABLE_V1_MULTIPROCESSING is 1: the engine core then runs in a process of its own.
 
-    Mind the difference: a real vLLM 0.11 or later defaults to 1, so a plain `LLM()` there is a `SyncMPClient`.
+    The default is 0; vLLM's is 1, so a plain `LLM()` has a `SyncMPClient` there.
 
     Raises:
-        EngineError: the variable holds neither 0 nor 1.
+        EngineError: the variable is neither 0 nor 1.
     """
     value = os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     if value not in ("0", "1"):
@@ -33,10 +33,10 @@ def enable_v1_multiprocessing() -> bool:
 
 
 def models() -> dict[str, str]:
-    """`TRACELLM_MODELS`: for names of models the directories to take instead; none by default.
+    """Return TRACELLM_MODELS: directories that replace models, by the models' names.
 
     Raises:
-        EngineError: the variable does not hold a JSON object of texts.
+        EngineError: the variable is not a JSON object of strings.
     """
     value = os.environ.get(MODELS, "{}")
     try:

@@ -1,40 +1,70 @@
-"""What the engine says when it was asked for something it cannot do.
+"""Exceptions of the engine, and helpers that word their messages.
 
-Every refusal that a person can cause is an `EngineError`: one message that says what is wrong, where, and what to do.
-So a caller (the command line, a notebook, a script) prints the message and needs no traceback. An error of any other
-class is a fault of tracellm itself.
+Every error a user can cause is an `EngineError`. Its message explains what is wrong, where, and what to do, and is
+printed without a traceback. An exception of any other class is a bug in tracellm.
 
-vLLM raises bare `ValueError`s for the same mistakes; `EngineError` is one, so code written for vLLM still catches it.
+vLLM raises plain `ValueError`s for the same mistakes. `EngineError` subclasses it, so code written for vLLM catches it.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
+    "EngineDeadError",
     "EngineError",
+    "EngineGenerateError",
     "InvalidRequestError",
     "ModelLoadError",
     "did_you_mean",
     "first_line",
-    "in_words",
+    "format_error",
     "unknown_name",
 ]
 
 
 class EngineError(ValueError):
-    """A user's mistake; the message says what is wrong, where, and what to do."""
+    """A user's mistake; the message explains what is wrong and what to do."""
 
 
 class InvalidRequestError(EngineError):
-    """A prompt or sampling parameters that cannot be served. The engine is untouched and can be used again."""
+    """A prompt or sampling parameters that cannot be served. The engine can be used again."""
 
 
 class ModelLoadError(EngineError):
-    """A model, tokenizer or weight file that is missing, damaged or of a kind that tracellm does not run."""
+    """A model, tokenizer or weight file that is missing, damaged or unsupported."""
+
+
+class EngineGenerateError(EngineError):
+    """Failure of a single request while generating; the engine can be used again.
+
+    vLLM: vllm/v1/engine/exceptions.py::EngineGenerateError, which is no `ValueError`.
+    """
+
+
+class EngineDeadError(EngineError):
+    """Death of the engine core, and of all requests with it. Make a new engine.
+
+    vLLM: vllm/v1/engine/exceptions.py::EngineDeadError, which is no `ValueError`.
+    """
+
+    ENGINE_DEAD_MESSAGE = (
+        "The engine core has died, and all requests with it. Its own error, if it could print one, is above. "
+        "Make a new engine."
+    )
+
+    def __init__(self, message: str = ENGINE_DEAD_MESSAGE, *, suppress_context: bool = False) -> None:
+        """Create the error.
+
+        Args:
+            message: why the engine core died; by default only that it did.
+            suppress_context: hide the exception being handled, such as a closed socket that only revealed the death.
+        """
+        super().__init__(message)
+        self.__suppress_context__ = suppress_context
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The known name that `name` looks like, as a question to append to a message; empty when none comes near.
+    """Return a hint naming the known name closest to `name`, to append to a message; empty when none is close.
 
     >>> did_you_mean("temprature", ["temperature", "top_p"])
     ' Did you mean `temperature`?'
@@ -44,7 +74,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
-    """The message for a name that `owner` does not have, with the one that was meant and all that there are.
+    """Return the message for a name that `owner` does not have, with a hint and the accepted names.
 
     >>> unknown_name("SamplingParams", "parameter", "temprature", ["temperature", "top_p"])
     'SamplingParams has no parameter `temprature`. Did you mean `temperature`? It takes: temperature, top_p.'
@@ -54,10 +84,10 @@ def unknown_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says first, without a full stop: a message of many lines is no part of another."""
+    """Return the first line of a library's message, without the full stop, to quote inside another message."""
     return str(error).strip().partition("\n")[0].rstrip(".")
 
 
-def in_words(error: BaseException) -> str:
-    """An error as its reader in another process will see it: of an `EngineError` the message alone."""
+def format_error(error: BaseException) -> str:
+    """Return an exception as text for another process: an `EngineError`'s message, or class name and message."""
     return str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"

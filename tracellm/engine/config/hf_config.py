@@ -1,7 +1,7 @@
-"""What a checkpoint says of itself: where it is, its config.json and generation_config.json, its dtype and its length.
+"""A checkpoint's config.json and generation_config.json, and the dtype and length that follow from them.
 
-Reads Hugging Face directories and hub ids through transformers, those as plain as `tiny`, the model that comes with
-tracellm, without it (plain_config.py).
+Read once at start-up, by `EngineArgs.create_model_config`. transformers reads the files, except those of the bundled
+model, which need no transformers (`LightConfig`).
 
 vLLM: vllm/transformers_utils/config.py and vllm/config/model.py. Left out: remote code, GGUF, Mistral's own format.
 """
@@ -19,7 +19,6 @@ from tracellm.engine.config import envs
 from tracellm.engine.config.errors import EngineError, ModelLoadError, first_line
 from tracellm.engine.config.hub import local_folder
 from tracellm.engine.config.libraries import import_libraries
-from tracellm.engine.config.light_config import complete_config, read_plain_config, read_plain_generation_config
 from tracellm.engine.config.rope_config import get_rope_parameters
 
 if TYPE_CHECKING:
@@ -27,17 +26,20 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 __all__ = [
-    "EMBEDDED_MODEL",
+    "BUNDLED_MODEL",
     "HfOverrides",
+    "LightConfig",
     "get_config",
     "get_dtype",
     "get_generation_config",
     "get_max_model_len",
+    "is_bundled",
     "resolve_model",
 ]
 
-EMBEDDED_MODEL = "tiny"
-"""The name of the model inside the package."""
+BUNDLED_MODEL = "tiny"
+"""Name of the model in the package."""
+_BUNDLED_FOLDER = Path(__file__).parents[2] / BUNDLED_MODEL
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "gpt2", "facebook/opt-125m"
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
@@ -45,18 +47,18 @@ _DTYPES = {"half": "float16", "float16": "float16", "float": "float32", "float32
 
 
 def resolve_model(name: str | PathLike[str]) -> str:
-    """Where the model's files are: a directory's path, or a hub id as it is.
+    """Return the path of a model's directory, or its hub id unchanged.
 
-    `tiny` is always the embedded model; a directory of that name is `./tiny`. TRACELLM_MODELS may name a directory to
-    take instead.
+    `tiny` is always the bundled model; write `./tiny` for a directory of that name. TRACELLM_MODELS may replace a name
+    by a directory.
 
     Raises:
-        ModelLoadError: no such directory, and it cannot be a hub id either.
-        EngineError: TRACELLM_MODELS cannot be read.
+        ModelLoadError: neither an existing directory nor a possible hub id.
+        EngineError: TRACELLM_MODELS is malformed.
     """
     name = envs.models().get(str(name), name)
-    if str(name) == EMBEDDED_MODEL:
-        return str(Path(__file__).parents[2] / EMBEDDED_MODEL)
+    if str(name) == BUNDLED_MODEL:
+        return str(_BUNDLED_FOLDER)
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
@@ -65,32 +67,37 @@ def resolve_model(name: str | PathLike[str]) -> str:
     if not _HUB_ID.fullmatch(str(name)) or str(name).startswith("."):
         raise ModelLoadError(
             f"There is no model directory `{name}`. Give a directory in Hugging Face format, "
-            f"a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`, or nothing: `{EMBEDDED_MODEL}` comes with tracellm."
+            f"a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`, or nothing: `{BUNDLED_MODEL}` comes with tracellm."
         )
     return str(name)
 
 
+def is_bundled(folder: Path) -> bool:
+    """Return whether this is the folder of the bundled model."""
+    return folder.resolve() == _BUNDLED_FOLDER.resolve()
+
+
 HfOverrides: TypeAlias = "Mapping[str, Any] | Callable[[PretrainedConfig], PretrainedConfig]"
-"""What to change in config.json: entries, or a function that changes the whole."""
+"""Changes to config.json: entries, or a function from the configuration to the changed one."""
 
 
 def get_config(model: str, hf_overrides: HfOverrides | None = None) -> PretrainedConfig:
-    """The checkpoint's config.json, completed with its architecture's defaults, then changed by `hf_overrides`.
+    """Return the checkpoint's config.json with its architecture's defaults, changed by `hf_overrides`.
 
     Raises:
-        ModelLoadError: it is missing, damaged, of an unknown kind, or the hub does not give it.
-        EngineError: a size in `hf_overrides` is none, or its function fails.
+        ModelLoadError: the file is missing, damaged, of an unknown kind, or unavailable on the hub.
+        EngineError: `hf_overrides` sets an invalid size, or its function fails.
     """
     directory = local_folder(model)
     _check_config_file(directory)
-    if not hf_overrides and (plain := read_plain_config(directory)):
-        return plain  # in its place
+    if is_bundled(directory) and not hf_overrides:
+        return LightConfig(directory)
     import_libraries("transformers")
     from transformers import AutoConfig
 
     try:
         config = AutoConfig.from_pretrained(directory)
-    except Exception as error:  # transformers lets through whatever a wrong value leads to
+    except Exception as error:  # a wrong value can raise anything in transformers
         raise ModelLoadError(f"The config.json of `{model}` cannot be used: {_in_one_line(error)}") from None
     return _override(config, hf_overrides) if hf_overrides else config
 
@@ -103,20 +110,20 @@ def _override(config: PretrainedConfig, hf_overrides: HfOverrides) -> Pretrained
             return hf_overrides(config)
         config.update(hf_overrides)
         return config
-    except Exception as error:  # transformers lets through whatever a wrong value leads to
+    except Exception as error:  # a wrong value can raise anything in transformers
         raise EngineError(f"LLM: `hf_overrides` cannot be used: {_in_one_line(error)}") from None
 
 
 def _check_config_file(directory: Path) -> None:
     file = directory / "config.json"
     if not file.is_file():
-        raise ModelLoadError(f"The directory `{directory}` has no config.json, so it is no Hugging Face model.")
+        raise ModelLoadError(f"The directory `{directory}` has no config.json, so it is not a Hugging Face model.")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise ModelLoadError(f"`{file}` is damaged: {first_line(error)}. Download or save the model again.") from None
     if not isinstance(content, dict) or "model_type" not in content:
-        raise ModelLoadError(f"`{file}` names no `model_type`, so it does not say what model this is.")
+        raise ModelLoadError(f"`{file}` has no `model_type`, so the kind of model is unknown.")
     if wrong := _wrong_size(content):
         raise ModelLoadError(f"`{file}`: {wrong}.")
     if not isinstance(content.get("architectures") or [], list):
@@ -124,7 +131,7 @@ def _check_config_file(directory: Path) -> None:
 
 
 def _wrong_size(content: Mapping[str, Any]) -> str:
-    """What is wrong with the first size that is none; empty when all are."""
+    """Return what is wrong with the first invalid size; empty when all are valid."""
     for name in _SIZES:
         size = content.get(name)
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
@@ -132,32 +139,59 @@ def _wrong_size(content: Mapping[str, Any]) -> str:
     return ""
 
 
-def get_generation_config(model: str, hf_config: PretrainedConfig | None = None) -> dict[str, Any]:
-    """What generation_config.json sets: further end-of-sequence tokens, recommended sampling.
+class LightConfig:
+    """Config of the bundled model, read without transformers, whose import takes a second.
 
-    Without the file it is what older checkpoints have of this in their config.json, `hf_config`.
+    Stands in for a `PretrainedConfig`. Attributes that are not in config.json are looked up in transformers' own.
+    Instances can be pickled.
+    """
+
+    _OLD_NAMES = ("rope_theta", "torch_dtype")  # for older readers; transformers drops them too
+    _ABSENT = (
+        *("head_dim", "is_causal", "original_max_position_embeddings", "partial_rotary_factor"),
+        *("quantization_config", "rope_local_base_freq"),
+    )  # attributes of other architectures that the engine looks up: no reason to import transformers
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self.__dict__.update((name, value) for name, value in values.items() if name not in self._OLD_NAMES)
+        self.dtype = getattr(torch, values["dtype"])
+        self._name_or_path = str(folder)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._ABSENT or name.startswith("__") or not vars(self):  # empty while being unpickled
+            raise AttributeError(f"This config.json does not set `{name}`.", name=name, obj=self)
+        import_libraries("transformers")
+        from transformers import AutoConfig
+
+        return getattr(AutoConfig.from_pretrained(self._name_or_path), name)
+
+
+def get_generation_config(model: str, hf_config: PretrainedConfig | None = None) -> dict[str, Any]:
+    """Return the settings in generation_config.json: end-of-sequence tokens and recommended sampling parameters.
+
+    Without the file, return those that older checkpoints have in their config.json, `hf_config`.
 
     Raises:
-        ModelLoadError: the file is damaged, or its `eos_token_id` is neither a token id nor a list of them; or it is
-            missing, and there is no `hf_config` to turn to.
+        ModelLoadError: the file is damaged, or its `eos_token_id` is neither a token id nor a list of them; or the file
+            is missing and `hf_config` is None.
     """
     directory = local_folder(model)
     file = directory / "generation_config.json"
+    if is_bundled(directory):
+        return {name: value for name, value in json.loads(file.read_bytes()).items() if value is not None}
+    import_libraries("transformers")
+    from transformers import GenerationConfig
+
     if not file.is_file():
         if hf_config is None:
             raise ModelLoadError(f"The directory `{directory}` has no generation_config.json.")
-        import_libraries("transformers")
-        from transformers import GenerationConfig
-
-        return GenerationConfig.from_model_config(complete_config(hf_config)).to_diff_dict()
+        return GenerationConfig.from_model_config(hf_config).to_diff_dict()
     try:
-        if (plain := read_plain_generation_config(file)) is not None:
-            return plain
-        import_libraries("transformers")
-        from transformers import GenerationConfig
-
         settings = GenerationConfig.from_pretrained(directory).to_diff_dict()
-    except Exception as error:  # transformers lets through whatever a wrong value leads to
+    except Exception as error:  # a wrong value can raise anything in transformers
         raise ModelLoadError(f"`{file}` is damaged: {first_line(error)}") from None
     eos_ids = settings.get("eos_token_id")
     if not all(isinstance(token, int) for token in (eos_ids if isinstance(eos_ids, list) else [eos_ids or 0])):
@@ -166,10 +200,10 @@ def get_generation_config(model: str, hf_config: PretrainedConfig | None = None)
 
 
 def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dtype:
-    """In what the model computes. `auto` is the checkpoint's dtype, but bfloat16 for a float32 one, as in vLLM.
+    """Return the dtype to compute in. `auto` is the checkpoint's, or bfloat16 for a float32 one, as in vLLM.
 
     Raises:
-        EngineError: not one of the accepted dtypes, or float16 for a model whose numbers grow beyond its range.
+        EngineError: the dtype is not accepted, such as float16 for a model whose activations exceed its range.
     """
     import torch
 
@@ -186,37 +220,37 @@ def get_dtype(dtype: str | torch.dtype, hf_config: PretrainedConfig) -> torch.dt
 
 
 def _accepted_dtypes(hf_config: PretrainedConfig) -> dict[str, str]:
-    """The dtypes by the names that they may be given by; as in vLLM, Gemma 2 and 3 do without float16."""
+    """Return the accepted names and their dtypes; as in vLLM, no float16 for Gemma 2 and 3."""
     if hf_config.model_type not in ("gemma2", "gemma3_text"):
         return _DTYPES
     return {name: dtype for name, dtype in _DTYPES.items() if dtype != "float16"}
 
 
 def get_max_model_len(max_model_len: int | None, hf_config: PretrainedConfig) -> int:
-    """The most tokens of prompt and output together: what was asked for, or all that the model was made for.
+    """Return the maximum number of tokens of prompt and output: the requested length, or the model's.
 
-    A rotary embedding that is stretched (`linear`, `dynamic`, `yarn`) stretches the length too; in `llama3` and
-    `longrope` checkpoints `max_position_embeddings` is the stretched length already. A `longrope` model is given the
-    length before the stretch unless more is asked for, since it reads short texts better so.
+    Scaled rotary embeddings (`linear`, `dynamic`, `yarn`) scale the length. For `llama3` and `longrope`,
+    `max_position_embeddings` is the scaled length already. A `longrope` model defaults to the unscaled length, as the
+    scaled one costs accuracy on short texts.
 
     vLLM: vllm/config/model.py::_get_and_verify_max_len.
 
     Raises:
-        ModelLoadError: config.json does not say its length, or says impossible things of its rotary embedding.
-        EngineError: more than the model was made for.
+        ModelLoadError: config.json has no length, or invalid parameters of the rotary embedding.
+        EngineError: the requested length exceeds the model's.
     """
     limit = getattr(hf_config, "max_position_embeddings", None)
     if limit is None:
-        raise ModelLoadError("The model's config.json has no `max_position_embeddings`, so its length is not known.")
-    default, why = limit, "the model's `max_position_embeddings`"
+        raise ModelLoadError("The model's config.json has no `max_position_embeddings`, so its length is unknown.")
+    default, origin = limit, "the model's `max_position_embeddings`"
     rope = get_rope_parameters(hf_config)
     if rope.rope_type in ("linear", "dynamic", "yarn") and not hf_config.model_type.startswith("gemma3"):
         default = limit = int(rope.original_max_position_embeddings * rope.factor)
-        why = f"{rope.original_max_position_embeddings} stretched by the rotary embedding `{rope.rope_type}`"
+        origin = f"{rope.original_max_position_embeddings} scaled by the rotary embedding `{rope.rope_type}`"
     elif rope.rope_type == "longrope":
         default = getattr(hf_config, "original_max_position_embeddings", limit)
     if max_model_len is not None and max_model_len > limit:
-        raise EngineError(f"LLM: `max_model_len` must be at most {limit}, {why}, got {max_model_len}.")
+        raise EngineError(f"LLM: `max_model_len` must be at most {limit}, {origin}, got {max_model_len}.")
     return max_model_len or default
 
 

@@ -1,9 +1,9 @@
-"""Where a model's files are on this machine: a directory as it is, or a hub id whose files are fetched first.
+"""Local folder of a model's files: a directory, or the download of a Hugging Face hub id.
 
-Configuration, tokenizer and weights are all found through here, so a hub that cannot be reached is told once, and soon.
+Used for configuration, tokenizer and weights, so an unreachable hub is reported once, at the start.
 
-vLLM: vllm/model_executor/model_loader/weight_utils.py::download_weights_from_hf. Left out: revisions, ModelScope, a
-download directory of one's own.
+vLLM: vllm/model_executor/model_loader/weight_utils.py::download_weights_from_hf. Left out: revisions, ModelScope, the
+choice of a download directory.
 """
 
 from pathlib import Path
@@ -17,12 +17,12 @@ _WEIGHTS = ["*.safetensors"]
 
 
 def local_folder(model: str, *, weights: bool = False) -> Path:
-    """The directory that holds the model's files; those of a hub id are downloaded, or taken from the local cache.
+    """Return the directory of the model's files; those of a hub id are downloaded, unless in the local cache.
 
-    Without `weights` only the small files are fetched: configuration, tokenizer, chat template.
+    Without `weights` only configuration, tokenizer and chat template are downloaded.
 
     Raises:
-        ModelLoadError: there is no such directory, and the hub does not give its files.
+        ModelLoadError: there is no such directory, and the download failed.
     """
     folder = Path(model)
     if folder.is_dir():
@@ -31,8 +31,8 @@ def local_folder(model: str, *, weights: bool = False) -> Path:
 
     try:
         return Path(snapshot_download(model, allow_patterns=_SMALL_FILES + (_WEIGHTS if weights else [])))
-    except Exception as error:  # the hub's client raises many kinds: offline, no such repository, no access, disk full
+    except Exception as error:  # the client raises many kinds: offline, unknown repository, no access, disk full
         raise ModelLoadError(
-            f"There is no model `{model}`: it is no directory here, and the Hugging Face hub did not give it "
+            f"There is no model `{model}`: it is not a directory, and downloading it from the Hugging Face hub failed "
             f"({first_line(error)}). Check the name and the network, or give the directory of a downloaded model."
         ) from None

@@ -1,8 +1,9 @@
-"""The heavy libraries, imported when the first engine is made: most of the time that starting takes.
+"""Import of the heavy libraries, torch and transformers, when the first engine is made.
 
-Importing tracellm itself is quick, so that what needs no model (a refused argument, a report) does not wait. Every
-engine needs torch; transformers, which takes as long again, is needed for checkpoints that are not as plain as the
-model inside (plain_config.py, plain_tokenizer.py). vLLM has no counterpart: there `import vllm` imports both.
+Importing tracellm itself stays quick, so a rejected argument or a report does not wait. Every engine needs torch;
+transformers, which takes half as long again, is not needed for the bundled model (hf_config.py, tokenizer.py).
+
+No vLLM counterpart: `import vllm` imports both.
 """
 
 import gc
@@ -10,66 +11,56 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 __all__ = ["import_libraries"]
 
-_USED = {"torch": (), "transformers": ("AutoConfig", "GenerationConfig", "PreTrainedTokenizerFast")}
-"""What is used of each; transformers imports what stands behind a name when the name is read."""
+_NAMES = {"torch": (), "transformers": ("AutoConfig", "GenerationConfig", "PreTrainedTokenizerFast")}
+"""Names that the engine uses; transformers imports the module behind a name when the name is read."""
 
-_WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-"""The environment variables that set how long a thread of OpenMP waits on its processor before it sleeps."""
-_SPINS = 3000
-"""Looks at a barrier before a thread sleeps, some 100 microseconds. OpenMP's own 300000 are 10 milliseconds or more, in
-which it keeps the thread that it waits for from its processor, when something else has the others."""
+_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+"""Environment variables that set how long an OpenMP thread waits on its processor before it sleeps."""
+_SPIN_COUNT = "3000"
+"""Spins at a barrier before a thread sleeps, some 100 microseconds. GNU OpenMP's default, 300000 or 10 milliseconds,
+takes the processor from the thread waited for when other programs run."""
 
-_importing = threading.Lock()
+_lock = threading.Lock()
 
 
 def import_libraries(*libraries: Literal["torch", "transformers"]) -> None:
-    """Import these, so that the wait is one call that can be seen.
+    """Import libraries that are not imported yet, in one call that a recording can show.
 
-    The garbage collector rests meanwhile: it would search hundreds of thousands of new objects again and again, and
-    find nothing. They stay until the process ends, so it need not look at them later either (`gc.freeze`, as vLLM does
-    after start-up). Two threads that make an engine each do it one after the other: transformers does not expect two.
+    Garbage collection is off during the import: it would search hundreds of thousands of new objects and find nothing,
+    for 0.3 of 2 seconds. Concurrent calls wait for each other, as transformers cannot be imported by two threads.
     """
-    with _importing:
+    with _lock:
         missing = [library for library in libraries if library not in sys.modules]
-        if missing:
-            _import(missing)
-
-
-def _import(libraries: Sequence[str]) -> None:
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        for library in libraries:
-            with _short_waits():
-                module = importlib.import_module(library)
-            for name in _USED[library]:
-                getattr(module, name)
-    finally:
-        # What is garbage would be kept by freeze. There is some: an error that an import has caught holds the frames of
-        # all callers, and so the LLM that is being made, which could never be deleted.
-        gc.collect()
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            for library in missing:
+                with _short_waits():
+                    module = importlib.import_module(library)
+                for name in _NAMES[library]:
+                    getattr(module, name)
+        finally:
+            if was_enabled:
+                gc.enable()
 
 
 @contextmanager
 def _short_waits() -> Iterator[None]:
-    """Let OpenMP's threads wait for each other as long as is good beside other programs, unless the user chose.
+    """Make OpenMP's threads sleep soon at a barrier, unless the user set how they wait.
 
-    The library reads that once, when torch loads it: afterwards the environment is as before. A torch that the user has
-    imported first waits as it will.
+    OpenMP reads the variable when torch loads it, so the environment is restored. A torch imported before keeps its
+    setting.
     """
-    if "torch" in sys.modules or any(name in os.environ for name in _WAITS):
+    if "torch" in sys.modules or any(name in os.environ for name in _WAIT_VARIABLES):
         yield
         return
-    os.environ["GOMP_SPINCOUNT"] = str(_SPINS)
+    os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
     try:
         yield
     finally:

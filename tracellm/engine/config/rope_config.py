@@ -1,8 +1,8 @@
-"""What config.json says of the rotary embedding, checked, in one form whichever transformers wrote the file.
+"""Rotary embedding parameters of a config.json, validated, in one form for all versions of transformers.
 
-transformers 5 writes one dictionary, `rope_parameters`, or one for each kind of layer where these differ (Gemma 3).
-transformers 4 wrote `rope_theta`, `rope_scaling` and `partial_rotary_factor` side by side. Read twice at start-up: for
-the greatest length (hf_config.py) and for the angles (layers/rotary_embedding/, which explains the types).
+transformers 5 writes a dictionary `rope_parameters`, or one per layer type where these differ (Gemma 3). transformers 4
+wrote `rope_theta`, `rope_scaling` and `partial_rotary_factor`. Read at start-up for the model's maximum length
+(hf_config.py) and for the rotation angles (model_executor/layers/rotary_embedding, which explains the types).
 
 vLLM: vllm/transformers_utils/config.py::patch_rope_scaling. Left out: `mrope`, `ntk`, `deepseek_yarn`, `mllama4`.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RopeParameters", "get_rope_parameters"]
 
-_NEEDED = {
-    # rope type: what its dictionary must hold
+_REQUIRED = {
+    # required parameters by type
     "default": (),
     "linear": ("factor",),
     "dynamic": ("factor",),
@@ -38,17 +38,17 @@ Length = Annotated[int, Meta(ge=1)]
 
 
 class RopeParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """A rotary embedding's type and its numbers, named as in transformers; a type reads only what it needs."""
+    """Type and parameters of a rotary embedding, named as in transformers; each type uses some of them."""
 
     rope_type: str = "default"
     rope_theta: Positive = 10000.0
-    """The base of the angles: pair i of n turns by `rope_theta ** (-i / n)` radians a position."""
+    """Base of the angles: pair i of n turns by `rope_theta ** (-i / n)` radians per position."""
     partial_rotary_factor: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """The share of each head that is rotated: its first dimensions."""
+    """Share of each head's dimensions that is rotated, from the first on."""
     original_max_position_embeddings: Length
-    """The length that the model was trained for, before it was stretched."""
+    """Length that the model was trained for, before scaling."""
     factor: Positive = 1.0
-    """How many times that length it is stretched to."""
+    """Ratio of the scaled length to that length."""
     low_freq_factor: Positive = 1.0
     high_freq_factor: Positive = 4.0
     beta_fast: Positive = 32.0
@@ -57,54 +57,54 @@ class RopeParameters(msgspec.Struct, frozen=True, kw_only=True):
     mscale: float | None = None
     mscale_all_dim: float | None = None
     attention_factor: Positive | None = None
-    """Multiplies cosines and sines, and so, squared, the attention scores; None: what the type's paper recommends."""
+    """Factor of cosines and sines, and squared of the attention scores; None is the paper's recommendation."""
     short_factor: tuple[Positive, ...] = ()
     long_factor: tuple[Positive, ...] = ()
 
 
 def get_rope_parameters(hf_config: PretrainedConfig, layer_type: str = "full_attention") -> RopeParameters:
-    """The rotary embedding that a config.json asks for, in its layers of this type.
+    """Return the parameters of the rotary embedding in layers of this type.
 
     Raises:
-        ModelLoadError: an unknown type, or numbers that are missing, impossible or not supported.
+        ModelLoadError: an unknown type, or parameters that are missing, invalid or unsupported.
     """
-    written = _written(hf_config, layer_type)
-    rope_type = written.get("rope_type") or written.get("type") or "default"
-    rope_type = written["rope_type"] = _OLD_NAMES.get(rope_type, rope_type)
-    if rope_type not in _NEEDED:
+    parameters = _read_parameters(hf_config, layer_type)
+    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
+    rope_type = parameters["rope_type"] = _OLD_NAMES.get(rope_type, rope_type)
+    if rope_type not in _REQUIRED:
         raise ModelLoadError(
             f"config.json asks for the rotary embedding `{rope_type}` (rope_parameters), which is not supported. "
-            f"Supported: {', '.join(_NEEDED)}."
+            f"Supported: {', '.join(_REQUIRED)}."
         )
-    if missing := [name for name in _NEEDED[rope_type] if name not in written]:
+    if missing := [name for name in _REQUIRED[rope_type] if name not in parameters]:
         raise ModelLoadError(f"config.json's rope_parameters of the type `{rope_type}` lack {', '.join(missing)}.")
-    if unsupported := [name for name in _UNSUPPORTED if name in written]:
+    if unsupported := [name for name in _UNSUPPORTED if name in parameters]:
         raise ModelLoadError(f"config.json's rope_parameters set {', '.join(unsupported)}, which is not supported.")
-    trained, longest = written.get("original_max_position_embeddings"), hf_config.max_position_embeddings
-    if rope_type in ("default", "linear", "dynamic"):  # these stretch `max_position_embeddings`
+    trained, longest = parameters.get("original_max_position_embeddings"), hf_config.max_position_embeddings
+    if rope_type in ("default", "linear", "dynamic"):  # these scale `max_position_embeddings`
         trained = longest
-    else:  # Phi-3 writes it next to rope_parameters; that one counts
+    else:  # Phi-3 writes it beside rope_parameters, and that value counts
         trained = getattr(hf_config, "original_max_position_embeddings", None) or trained or longest
-    written["original_max_position_embeddings"] = trained
+    parameters["original_max_position_embeddings"] = trained
     try:
         if rope_type == "longrope":
-            written.setdefault("factor", max(longest / trained, 1.0))
-        return msgspec.convert(written, RopeParameters)
+            parameters.setdefault("factor", max(longest / trained, 1.0))
+        return msgspec.convert(parameters, RopeParameters)
     except (msgspec.ValidationError, TypeError, ZeroDivisionError) as error:
         raise ModelLoadError(f"config.json's rope_parameters of the type `{rope_type}` are wrong: {error}.") from None
 
 
-def _written(hf_config: PretrainedConfig, layer_type: str) -> dict[str, Any]:
-    """A copy of the dictionary that is about layers of this type, without what is null."""
-    written = getattr(hf_config, "rope_parameters", None)
-    if written is not None:
-        written = written.get(layer_type, written)
+def _read_parameters(hf_config: PretrainedConfig, layer_type: str) -> dict[str, Any]:
+    """Return a copy of the parameters for layers of this type, without null values."""
+    parameters = getattr(hf_config, "rope_parameters", None)
+    if parameters is not None:
+        parameters = parameters.get(layer_type, parameters)
     elif layer_type == "sliding_attention" and hasattr(hf_config, "rope_local_base_freq"):  # Gemma 3, transformers 4
-        written = {"rope_theta": hf_config.rope_local_base_freq}
+        parameters = {"rope_theta": hf_config.rope_local_base_freq}
     else:
-        written = {
+        parameters = {
             "rope_theta": getattr(hf_config, "rope_theta", None),
             "partial_rotary_factor": getattr(hf_config, "partial_rotary_factor", None),
             **(getattr(hf_config, "rope_scaling", None) or {}),
         }
-    return {name: value for name, value in written.items() if value is not None}
+    return {name: value for name, value in parameters.items() if value is not None}

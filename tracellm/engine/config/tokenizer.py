@@ -1,8 +1,8 @@
-"""The tokenizer: text to token ids and back, and the chat template. A transformers tokenizer, or for the model inside
-what does the same without transformers (plain_tokenizer.py).
+"""Tokenizer: text to token ids and back, and the chat template.
 
-A directory with a tokenizer.json is read as that file says (`PreTrainedTokenizerFast`), which is what vLLM 0.11.1 does;
-`AutoTokenizer` of transformers 5 may put the pre-tokenizer that it knows for the model's type in place of the file's.
+`PreTrainedTokenizerFast` reads a tokenizer.json as it is, as in vLLM 0.11.1. `AutoTokenizer` of transformers 5 may
+replace the file's pre-tokenizer by the one it has for the model's type. The
+bundled model's tokenizer needs no transformers (`LightTokenizer`).
 
 vLLM: vllm/transformers_utils/tokenizer.py. Left out: Mistral's tokenizers, those written in Python, tokenizer modes,
 caching wrappers.
@@ -10,38 +10,42 @@ caching wrappers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tracellm.engine.config.errors import ModelLoadError, first_line
+from tracellm.engine.config.hf_config import is_bundled
 from tracellm.engine.config.hub import local_folder
 from tracellm.engine.config.libraries import import_libraries
-from tracellm.engine.config.light_tokenizer import read_plain_tokenizer
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["get_tokenizer"]
+__all__ = ["LightTokenizer", "get_tokenizer", "load_complete_tokenizer"]
 
 
 def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
-    """Load a tokenizer from a directory or hub id. It truncates on the left, so that a prompt's end stays.
+    """Load a tokenizer from a directory or hub id. It truncates on the left, to keep the end of a prompt.
 
     Raises:
-        ModelLoadError: there is none, its files are damaged, or it is one written in Python.
+        ModelLoadError: there is none, its files are damaged, or it is written in Python.
     """
     folder = local_folder(tokenizer)
     try:
-        if (folder / "tokenizer.json").is_file():
-            if (plain := read_plain_tokenizer(folder)) is not None:
-                return plain  # in its place
-            import_libraries("transformers")
+        if is_bundled(folder):
+            return LightTokenizer(folder)
+        has_tokenizer_json = (folder / "tokenizer.json").is_file()
+        if not has_tokenizer_json and not all((folder / name).is_file() for name in ("vocab.json", "merges.txt")):
+            # transformers would continue with an empty vocabulary
+            raise FileNotFoundError("there is no tokenizer.json, nor vocab.json with merges.txt.")
+        import_libraries("transformers")
+        if has_tokenizer_json:
             from transformers import PreTrainedTokenizerFast
 
             return PreTrainedTokenizerFast.from_pretrained(folder, truncation_side="left")
-        if not all((folder / name).is_file() for name in ("vocab.json", "merges.txt")):
-            # transformers would go on with an empty vocabulary
-            raise FileNotFoundError("there is no tokenizer.json, nor vocab.json with merges.txt.")
-        import_libraries("transformers")
         from transformers import AutoTokenizer
 
         loaded = AutoTokenizer.from_pretrained(folder, truncation_side="left")
@@ -51,5 +55,100 @@ def get_tokenizer(tokenizer: str) -> PreTrainedTokenizerFast:
     except Exception as error:  # tokenizers raises bare Exception for a damaged file
         raise ModelLoadError(
             f"The tokenizer of `{tokenizer}` cannot be loaded: {first_line(error)}. "
-            "Its files belong beside config.json; another place can be given as LLM(tokenizer=...)."
+            "Its files belong beside config.json; or give another place as LLM(tokenizer=...)."
         ) from None
+
+
+class LightTokenizer:
+    """Tokenizer of the bundled model on the tokenizers library alone, which spares the import of transformers.
+
+    Stands in for a `PreTrainedTokenizerFast` that truncates on the left. Anything beyond encoding and decoding (a chat
+    template, `LLM.get_tokenizer()`) loads transformers' own, which then does the engine's work too, so a user's changes
+    to it take effect.
+    """
+
+    name_or_path: str
+    _backend: Tokenizer
+    _eos_token_id: int
+    _complete: PreTrainedTokenizerFast | None
+    """transformers' tokenizer, once it was needed."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer
+        from tokenizers.processors import TemplateProcessing
+
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        # Adds nothing to a text; transformers sets it too, and equal tokenizers must have an equal tokenizer.json.
+        backend.post_processor = TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
+        vars(self).update(  # not by attributes, which `__setattr__` passes on
+            name_or_path=str(folder),
+            _backend=backend,
+            _eos_token_id=backend.token_to_id(settings["eos_token"]),
+            _complete=None,
+        )
+
+    @property
+    def backend_tokenizer(self) -> Tokenizer:
+        """Tokenizer of the tokenizers library."""
+        return self._backend if self._complete is None else self._complete.backend_tokenizer
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """End-of-sequence token."""
+        return self._eos_token_id if self._complete is None else self._complete.eos_token_id
+
+    def __len__(self) -> int:
+        """Return the number of tokens, including added ones."""
+        return int(self.backend_tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str, add_special_tokens: bool = True, **options: Any) -> list[int]:
+        """Return the token ids of a text; under `truncation`, the last `max_length` of them."""
+        truncation, max_length = options.get("truncation", False), options.get("max_length")
+        is_supported = (
+            isinstance(text, str)
+            and options.keys() <= {"truncation", "max_length", "verbose"}
+            and (truncation is False or (truncation is True and max_length is not None))
+        )
+        if self._complete is not None or not is_supported:
+            return load_complete_tokenizer(self).encode(text, add_special_tokens=add_special_tokens, **options)
+        token_ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return token_ids[max(0, len(token_ids) - max_length) :] if truncation and max_length is not None else token_ids
+
+    def decode(self, token_ids: list[int], skip_special_tokens: bool = False, **options: Any) -> str:
+        """Return the text of token ids."""
+        is_supported = not options and isinstance(token_ids, list) and all(type(token) is int for token in token_ids)
+        if self._complete is not None or not is_supported:
+            complete = load_complete_tokenizer(self)
+            return complete.decode(token_ids, skip_special_tokens=skip_special_tokens, **options)
+        return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not vars(self):  # empty while being copied
+            raise AttributeError(f"A tokenizer has no `{name}`.", name=name, obj=self)
+        return getattr(load_complete_tokenizer(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Change transformers' tokenizer, and so this one."""
+        setattr(load_complete_tokenizer(self), name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Encode as transformers' tokenizer does."""
+        return load_complete_tokenizer(self)(*args, **kwargs)
+
+
+def load_complete_tokenizer(tokenizer: Any) -> PreTrainedTokenizerFast:
+    """Return transformers' tokenizer for a `LightTokenizer`; any other tokenizer unchanged."""
+    if not isinstance(tokenizer, LightTokenizer):
+        return tokenizer
+    with LightTokenizer._lock:
+        if tokenizer._complete is None:
+            import_libraries("transformers")
+            from transformers import PreTrainedTokenizerFast
+
+            folder = tokenizer.name_or_path
+            vars(tokenizer)["_complete"] = PreTrainedTokenizerFast.from_pretrained(folder, truncation_side="left")
+    complete: PreTrainedTokenizerFast = tokenizer._complete
+    return complete

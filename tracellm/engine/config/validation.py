@@ -1,21 +1,34 @@
-"""Checking a user's values by a table: a rule names a value, its type, its range, and says in words what is accepted.
+"""Table-driven checks of a user's values: a `Rule` names a value, its type and range, and describes what is accepted.
 
-Used by `SamplingParams` and `EngineArgs`. vLLM does the same checks in code (`_verify_args`) and with pydantic.
+Used for `SamplingParams`, `EngineArgs` and the server's options. vLLM checks in `_verify_args` and with pydantic.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from tracellm.engine.config.errors import EngineError, unknown_name
+from tracellm.engine.config.errors import EngineError, InvalidRequestError, unknown_name
 
-__all__ = ["NUMBER", "Rule", "all_are", "anything", "is_a", "refuse_unknown_fields", "verify"]
+__all__ = [
+    "NUMBER",
+    "Rule",
+    "all_are",
+    "anything",
+    "is_a",
+    "reject_unknown_arguments",
+    "reject_unknown_fields",
+    "verify",
+]
 
 NUMBER = (int, float)
 
+_UNSUPPORTED_ARGUMENTS = ("lora_request", "mm_processor_kwargs", "tokenization_kwargs", "data_parallel_rank")
+"""Arguments of vLLM's methods for unsupported features; None is accepted."""
+
 
 class Rule(NamedTuple):
-    """What a value must be. `None` passes when `accepted` ends with "or None"; `True` is no number."""
+    """Accepted values of one field. None passes if `accepted` ends with "or None"; a bool is no number."""
 
     name: str
     kind: type | tuple[type, ...]
@@ -23,38 +36,26 @@ class Rule(NamedTuple):
     accepted: str
 
 
-def refuse_unknown_fields(cls: Any, names: Iterable[str]) -> None:
-    """Refuse arguments that the constructor of the dataclass `cls` does not take.
-
-    Raises:
-        EngineError: names the first of them, and what is accepted.
-    """
-    for name in names:
-        known = [field.name for field in fields(cls) if field.init]
-        if name not in known:
-            raise EngineError(unknown_name(cls.__name__, "parameter", name, known))
-
-
 def anything(value: object) -> bool:
-    """The range of a value whose type says enough."""
+    """Accept every value of the right type, as a rule's range."""
     return True
 
 
 def is_a(value: object, kind: type | tuple[type, ...]) -> bool:
-    """Is it of this type? As `isinstance`, but `True` is no number."""
+    """Return whether the value is of this type; like `isinstance`, but a bool is no number."""
     return isinstance(value, kind) and (not isinstance(value, bool) or kind is bool)
 
 
 def all_are(kind: type, in_range: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A range for lists: every item is of this type and in this range."""
+    """Return a range for lists whose items all have this type and range."""
     return lambda values: all(is_a(v, kind) and in_range(v) for v in values)
 
 
 def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:
-    """Hold the attributes of `values` against the rules.
+    """Check the attributes of `values` against the rules.
 
     Raises:
-        EngineError: names the value, what is accepted, and what was given.
+        EngineError: names the attribute, what is accepted, and its value.
     """
     for name, kind, in_range, accepted in rules:
         value = getattr(values, name)
@@ -62,3 +63,33 @@ def verify(owner: str, values: object, rules: Sequence[Rule]) -> None:
             continue
         if not is_a(value, kind) or not in_range(value):
             raise EngineError(f"{owner}: `{name}` must be {accepted}, got {value!r}.")
+
+
+def reject_unknown_fields(cls: Any, names: Iterable[str]) -> None:
+    """Reject arguments that the constructor of the dataclass `cls` does not take.
+
+    Raises:
+        EngineError: names the first of them, and what is accepted.
+    """
+    known = [field.name for field in fields(cls) if field.init]
+    for name in names:
+        if name not in known:
+            raise EngineError(unknown_name(cls.__name__, "parameter", name, known))
+
+
+def reject_unknown_arguments(method: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
+    """Reject what `method` received in its `**unknown`, with a better message than Python's own `TypeError`.
+
+    Raises:
+        InvalidRequestError: names the argument, and those that the method takes.
+    """
+    for name, value in unknown.items():
+        if name not in _UNSUPPORTED_ARGUMENTS:
+            parameters = inspect.signature(method).parameters.values()
+            known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+            raise InvalidRequestError(unknown_name(method.__name__, "argument", name, known))
+        if value is not None:
+            raise InvalidRequestError(
+                f"{method.__name__}: tracellm does not have `{name}`, which vLLM has: leave it out. Got {value!r}, "
+                "only None is accepted."
+            )

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zmq
 
-from tracellm.engine.config.errors import EngineError, in_words
+from tracellm.engine.config.errors import EngineError, format_error
 from tracellm.engine.core.core import EngineCore
 from tracellm.engine.core.core_inputs import InputDecoder
 from tracellm.engine.core.request import Request
@@ -279,7 +279,7 @@ class EngineCoreProc(EngineCore):
 
     def _send_engine_dead(self, error: BaseException) -> None:
         """Tell the client that no more will come, and why; wait until it is sent."""
-        self.output_queue.put_nowait((self.ENGINE_CORE_DEAD, in_words(error).encode(errors="replace")))
+        self.output_queue.put_nowait((self.ENGINE_CORE_DEAD, format_error(error).encode(errors="replace")))
         self.output_thread.join(_LINGER / 1000 + 1)
 
     def shutdown(self) -> None:
@@ -375,7 +375,7 @@ class EngineCoreProc(EngineCore):
                         elif len(reuse_buffers) < _LAST_BUFFERS:
                             reuse_buffers.append(buffer)
                 except Exception as error:
-                    self._send_last_words(sockets, in_words(error).encode(errors="replace"))
+                    self._send_last_words(sockets, format_error(error).encode(errors="replace"))
                     raise
         except Exception as error:
             self._fail(error)
@@ -387,4 +387,4 @@ class EngineCoreProc(EngineCore):
 
     def _fail(self, error: Exception) -> None:
         """A thread cannot go on, so the engine core cannot: let the busy loop say so."""
-        self.input_queue.put_nowait((EngineCoreRequestType.EXECUTOR_FAILED, in_words(error)))
+        self.input_queue.put_nowait((EngineCoreRequestType.EXECUTOR_FAILED, format_error(error)))

@@ -1,1 +1,1 @@
-"""Where users enter the engine: `LLM`, for scripts."""
+"""Entry points of users: `LLM` for scripts, `openai/` for the server."""

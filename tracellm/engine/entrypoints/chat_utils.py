@@ -1,7 +1,7 @@
-"""From the messages of a conversation to a prompt: the tokenizer's chat template is filled in.
+"""Chat: from the messages of a conversation to a prompt, by filling in the tokenizer's chat template.
 
-vLLM: vllm/entrypoints/chat_utils.py. Left out: images and other media, the templates that vLLM brings along, and
-finding out from a template which form of content it takes.
+vLLM: vllm/entrypoints/chat_utils.py. Left out: media, the templates that come with vLLM, and detection of the content
+format that a template takes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CONTENT_FORMATS = ("auto", "string", "openai")
 
 
 def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[list[Message]]:
-    """One conversation or several, as several.
+    """Return a list of conversations for one conversation or several.
 
     Raises:
-        InvalidRequestError: neither of these.
+        InvalidRequestError: `messages` is neither.
     """
     if isinstance(messages, (list, tuple)) and messages:
         if all(isinstance(item, Mapping) for item in messages):
@@ -41,12 +41,12 @@ def split_conversations(messages: Sequence[Message] | Sequence[Sequence[Message]
 
 
 def parse_chat_messages(messages: list[Message], content_format: str = "auto") -> list[dict[str, Any]]:
-    """Check a conversation, and give all contents one form: a text, or under `openai` a list of text parts.
+    """Validate a conversation and convert all contents to one text, or under `openai` to lists of text parts.
 
     An assistant's message may have `tool_calls` instead of a content; their arguments become dicts.
 
     Raises:
-        InvalidRequestError: names the message that is not right.
+        InvalidRequestError: names the invalid message.
     """
     if content_format not in CONTENT_FORMATS:
         raise InvalidRequestError(
@@ -57,16 +57,16 @@ def parse_chat_messages(messages: list[Message], content_format: str = "auto") -
     return [_parse_message(f"messages[{index}]", message, content_format) for index, message in enumerate(messages)]
 
 
-def _parse_message(where: str, message: Message, content_format: str) -> dict[str, Any]:
+def _parse_message(label: str, message: Message, content_format: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise InvalidRequestError(f"{where} must have `role` and `content`, got {type(message).__name__}.")
+        raise InvalidRequestError(f"{label} must have `role` and `content`, got {type(message).__name__}.")
     role = message.get("role")
     if not isinstance(role, str) or not role:
-        raise InvalidRequestError(f"{where} needs a `role`, such as system, user or assistant; got {role!r}.")
+        raise InvalidRequestError(f"{label} needs a `role`, such as system, user or assistant; got {role!r}.")
     parsed: dict[str, Any] = {**message, "role": role}
     if tool_calls := message.get("tool_calls"):
-        parsed["tool_calls"] = _parse_tool_calls(where, tool_calls)
-    texts = _parse_content(where, message.get("content"), optional=bool(tool_calls))
+        parsed["tool_calls"] = _parse_tool_calls(label, tool_calls)
+    texts = _parse_content(label, message.get("content"), optional=bool(tool_calls))
     if content_format == "openai":
         parsed["content"] = [{"type": "text", "text": text} for text in texts]
     else:
@@ -74,22 +74,22 @@ def _parse_message(where: str, message: Message, content_format: str) -> dict[st
     return parsed
 
 
-def _parse_content(where: str, content: object, *, optional: bool) -> list[str]:
-    """The texts of a content, which is one text or has several in parts."""
+def _parse_content(label: str, content: object, *, optional: bool) -> list[str]:
+    """Return the texts of a content, which is one text or a list of parts."""
     if isinstance(content, str):
         return [content]
     if content is None and optional:
         return []
     if not isinstance(content, (list, tuple)):
-        raise InvalidRequestError(f"{where} needs a `content` that is text, got {type(content).__name__}.")
+        raise InvalidRequestError(f"{label} needs a `content` that is text, got {type(content).__name__}.")
     for part in content:
         if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise InvalidRequestError(f"{where}: only text parts are supported, got {str(part)[:60]}.")
+            raise InvalidRequestError(f"{label}: only text parts are supported, got {str(part)[:60]}.")
     return [part["text"] for part in content]
 
 
-def _parse_tool_calls(where: str, tool_calls: object) -> list[dict[str, Any]]:
-    """Templates want the arguments as a dict, where OpenAI's API has JSON in a string."""
+def _parse_tool_calls(label: str, tool_calls: object) -> list[dict[str, Any]]:
+    """Return tool calls with their arguments as dicts, for templates; in OpenAI's API they are JSON strings."""
     parsed = []
     for index, call in enumerate(tool_calls if isinstance(tool_calls, (list, tuple)) else [tool_calls]):
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -101,7 +101,7 @@ def _parse_tool_calls(where: str, tool_calls: object) -> list[dict[str, Any]]:
                 arguments = None
         if not isinstance(function, Mapping) or not isinstance(arguments, Mapping):
             raise InvalidRequestError(
-                f"{where}: tool_calls[{index}] must have a `function` with `name` and `arguments` (JSON), "
+                f"{label}: tool_calls[{index}] must have a `function` with `name` and `arguments` (JSON), "
                 f"got {str(call)[:60]}."
             )
         parsed.append({**call, "function": {**function, "arguments": dict(arguments)}})
@@ -115,10 +115,10 @@ def apply_hf_chat_template(
     chat_template: str | None,
     **template_arguments: Any,
 ) -> str:
-    """Fill in the template, `chat_template` or the tokenizer's own.
+    """Fill in `chat_template`, or the tokenizer's own template.
 
     Raises:
-        InvalidRequestError: there is no template, or it refuses the conversation.
+        InvalidRequestError: there is no template, or it rejects the conversation.
     """
     if chat_template is not None and not isinstance(chat_template, str):
         raise InvalidRequestError(f"`chat_template` must be a Jinja template as a string, got {chat_template!r}.")
@@ -131,5 +131,5 @@ def apply_hf_chat_template(
         return tokenizer.apply_chat_template(
             conversation, chat_template=chat_template, tokenize=False, **template_arguments
         )
-    except Exception as error:  # a template is a program: it can fail in any way
-        raise InvalidRequestError(f"The chat template does not take this conversation: {error}") from None
+    except Exception as error:  # a template is a program and can raise anything
+        raise InvalidRequestError(f"The chat template rejects this conversation: {error}") from None

@@ -1,10 +1,9 @@
 """Ctrl-C between two steps instead of inside one.
 
-A step that is cut in half leaves the engine in a state that is true nowhere: blocks that count as cached but were never
-computed, requests that only one side knows. So while `LLM.generate` runs, Ctrl-C is noted, and takes effect at the next
-`check()`. A second Ctrl-C does not wait.
+An interrupted step leaves the engine inconsistent: blocks marked as cached but never computed, requests that only one
+side of the engine has. While `LLM.generate` runs, Ctrl-C is deferred to the next `check()`; a second one is not.
 
-vLLM has no counterpart: there, an interrupted engine is not used again.
+No vLLM counterpart: an interrupted engine cannot be used again there.
 """
 
 import signal
@@ -17,41 +16,41 @@ __all__ = ["Interrupts", "deferred_interrupts"]
 
 
 class Interrupts:
-    """Holds back the interrupt that came, if one did."""
+    """Deferred interrupt of `LLM.generate`, if one came."""
 
     def __init__(self) -> None:
         self._pending: tuple[int, FrameType | None] | None = None
         self._previous = signal.getsignal(signal.SIGINT)
 
     def check(self) -> None:
-        """Let an interrupt that was held back take effect now.
+        """Handle a deferred interrupt now.
 
         Raises:
-            KeyboardInterrupt: one was, and the script did not install another handler.
+            KeyboardInterrupt: there was one, and the script installed no other handler.
         """
         if self._pending is not None and callable(self._previous):
             pending, self._pending = self._pending, None
             self._previous(*pending)
 
-    def _hold_back(self, signum: int, frame: FrameType | None) -> None:
-        again = self._pending is not None
+    def _defer(self, signum: int, frame: FrameType | None) -> None:
+        is_second = self._pending is not None
         self._pending = signum, frame
-        if again:
+        if is_second:
             self.check()
 
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Interrupts]:
-    """Hold back Ctrl-C inside the block, but for calls of `check()`.
+    """Defer Ctrl-C inside the block to calls of `check()` and to its end.
 
-    Changes nothing outside the main thread, which alone receives signals, or where Ctrl-C is ignored.
+    Does nothing in other threads than the main one, which alone receives signals, or if Ctrl-C is ignored.
     """
     interrupts = Interrupts()
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield interrupts
         return
-    signal.signal(signal.SIGINT, interrupts._hold_back)
+    signal.signal(signal.SIGINT, interrupts._defer)
     try:
         yield interrupts
         interrupts.check()

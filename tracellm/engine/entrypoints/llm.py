@@ -1,8 +1,8 @@
-"""`LLM`: load a model once, then generate from batches of prompts. Where a script enters the engine.
+"""`LLM`: load a model once, then generate from batches of prompts. The entry point for scripts.
 
     from tracellm import LLM, SamplingParams
 
-    llm = LLM()  # the model that comes with tracellm; or LLM("path/to/a/model")
+    llm = LLM()  # the bundled model; or LLM("path/to/a/model")
     for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
         print(output.prompt, output.outputs[0].text)
 
@@ -12,18 +12,17 @@ vLLM: vllm/entrypoints/llm.py::LLM. Left out: beam search, embedding, scoring, L
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from tracellm.engine.config.arg_utils import EngineArgs
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
-from tracellm.engine.config.hf_config import EMBEDDED_MODEL, HfOverrides
-from tracellm.engine.entrypoints.arguments import refuse_unknown
-from tracellm.engine.entrypoints.batch import make_batch, named
+from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
+from tracellm.engine.config.hf_config import BUNDLED_MODEL, HfOverrides
+from tracellm.engine.config.validation import all_are, anything, reject_unknown_arguments
 from tracellm.engine.entrypoints.chat_utils import (
     Message,
     apply_hf_chat_template,
@@ -31,7 +30,6 @@ from tracellm.engine.entrypoints.chat_utils import (
     split_conversations,
 )
 from tracellm.engine.entrypoints.interrupts import Interrupts, deferred_interrupts
-from tracellm.engine.entrypoints.progress import ProgressBar, progress_bar
 from tracellm.engine.frontend.llm_engine import LLMEngine
 from tracellm.engine.frontend.outputs import RequestOutput
 from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
@@ -44,58 +42,69 @@ if TYPE_CHECKING:
 
 __all__ = ["LLM"]
 
+logger = logging.getLogger(__name__)
+
+_PROGRESS_BAR_DELAY = 1.0  # seconds
+
+
+class ProgressBar(Protocol):
+    """Progress bar as `LLM` uses it; a tqdm is one."""
+
+    def update(self, n: int) -> object:
+        """Add finished requests, 0 in most steps."""
+
+    def close(self) -> None:
+        """End the bar."""
+
 
 class LLM:
-    """A model, ready to generate.
+    """A model for offline generation; one call of `generate` or `chat` at a time.
 
     Args:
-        model: a directory in Hugging Face format, a hub id, or `tiny`, the model that comes with tracellm.
-        tokenizer: where the tokenizer is, if not with the model.
-        dtype: in what to compute: `auto` (the checkpoint's; bfloat16 for a float32 one), `float32`, `bfloat16` or
+        model: a directory in Hugging Face format, a hub id, or `tiny`, the bundled model.
+        tokenizer: directory or hub id of the tokenizer, if not the model's.
+        dtype: dtype to compute in: `auto` (the checkpoint's, or bfloat16 for a float32 one), `float32`, `bfloat16` or
             `float16`.
-        skip_tokenizer_init: load no tokenizer: prompts must be token ids, and outputs have no text.
-        hf_overrides: entries to change in the model's config.json, or a function that changes the whole.
-        seed: of the random generator for sampling; `None` is 0.
-        max_model_len: the most tokens of prompt and output together; `None`: all that the model was made for.
-        gpu_memory_utilization: the share of a GPU's memory to use.
-        block_size: tokens in a KV block; `None` is 16.
-        num_gpu_blocks_override: the number of KV blocks, whatever the memory would hold.
-        kv_cache_memory_bytes: the size of the KV cache, in place of a measured one.
-        max_num_batched_tokens: the token budget of a step; `None`: 4096 on a CPU, 8192 or 16384 on a GPU.
-        max_num_seqs: the most requests in a step; `None`: 256, or 1024 on a large GPU.
-        enable_prefix_caching: reuse KV blocks of equal prompt beginnings; `None` is True.
-        enable_chunked_prefill: compute long prompts in pieces over several steps; `None` is True.
-        enforce_eager: `True` captures no CUDA graphs on a GPU, so that each step calls its layers one by one.
-        disable_log_stats: `False` fills `RequestOutput.metrics`.
-        multiprocess_mode: should the engine core run in a process of its own? `None`: as the environment variable
-            VLLM_ENABLE_V1_MULTIPROCESSING says (1: yes; 0, the default here: no, in this one). vLLM has the variable
-            only, and 1 is its default.
-        **kwargs: further arguments of `EngineArgs`, as in vLLM:
+        skip_tokenizer_init: load no tokenizer; prompts must be token ids, and outputs have no text.
+        hf_overrides: entries to change in config.json, or a function from the configuration to the changed one.
+        seed: seed of the sampling generator; None is 0.
+        max_model_len: maximum number of tokens of prompt and output together; None is the model's length.
+        gpu_memory_utilization: share of a GPU's memory to use.
+        block_size: tokens per KV block; None is 16.
+        num_gpu_blocks_override: number of KV blocks, regardless of memory.
+        kv_cache_memory_bytes: size of the KV cache, instead of a measured one.
+        max_num_batched_tokens: token budget of a step; None is 4096 on a CPU, 8192 or 16384 on a GPU.
+        max_num_seqs: maximum number of requests in a step; None is 256, or 1024 on a large GPU.
+        enable_prefix_caching: reuse KV blocks of shared prompt prefixes; None is True.
+        enable_chunked_prefill: compute long prompts in chunks over several steps; None is True.
+        enforce_eager: capture no CUDA graphs on a GPU, so that each step calls its layers one by one.
+        disable_log_stats: leave `RequestOutput.metrics` empty.
+        multiprocess_mode: run the engine core in a process of its own; None follows the environment variable
+            VLLM_ENABLE_V1_MULTIPROCESSING, which is 0 by default here. vLLM has only the variable, 1 by default.
+        **kwargs: more arguments of `EngineArgs`, as in vLLM:
 
-            - `long_prefill_token_threshold`: compute at most so many tokens of a prompt in a step; 0: as the budget
-              allows.
-            - `scheduling_policy`: who runs first: `fcfs` (first come, first served), or `priority`, as `generate` is
-              told.
-            - `async_scheduling`: schedule a step before the tokens of the one before are known, so that a GPU never
-              waits for the CPU; by default on a GPU. Tokens are the same, but for random ones without a seed.
-            - `disable_hybrid_kv_cache_manager`: keep all blocks in all layers, in a model with sliding windows in some.
-            - `max_logprobs`: the most `logprobs` that a request may ask for (20); -1 sets no bound.
-            - `logprobs_mode`: what these are: `raw_logprobs` or `raw_logits`, before penalties, temperature and the
-              like, or `processed_logprobs` or `processed_logits`, after them.
-            - `generation_config`: whose recommendations are the default sampling parameters: `auto` (the model's),
-              `vllm` (nobody's), or those of the generation_config.json in a directory.
-            - `override_generation_config`: what is recommended instead, such as `{"temperature": 0.5}`.
-            - `served_model_name`: what the model is called in recordings.
-            - All others, as long as they ask for nothing that tracellm does not have (not_here.py).
+            - `long_prefill_token_threshold`: maximum number of tokens of one prompt in a step; 0 is no limit.
+            - `scheduling_policy`: `fcfs` (first come, first served) or `priority`, given to `generate`.
+            - `async_scheduling`: schedule a step before the previous step's tokens are known, so a GPU never waits for
+              the CPU; the default on a GPU. Only random tokens without a seed differ.
+            - `disable_hybrid_kv_cache_manager`: keep all blocks in all layers, if only some have sliding windows.
+            - `max_logprobs`: maximum of a request's `logprobs` (20); -1 is no limit.
+            - `logprobs_mode`: `raw_logprobs` or `raw_logits`, before penalties and temperature, or
+              `processed_logprobs` or `processed_logits`, after them.
+            - `generation_config`: source of the default sampling parameters: `auto` (the model), `vllm` (none), or a
+              directory with a generation_config.json.
+            - `override_generation_config`: replaced defaults, such as `{"temperature": 0.5}`.
+            - `served_model_name`: name of the model in recordings.
+            - Any other, with its default value (unsupported_args.py).
 
     Raises:
-        EngineError: an argument that is unknown, out of range or unsupported, a model that cannot be loaded
-            (`ModelLoadError`), or memory that cannot hold `max_model_len`. The message says what to do.
+        EngineError: an argument is unknown, out of range or unsupported, the model cannot be loaded
+            (`ModelLoadError`), or the memory cannot hold `max_model_len`.
     """
 
     def __init__(
         self,
-        model: str | os.PathLike[str] = EMBEDDED_MODEL,
+        model: str | os.PathLike[str] = BUNDLED_MODEL,
         *,
         tokenizer: str | os.PathLike[str] | None = None,
         dtype: str | torch.dtype = "auto",
@@ -145,20 +154,19 @@ class LLM:
         self._generating = threading.Lock()
 
     def get_tokenizer(self) -> PreTrainedTokenizerFast:
-        """The model's tokenizer.
+        """Return the model's tokenizer.
 
         Raises:
-            EngineError: there is none, under `skip_tokenizer_init`.
+            EngineError: the LLM was made with `skip_tokenizer_init`.
         """
         return self.llm_engine.get_tokenizer()
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached KV blocks; `False`, and nothing done, while requests hold blocks."""
+        """Clear the prefix cache. Returns False, and does nothing, while requests hold blocks."""
         return self.llm_engine.reset_prefix_cache()
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """The sampling that the model's makers recommend in generation_config.json, changed by
-        `override_generation_config`; vLLM's defaults for the rest.
+        """Return the parameters that the model's generation_config.json and `override_generation_config` recommend.
 
         Raises:
             EngineError: a recommended value is out of range.
@@ -169,7 +177,7 @@ class LLM:
         except EngineError as error:
             raise EngineError(
                 f"The generation_config.json of `{self.model_config.model}`, or LLM(override_generation_config=...), "
-                f"recommends what cannot be: {error} Correct it, or give `sampling_params`."
+                f"recommends invalid sampling parameters: {error} Correct it, or give `sampling_params`."
             ) from None
 
     def generate(
@@ -181,40 +189,41 @@ class LLM:
         priority: Sequence[int] | None = None,
         **unknown: Any,
     ) -> list[RequestOutput]:
-        """Continue each prompt. All run together, as the scheduler sees fit.
+        """Generate from each prompt; the scheduler batches them.
 
         Args:
             prompts: one prompt or a list; each a string, `{"prompt": text}` or `{"prompt_token_ids": [ids]}`.
-            sampling_params: one for all, or a list with one for each prompt; `None`: `get_default_sampling_params()`.
-            use_tqdm: show a progress bar on stderr when that is a terminal and the work takes longer than a second;
-                or a function that makes another bar.
-            priority: one number for each prompt; lower ones run first. It counts under scheduling_policy="priority".
-            **unknown: refused by name.
+            sampling_params: one for all prompts, or a list; None is `get_default_sampling_params()`.
+            use_tqdm: show a progress bar on stderr, if it is a terminal and the work takes longer than a second; or a
+                function that makes another bar.
+            priority: one number per prompt; lower ones run first under scheduling_policy="priority".
+            **unknown: rejected by name.
 
         Returns:
-            The finished outputs, in the order of the prompts.
+            The finished outputs in the order of the prompts. A request that failed while generating has the finish
+            reason `error` and the message as its stop reason, as in vLLM.
 
         Raises:
-            InvalidRequestError: an argument, a prompt or a parameter cannot be served; the message says which. None of
-                the prompts has been run, and the LLM can be used again.
-            EngineError: another call of this LLM has not returned yet, or a step computed no valid numbers.
-            KeyboardInterrupt: Ctrl-C; unfinished requests are given up, and the LLM can be used again.
+            InvalidRequestError: an argument, prompt or parameter is invalid; the message names it. No prompt was run,
+                and the LLM can be used again.
+            EngineError: another call of this LLM has not returned yet, or a step computed invalid numbers.
+            KeyboardInterrupt: Ctrl-C; unfinished requests are aborted, and the LLM can be used again.
         """
-        refuse_unknown(self.generate, unknown)
+        reject_unknown_arguments(self.generate, unknown)
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
-        with deferred_interrupts() as interrupts, self._alone():
+        with deferred_interrupts() as interrupts, self._exclusive():
             self._validate_and_add_requests(prompts, sampling_params, priority, interrupts)
             return self._run_engine(use_tqdm=use_tqdm, interrupts=interrupts)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One call at a time: two would take each other's outputs out of the engine. vLLM does not check."""
+    def _exclusive(self) -> Iterator[None]:
+        """Allow one call at a time, as two would take each other's outputs. vLLM does not check."""
         if not self._generating.acquire(blocking=False):
             raise EngineError(
                 "This LLM is generating already: an earlier call of generate or chat, in another thread or in a "
-                "progress bar's function, has not returned. Give all prompts in one call (they run together), call one "
-                "after the other, or make a second LLM."
+                "progress bar's function, has not returned. Give all prompts in one call (they are batched), make the "
+                "calls one after the other, or make a second LLM."
             )
         try:
             yield
@@ -235,29 +244,29 @@ class LLM:
         chat_template_kwargs: dict[str, Any] | None = None,
         **unknown: Any,
     ) -> list[RequestOutput]:
-        """Answer one conversation or each of several.
+        """Answer one conversation, or each of several.
 
         Args:
             messages: a list of `{"role": ..., "content": ...}`, or a list of such lists.
             sampling_params: as for `generate`.
             use_tqdm: as for `generate`.
-            chat_template: a Jinja template in place of the tokenizer's own.
-            chat_template_content_format: what the template gets as a message's content: `string`, one text; `openai`,
-                a list of `{"type": "text", "text": ...}`; `auto` is `string`.
-            add_generation_prompt: end the prompt with what opens an answer.
-            continue_final_message: go on with the last message instead of answering it; needs
+            chat_template: a Jinja template instead of the tokenizer's own.
+            chat_template_content_format: form of a message's content in the template: `string`, one text; `openai`, a
+                list of `{"type": "text", "text": ...}`; `auto` is `string`.
+            add_generation_prompt: end the prompt with the opening of an answer.
+            continue_final_message: continue the last message instead of answering it; needs
                 `add_generation_prompt=False`.
             tools: descriptions of functions that the model may call, for the template.
-            chat_template_kwargs: further variables for the template; one of the names above takes that one's place.
-            **unknown: refused by name.
+            chat_template_kwargs: more variables for the template; they override the arguments above.
+            **unknown: rejected by name.
 
         Returns:
-            The answers, in the order of the conversations. Their `prompt` is the filled-in template.
+            The answers in the order of the conversations. Their `prompt` is the filled-in template.
 
         Raises:
-            InvalidRequestError: as for `generate`; or there is no chat template, or it refuses the messages.
+            InvalidRequestError: as for `generate`; or there is no chat template, or it rejects the messages.
         """
-        refuse_unknown(self.chat, unknown)
+        reject_unknown_arguments(self.chat, unknown)
         prompts = self.preprocess_chat(
             messages,
             chat_template,
@@ -279,25 +288,25 @@ class LLM:
         tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> list[PromptType]:
-        """The prompts that `chat` gives to `generate`: text and token ids of each conversation. Arguments as there."""
+        """Return the prompts that `chat` passes to `generate`, each with text and token ids."""
         tokenizer = self.get_tokenizer()
-        further = {} if chat_template_kwargs is None else chat_template_kwargs
-        if not isinstance(further, Mapping) or not all(isinstance(name, str) for name in further):
+        variables = {} if chat_template_kwargs is None else chat_template_kwargs
+        if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
             raise InvalidRequestError(
                 f"`chat_template_kwargs` must be a dict of variables, by their names, got {chat_template_kwargs!r}."
             )
         conversations = split_conversations(messages)
-        several = not isinstance(messages[0], Mapping)
+        is_batch = not isinstance(messages[0], Mapping)
         template_arguments = {
             "chat_template": chat_template,
             "add_generation_prompt": add_generation_prompt,
             "continue_final_message": continue_final_message,
             "tools": tools,
-            **further,
+            **variables,
         }
         prompts: list[PromptType] = []
         for index, conversation in enumerate(conversations):
-            with named(f"conversations[{index}]" if several else ""):
+            with _labeled_errors(f"conversations[{index}]" if is_batch else ""):
                 parsed = parse_chat_messages(conversation, chat_template_content_format)
                 text = apply_hf_chat_template(tokenizer, parsed, **template_arguments)
                 # The template writes the special tokens itself.
@@ -312,29 +321,32 @@ class LLM:
         priority: Sequence[int] | None,
         interrupts: Interrupts,
     ) -> None:
-        batch = make_batch(prompts, params, priority)
+        batch = _make_batch(prompts, params, priority)
+        requests: list[EngineCoreRequest] = []
+        # Validate all before adding any: an engine core in another process runs a request as soon as it is added.
+        for item in batch:
+            with _labeled_errors(item.label):
+                requests.append(self._process_inputs(item.prompt, item.params, item.priority))
+            interrupts.check()
         added: list[str] = []
         try:
-            for item in batch:
-                with named(item.place):
-                    added.append(self._add_request(item.prompt, item.params, item.priority))
+            for item, request in zip(batch, requests, strict=True):
+                with _labeled_errors(item.label):
+                    self._add_request(request, get_prompt_text(item.prompt))
+                added.append(request.request_id)
                 interrupts.check()
         except BaseException:
             self.llm_engine.abort_request(added)
             raise
 
-    def _process_inputs(
-        self, request_id: str, prompt: PromptType, params: SamplingParams, priority: int
-    ) -> EngineCoreRequest:
+    def _process_inputs(self, prompt: PromptType, params: SamplingParams, priority: int) -> EngineCoreRequest:
+        request_id = str(next(self.request_counter))
         request = self.processor.process_inputs(request_id, prompt, params, priority=priority)
         request.sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         return request
 
-    def _add_request(self, prompt: PromptType, params: SamplingParams, priority: int) -> str:
-        request_id = str(next(self.request_counter))
-        request = self._process_inputs(request_id, prompt, params, priority)
-        self.llm_engine.add_request(request_id, request, params, prompt_text=get_prompt_text(prompt))
-        return request_id
+    def _add_request(self, request: EngineCoreRequest, prompt_text: str | None) -> None:
+        self.llm_engine.add_request(request.request_id, request, request.sampling_params, prompt_text=prompt_text)
 
     def _run_engine(
         self, *, use_tqdm: bool | Callable[..., ProgressBar], interrupts: Interrupts
@@ -342,32 +354,111 @@ class LLM:
         outputs: list[RequestOutput] = []
         bar: ProgressBar | None = None
         try:
-            bar = progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
+            bar = _make_progress_bar(use_tqdm, self.llm_engine.get_num_unfinished_requests())
             while self.llm_engine.has_unfinished_requests():
                 finished = [output for output in self.llm_engine.step() if output.finished]
-                _raise_errors(finished)
                 outputs += finished
                 if bar is not None:
                     bar.update(sum(len(output.outputs) for output in finished))
                 interrupts.check()
         except BaseException:
-            self._give_up()
+            self._abort_all()
             raise
         finally:
             if bar is not None:
                 bar.close()
+        _log_errors(outputs)
         return sorted(outputs, key=lambda output: int(output.request_id))
 
-    def _give_up(self) -> None:
-        """Drop all requests. A step may have been cut short, so nothing that is cached can be relied on."""
+    def _abort_all(self) -> None:
+        """Abort all requests and clear the prefix cache, which an interrupted step may have left inconsistent."""
         self.llm_engine.abort_request(list(self.llm_engine.output_processor.request_states))
-        with suppress(EngineDeadError):  # which is what the caller is told anyway
+        with suppress(EngineDeadError):  # the caller gets the original exception
             self.llm_engine.reset_prefix_cache()
 
 
-def _raise_errors(finished: list[RequestOutput]) -> None:
-    """Raise what has ended a request, if an error has."""
-    for output in finished:
+class _BatchItem(NamedTuple):
+    """One prompt of a call of `generate`, as the user gave it; the `Processor` validates it."""
+
+    label: str
+    """Name of the prompt in messages, such as `prompts[3]`; empty if it is the only one."""
+    prompt: Any
+    params: Any
+    priority: int
+
+
+def _make_batch(
+    prompts: PromptType | Sequence[PromptType] | None,
+    params: SamplingParams | Sequence[SamplingParams],
+    priority: Sequence[int] | None,
+) -> list[_BatchItem]:
+    """Pair each prompt with its parameters and priority.
+
+    Raises:
+        InvalidRequestError: no prompts, or a different number of parameters or priorities.
+    """
+    is_single = isinstance(prompts, (str, Mapping))
+    # Iterating bytes gives numbers, and a set has no order for the outputs to follow.
+    if not is_single and (isinstance(prompts, (bytes, set, frozenset)) or not isinstance(prompts, Iterable)):
+        raise InvalidRequestError(
+            "generate takes a prompt or a list of prompts: strings, "
+            f'{{"prompt": text}} or {{"prompt_token_ids": [ids]}}; got {type(prompts).__name__}.'
+        )
+    batch: list[Any] = [prompts] if is_single else list(cast(Iterable[Any], prompts))
+    all_params: Sequence[Any] = params if isinstance(params, (list, tuple)) else [params] * len(batch)
+    if len(all_params) != len(batch):
+        raise InvalidRequestError(
+            f"There are {len(batch)} prompts and {len(all_params)} sampling parameters: "
+            "give one SamplingParams for all, or one for each prompt."
+        )
+    if priority is None:
+        priority = [0] * len(batch)
+    if not isinstance(priority, (list, tuple)) or not all_are(int, anything)(priority):
+        raise InvalidRequestError(f"`priority` must be a list of whole numbers, one for each prompt, got {priority!r}.")
+    if len(priority) != len(batch):
+        raise InvalidRequestError(f"There are {len(batch)} prompts and {len(priority)} priorities: give one for each.")
+    labels = [""] if is_single else [f"prompts[{index}]" for index in range(len(batch))]
+    return [_BatchItem(*item) for item in zip(labels, batch, all_params, priority, strict=True)]
+
+
+@contextmanager
+def _labeled_errors(label: str) -> Iterator[None]:
+    """Prefix the messages of `InvalidRequestError`s raised in the block, unless the label is empty."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if not label:
+            raise
+        raise InvalidRequestError(f"{label}: {error}") from None
+
+
+def _log_errors(outputs: list[RequestOutput]) -> None:
+    for output in outputs:
         for completion in output.outputs:
             if completion.finish_reason == "error":
-                raise InvalidRequestError(str(completion.stop_reason))
+                logger.warning("A request has failed. %s", completion.stop_reason)
+
+
+def _make_progress_bar(use_tqdm: bool | Callable[..., ProgressBar], total: int) -> ProgressBar | None:
+    """Return a bar for `total` requests: tqdm's, the user's own, or none. vLLM always shows it.
+
+    Raises:
+        InvalidRequestError: `use_tqdm` is neither a bool nor callable.
+    """
+    if use_tqdm not in (True, False) and not callable(use_tqdm):
+        raise InvalidRequestError(f"`use_tqdm` must be True, False or a function that makes a bar, got {use_tqdm!r}.")
+    if use_tqdm is False:
+        return None
+    if callable(use_tqdm):
+        return use_tqdm(total=total, desc="Processed prompts", dynamic_ncols=True)
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    bar: ProgressBar = tqdm(
+        total=total,
+        desc="Processed prompts",
+        dynamic_ncols=True,
+        delay=_PROGRESS_BAR_DELAY,
+        miniters=0,  # update the clock although no request finishes
+        disable=None,  # shown on a terminal only
+    )
+    return bar

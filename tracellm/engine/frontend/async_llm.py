@@ -1,4 +1,4 @@
-"""`AsyncLLM`: the engine for asyncio callers, many at once, each reading its own stream of outputs.
+"""`AsyncLLM`: the engine for asyncio callers, who each read their own stream of outputs.
 
     from tracellm import AsyncLLM, SamplingParams
 
@@ -10,8 +10,8 @@
 
     asyncio.run(main())
 
-`generate` puts a request into the engine core's process, and reads the request's queue. One task, the output handler,
-receives what all the steps bring, and fills the queues.
+`generate` sends a request to the engine core's process and reads the request's queue. One task for all requests, the
+output handler, receives the outputs of each step and fills the queues.
 
 vLLM: vllm/v1/engine/async_llm.py::AsyncLLM. Left out: pooling (`encode`), LoRA, data parallelism, profiling, sleeping.
 """
@@ -24,17 +24,14 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tracellm.engine.config.arg_utils import AsyncEngineArgs, EngineArgs
-from tracellm.engine.config.async_settings import settle
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineGenerateError
+from tracellm.engine.config.arg_utils import AsyncEngineArgs, EngineArgs, resolve_config
+from tracellm.engine.config.errors import EngineDeadError, EngineError, EngineGenerateError, InvalidRequestError
 from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.config.validation import reject_unknown_arguments
 from tracellm.engine.config.vllm_config import VllmConfig
-from tracellm.engine.entrypoints.arguments import refuse_unknown
 from tracellm.engine.executor.abstract import Executor
-from tracellm.engine.frontend import output_handling
 from tracellm.engine.frontend.llm_engine import verify_request
 from tracellm.engine.frontend.output_processor import OutputProcessor, RequestOutputCollector
 from tracellm.engine.frontend.outputs import RequestOutput
@@ -43,31 +40,37 @@ from tracellm.engine.frontend.preprocess import PromptType, get_prompt_text
 from tracellm.engine.frontend.processor import Processor
 from tracellm.engine.frontend.protocol import EngineClient
 from tracellm.engine.ipc.core_client import EngineCoreClient
-from tracellm.engine.ipc.messages import EngineCoreRequest
+from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest
 from tracellm.engine.metrics.loggers import StatLoggerFactory, StatLoggerManager
+from tracellm.engine.metrics.stats import IterationStats
 from tracellm.engine.sample.sampling_params import SamplingParams
 
-__all__ = ["AsyncLLM"]
+if TYPE_CHECKING:
+    from tracellm.engine.ipc.mp_client import AsyncMPClient
+
+__all__ = ["AsyncLLM", "output_handler"]
 
 logger = logging.getLogger(__name__)
 
-_CHILDREN_AT_ONCE = 64  # of a request with a large `n`; then other tasks may run
+# Child requests added, and outputs processed, before other tasks may run. vLLM: VLLM_V1_OUTPUT_PROC_CHUNK_SIZE.
+_CHILDREN_CHUNK_SIZE = 64
+_OUTPUTS_CHUNK_SIZE = 128
 
 
 class AsyncLLM(EngineClient):
-    """A model in a process of its own, ready to generate for any number of asyncio callers.
+    """Asynchronous engine: a model in a process of its own that generates for any number of asyncio callers.
 
-    There are two ways to make one:
+    There are two forms of the constructor:
 
-    - `AsyncLLM(model="tiny", ...)`, or `AsyncLLM("tiny", ...)`: with the arguments of `LLM`. As in vLLM's
-      AsyncEngineArgs, `disable_log_stats` is False unless it is given.
-    - `AsyncLLM(vllm_config, executor_class, log_stats)`: vLLM's own; `from_vllm_config` and `from_engine_args` call it.
+    - `AsyncLLM(model="tiny", ...)` or `AsyncLLM("tiny", ...)` takes the arguments of `LLM`. As in vLLM's
+      AsyncEngineArgs, `disable_log_stats` defaults to False.
+    - `AsyncLLM(vllm_config, executor_class, log_stats)` is vLLM's; `from_vllm_config` and `from_engine_args` use it.
 
-    It may be made before the event loop runs, or inside, and serves one loop at a time: when an `asyncio.run` has
-    ended, another one may follow. End it with `shutdown()`; the destructor does, too.
+    It can be made before or inside the event loop, and serves one loop at a time: after one `asyncio.run` has ended,
+    another may follow. `shutdown()` ends it, and so does the destructor.
 
     Raises:
-        EngineError: an argument that is unknown, out of range or unsupported; what kept the engine core from starting.
+        EngineError: an argument is unknown, out of range or unsupported, or the engine core could not start.
     """
 
     def __init__(
@@ -80,18 +83,18 @@ class AsyncLLM(EngineClient):
         stat_loggers: Sequence[StatLoggerFactory] | None = None,
         **engine_args: Any,
     ) -> None:
-        """Start the engine core's process, and wait until it has loaded the model.
+        """Start the engine core's process and wait until it has loaded the model.
 
         Args:
-            vllm_config: all settings; or the model, with its further arguments in `engine_args`.
-            executor_class: with a `VllmConfig`: what runs the workers; `None`: as the configuration says.
-            log_stats: with a `VllmConfig`: keep statistics, for `do_log_stats`, `prometheus_registry` and
-                `RequestOutput.metrics`; `None` is True.
-            log_requests: log each request when it comes and when it is given up.
-            stat_loggers: makers of further loggers of statistics; with them statistics are kept in any case.
-            **engine_args: the arguments of `LLM`.
+            vllm_config: all settings, or the model, whose other arguments are then in `engine_args`.
+            executor_class: executor to run the workers with, only with a `VllmConfig`; None follows the configuration.
+            log_stats: only with a `VllmConfig`: keep statistics for `do_log_stats`, `prometheus_registry` and
+                `RequestOutput.metrics`. None is True.
+            log_requests: log each request when it is added and when it is aborted.
+            stat_loggers: factories of additional statistics loggers; they turn statistics on.
+            **engine_args: arguments of `LLM`.
         """
-        vllm_config, log_stats = settle(vllm_config, executor_class, log_stats, engine_args)
+        vllm_config, log_stats = resolve_config(vllm_config, executor_class, log_stats, engine_args)
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.log_requests = log_requests
@@ -110,7 +113,7 @@ class AsyncLLM(EngineClient):
         if self.log_stats:
             self.logger_manager = StatLoggerManager(vllm_config, stat_loggers, enable_default_loggers=log_stats)
             self.logger_manager.log_engine_initialized()
-        with suppress(RuntimeError):  # no loop runs yet: then the first `generate` starts it
+        with suppress(RuntimeError):  # no running loop: the first `generate` starts the handler
             asyncio.get_running_loop()
             self._run_output_handler()
 
@@ -123,7 +126,7 @@ class AsyncLLM(EngineClient):
         enable_log_requests: bool = False,
         disable_log_stats: bool = False,
     ) -> AsyncLLM:
-        """Choose the executor, and build the engine.
+        """Choose the executor and build the engine.
 
         Raises:
             EngineError: the engine core could not start.
@@ -140,10 +143,10 @@ class AsyncLLM(EngineClient):
     def from_engine_args(
         cls, engine_args: EngineArgs, stat_loggers: Sequence[StatLoggerFactory] | None = None
     ) -> AsyncLLM:
-        """Settle the configuration, choose the executor, and build the engine.
+        """Resolve the configuration, choose the executor and build the engine.
 
         Raises:
-            EngineError: settings, model or memory do not allow it.
+            EngineError: an invalid setting or model, or too little memory.
         """
         return cls.from_vllm_config(
             engine_args.create_engine_config("ENGINE_CONTEXT"),
@@ -156,10 +159,8 @@ class AsyncLLM(EngineClient):
         self.shutdown()
 
     def shutdown(self) -> None:
-        """End the engine core's process, and everything that talks to it. Whoever still reads a stream gets an
-        `EngineDeadError`. A second call does nothing.
-        """
-        if (engine_core := getattr(self, "engine_core", None)) is not None:  # __init__ may not have come so far
+        """End the engine core's process. Unfinished `generate` calls raise `EngineDeadError`. Idempotent."""
+        if (engine_core := getattr(self, "engine_core", None)) is not None:  # `__init__` may have failed before
             engine_core.shutdown()
         if (output_handler := getattr(self, "output_handler", None)) is not None:
             _cancel(output_handler)
@@ -177,29 +178,28 @@ class AsyncLLM(EngineClient):
         priority: int = 0,
         **unknown: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Continue a prompt, and yield what there is of it as it comes: `async for output in llm.generate(...)`.
+        """Generate from a prompt and yield outputs as they come: `async for output in llm.generate(...)`.
 
-        It is an asynchronous generator, as in vLLM, and not to be awaited. A reader that stops early (`break` and then
-        `aclose`, a cancelled task) gives the request up, and its KV blocks are free within two steps. `sampling_params.
-        output_kind` says what an output holds: all so far (`CUMULATIVE`, the default), what is new (`DELTA`), or, once,
-        the whole (`FINAL_ONLY`).
+        An asynchronous generator, as in vLLM; it is not awaited. Stopping early (`break` and `aclose`, or cancelling
+        the task) aborts the request, and its KV blocks are free within two steps. `sampling_params.output_kind` selects
+        what an output holds: everything so far (`CUMULATIVE`, the default), what is new (`DELTA`), or everything in one
+        last output (`FINAL_ONLY`).
 
         Args:
-            prompt: a string, `{"prompt": text}` or `{"prompt_token_ids": [ids]}`; or a request that the `Processor` has
-                made already, whose text `prompt_text` then is.
-            sampling_params: how to go on from it.
-            request_id: a name that no unfinished request has.
-            prompt_text: see `prompt`.
-            trace_headers: W3C trace context of the caller, for those who follow the request.
-            priority: lower ones run first, under scheduling_policy="priority".
-            **unknown: refused by name.
+            prompt: a string, `{"prompt": text}`, `{"prompt_token_ids": [ids]}`, or a request made by the `Processor`.
+            sampling_params: the request's sampling parameters.
+            request_id: an id that no unfinished request has.
+            prompt_text: text of the prompt, if `prompt` is a request made by the `Processor`.
+            trace_headers: W3C trace context of the caller.
+            priority: lower values run first, under scheduling_policy="priority".
+            **unknown: rejected by name.
 
         Raises:
-            InvalidRequestError: the request cannot be served, or cannot go on; the engine can be used again.
-            EngineGenerateError: it has failed for a reason of ours; the engine can be used again.
-            EngineDeadError: the engine core has died, or was shut down.
+            InvalidRequestError: the request cannot be served or continued; the engine can be used again.
+            EngineGenerateError: the request failed by a bug in tracellm; the engine can be used again.
+            EngineDeadError: the engine core died or was shut down.
         """
-        refuse_unknown(self.generate, unknown)
+        reject_unknown_arguments(self.generate, unknown)
         queue: RequestOutputCollector | None = None
         finished = False
         try:
@@ -213,18 +213,18 @@ class AsyncLLM(EngineClient):
                 prompt_text=prompt_text,
             )
             while not finished:
-                # Without awaiting where possible: under load there is always an output, and no need to change tasks.
+                # Under load an output is always ready; taking it without await saves a task switch.
                 output = queue.get_nowait() or await queue.get()
                 finished = output.finished
                 yield output
         except (asyncio.CancelledError, GeneratorExit, ValueError):
-            # The own message of a ValueError says it all; EngineDeadError is one.
-            await self._give_up(request_id, queue)
+            # An EngineError is a ValueError, and its message is for the user.
+            await self._abort_if_queued(request_id, queue)
             raise
         except Exception as error:
-            await self._give_up(request_id, queue)
+            await self._abort_if_queued(request_id, queue)
             raise EngineGenerateError(
-                f"Request {request_id!r} has failed ({type(error).__name__}: {error}). This is a fault of tracellm; "
+                f"Request {request_id!r} has failed ({type(error).__name__}: {error}). This is a bug in tracellm; "
                 "the engine can be used again."
             ) from error
 
@@ -239,11 +239,11 @@ class AsyncLLM(EngineClient):
         priority: int = 0,
         prompt_text: str | None = None,
     ) -> RequestOutputCollector:
-        """Queue a request; with `n > 1` as n requests (parallel_sampling.py). Returns where its outputs will be.
+        """Add a request, or n child requests with `n > 1`, and return the queue of its outputs.
 
         Raises:
-            InvalidRequestError: the request cannot be served, or its id is in use; nothing of it is left behind.
-            EngineDeadError: the engine core has died, or was shut down.
+            InvalidRequestError: the request cannot be served, or its id is in use; nothing was added.
+            EngineDeadError: the engine core died or was shut down.
         """
         if self.errored:
             raise self.dead_error
@@ -264,7 +264,7 @@ class AsyncLLM(EngineClient):
             else:
                 await self._add_children(request, prompt_text, queue)
         except BaseException:
-            await self._give_up(request_id, queue)
+            await self._abort_if_queued(request_id, queue)
             raise
         return queue
 
@@ -272,18 +272,18 @@ class AsyncLLM(EngineClient):
         self, request: EngineCoreRequest, prompt: str | None, queue: RequestOutputCollector
     ) -> None:
         parent_req = ParentRequest(request.request_id, request.sampling_params)
-        # All are known before the first one runs: it may have finished before the last one is added.
+        # Make all ids first: the first child may finish before the last one is added.
         children = [parent_req.get_child_info(index) for index in range(parent_req.n)]
         try:
             for index, (child_id, child_params) in enumerate(children):
-                if child_id not in parent_req.child_requests:  # aborted meanwhile
-                    ids = request.prompt_token_ids
-                    queue.put(RequestOutput(request.request_id, prompt, ids, None, [], finished=True))
+                if child_id not in parent_req.child_requests:  # aborted since
+                    token_ids = request.prompt_token_ids
+                    queue.put(RequestOutput(request.request_id, prompt, token_ids, None, [], finished=True))
                     return
                 child_request = copy(request)
                 child_request.request_id, child_request.sampling_params = child_id, child_params
                 await self._add_request(child_request, prompt, parent_req, index, queue)
-                if index % _CHILDREN_AT_ONCE == _CHILDREN_AT_ONCE - 1:
+                if index % _CHILDREN_CHUNK_SIZE == _CHILDREN_CHUNK_SIZE - 1:
                     await asyncio.sleep(0)
         except BaseException:
             parent_req.child_requests.intersection_update(self.output_processor.request_states)
@@ -297,21 +297,21 @@ class AsyncLLM(EngineClient):
         index: int,
         queue: RequestOutputCollector,
     ) -> None:
-        """Register a request twice: here, where its outputs become text, and in the engine core."""
+        """Add a request to the output processor and to the engine core."""
         self.output_processor.add_request(request, prompt, parent_req, index, queue)
         await self.engine_core.add_request_async(request)
         if self.log_requests:
             logger.info("Added request %s.", request.request_id)
 
-    async def _give_up(self, request_id: str, queue: RequestOutputCollector | None) -> None:
-        """Abort a request, if it is the one of this queue: another one may have got its id in the meantime."""
-        if queue is not None and self.output_processor.is_followed(request_id, queue):
+    async def _abort_if_queued(self, request_id: str, queue: RequestOutputCollector | None) -> None:
+        """Abort a request if it has this queue; its id may belong to a later request by now."""
+        if queue is not None and self.output_processor.has_queue(request_id, queue):
             await self.abort(request_id)
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
-        """Give requests up, in both halves of the engine; of one with `n > 1`, all of it. Unknown ids are passed over.
+        """Abort requests, including all children; unknown ids are ignored.
 
-        Their readers get a last output, with the finish reason `abort`.
+        Their readers get a last output with the finish reason `abort`.
         """
         request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
         aborted = self.output_processor.abort_requests(request_ids)
@@ -321,7 +321,7 @@ class AsyncLLM(EngineClient):
             logger.info("Aborted request(s) %s.", ", ".join(request_ids))
 
     def _run_output_handler(self) -> None:
-        """Start the task that receives the outputs, unless it runs already, or has ended by an error.
+        """Start the output handler task, unless it was started in this event loop before.
 
         Raises:
             EngineError: it runs in another event loop.
@@ -333,19 +333,62 @@ class AsyncLLM(EngineClient):
                     "another AsyncLLM."
                 )
             return
-        # It is not given `self`: a task that runs would keep this object from being collected. vLLM: the same.
-        handler = output_handling.output_handler(self.engine_core, self.output_processor, self.logger_manager)
+        # The task gets no reference to `self`, which could otherwise never be garbage collected. vLLM does the same.
+        handler = output_handler(self.engine_core, self.output_processor, self.logger_manager)
         self.output_handler = asyncio.create_task(handler, name="output_handler")
 
 
+async def output_handler(
+    engine_core: AsyncMPClient, output_processor: OutputProcessor, logger_manager: StatLoggerManager | None
+) -> None:
+    """Receive each step's outputs and put them into the requests' queues, until the engine ends.
+
+    Its end puts an error into every queue. In vLLM it is a closure of `AsyncLLM._run_output_handler`; as a function it
+    can be recorded.
+    """
+    try:
+        while True:
+            outputs = await engine_core.get_output_async()
+            await _process_outputs(outputs, engine_core, output_processor, logger_manager)
+    except asyncio.CancelledError:  # the engine was shut down, or the event loop ends
+        error = EngineDeadError("The engine was shut down, or its event loop was ended, while this request ran.")
+        await engine_core.abort_requests_async(output_processor.propagate_error(error))
+        raise
+    except EngineDeadError as error:
+        output_processor.propagate_error(error)
+    except Exception as error:
+        logger.exception("The output handler has failed; no request of this engine can go on.")
+        output_processor.propagate_error(error)
+
+
+async def _process_outputs(
+    outputs: EngineCoreOutputs,
+    engine_core: AsyncMPClient,
+    output_processor: OutputProcessor,
+    logger_manager: StatLoggerManager | None,
+) -> None:
+    """Process one step's outputs in chunks, so other tasks can run in between."""
+    iteration_stats = IterationStats() if logger_manager is not None and outputs.outputs else None
+    for start in range(0, len(outputs.outputs), _OUTPUTS_CHUNK_SIZE):
+        if start:
+            await asyncio.sleep(0)
+        chunk = outputs.outputs[start : start + _OUTPUTS_CHUNK_SIZE]
+        processed = output_processor.process_outputs(chunk, outputs.timestamp, iteration_stats)
+        assert not processed.request_outputs, "every request has a queue"
+        if processed.reqs_to_abort:  # ended by a stop string or an error
+            await engine_core.abort_requests_async(processed.reqs_to_abort)
+    if logger_manager is not None:
+        logger_manager.record(outputs.scheduler_stats, iteration_stats, engine_idx=outputs.engine_index)
+
+
 def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task from whatever thread. Nothing happens to one that is done, or whose loop has been closed."""
+    """Cancel a task from any thread; does nothing if it is done or its event loop is closed."""
     loop = task.get_loop()
     try:
-        here = asyncio.get_running_loop() is loop
+        in_loop = asyncio.get_running_loop() is loop
     except RuntimeError:
-        here = False
-    if here:
+        in_loop = False
+    if in_loop:
         task.cancel()
     elif not loop.is_closed():
         loop.call_soon_threadsafe(task.cancel)

@@ -1,11 +1,9 @@
-"""Generated tokens to text, a token at a time, and the search for stop strings in that text.
+"""Incremental detokenization: turn a request's tokens into text step by step, and find stop strings in it.
 
-A token is not a piece of text: one Chinese character or emoji may be spread over several, so its text appears only when
-its last byte does, and then never changes. When the generation ends in the middle of a character, what is there of it
-becomes U+FFFD, so that the whole text is what decoding all tokens at once gives; vLLM gives no text to such an end.
+A character may be spread over several tokens; its text appears with its last token and then never changes. When the
+generation ends inside a character, the rest becomes U+FFFD, as if all tokens were decoded at once (vLLM drops it).
 
-vLLM: vllm/v1/engine/detokenizer.py. Left out: SlowIncrementalDetokenizer, for tokenizers written in Python, which
-`get_tokenizer` does not load.
+vLLM: vllm/v1/engine/detokenizer.py. Left out: SlowIncrementalDetokenizer, for tokenizers written in Python.
 """
 
 from __future__ import annotations
@@ -20,48 +18,49 @@ if TYPE_CHECKING:
 
 __all__ = ["FastIncrementalDetokenizer", "IncrementalDetokenizer", "check_stop_strings"]
 
-_CONTEXT = 4  # at least so many of the prompt's last tokens precede the first generated one
+# Number of the prompt's last tokens to decode before the first generated one, at least and at most.
+_CONTEXT = 4
 _MAX_CONTEXT = 23
 
 
 class IncrementalDetokenizer:
-    """Collects the tokens and makes no text: for `detokenize=False`."""
+    """Detokenizer that only collects the tokens, for `detokenize=False`."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
 
     @property
     def output_token_ids(self) -> list[int]:
-        """All tokens generated so far."""
+        """Tokens generated so far."""
         return self.token_ids
 
     def update(self, new_token_ids: list[int], stop_terminated: bool) -> str | None:
-        """Take new tokens.
+        """Add the tokens of one step.
 
         Args:
-            new_token_ids: the tokens of one step.
-            stop_terminated: the last of them is a stop token, which has no part in the text.
+            new_token_ids: the new tokens.
+            stop_terminated: whether the last one is a stop token, which is left out of the text.
 
         Returns:
-            The stop string that now appeared, if one did.
+            The stop string that appeared, or None.
         """
         self.token_ids.extend(new_token_ids)
         return None
 
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
-        """The text so far, or with `delta` what is new since the last call."""
+        """Return the text so far, or with `delta` the text since the last call."""
         return ""
 
     @classmethod
     def from_new_request(
         cls, tokenizer: PreTrainedTokenizerFast | None, request: EngineCoreRequest
     ) -> IncrementalDetokenizer:
-        """The detokenizer for a request; without a tokenizer one that makes no text."""
+        """Create the detokenizer for a request; without a tokenizer, one that makes no text."""
         return IncrementalDetokenizer() if tokenizer is None else FastIncrementalDetokenizer(tokenizer, request)
 
 
 class FastIncrementalDetokenizer(IncrementalDetokenizer):
-    """Decodes with the `DecodeStream` of the tokenizers library, which holds back unfinished characters."""
+    """Detokenizer on the tokenizers library's `DecodeStream`, which holds back unfinished characters."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, request: EngineCoreRequest) -> None:
         super().__init__()
@@ -75,20 +74,20 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         self._last_output_text_offset = 0
 
         self.tokenizer = tokenizer.backend_tokenizer
-        self._added_tokens: dict[int, str] = {}  # those to be written without what the decoder puts between them
+        self._added_tokens: dict[int, str] = {}  # written without the decoder's spaces
         if not params.skip_special_tokens and not params.spaces_between_special_tokens:
             added_tokens = self.tokenizer.get_added_tokens_decoder()
             self._added_tokens = {token_id: token.content for token_id, token in added_tokens.items()}
         self._after_added_token = False
-        self._context = self._prompt_suffix(request.prompt_token_ids)  # what comes before the first generated token
-        self._decoded: list[int] = []  # the generated tokens that take part in the text
-        self._num_held_back = 0  # how many of them, at the end, have no text yet
+        self._context = self._prompt_suffix(request.prompt_token_ids)
+        self._decoded: list[int] = []  # generated tokens that are part of the text
+        self._num_held_back = 0  # number of those at the end that have no text yet
         self.stream = self._new_stream()
         for token_id in self._context:
             self._step(token_id)
 
     def update(self, new_token_ids: list[int], stop_terminated: bool) -> str | None:
-        """Decode new tokens and look for stop strings in what they add."""
+        """Decode new tokens and search the added text for stop strings."""
         if not new_token_ids:
             return None
         without_text = 1 if stop_terminated and not self.include_stop_str_in_output else 0
@@ -112,7 +111,7 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         return stop_string
 
     def decode_next(self, token_id: int) -> str:
-        """The text that this token completes; empty while a character is unfinished."""
+        """Return the text that this token completes; empty while a character is unfinished."""
         self._decoded.append(token_id)
         self._num_held_back += 1
         text = self._step(token_id)
@@ -129,15 +128,15 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         try:
             return self.stream.step(self.tokenizer, token_id)
         except Exception as error:
-            # The stream gives up when bytes that make no character change how those before them decode (byte fallback
-            # does that). Go on from this token, as vLLM does: those bytes have no text.
+            # With byte fallback, invalid bytes can change how earlier bytes decode, and the stream fails. Continue from
+            # this token without their text, as vLLM does.
             if "Invalid prefix" not in str(error):
                 raise
             self.stream = self._new_stream()
             return self.stream.step(self.tokenizer, token_id)
 
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
-        """The text so far; until the end without the characters that may begin a stop string."""
+        """Return the text so far, holding back characters that may begin a stop string until the end."""
         if finished:
             self.output_text += self._take_held_back()
         end = len(self.output_text) - (0 if finished else self.stop_buffer_length)
@@ -150,7 +149,7 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         return self.output_text[start:end]
 
     def _take_held_back(self) -> str:
-        """The text of the tokens at the end whose last character is unfinished."""
+        """Return the text of the tokens at the end whose character is unfinished."""
         if not self._num_held_back:
             return ""
         shown, held_back = self._decoded[: -self._num_held_back], self._decoded[-self._num_held_back :]
@@ -167,7 +166,7 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
         return DecodeStream(skip_special_tokens=self.skip_special_tokens)
 
     def _prompt_suffix(self, prompt_token_ids: list[int]) -> list[int]:
-        """The end of the prompt, from a place where no character is cut in two; all of it if there is no such place."""
+        """Return the end of the prompt from a character boundary on; all of it if there is none."""
         for length in range(_CONTEXT, min(len(prompt_token_ids), _MAX_CONTEXT) + 1):
             suffix = prompt_token_ids[-length:]
             if "\ufffd" not in self.tokenizer.decode(suffix):
@@ -178,11 +177,10 @@ class FastIncrementalDetokenizer(IncrementalDetokenizer):
 def check_stop_strings(
     output_text: str, new_char_count: int, stop: list[str], include_in_output: bool
 ) -> tuple[str, int] | None:
-    """Look for stop strings that end in the last `new_char_count` characters.
+    """Search for a stop string that ends in the last `new_char_count` characters; the first in the list wins.
 
     Returns:
-        The stop string and the length that the text is to be cut to, before it or, with `include_in_output`, after it;
-        `None` when there is none. When several appear at once, the first of the list counts.
+        The stop string and the length to cut the text to (after it with `include_in_output`), or None.
     """
     if not new_char_count:
         return None

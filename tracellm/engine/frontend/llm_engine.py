@@ -1,7 +1,6 @@
-"""The engine as one object: requests in by `add_request`, outputs out by `step`, until none is unfinished.
+"""`LLMEngine`: the synchronous engine. `add_request` takes requests in, `step` returns outputs until none is left.
 
-The front half (tokenizing, detokenizing) is here; the back half (scheduling, computing) is behind a client,
-`engine_core`.
+It joins the front end (processor, output processor) to the engine core behind a client, `engine_core`. `LLM` drives it.
 
 vLLM: vllm/v1/engine/llm_engine.py::LLMEngine. Left out: data parallelism, LoRA, profiling, periodic statistics.
 """
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from tracellm.engine.config import envs
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.light_tokenizer import complete_tokenizer
-from tracellm.engine.config.tokenizer import get_tokenizer
+from tracellm.engine.config.tokenizer import get_tokenizer, load_complete_tokenizer
 from tracellm.engine.config.validation import NUMBER, is_a
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.executor.abstract import Executor
@@ -37,7 +35,7 @@ __all__ = ["LLMEngine", "verify_request"]
 
 
 class LLMEngine:
-    """Processor, engine core client and output processor, put together."""
+    """Synchronous engine: processor, engine core client and output processor; driven by `LLM`."""
 
     def __init__(
         self,
@@ -63,13 +61,15 @@ class LLMEngine:
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs, multiprocess_mode: bool | None = None) -> LLMEngine:
-        """Settle the configuration, choose the executor, and build the engine.
+        """Resolve the configuration, choose the executor and build the engine.
 
-        `multiprocess_mode` says whether the engine core runs in a process of its own; `None`: as the environment
-        variable VLLM_ENABLE_V1_MULTIPROCESSING says.
+        Args:
+            engine_args: the user's arguments.
+            multiprocess_mode: run the engine core in a process of its own; None follows the environment variable
+                VLLM_ENABLE_V1_MULTIPROCESSING.
 
         Raises:
-            EngineError: settings, model or memory do not allow it.
+            EngineError: an invalid setting or model, or too little memory.
         """
         if multiprocess_mode is None:
             multiprocess_mode = envs.enable_v1_multiprocessing()
@@ -90,12 +90,18 @@ class LLMEngine:
         priority: int = 0,
         prompt_text: str | None = None,
     ) -> None:
-        """Queue a request: a prompt, or one that the `Processor` has made already (then `prompt_text` is its text).
+        """Add a request, or n child requests with `n > 1` (parallel_sampling.py).
 
-        With `n > 1` it is queued as n requests, whose outputs come together under its id (parallel_sampling.py).
+        Args:
+            request_id: an id that no unfinished request has.
+            prompt: a prompt, or a request made by the `Processor`.
+            params: the request's sampling parameters.
+            arrival_time: when the request came, in seconds since the epoch; None is now.
+            priority: lower values run first, under scheduling_policy="priority".
+            prompt_text: text of the prompt, if `prompt` is a request.
 
         Raises:
-            InvalidRequestError: the request cannot be served, or its id is in use; nothing of it is left behind.
+            InvalidRequestError: the request cannot be served, or its id is in use; nothing was added.
         """
         verify_request(request_id, arrival_time, priority)
         if isinstance(prompt, EngineCoreRequest):
@@ -134,52 +140,52 @@ class LLMEngine:
             raise
 
     def abort_request(self, request_ids: list[str]) -> None:
-        """Give requests up, in both halves of the engine; of one with `n > 1`, all of it. Unknown ids are passed over.
+        """Abort requests, including all children; unknown ids are ignored.
 
         Raises:
-            InvalidRequestError: the ids are a string, not a list of them.
+            InvalidRequestError: `request_ids` is a string.
         """
         if isinstance(request_ids, str):
             raise InvalidRequestError(f"abort_request takes a list of request ids, got {request_ids!r}.")
         self.engine_core.abort_requests(self.output_processor.abort_requests(request_ids))
 
     def step(self) -> list[RequestOutput]:
-        """Run one step of the engine core; the outputs that its requests' callers want to see."""
+        """Run one step of the engine core and return the outputs for its callers."""
         outputs = self.engine_core.get_output()
         iteration_stats = IterationStats() if self.log_stats else None
         processed = self.output_processor.process_outputs(outputs.outputs, outputs.timestamp, iteration_stats)
-        self.engine_core.abort_requests(processed.reqs_to_abort)  # a stop string ended them
+        self.engine_core.abort_requests(processed.reqs_to_abort)  # ended by a stop string
         return processed.request_outputs
 
     def get_num_unfinished_requests(self) -> int:
-        """How many requests still run or wait."""
+        """Return the number of unfinished requests."""
         return self.output_processor.get_num_unfinished_requests()
 
     def has_unfinished_requests(self) -> bool:
-        """Does any request still run or wait?"""
+        """Return whether any request is unfinished."""
         return self.output_processor.has_unfinished_requests()
 
     def get_tokenizer(self) -> PreTrainedTokenizerFast:
-        """The model's tokenizer.
+        """Return the model's tokenizer.
 
         Raises:
-            EngineError: there is none, under `skip_tokenizer_init`.
+            EngineError: the engine was made with `skip_tokenizer_init`.
         """
         if self.tokenizer is None:
             raise EngineError("This LLM has no tokenizer: it was made with skip_tokenizer_init=True.")
-        return complete_tokenizer(self.tokenizer)
+        return load_complete_tokenizer(self.tokenizer)
 
     def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""
+        """Clear the prefix cache. Returns False, and does nothing, while requests hold blocks."""
         return self.engine_core.reset_prefix_cache()
 
 
 def verify_request(request_id: object, arrival_time: object, priority: object) -> None:
-    """Refuse what the scheduler could not put in order later, with all its requests."""
-    for name, value, accepted, right in (
+    """Reject values that would fail later in the scheduler, and with them all its requests."""
+    for name, value, accepted, is_valid in (
         ("request_id", request_id, "a string", isinstance(request_id, str)),
         ("arrival_time", arrival_time, "seconds, or None", arrival_time is None or is_a(arrival_time, NUMBER)),
         ("priority", priority, "a whole number", is_a(priority, int)),
     ):
-        if not right:
+        if not is_valid:
             raise InvalidRequestError(f"add_request: `{name}` must be {accepted}, got {value!r}.")

@@ -1,7 +1,7 @@
-"""Log probabilities as the caller sees them: for each position, by token id, how likely and of which rank it was.
+"""Log probabilities as callers see them: for each position, a dictionary by token id.
 
-The sampler computes them as arrays (`LogprobsLists`, `LogprobsTensors`); the output processor has a `LogprobsProcessor`
-for each request, which turns every step's rows into dictionaries, with the tokens' text beside them.
+The sampler computes arrays (`LogprobsLists`, `LogprobsTensors`). The `OutputProcessor` has a `LogprobsProcessor` per
+request that turns the rows of each step into dictionaries and adds the tokens' text.
 
 vLLM: vllm/logprobs.py and vllm/v1/engine/logprobs.py. Left out: FlatLogprobs (VLLM_FLAT_LOGPROBS).
 """
@@ -31,35 +31,30 @@ __all__ = [
 
 @dataclass
 class Logprob:
-    """How likely a token was at one position.
-
-    vLLM: vllm/logprobs.py::Logprob.
-    """
+    """Log probability of a token at one position."""
 
     logprob: float
-    """The natural logarithm of its probability."""
+    """Natural logarithm of the probability."""
     rank: int | None = None
-    """1 is the likeliest token of the vocabulary."""
+    """Rank in the vocabulary; 1 is the likeliest token."""
     decoded_token: str | None = None
-    """The token's text, decoded by itself; `None` under `detokenize=False`."""
+    """Text of the token decoded by itself; None under `detokenize=False`."""
 
 
 LogprobsOnePosition = dict[int, Logprob]
-"""By token id: the token that stands there first, then the likeliest ones, likeliest first. That token may be one of
-the likeliest; it is there once."""
+"""Log probabilities by token id: the token at this position, then the likeliest tokens in order, each once."""
 
 SampleLogprobs = list[LogprobsOnePosition]
-"""One entry for each generated token."""
+"""One entry per generated token."""
 
 PromptLogprobs = list[LogprobsOnePosition | None]
-"""One entry for each token of the prompt; `None` for the first, which nothing predicted."""
+"""One entry per prompt token; None for the first, which nothing predicts."""
 
 
 def convert_ids_list_to_tokens(tokenizer: PreTrainedTokenizerFast, token_ids: Iterable[int]) -> list[str]:
-    r"""The text of each token by itself.
+    """Return the text of each token decoded by itself.
 
-    So a token that is part of a character is U+FFFD, one that begins with SentencePiece's space sign loses that space
-    (a decoder drops the space at the beginning of a text), and a special token is its name.
+    A part of a character becomes U+FFFD, a leading SentencePiece space is dropped, and a special token is its name.
 
     vLLM: vllm/transformers_utils/detokenizer_utils.py::convert_ids_list_to_tokens.
     """
@@ -68,22 +63,18 @@ def convert_ids_list_to_tokens(tokenizer: PreTrainedTokenizerFast, token_ids: It
 
 @dataclass
 class LogprobsProcessor:
-    """Collects one request's log probabilities.
-
-    vLLM: vllm/v1/engine/logprobs.py::LogprobsProcessor.
-    """
+    """Collector of one request's log probabilities."""
 
     tokenizer: PreTrainedTokenizerFast | None
-    """`None`: tokens get no text."""
+    """None gives tokens no text."""
     num_logprobs: int | None
-    """How many of the likeliest tokens the request wants for each generated one; -1: all, `None`: no log
-    probabilities."""
+    """Number of likeliest tokens per generated token; -1 is all, None is no log probabilities."""
     num_prompt_logprobs: int | None
-    """The same for each token of the prompt."""
+    """The same per prompt token."""
     logprobs: SampleLogprobs | None = field(init=False)
     prompt_logprobs: PromptLogprobs | None = field(init=False)
     cumulative_logprob: float | None = field(init=False)
-    """The sum over the generated tokens."""
+    """Sum over the generated tokens."""
 
     def __post_init__(self) -> None:
         self.logprobs = None if self.num_logprobs is None else []
@@ -94,19 +85,19 @@ class LogprobsProcessor:
     def from_new_request(
         cls, tokenizer: PreTrainedTokenizerFast | None, request: EngineCoreRequest
     ) -> LogprobsProcessor:
-        """The processor for a request; without a tokenizer one whose tokens have no text."""
+        """Create the processor for a request; without a tokenizer, tokens get no text."""
         params = request.sampling_params
         return cls(tokenizer, params.logprobs, params.prompt_logprobs)
 
     def update_from_output(self, output: EngineCoreOutput) -> None:
-        """Take in what one step brought."""
+        """Add the log probabilities of one step."""
         if output.new_logprobs is not None:
             self._update_sample_logprobs(output.new_logprobs)
         if output.new_prompt_logprobs_tensors is not None:
             self._update_prompt_logprobs(output.new_prompt_logprobs_tensors)
 
     def _update_sample_logprobs(self, new: LogprobsLists) -> None:
-        """One row for each new token, which stands first in its row."""
+        """Add one row per new token, which is first in its row."""
         assert self.logprobs is not None
         assert self.num_logprobs is not None
         assert self.cumulative_logprob is not None
@@ -117,7 +108,7 @@ class LogprobsProcessor:
             self.logprobs.append(self._one_position(token_ids, logprobs, rank, self.num_logprobs))
 
     def _update_prompt_logprobs(self, new: LogprobsTensors) -> None:
-        """One row for each token of the prompt from the second on, which stands first in its row."""
+        """Add one row per prompt token from the second on, which is first in its row."""
         assert self.prompt_logprobs is not None
         assert self.num_prompt_logprobs is not None
         for token_ids, logprobs, rank in zip(
@@ -128,20 +119,20 @@ class LogprobsProcessor:
     def _one_position(
         self, token_ids: Sequence[int], logprobs: Sequence[float], rank: int, num_logprobs: int
     ) -> LogprobsOnePosition:
-        """A row as a dictionary. It may be longer than this request asked for: another one in the batch wanted more."""
-        wanted = len(token_ids) if num_logprobs == -1 else num_logprobs + 1
-        token_ids = token_ids[:wanted]
+        """Return a row as a dictionary, cut to this request's number: rows are as wide as the batch's largest."""
+        if num_logprobs != -1:
+            token_ids = token_ids[: num_logprobs + 1]
         texts: Iterable[str | None] = (
             itertools.repeat(None) if self.tokenizer is None else convert_ids_list_to_tokens(self.tokenizer, token_ids)
         )
         ranks = itertools.chain((rank,), itertools.count(1))
         return {
-            token_id: Logprob(logprob, its_rank, text)
-            for token_id, logprob, its_rank, text in zip(token_ids, logprobs, ranks, texts, strict=False)
+            token_id: Logprob(logprob, token_rank, text)
+            for token_id, logprob, token_rank, text in zip(token_ids, logprobs, ranks, texts, strict=False)
         }
 
     def pop_prompt_logprobs(self) -> PromptLogprobs | None:
-        """The prompt's log probabilities, only once: a streaming caller gets them with the first output."""
+        """Return the prompt's log probabilities the first time, then an empty list, for a streaming caller."""
         popped = self.prompt_logprobs
         if popped:
             self.prompt_logprobs = []

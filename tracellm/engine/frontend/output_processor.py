@@ -1,25 +1,27 @@
-"""From what a step brought to what the caller sees: text, stop strings, log probabilities, finished requests.
+"""Output side of the front end: from the engine core's outputs to the `RequestOutput`s that callers see.
 
-Keeps a `RequestState` for each unfinished request, from `add_request` to its last token. `LLMEngine` gets the outputs
-back from `process_outputs`; of `AsyncLLM` each request has a queue (output_collector.py), into which its outputs go.
+Adds what the engine core does not compute: text, stop strings, log probabilities by token, statistics. A `RequestState`
+exists for each unfinished request, from `add_request` to its last output. `LLMEngine` gets the outputs returned by
+`process_outputs`; under `AsyncLLM` each request has a queue, a `RequestOutputCollector`.
 
 vLLM: vllm/v1/engine/output_processor.py. Left out: streaming intervals, pooling, LoRA, OpenTelemetry.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
-from tracellm.engine.frontend.output_collector import RequestOutputCollector
-from tracellm.engine.frontend.outputs import RequestOutput
+from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
+from tracellm.engine.frontend.detokenizer import IncrementalDetokenizer
+from tracellm.engine.frontend.logprobs import LogprobsProcessor
+from tracellm.engine.frontend.outputs import CompletionOutput, RequestOutput
 from tracellm.engine.frontend.parallel_sampling import ParentRequest
-from tracellm.engine.frontend.request_state import RequestState
 from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
-from tracellm.engine.metrics.stats import IterationStats
+from tracellm.engine.metrics.stats import IterationStats, RequestStateStats
+from tracellm.engine.sample.sampling_params import RequestOutputKind
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -27,18 +29,177 @@ if TYPE_CHECKING:
 __all__ = ["OutputProcessor", "OutputProcessorOutput", "RequestOutputCollector", "RequestState"]
 
 
+class RequestOutputCollector:
+    """Queue of one request's outputs under `AsyncLLM`, holding at most one entry.
+
+    The output handler puts outputs in as they come, `AsyncLLM.generate` takes them out. Outputs not yet taken are
+    merged, so a slow reader costs no more memory than its text. Used from one event loop only.
+    """
+
+    def __init__(self, output_kind: RequestOutputKind) -> None:
+        self.aggregate = output_kind is RequestOutputKind.DELTA
+        """True if outputs add to each other; otherwise a later output contains all of an earlier one."""
+        self.output: RequestOutput | Exception | None = None
+        self.ready = asyncio.Event()
+        self._positions: dict[int, int] = {}
+        """Positions of the completions in `output`; see `RequestOutput.add`."""
+
+    def put(self, output: RequestOutput | Exception) -> None:
+        """Add an output and wake the reader. An error replaces what is there, and nothing replaces an error."""
+        if isinstance(self.output, RequestOutput) and isinstance(output, RequestOutput):
+            self.output.add(output, self.aggregate, self._positions)
+        elif not isinstance(self.output, Exception):
+            self.output = output
+            if isinstance(output, RequestOutput):
+                self._positions = output.positions()
+        self.ready.set()
+
+    async def get(self) -> RequestOutput:
+        """Wait for the next output and take it. Raises a queued error."""
+        while (output := self.get_nowait()) is None:
+            await self.ready.wait()
+        return output
+
+    def get_nowait(self) -> RequestOutput | None:
+        """Take the next output, or return None. Raises a queued error."""
+        output, self.output = self.output, None
+        self.ready.clear()
+        if isinstance(output, Exception):
+            raise output
+        return output
+
+
 @dataclass
 class OutputProcessorOutput:
-    """What one step's outputs became."""
+    """Result of `OutputProcessor.process_outputs`."""
 
     request_outputs: list[RequestOutput]
-    """Of the requests that have no queue."""
+    """Outputs of the requests without a queue."""
     reqs_to_abort: list[str]
-    """Requests that ended here, by a stop string or an error: the engine core does not know yet."""
+    """Requests that ended here, by a stop string or an error, and still run in the engine core."""
+
+
+class RequestState:
+    """Front-end state of an unfinished request; makes its outputs."""
+
+    def __init__(
+        self,
+        request_id: str,
+        output_kind: RequestOutputKind,
+        prompt: str | None,
+        prompt_token_ids: list[int],
+        logprobs_processor: LogprobsProcessor,
+        detokenizer: IncrementalDetokenizer,
+        max_tokens_param: int | None,
+        stats: RequestStateStats | None,
+        parent_req: ParentRequest | None = None,
+        request_index: int = 0,
+        queue: RequestOutputCollector | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.parent_req = parent_req
+        self.request_index = request_index
+        self.output_kind = output_kind
+        self.prompt = prompt
+        self.prompt_token_ids = prompt_token_ids
+        self.logprobs_processor = logprobs_processor
+        self.detokenizer = detokenizer
+        self.max_tokens_param = max_tokens_param
+        self.stats = stats
+        self.queue = queue
+        """Queue for the outputs; without one, `process_outputs` returns them."""
+        self.is_prefilling = True
+        self.num_cached_tokens = 0
+
+    @classmethod
+    def from_new_request(
+        cls,
+        tokenizer: PreTrainedTokenizerFast | None,
+        request: EngineCoreRequest,
+        prompt: str | None,
+        log_stats: bool,
+        parent_req: ParentRequest | None = None,
+        request_index: int = 0,
+        queue: RequestOutputCollector | None = None,
+    ) -> RequestState:
+        """Create the state of a new request.
+
+        Args:
+            tokenizer: the model's tokenizer; None makes no text.
+            request: the request as the engine core gets it.
+            prompt: the prompt's text, if there is one.
+            log_stats: whether to keep the request's times.
+            parent_req: with `n > 1`, the parent of this child request.
+            request_index: the child's index among its siblings.
+            queue: queue for the outputs, under `AsyncLLM`.
+        """
+        params = request.sampling_params
+        if not params.detokenize:
+            tokenizer = None
+        return cls(
+            request_id=request.request_id,
+            output_kind=params.output_kind,
+            prompt=prompt,
+            prompt_token_ids=request.prompt_token_ids,
+            logprobs_processor=LogprobsProcessor.from_new_request(tokenizer, request),
+            detokenizer=IncrementalDetokenizer.from_new_request(tokenizer, request),
+            max_tokens_param=params.max_tokens,
+            stats=RequestStateStats(arrival_time=request.arrival_time) if log_stats else None,
+            parent_req=parent_req,
+            request_index=request_index,
+            queue=queue,
+        )
+
+    def make_request_output(
+        self, new_token_ids: list[int], finish_reason: FinishReason | None, stop_reason: int | str | None
+    ) -> RequestOutput | None:
+        """Return the output of this step, or None under `FINAL_ONLY` before the end."""
+        finished = finish_reason is not None
+        if not finished and self.output_kind is RequestOutputKind.FINAL_ONLY:
+            return None
+        completion = self._new_completion_output(new_token_ids, finish_reason, stop_reason)
+        if self.parent_req is None:
+            return self._new_request_output(self.request_id, [completion], finished)
+        request_id, outputs, finished = self.parent_req.get_outputs(self.request_id, completion)
+        return self._new_request_output(request_id, outputs, finished) if outputs else None
+
+    def _new_completion_output(
+        self, new_token_ids: list[int], finish_reason: FinishReason | None, stop_reason: int | str | None
+    ) -> CompletionOutput:
+        finished = finish_reason is not None
+        delta = self.output_kind is RequestOutputKind.DELTA
+        logprobs = self.logprobs_processor.logprobs
+        if logprobs is not None:  # a copy, so the caller's list does not grow; vLLM's does
+            logprobs = logprobs[len(logprobs) - len(new_token_ids) if delta else 0 :]
+        return CompletionOutput(
+            index=self.request_index,
+            text=self.detokenizer.get_next_output_text(finished, delta),
+            token_ids=new_token_ids if delta else list(self.detokenizer.output_token_ids),
+            cumulative_logprob=self.logprobs_processor.cumulative_logprob,
+            logprobs=logprobs,
+            finish_reason=str(finish_reason) if finished else None,
+            stop_reason=stop_reason if finished else None,
+        )
+
+    def _new_request_output(self, request_id: str, outputs: list[CompletionOutput], finished: bool) -> RequestOutput:
+        if self.output_kind is RequestOutputKind.DELTA:
+            prompt_logprobs = self.logprobs_processor.pop_prompt_logprobs()
+        else:
+            prompt_logprobs = self.logprobs_processor.prompt_logprobs
+        return RequestOutput(
+            request_id=request_id,
+            prompt=self.prompt,
+            prompt_token_ids=self.prompt_token_ids,
+            prompt_logprobs=prompt_logprobs,
+            outputs=outputs,
+            finished=finished,
+            metrics=self.stats,
+            num_cached_tokens=self.num_cached_tokens,
+        )
 
 
 class OutputProcessor:
-    """Turns `EngineCoreOutput`s into `RequestOutput`s."""
+    """Turns `EngineCoreOutput`s into `RequestOutput`s; used by `LLMEngine` and `AsyncLLM`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast | None, log_stats: bool) -> None:
         self.tokenizer = tokenizer
@@ -47,11 +208,11 @@ class OutputProcessor:
         self.parent_requests: dict[str, ParentRequest] = {}
 
     def get_num_unfinished_requests(self) -> int:
-        """How many requests still run or wait."""
+        """Return the number of unfinished requests."""
         return len(self.request_states)
 
     def has_unfinished_requests(self) -> bool:
-        """Does any request still run or wait?"""
+        """Return whether any request is unfinished."""
         return bool(self.request_states)
 
     def add_request(
@@ -62,12 +223,10 @@ class OutputProcessor:
         request_index: int = 0,
         queue: RequestOutputCollector | None = None,
     ) -> None:
-        """Begin to follow a request; with `n > 1`, the child of `parent_req` at `request_index`.
-
-        Its outputs go to `queue`; without one, `process_outputs` returns them.
+        """Register a request; arguments as for `RequestState.from_new_request`.
 
         Raises:
-            InvalidRequestError: one with this id is unfinished.
+            InvalidRequestError: an unfinished request has the same id.
         """
         request_id = request.request_id if parent_req is None else parent_req.request_id
         taken = {request.request_id, request_id} & self.request_states.keys()
@@ -79,17 +238,17 @@ class OutputProcessor:
         if parent_req is not None:
             self.parent_requests[parent_req.request_id] = parent_req
 
-    def is_followed(self, request_id: str, queue: RequestOutputCollector) -> bool:
-        """Does a request of this id, or a child of it, still put its outputs into `queue`?"""
+    def has_queue(self, request_id: str, queue: RequestOutputCollector) -> bool:
+        """Return whether this request, or a child of it, puts its outputs into `queue`."""
         parent = self.parent_requests.get(request_id)
         ids = [request_id] if parent is None else parent.child_requests
         return any(self.request_states[name].queue is queue for name in ids if name in self.request_states)
 
     def propagate_error(self, error: Exception) -> list[str]:
-        """The engine has failed: tell every reader of a queue, and forget the requests. Returns their ids."""
+        """Put the engine's error into every queue and drop all requests. Returns their ids."""
         for state in self.request_states.values():
             if state.queue is not None:
-                # One for each: an error that several tasks raise would collect all their tracebacks.
+                # One exception per reader: a shared one would collect the tracebacks of all of them.
                 state.queue.put(EngineDeadError(str(error)) if isinstance(error, EngineDeadError) else error)
         request_ids = list(self.request_states)
         self.request_states.clear()
@@ -97,28 +256,26 @@ class OutputProcessor:
         return request_ids
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
-        """Forget these requests, and the children of those that have some.
-
-        The reader of a queue gets a last output, with the reason `abort`.
+        """Drop requests and the children of those that have some. A queue gets a last output with reason `abort`.
 
         Returns:
-            The ids by which the engine core knows those of them that were unfinished.
+            The ids of those that were unfinished, as the engine core has them.
         """
         aborted = []
         for request_id in request_ids:
             if (parent := self.parent_requests.get(request_id)) is not None:
-                parent.child_requests.intersection_update(self.request_states)  # those yet to be added never will be
+                parent.child_requests.intersection_update(self.request_states)  # children not added yet never will be
                 aborted += self.abort_requests(sorted(parent.child_requests))
                 self.parent_requests.pop(request_id, None)
             elif (state := self.request_states.get(request_id)) is not None:
                 if state.queue is not None and (last := state.make_request_output([], FinishReason.ABORT, None)):
                     state.queue.put(last)
-                self._forget(request_id)
+                self._remove(request_id)
                 aborted.append(request_id)
         return aborted
 
-    def _forget(self, request_id: str) -> None:
-        """Drop a request; with the last child goes the parent."""
+    def _remove(self, request_id: str) -> None:
+        """Drop a request, and its parent when it was the last child."""
         parent = self.request_states.pop(request_id).parent_req
         if parent is not None:
             parent.child_requests.discard(request_id)
@@ -131,16 +288,15 @@ class OutputProcessor:
         engine_core_timestamp: float | None = None,
         iteration_stats: IterationStats | None = None,
     ) -> OutputProcessorOutput:
-        """Take in one step, or a part of one.
+        """Process the outputs of one step, or a chunk of them.
 
-        A request that fails here, or has failed in the engine core, is ended and leaves the others alone: the reader of
-        its queue gets the error. Without a queue the former raises, and the latter is an output with the reason
-        `error`.
+        A request that failed in the engine core, or fails here, ends alone. With a queue its reader gets the error.
+        Without one, a failure in the engine core becomes an output with reason `error`, and a failure here is raised.
 
         Args:
-            engine_core_outputs: of the requests that got tokens or ended.
-            engine_core_timestamp: when the step ended, on the engine core's monotonic clock, in seconds.
-            iteration_stats: to be filled; needs the timestamp, and `log_stats`.
+            engine_core_outputs: outputs of the requests that got tokens or ended.
+            engine_core_timestamp: end of the step on the engine core's monotonic clock, in seconds.
+            iteration_stats: statistics to fill; needs the timestamp and `log_stats`.
         """
         request_outputs: list[RequestOutput] = []
         reqs_to_abort: list[str] = []
@@ -150,7 +306,7 @@ class OutputProcessor:
                 continue
             try:
                 failed = output.finish_reason is FinishReason.ERROR
-                if iteration_stats is not None and not failed:  # there is no token whose times could be told
+                if iteration_stats is not None and not failed:  # a failed request got no token to count
                     assert engine_core_timestamp is not None
                     self._update_stats_from_output(state, output, engine_core_timestamp, iteration_stats)
                 request_output, finish_reason = self._process_output(state, output)
@@ -168,7 +324,7 @@ class OutputProcessor:
                     state.queue.put(request_output)
             if finish_reason is None:
                 continue
-            self._forget(output.request_id)
+            self._remove(output.request_id)
             if not output.finished:
                 reqs_to_abort.append(output.request_id)
             if iteration_stats is not None:
@@ -178,10 +334,10 @@ class OutputProcessor:
     def _process_output(
         self, state: RequestState, output: EngineCoreOutput
     ) -> tuple[RequestOutput | None, FinishReason | None]:
-        """What the caller gets to see of this output, if anything, and why the request ends, if it does.
+        """Return the caller's output, if there is one now, and the finish reason, if the request ends.
 
         Raises:
-            InvalidRequestError: it has failed in the engine core, and has a queue.
+            InvalidRequestError: the request failed in the engine core and has a queue.
         """
         state.is_prefilling = False
         state.num_cached_tokens = output.num_cached_tokens
@@ -195,14 +351,14 @@ class OutputProcessor:
         return state.make_request_output(output.new_token_ids, finish_reason, stop_reason), finish_reason
 
     def _fail(self, state: RequestState, error: Exception, finished: bool) -> list[str]:
-        """End a request, with all its siblings, by an error. Returns those of them that the engine core still has."""
+        """End a request and its siblings by an error. Returns those that still run in the engine core."""
         assert state.queue is not None
         state.queue.put(error)
         siblings = state.parent_req.child_requests if state.parent_req is not None else set()
-        forgotten = sorted({state.request_id, *siblings} & self.request_states.keys())
-        for request_id in forgotten:
-            self._forget(request_id)
-        return [request_id for request_id in forgotten if request_id != state.request_id or not finished]
+        removed = sorted({state.request_id, *siblings} & self.request_states.keys())
+        for request_id in removed:
+            self._remove(request_id)
+        return [request_id for request_id in removed if request_id != state.request_id or not finished]
 
     def _update_stats_from_output(
         self, state: RequestState, output: EngineCoreOutput, timestamp: float, iteration_stats: IterationStats

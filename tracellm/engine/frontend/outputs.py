@@ -1,7 +1,8 @@
-"""What `LLM.generate` returns: one `RequestOutput` for each prompt, in the order of the prompts.
+"""Results of a request: `RequestOutput`, with one `CompletionOutput` for each of its `n` completions.
 
-vLLM: vllm/outputs.py. Left out: pooling. What tracellm does not have (LoRA, encoders, images, KV transfer) is there
-under vLLM's names, and `None`.
+The `OutputProcessor` makes them; `LLM.generate` returns them, `AsyncLLM.generate` yields them.
+
+vLLM: vllm/outputs.py. Left out: pooling. Fields of unsupported features (LoRA, encoders, KV transfer) are None.
 """
 
 from __future__ import annotations
@@ -19,29 +20,25 @@ __all__ = ["CompletionOutput", "RequestOutput"]
 
 @dataclass(repr=False)
 class CompletionOutput:
-    """One generated continuation of a prompt.
-
-    vLLM: vllm/outputs.py::CompletionOutput.
-    """
+    """A generated continuation of a prompt."""
 
     index: int
-    """Its place among the request's `n` continuations."""
+    """Index among the request's `n` completions."""
     text: str
     token_ids: Sequence[int]
-    """The generated tokens, the end-of-sequence token among them when it was generated."""
+    """Generated tokens, including the end-of-sequence token."""
     cumulative_logprob: float | None = None
-    """The sum of the generated tokens' log probabilities; `None` unless `logprobs` were asked for."""
+    """Sum of the generated tokens' log probabilities; None unless `logprobs` was set."""
     logprobs: SampleLogprobs | None = None
-    """For each generated token, by token id, its own log probability and those of the likeliest tokens."""
+    """Per generated token, by token id: its own log probability and those of the likeliest tokens."""
     finish_reason: str | None = None
-    """`stop`, `length`, `abort` or `error`; `None` while it still runs."""
+    """`stop`, `length`, `abort` or `error`; None while running."""
     stop_reason: int | str | None = None
-    """The stop string or stop token that ended it, or what went wrong; `None` for the end-of-sequence token and other
-    reasons."""
+    """Stop string or stop token that ended it, or the message of an error; None otherwise."""
     lora_request: None = None
 
     def finished(self) -> bool:
-        """Has the generation ended?"""
+        """Return whether the generation has ended."""
         return self.finish_reason is not None
 
     def __repr__(self) -> str:
@@ -54,55 +51,51 @@ class CompletionOutput:
 
 @dataclass(repr=False)
 class RequestOutput:
-    """A request with what was generated for it.
-
-    vLLM: vllm/outputs.py::RequestOutput, where two of them are equal only when they are the same object.
-    """
+    """A request and its completions. Compared by value; in vLLM, by identity."""
 
     request_id: str
     prompt: str | None
-    """The prompt's text; `None` when it was given as token ids."""
+    """Text of the prompt; None for a prompt of token ids."""
     prompt_token_ids: list[int] | None
     prompt_logprobs: PromptLogprobs | None
-    """For each token of the prompt, as `CompletionOutput.logprobs`, `None` for the first; `None` unless asked for."""
+    """Per prompt token, as `CompletionOutput.logprobs`; None for the first token, and unless requested."""
     outputs: list[CompletionOutput]
-    """The `n` continuations, as far as they have something to say."""
+    """Completions with something new; all `n` of them in a finished `FINAL_ONLY` output."""
     finished: bool
     metrics: RequestStateStats | None = None
-    """When things happened to it; `None` unless `disable_log_stats=False`."""
+    """Times of the request; None unless `disable_log_stats=False`."""
     lora_request: None = None
     encoder_prompt: None = None
     encoder_prompt_token_ids: None = None
     num_cached_tokens: int | None = None
-    """How many of the prompt's tokens came from the prefix cache."""
+    """Prompt tokens found in the prefix cache."""
     multi_modal_placeholders: dict[str, Any] = field(default_factory=dict, kw_only=True)
     kv_transfer_params: None = field(default=None, kw_only=True)
 
-    def add(self, next_output: RequestOutput, aggregate: bool, places: dict[int, int] | None = None) -> None:
+    def add(self, next_output: RequestOutput, aggregate: bool, positions: dict[int, int] | None = None) -> None:
         """Merge a later output of the same request into this one.
 
         Args:
-            next_output: the later one.
-            aggregate: its continuations are what was added (DELTA); else they are all so far, and replace these.
-            places: where in `outputs` each continuation is, by its index, to be kept up to date. Whoever merges often
-                passes it, so that of many continuations each is found at once.
+            next_output: the later output.
+            aggregate: append its completions to these (DELTA); otherwise they replace these.
+            positions: result of `positions()`, kept up to date here; passing it speeds up repeated merges.
         """
         self.finished |= next_output.finished
-        if places is None:
-            places = self.places()
+        if positions is None:
+            positions = self.positions()
         for new in next_output.outputs:
-            place = places.get(new.index)
-            if place is None:
-                places[new.index] = len(self.outputs)
+            position = positions.get(new.index)
+            if position is None:
+                positions[new.index] = len(self.outputs)
                 self.outputs.append(new)
             elif aggregate:
-                _extend(self.outputs[place], new)
+                _extend(self.outputs[position], new)
             else:
-                self.outputs[place] = new
+                self.outputs[position] = new
 
-    def places(self) -> dict[int, int]:
-        """Where in `outputs` each continuation is, by its index."""
-        return {completion.index: place for place, completion in enumerate(self.outputs)}
+    def positions(self) -> dict[int, int]:
+        """Return the position in `outputs` of each completion, by its index."""
+        return {completion.index: position for position, completion in enumerate(self.outputs)}
 
     def __repr__(self) -> str:
         names = ["prompt_logprobs", "outputs", "finished", "metrics", "lora_request", "num_cached_tokens"]
@@ -112,13 +105,13 @@ class RequestOutput:
 
 
 def _extend(completion: CompletionOutput, new: CompletionOutput) -> None:
-    """Add to a continuation what came after it."""
+    """Append a later part to a completion."""
     completion.text += new.text
     if not isinstance(completion.token_ids, MutableSequence):
         completion.token_ids = list(completion.token_ids)
     completion.token_ids.extend(new.token_ids)
     if new.logprobs:
-        assert completion.logprobs is not None, "a request has log probabilities from its first output on"
+        assert completion.logprobs is not None, "log probabilities begin with the first output"
         completion.logprobs.extend(new.logprobs)
     completion.cumulative_logprob = new.cumulative_logprob
     completion.finish_reason = new.finish_reason

@@ -1,11 +1,11 @@
-"""`n > 1`: one request that the engine core sees as n, its children, each with an id, a seed and an output of its own.
+"""Parallel sampling (`n > 1`): one request that runs in the engine core as n child requests.
 
-`LLMEngine.add_request` makes a `ParentRequest` and fans it out; the children share their prompt's KV blocks through the
-prefix cache, if it is on. The `OutputProcessor` brings their outputs together again.
+`LLMEngine.add_request` and `AsyncLLM.add_request` make a `ParentRequest` and add its children, each with an id, a seed
+and an output of its own. They share the prompt's KV blocks through the prefix cache. The `OutputProcessor` combines
+their outputs.
 
-vLLM: vllm/v1/engine/parallel_sampling.py::ParentRequest. There the children get the parameters as the user wrote them,
-without what the `Processor` completes (bad words, further end-of-sequence tokens, `max_tokens=None`): a fault of 0.11.1
-that later versions mended, and that is not followed here.
+vLLM: vllm/v1/engine/parallel_sampling.py::ParentRequest. In 0.11.1 children get the parameters as the user wrote them,
+without the `Processor`'s additions (bad words, end-of-sequence tokens, `max_tokens`); later versions fixed that.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ __all__ = ["ParentRequest"]
 
 
 class ParentRequest:
-    """What the children of a request have in common, and what they have brought so far."""
+    """Shared state of a request's children, and their outputs so far."""
 
     def __init__(self, request_id: str, sampling_params: SamplingParams) -> None:
-        """`sampling_params` are the completed ones; their `n` is the number of children."""
+        """Take the sampling parameters as the `Processor` completed them; `n` is the number of children."""
         self.request_id = request_id
         self.sampling_params = sampling_params
         self.child_requests: set[str] = set()
-        """The ids of the children that have not finished."""
+        """Ids of the unfinished children."""
         self.output_aggregator: dict[int, CompletionOutput] = {}
-        """Under `FINAL_ONLY`, the finished outputs by index."""
+        """Finished outputs by index, under `FINAL_ONLY`."""
         self.max_num_generation_tokens = 0
-        """Of the finished children, the most tokens that one has generated."""
+        """Largest number of tokens that a finished child generated."""
 
     @property
     def n(self) -> int:
-        """How many children it has, or had."""
+        """Number of children."""
         return self.sampling_params.n
 
     def get_child_info(self, index: int) -> tuple[str, SamplingParams]:
-        """The id and the parameters of the child at `index` (0 to n - 1): `2_7` is the third child of request `7`.
+        """Return the id and parameters of the child at `index` (0 to n - 1): `2_7` is the third child of request `7`.
 
-        Its seed is the parent's plus the index; without one all children draw from the engine's generator.
+        The child's seed is the parent's plus the index; without a seed all children use the engine's generator.
         """
         child_id = f"{index}_{self.request_id}"
         self.child_requests.add(child_id)
@@ -60,9 +60,8 @@ class ParentRequest:
         """Take a child's output.
 
         Returns:
-            The parent's id; what its caller gets to see now; and whether all children have finished. Under `FINAL_ONLY`
-            there is nothing to see until they have, then the outputs of all by index; else this output alone, unless
-            the child had finished before.
+            The parent's id, the outputs to return now, and whether all children have finished. Under `FINAL_ONLY` the
+            outputs are all children's, once the last has finished; otherwise this one, unless the child had finished.
         """
         outputs = [completion_output]
         if completion_output.finished():
@@ -79,7 +78,7 @@ class ParentRequest:
     def observe_finished_request(
         parent_req: ParentRequest | None, iteration_stats: IterationStats, num_generation_tokens: int
     ) -> None:
-        """A request has finished: count it when it is nobody's child, or the last of `parent_req`'s."""
+        """Count a finished request, once for all children of `parent_req`."""
         if parent_req is not None:
             num_generation_tokens = max(parent_req.max_num_generation_tokens, num_generation_tokens)
             parent_req.max_num_generation_tokens = num_generation_tokens

@@ -1,64 +1,66 @@
-"""From whatever form a prompt comes in to token ids. Called by the `Processor`, once a request.
+"""Preprocessing of prompts: from any accepted form to token ids. The `Processor` calls it once per request.
 
-A prompt is a string, `{"prompt": text}`, or `{"prompt_token_ids": [...]}`, to which `"prompt": text` may be added as
-the text that the ids stand for. With `truncate_prompt_tokens` only the last tokens of a text are kept; token ids, and
-so the conversations of `LLM.chat`, are taken as they are, as in vLLM 0.11.1.
+A prompt is a string, `{"prompt": text}`, or `{"prompt_token_ids": [...]}`, optionally with `"prompt"` as the ids' text.
+`truncate_prompt_tokens` applies to text only; token ids, and so the conversations of `LLM.chat`, are taken unchanged,
+as in vLLM 0.11.1.
 
 vLLM: vllm/inputs/preprocess.py::InputPreprocessor. Left out: encoder-decoder models, multimodal input, embeddings.
 """
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from tracellm.engine.config.errors import InvalidRequestError, did_you_mean
 from tracellm.engine.config.vllm_config import ModelConfig
-from tracellm.engine.frontend.prompt_bounds import PromptBounds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["InputPreprocessor", "PromptType", "TokenInputs", "get_prompt_text"]
+__all__ = ["InputPreprocessor", "PromptBounds", "PromptType", "TokenInputs", "get_prompt_text"]
 
 PromptType: TypeAlias = str | Mapping[str, Any]
 
 _FORMS = 'a string, {"prompt": text} or {"prompt_token_ids": [ids]}'
 _KEYS = ("prompt", "prompt_token_ids")
-_NOT_HERE = ("cache_salt", "mm_processor_kwargs", "multi_modal_data", "multi_modal_uuids", "prompt_embeds")
-_SELDOM_LONGER = 8  # characters of a token; shorter texts are tokenized without asking for their bounds
+_UNSUPPORTED_KEYS = ("cache_salt", "mm_processor_kwargs", "multi_modal_data", "multi_modal_uuids", "prompt_embeds")
+_CHARS_PER_TOKEN = 8  # per token of the model's length; shorter texts are tokenized without a check
+_SPLITTERS = ("ByteLevel", "Digits", "Split")  # pre-tokenizers that keep all of a text, unless Split removes
 
 
 class TokenInputs(TypedDict):
-    """A prompt ready for the model."""
+    """Prompt as token ids."""
 
     prompt_token_ids: list[int]
 
 
 def get_prompt_text(prompt: PromptType) -> str | None:
-    """The text of a prompt that `InputPreprocessor` accepted; `None` when it came as token ids alone."""
+    """Return the text of an accepted prompt; None for token ids alone."""
     return prompt if isinstance(prompt, str) else prompt.get("prompt")
 
 
 class InputPreprocessor:
-    """Tells the forms of a prompt apart, tokenizes text, and truncates."""
+    """Converts prompts to token ids; used by the `Processor`."""
 
     def __init__(self, model_config: ModelConfig, tokenizer: PreTrainedTokenizerFast | None) -> None:
-        """Without a tokenizer (`skip_tokenizer_init`), prompts must be token ids."""
+        """Create it; without a tokenizer (`skip_tokenizer_init`), prompts must be token ids."""
         self.model_config = model_config
         self.tokenizer = tokenizer
 
     def preprocess(self, prompt: PromptType, max_length: int | None = None) -> TokenInputs:
-        """Turn a prompt into token ids; of a text, the last `max_length` are kept.
+        """Convert a prompt to token ids; a text is cut to its last `max_length` tokens.
 
         Raises:
-            InvalidRequestError: it has none of the forms above, or is text that is far too long.
+            InvalidRequestError: the prompt has no accepted form, or is text of far too many characters.
         """
         return self._process_decoder_only_prompt(prompt, max_length)
 
     def get_eos_token_id(self) -> int | None:
-        """The tokenizer's end-of-sequence token; `None` without a tokenizer."""
+        """Return the tokenizer's end-of-sequence token; None without a tokenizer."""
         return None if self.tokenizer is None else self.tokenizer.eos_token_id
 
     @cached_property
@@ -70,36 +72,12 @@ class InputPreprocessor:
         return self._prompt_to_llm_inputs(prompt, max_length)
 
     def _prompt_to_llm_inputs(self, prompt: PromptType, max_length: int | None) -> TokenInputs:
+        _validate_prompt(prompt)
         if isinstance(prompt, str):
             return self._process_text(prompt, max_length)
-        if not isinstance(prompt, Mapping):
-            hint = ""
-            if isinstance(prompt, bytes):
-                hint = " Decode bytes to text first."
-            elif isinstance(prompt, int) or (
-                isinstance(prompt, (list, tuple)) and prompt and all(isinstance(item, int) for item in prompt)
-            ):
-                hint = ' Write token ids as {"prompt_token_ids": [...]}.'
-            raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.{hint}")
-        for key in prompt:
-            if key in _NOT_HERE:
-                if prompt[key] is None:
-                    continue
-                raise InvalidRequestError(
-                    f"The prompt has {key!r}, for what vLLM has and tracellm does not: leave it out. "
-                    f"It must be {_FORMS}."
-                )
-            if key not in _KEYS:
-                hint = did_you_mean(str(key), _KEYS)
-                raise InvalidRequestError(f"The prompt has a key {key!r} that is not known.{hint} It must be {_FORMS}.")
-        text = prompt.get("prompt")
-        if text is not None and not isinstance(text, str):
-            raise InvalidRequestError(f'"prompt" must be a string, got {_describe(text)}.')
         if "prompt_token_ids" in prompt:
             return self._process_tokens(prompt["prompt_token_ids"])
-        if text is None:
-            raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.")
-        return self._process_text(text, max_length)
+        return self._process_text(prompt["prompt"], max_length)
 
     def _process_text(self, text: str, max_length: int | None) -> TokenInputs:
         return TokenInputs(prompt_token_ids=self.tokenize_prompt(text, max_length=max_length))
@@ -117,13 +95,16 @@ class InputPreprocessor:
     def tokenize_prompt(
         self, text: str, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[int]:
-        """Text to token ids; with `add_special_tokens` among them those that the tokenizer puts around every text.
+        """Tokenize a text.
 
-        Of more than `max_length`, special tokens among them, the first are dropped.
+        Args:
+            text: the text.
+            add_special_tokens: add those that the tokenizer puts around every text.
+            max_length: maximum number of tokens, special ones included; the first are dropped.
 
         Raises:
-            InvalidRequestError: the string cannot be encoded as UTF-8, or has so many characters that it cannot fit;
-                or there is no tokenizer.
+            InvalidRequestError: the text is not valid Unicode or has too many characters to fit, or there is no
+                tokenizer.
         """
         if self.tokenizer is None:
             raise InvalidRequestError(
@@ -143,7 +124,7 @@ class InputPreprocessor:
 
     def _check_bounds(self, text: str) -> None:
         limit = self.model_config.max_model_len
-        if len(text) <= _SELDOM_LONGER * limit:
+        if len(text) <= _CHARS_PER_TOKEN * limit:
             return
         at_least = self._bounds.min_num_tokens(text)
         if at_least > limit:
@@ -152,6 +133,34 @@ class InputPreprocessor:
                 f"{self._bounds.longest_token} bytes), but the model's length (`max_model_len`) is {limit}. "
                 "Shorten the prompt."
             )
+
+
+def _validate_prompt(prompt: object) -> None:
+    """Check that a prompt has an accepted form; `_process_tokens` checks the token ids."""
+    if isinstance(prompt, str):
+        return
+    if not isinstance(prompt, Mapping):
+        hint = ""
+        if isinstance(prompt, bytes):
+            hint = " Decode bytes to text first."
+        elif isinstance(prompt, int) or (
+            isinstance(prompt, (list, tuple)) and prompt and all(isinstance(item, int) for item in prompt)
+        ):
+            hint = ' Write token ids as {"prompt_token_ids": [...]}.'
+        raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.{hint}")
+    for key, value in prompt.items():
+        if key in _UNSUPPORTED_KEYS and value is not None:
+            raise InvalidRequestError(
+                f"The prompt has {key!r}, which vLLM supports and tracellm does not: leave it out. It must be {_FORMS}."
+            )
+        if key not in _KEYS + _UNSUPPORTED_KEYS:
+            hint = did_you_mean(str(key), _KEYS)
+            raise InvalidRequestError(f"The prompt has an unknown key {key!r}.{hint} It must be {_FORMS}.")
+    text = prompt.get("prompt")
+    if text is None and "prompt_token_ids" not in prompt:
+        raise InvalidRequestError(f"The prompt must be {_FORMS}, got {_describe(prompt)}.")
+    if text is not None and not isinstance(text, str):
+        raise InvalidRequestError(f'"prompt" must be a string, got {_describe(text)}.')
 
 
 def _check_encoding(text: str) -> None:
@@ -165,8 +174,53 @@ def _check_encoding(text: str) -> None:
 
 
 def _describe(value: object) -> str:
-    """A value's type and how it begins, for a message."""
+    """Return a value's type and beginning, for a message."""
     if value is None:
         return "None"
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
+
+
+class PromptBounds:
+    """Lower bound on the number of tokens of a text, so a prompt that is far too long is rejected untokenized.
+
+    A byte-level tokenizer covers each byte by a token: a text has at least its bytes divided by the longest token's.
+    vLLM does the same since vllm/renderers/params.py (`max_chars_per_token`); 0.11.1 tokenizes every prompt.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        from tokenizers.pre_tokenizers import ByteLevel
+
+        backend = tokenizer.backend_tokenizer
+        normalizers = _parts(backend.normalizer, "normalizers")
+        splitters = _parts(backend.pre_tokenizer, "pretokenizers")
+        added_tokens = list(backend.get_added_tokens_decoder().values())
+        vocabulary = backend.get_vocab()
+        covers_every_byte = (
+            all(part["type"] == "NFC" for part in normalizers)
+            and all(part["type"] in _SPLITTERS and part.get("behavior") != "Removed" for part in splitters)
+            and any(part["type"] == "ByteLevel" for part in splitters)
+            and not any(token.lstrip or token.rstrip for token in added_tokens)  # they swallow spaces
+            and set(ByteLevel.alphabet()) <= vocabulary.keys()
+        )
+        self.composes = bool(normalizers)
+        self.longest_token: int | None = None
+        """Length of the longest token in bytes; None if the tokenizer gives no bound."""
+        if covers_every_byte:
+            # A character in the vocabulary stands for a byte; added tokens are plain text.
+            self.longest_token = max(map(len, [*vocabulary, *(token.content.encode() for token in added_tokens)]))
+
+    def min_num_tokens(self, text: str) -> int:
+        """Return the least number of tokens that the text can have; 0 without a bound."""
+        if self.longest_token is None:
+            return 0
+        num_bytes = len((unicodedata.normalize("NFC", text) if self.composes else text).encode())
+        return -(-num_bytes // self.longest_token)
+
+
+def _parts(component: Any, name: str) -> list[dict[str, Any]]:
+    """Return the parts of a tokenizer's component as in tokenizer.json; empty for no component."""
+    if component is None:
+        return []
+    state = json.loads(component.__getstate__())
+    return state[name] if state["type"] == "Sequence" else [state]

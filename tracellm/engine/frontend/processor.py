@@ -1,4 +1,6 @@
-"""From a prompt and its sampling parameters to an `EngineCoreRequest`: the last place where a request can be refused.
+"""Input side of the front end: from a prompt and its sampling parameters to an `EngineCoreRequest`.
+
+Rejects a request that cannot be served before the engine core gets it.
 
 vLLM: vllm/v1/engine/processor.py::Processor. Left out: pooling, LoRA, multimodal input.
 """
@@ -26,7 +28,7 @@ __all__ = ["Processor"]
 
 
 class Processor:
-    """Tokenizes, checks, and completes what a request needs."""
+    """Makes requests: tokenizes and validates prompts, completes sampling parameters. Used by both engines."""
 
     def __init__(self, vllm_config: VllmConfig, tokenizer: PreTrainedTokenizerFast | None) -> None:
         self.model_config = vllm_config.model_config
@@ -43,10 +45,10 @@ class Processor:
         priority: int = 0,
         trace_headers: Mapping[str, str] | None = None,
     ) -> EngineCoreRequest:
-        """Make the request that the engine core receives. `trace_headers` go with it as they are.
+        """Create the request for the engine core. `trace_headers` are passed on unchanged.
 
         Raises:
-            InvalidRequestError: the prompt or the parameters cannot be served by this model.
+            InvalidRequestError: the model cannot serve the prompt or the parameters.
         """
         self._validate_params(params)
         inputs = self.input_preprocessor.preprocess(prompt, self._get_max_length(params))
@@ -75,15 +77,15 @@ class Processor:
         )
 
     def _get_max_length(self, params: SamplingParams) -> int | None:
-        """To how many tokens the prompt is cut; `None`: it is not."""
+        """Return the number of tokens to truncate the prompt to, or None."""
         limit = self.model_config.max_model_len
-        asked = params.truncate_prompt_tokens
-        if asked is not None and asked > limit:
+        requested = params.truncate_prompt_tokens
+        if requested is not None and requested > limit:
             raise InvalidRequestError(
                 f"SamplingParams: `truncate_prompt_tokens` must be at most {limit}, the model's length "
-                f"(`max_model_len`); got {asked}."
+                f"(`max_model_len`); got {requested}."
             )
-        return limit if asked == -1 else asked
+        return limit if requested == -1 else requested
 
     def _validate_params(self, params: SamplingParams) -> None:
         if not isinstance(params, SamplingParams):
@@ -99,40 +101,40 @@ class Processor:
 
     def _validate_logprobs(self, params: SamplingParams) -> None:
         vocab_size = self.model_config.get_vocab_size()
-        limit, whose = self.model_config.max_logprobs, "the LLM's `max_logprobs`"
+        limit, origin = self.model_config.max_logprobs, "the LLM's `max_logprobs`"
         if limit == -1 or limit > vocab_size:
-            limit, whose = vocab_size, "the model's vocabulary"
+            limit, origin = vocab_size, "the model's vocabulary"
         for name in ("logprobs", "prompt_logprobs"):
-            asked = getattr(params, name)
-            if asked is not None and (vocab_size if asked == -1 else asked) > limit:
-                all_of_them = f" (the whole vocabulary, {vocab_size})" if asked == -1 else ""
+            requested = getattr(params, name)
+            if requested is not None and (vocab_size if requested == -1 else requested) > limit:
+                explanation = f" (the whole vocabulary, {vocab_size})" if requested == -1 else ""
                 raise InvalidRequestError(
-                    f"SamplingParams: `{name}` must be at most {limit}, {whose}; got {asked}{all_of_them}. "
-                    "Ask for fewer, or make the LLM with a larger max_logprobs (-1: no bound but the vocabulary)."
+                    f"SamplingParams: `{name}` must be at most {limit}, {origin}; got {requested}{explanation}. "
+                    "Ask for fewer, or make the LLM with a larger max_logprobs (-1: the whole vocabulary)."
                 )
 
     def _validate_token_ids(self, params: SamplingParams) -> None:
         vocab_size = self.model_config.get_vocab_size()
-        num_known = vocab_size if self.tokenizer is None else len(self.tokenizer)  # may be fewer or more
+        num_known = vocab_size if self.tokenizer is None else len(self.tokenizer)  # may differ from the vocabulary size
         if params.allowed_token_ids is not None and not params.allowed_token_ids:
             raise InvalidRequestError(
                 "SamplingParams: `allowed_token_ids` must name at least one token, got []; None allows all."
             )
-        for name, size, whose in (
+        for name, size, owner in (
             ("logit_bias", vocab_size, "model"),
             ("allowed_token_ids", min(num_known, vocab_size), "tokenizer" if num_known < vocab_size else "model"),
         ):
             unknown = [token for token in getattr(params, name) or () if not 0 <= token < size]
             if unknown:
                 raise InvalidRequestError(
-                    f"SamplingParams: `{name}` must hold ids from 0 to {size - 1}, the {whose}'s vocabulary; "
+                    f"SamplingParams: `{name}` must hold ids from 0 to {size - 1}, the {owner}'s vocabulary; "
                     f"got {unknown}."
                 )
-        never = [token for token in params.stop_token_ids or () if token >= vocab_size]
-        if never:  # vLLM accepts them without a word
+        impossible = [token for token in params.stop_token_ids or () if token >= vocab_size]
+        if impossible:  # vLLM accepts them silently
             warnings.warn(
-                f"SamplingParams: `stop_token_ids` {never} can never be generated: the model's vocabulary has the ids "
-                f"0 to {vocab_size - 1}. Were they meant for another model?",
+                f"SamplingParams: `stop_token_ids` {impossible} can never be generated: the model's vocabulary has "
+                f"the ids 0 to {vocab_size - 1}. Were they meant for another model?",
                 stacklevel=2,
             )
 
@@ -157,7 +159,7 @@ class Processor:
 
     @cached_property
     def _guidance_backend(self) -> GuidanceBackend:
-        """The library for grammars, loaded when the first request asks for structured outputs."""
+        """Grammar backend, loaded with the first structured output request."""
         from tracellm.engine.core.structured_output.backend_guidance import get_guidance_backend
 
         assert self.tokenizer is not None
@@ -166,7 +168,7 @@ class Processor:
     def _validate_model_input(self, inputs: TokenInputs) -> None:
         token_ids = inputs["prompt_token_ids"]
         if not token_ids:
-            raise InvalidRequestError("The prompt is empty: the model needs at least one token to go on from.")
+            raise InvalidRequestError("The prompt is empty: the model needs at least one token.")
         vocab_size = self.model_config.get_vocab_size()
         for position, token in enumerate(token_ids):
             if not 0 <= token < vocab_size:

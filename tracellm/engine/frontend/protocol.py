@@ -1,8 +1,8 @@
-"""What whoever runs an asynchronous engine asks it about itself: is it well, what is it, how does it do?
+"""`EngineClient`: health, settings and statistics of an asynchronous engine; the base class of `AsyncLLM`.
 
-The server asks; `AsyncLLM` is such an engine, and adds what requests need.
+The server uses it for everything but requests.
 
-vLLM: vllm/engine/protocol.py::EngineClient, where all of it is abstract, because there are several.
+vLLM: vllm/engine/protocol.py::EngineClient, which is abstract, as it has several implementations.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tracellm.engine.config.errors import EngineError
-from tracellm.engine.config.exceptions import EngineDeadError
-from tracellm.engine.config.light_tokenizer import complete_tokenizer
+from tracellm.engine.config.errors import EngineDeadError, EngineError
+from tracellm.engine.config.tokenizer import load_complete_tokenizer
 from tracellm.engine.config.vllm_config import ModelConfig, VllmConfig
 from tracellm.engine.frontend.processor import Processor
 
@@ -27,43 +26,43 @@ __all__ = ["EngineClient"]
 
 
 class EngineClient:
-    """The engine as a whole."""
+    """State of an asynchronous engine as a whole; used by the server."""
 
     vllm_config: VllmConfig
     model_config: ModelConfig
     processor: Processor
     engine_core: AsyncMPClient
     logger_manager: StatLoggerManager | None
-    """`None` when no statistics are kept."""
+    """None without statistics."""
     output_handler: asyncio.Task[None] | None
-    """`None` before the first request."""
+    """None before the first request."""
 
     @property
     def is_running(self) -> bool:
-        """Does the output handler run, or will the next request start it?"""
+        """True if the output handler runs, or the next request will start it."""
         handler = self.output_handler
         return handler is None or not handler.done() or handler.get_loop().is_closed()
 
     @property
     def is_stopped(self) -> bool:
-        """The same as `errored`."""
+        """Same as `errored`."""
         return self.errored
 
     @property
     def errored(self) -> bool:
-        """Can no request be served any more?"""
+        """True if the engine can serve no more requests."""
         return self.engine_core.resources.engine_dead or not self.is_running
 
     @property
     def dead_error(self) -> EngineDeadError:
-        """What every request gets to hear when `errored`."""
+        """Exception that requests raise when `errored`."""
         resources = self.engine_core.resources
         if resources.engine_dead:
             return resources.dead_error()
         return EngineDeadError("The task that receives this engine's outputs has ended. Make a new engine.")
 
     async def check_health(self) -> None:
-        """Return when requests can be served.
+        """Check that requests can be served.
 
         Raises:
             EngineDeadError: they cannot.
@@ -73,47 +72,47 @@ class EngineClient:
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """The model's tokenizer; `None` under `skip_tokenizer_init`."""
+        """Tokenizer of the model; None under `skip_tokenizer_init`."""
         return self.processor.tokenizer
 
     async def get_tokenizer(self) -> PreTrainedTokenizerFast:
-        """The model's tokenizer.
+        """Return the model's tokenizer.
 
         Raises:
-            EngineError: there is none, under `skip_tokenizer_init`.
+            EngineError: the engine was made with `skip_tokenizer_init`.
         """
         if self.tokenizer is None:
             raise EngineError("This AsyncLLM has no tokenizer: it was made with skip_tokenizer_init=True.")
-        return complete_tokenizer(self.tokenizer)
+        return load_complete_tokenizer(self.tokenizer)
 
     async def get_vllm_config(self) -> VllmConfig:
-        """All settings."""
+        """Return all settings."""
         return self.vllm_config
 
     async def get_model_config(self) -> ModelConfig:
-        """The model's part of the settings."""
+        """Return the model's settings."""
         return self.model_config
 
     async def is_tracing_enabled(self) -> bool:
-        """Does the engine itself make spans? Never: recordings are made from outside. `trace_headers` travel anyhow."""
+        """Return False: the engine makes no spans itself; recordings are made from outside."""
         return False
 
     async def reset_prefix_cache(self) -> bool:
-        """Forget all cached KV blocks; `False`, and nothing done, while requests hold blocks. vLLM returns nothing."""
+        """Clear the prefix cache. Returns False, and does nothing, while requests hold blocks; vLLM returns None."""
         return await self.engine_core.reset_prefix_cache_async()
 
     async def do_log_stats(self) -> None:
-        """Let the loggers say what happened since the last time. vLLM's server calls it every ten seconds."""
+        """Log statistics since the last call; vLLM's server calls it every ten seconds."""
         if self.logger_manager is not None:
             self.logger_manager.log()
 
     @property
     def prometheus_registry(self) -> CollectorRegistry | None:
-        """The metrics of this engine, to be served at /metrics; `None` when no statistics are kept."""
+        """Metrics to serve at /metrics; None without statistics."""
         return None if self.logger_manager is None else self.logger_manager.prometheus_registry
 
     def encode(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: it is for models that embed, of which tracellm has none."""
+        """Raise an error: tracellm runs no embedding models."""
         raise EngineError(
             "AsyncLLM.encode is for embedding models, which tracellm does not run, but vLLM does: use `generate`."
         )

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zmq
 
-from tracellm.engine.config.errors import EngineError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, EngineError
 from tracellm.engine.config.libraries import import_libraries
 from tracellm.engine.entrypoints.interrupts import deferred_interrupts
 from tracellm.engine.ipc.handshake import (

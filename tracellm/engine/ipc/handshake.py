@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tracellm.engine.config.errors import EngineError, InvalidRequestError, ModelLoadError, in_words
+from tracellm.engine.config.errors import EngineError, InvalidRequestError, ModelLoadError, format_error
 from tracellm.engine.core.kv_cache.kv_cache_interface import (
     AttentionSpec,
     FullAttentionSpec,
@@ -105,7 +105,7 @@ def kv_cache_config_of(ready: dict[str, Any]) -> KVCacheConfig:
 def failed_message(error: BaseException) -> bytes:
     """FAILED: what kept the engine core from starting."""
     kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS), None)
-    return msgspec.msgpack.encode({"status": "FAILED", "error": kind, "message": in_words(error)})
+    return msgspec.msgpack.encode({"status": "FAILED", "error": kind, "message": format_error(error)})
 
 
 def startup_error(failed: dict[str, Any]) -> EngineError | None:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, EngineError, InvalidRequestError
 from tracellm.engine.core.kv_cache.kv_cache_utils import check_request_fits
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.core_launch import CoreEngineProcManager, wait_for_engine_startup

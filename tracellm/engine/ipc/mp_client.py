@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from tracellm.engine.config.errors import EngineError, in_words
+from tracellm.engine.config.errors import EngineError, format_error
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType, UtilityOutput
 from tracellm.engine.ipc.mp_base import MPClient
 from tracellm.engine.ipc.mp_resources import AnyFuture, BackgroundResources
@@ -211,7 +211,7 @@ class AsyncMPClient(MPClient):
             if resources.output_queue_task is task:
                 resources.output_queue_task = None
             if not task.cancelled() and (error := task.exception()) is not None:
-                resources.declare_dead(f"The client of the engine core cannot go on: {in_words(error)}")
+                resources.declare_dead(f"The client of the engine core cannot go on: {format_error(error)}")
             if resources.engine_dead:
                 queue_of_this_loop.put_nowait(resources.dead_error())
                 resources.fail_utility_calls()

@@ -20,7 +20,7 @@ from typing import Any
 
 import zmq
 
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.ipc.core_launch import CoreEngineProcManager
 from tracellm.engine.ipc.handshake import ENGINE_CORE_DEAD
 from tracellm.engine.ipc.socket_directory import remove_socket_directory

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerFast
 
-    from tracellm.engine.sample.structured_outputs_params import StructuredOutputsParams
+    from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 __all__ = ["GuidanceBackend", "GuidanceGrammar", "get_guidance_backend", "validate_guidance_grammar"]
 

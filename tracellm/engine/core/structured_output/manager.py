@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracellm.engine.sample.structured_outputs_params import StructuredOutputsParams
+    from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 __all__ = ["StructuredOutputManager"]
 

@@ -16,8 +16,7 @@ from tracellm.engine.core.structured_output.backend_types import (
     StructuredOutputKey,
     StructuredOutputOptions,
 )
-from tracellm.engine.sample.sampling_params import SamplingParams
-from tracellm.engine.sample.structured_outputs_params import StructuredOutputsParams
+from tracellm.engine.sample.sampling_params import SamplingParams, StructuredOutputsParams
 
 __all__ = ["StructuredOutputRequest", "get_structured_output_key"]
 

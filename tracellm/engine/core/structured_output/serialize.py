@@ -14,7 +14,7 @@ from llguidance import LLMatcher, StructTag
 from tracellm.engine.core.structured_output.backend_types import StructuredOutputKey, StructuredOutputOptions
 
 if TYPE_CHECKING:
-    from tracellm.engine.sample.structured_outputs_params import StructuredOutputsParams
+    from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 
 __all__ = ["serialize_guidance_grammar", "short"]
 

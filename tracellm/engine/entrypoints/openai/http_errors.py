@@ -17,7 +17,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from tracellm.engine.config.exceptions import EngineDeadError, EngineGenerateError
+from tracellm.engine.config.errors import EngineDeadError, EngineGenerateError
 from tracellm.engine.entrypoints.openai.protocol import ErrorInfo, ErrorResponse
 
 __all__ = ["HttpError", "add_error_handlers", "create_error_response", "error_response_of", "json_response"]

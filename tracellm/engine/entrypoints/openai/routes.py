@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError
 from tracellm.engine.entrypoints.openai.http_body import read_request
 from tracellm.engine.entrypoints.openai.http_responses import respond
 from tracellm.engine.entrypoints.openai.protocol import (

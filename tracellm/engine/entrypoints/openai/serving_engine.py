@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from tracellm.engine.config.errors import InvalidRequestError
-from tracellm.engine.config.exceptions import EngineDeadError
+from tracellm.engine.config.errors import EngineDeadError, InvalidRequestError
 from tracellm.engine.entrypoints.chat_utils import apply_hf_chat_template, parse_chat_messages
 from tracellm.engine.entrypoints.openai.http_errors import error_response_of
 from tracellm.engine.entrypoints.openai.protocol import (

@@ -238,7 +238,7 @@ _SERVER = (
     *plain("request", "frontend.async_llm:AsyncLLM", "from_vllm_config", "from_engine_args", "generate", "add_request"),
     *plain("request", "frontend.async_llm:AsyncLLM", "abort", "shutdown"),
     *ours_only("request", "frontend.async_llm:AsyncLLM", "_run_output_handler"),
-    *ours_only("request", "frontend.output_handling:", "output_handler", shown_as="AsyncLLM", loop=True),
+    *ours_only("request", "frontend.async_llm:", "output_handler", shown_as="AsyncLLM", loop=True),
     Entry(
         "fastapi.applications:FastAPI.__call__",
         "request",

@@ -362,7 +362,7 @@ _SUBMISSION = (
     *plain("request", "frontend.llm_engine:LLMEngine", "add_request"),
     *plain("request", "frontend.parallel_sampling:ParentRequest", "get_child_info"),
     *plain("step", "frontend.parallel_sampling:ParentRequest", "get_outputs"),
-    *plain("request", "frontend.request_state:RequestState", "from_new_request"),
+    *plain("request", "frontend.output_processor:RequestState", "from_new_request"),
     *plain("request", "frontend.logprobs:LogprobsProcessor", "from_new_request"),
     *plain("request", "frontend.detokenizer:IncrementalDetokenizer", "from_new_request"),
 )
@@ -412,7 +412,7 @@ _OUTPUT = (
     ),
     *plain(
         "request",
-        "frontend.output_collector:RequestOutputCollector",
+        "frontend.output_processor:RequestOutputCollector",
         "put",
         capture=_capture_put,
         attributes=_put,

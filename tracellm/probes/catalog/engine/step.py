@@ -381,5 +381,5 @@ ENTRIES = (
     *plain("step", "worker.gpu_worker:Worker", "execute_model", "sample_tokens", shown_as="Worker"),
     *ours_only("layer", "frontend.detokenizer:FastIncrementalDetokenizer", "update"),
     *plain("layer", "frontend.logprobs:LogprobsProcessor", "update_from_output"),
-    *plain("layer", "frontend.request_state:RequestState", "make_request_output"),
+    *plain("layer", "frontend.output_processor:RequestState", "make_request_output"),
 )
