@@ -74,7 +74,7 @@ ARRIVES = Entry(
 )
 
 ADDED = Entry(
-    "tracellm.engine.core.sched.requests:SchedulerRequests.add_request",
+    "tracellm.engine.core.sched.scheduler:Scheduler.add_request",
     "request",
     _capture_added,
     _added,

@@ -136,7 +136,7 @@ ENTRIES = (
         observe=_note_put,
     ),
     Entry(
-        "tracellm.engine.core.sched.requests:SchedulerRequests.finish_requests",
+        "tracellm.engine.core.sched.scheduler:Scheduler.finish_requests",
         "request",
         _capture_finished,
         _finished,

@@ -9,7 +9,7 @@ who has ended; each gives what it knows to the enclosing `EngineCore.step_fn`, w
 (step_span.py).
 """
 
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
@@ -39,7 +39,9 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
         "resumed": list(output.scheduled_cached_reqs.resumed_req_ids),
         "held": [
             (request_id, reason.code._value_, reason.numbers)
-            for request_id, reason in islice(output.not_scheduled.items(), len(scheduler.running) + LISTED)
+            for request_id, reason in islice(
+                chain(output.cut_short.items(), output.not_scheduled.items()), len(scheduler.running) + LISTED
+            )
         ],
         "behind": behind and (behind.code._value_, behind.numbers),
         "released": sorted(output.finished_req_ids),

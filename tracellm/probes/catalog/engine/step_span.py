@@ -89,7 +89,7 @@ def _tell_schedule(told: dict[str, Any], facts: dict[str, Any]) -> None:
 
 
 def _details(numbers: dict[str, int | str]) -> str:
-    """As `HeldReason.details` has it."""
+    """The numbers as `name=value name=value`."""
     return " ".join(f"{name}={value}" for name, value in numbers.items())
 
 

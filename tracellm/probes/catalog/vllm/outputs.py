@@ -71,7 +71,7 @@ ENTRIES = (
     ),
     like(
         ours.ENTRIES,
-        "SchedulerRequests.finish_requests",
+        "Scheduler.finish_requests",
         "v1.core.sched.scheduler:Scheduler.finish_requests",
         capture=_capture_finished,
     ),

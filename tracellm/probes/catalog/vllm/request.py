@@ -156,7 +156,7 @@ ENTRIES = (
     *plain("request", "v1.structured_output.backend_guidance", "GuidanceBackend.compile_grammar"),
     like(
         (ADDED,),
-        "SchedulerRequests.add_request",
+        "Scheduler.add_request",
         "v1.core.sched.scheduler:Scheduler.add_request",
         capture=_capture_added,
     ),
