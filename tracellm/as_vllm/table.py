@@ -127,8 +127,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "UnitaryKVCacheCoordinator HybridKVCacheCoordinator",
     },
     "vllm.v1.core.kv_cache_utils": {
-        "engine.core.kv_cache.kv_cache_block": "BlockHash KVCacheBlock FreeKVCacheBlockQueue",
-        "engine.core.kv_cache.kv_cache_utils": "hash_block_tokens",
+        "engine.core.kv_cache.kv_cache_utils": "BlockHash KVCacheBlock FreeKVCacheBlockQueue hash_block_tokens",
     },
     "vllm.v1.core.single_type_kv_cache_manager": {
         "engine.core.kv_cache.single_type_kv_cache_manager": "SingleTypeKVCacheManager FullAttentionManager "
