@@ -85,20 +85,20 @@ _CODEC = "tracellm.engine.ipc.serial_utils:Msgpack"
 
 ENTRIES = (
     # the client's side
-    *inherited("request", "ipc.mp_base", "MPClient.__init__", "MPClient.launch_core_engines"),
-    *plain("step", "ipc.core_launch", "CoreEngineProcManager.start", "wait_for_engine_startup"),
-    *plain("step", "ipc.mp_base", "MPClient.start_engine_core_monitor"),
+    *inherited("request", "ipc.mp_client", "MPClient.__init__", "MPClient.launch_core_engines"),
+    *plain("step", "ipc.launch", "CoreEngineProcManager.start", "wait_for_engine_startup"),
+    *plain("step", "ipc.mp_client", "MPClient.start_engine_core_monitor"),
     *plain("request", "ipc.mp_client", "SyncMPClient.__init__", "AsyncMPClient.__init__"),
     *plain("request", "ipc.mp_client", "SyncMPClient.add_request", "AsyncMPClient.add_request_async"),
     *plain("request", "ipc.mp_client", "SyncMPClient._send_input", "AsyncMPClient._send_input"),
-    *inherited("step", "ipc.mp_base", "MPClient._send_input_message"),
+    *inherited("step", "ipc.mp_client", "MPClient._send_input_message"),
     *plain("step", "ipc.mp_client", "SyncMPClient.get_output", "AsyncMPClient.get_output_async"),
     *plain("step", "ipc.mp_client", "SyncMPClient.abort_requests", "AsyncMPClient.abort_requests_async"),
     *plain("request", "ipc.mp_client", "SyncMPClient.call_utility", "AsyncMPClient.call_utility_async"),
     *loops("request", "ipc.mp_client", "SyncMPClient.process_outputs_socket", "AsyncMPClient.process_outputs_socket"),
-    *inherited("request", "ipc.mp_base", "MPClient.shutdown"),
-    *plain("request", "ipc.mp_resources", "BackgroundResources.died_by_itself"),
-    *plain("step", "ipc.core_launch", "CoreEngineProcManager.close"),
+    *inherited("request", "ipc.mp_client", "MPClient.shutdown"),
+    *plain("request", "ipc.mp_client", "BackgroundResources.died_by_itself"),
+    *plain("step", "ipc.launch", "CoreEngineProcManager.close"),
     # the engine core's side
     *plain("request", "core.core_proc", "EngineCoreProc.run_engine_core", "EngineCoreProc.__init__"),
     *plain("step", "core.core_proc", "EngineCoreProc._perform_handshakes", "EngineCoreProc.startup_handshake"),
