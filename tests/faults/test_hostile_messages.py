@@ -94,10 +94,10 @@ WRONG: dict[str, tuple[bytes, ...]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_no_message_is_told_and_passed_over(llm, client, said, expected, wrong):
     """The engine process says that it was there, and the next request has its tokens."""
-    before = said.read_text().count("has passed over a message")
+    before = said.read_text().count("ignored a malformed message")
     client.input_socket.send_multipart((client.core_engine, *WRONG[wrong]))
     assert tokens(llm) == expected
-    assert said.read_text().count("has passed over a message") == before + 1
+    assert said.read_text().count("ignored a malformed message") == before + 1
     assert client.call_utility("get_request_counts") == [0, 0]
 
 
