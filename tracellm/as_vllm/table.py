@@ -77,8 +77,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.engine.async_llm_engine": {"engine.frontend.async_llm": "AsyncLLMEngine=AsyncLLM"},
     "vllm.engine.protocol": {"engine.frontend.protocol": "EngineClient"},
     "vllm.v1.engine": {
-        "engine.ipc.messages": "EngineCoreRequest EngineCoreRequestType EngineCoreOutput EngineCoreOutputs EngineCoreEvent "
-        "EngineCoreEventType FinishReason UtilityOutput",
+        "engine.ipc.messages": "EngineCoreRequest EngineCoreRequestType EngineCoreOutput EngineCoreOutputs "
+        "EngineCoreEvent EngineCoreEventType FinishReason UtilityOutput",
     },
     "vllm.v1.engine.async_llm": {"engine.frontend.async_llm": "AsyncLLM"},
     "vllm.v1.engine.llm_engine": {"engine.frontend.llm_engine": "LLMEngine"},
