@@ -145,7 +145,7 @@ class Request:
 
     @property
     def use_structured_output(self) -> bool:
-        """Whether the output is constrained."""
+        """True if the output is constrained."""
         return self.structured_output_request is not None
 
     @property

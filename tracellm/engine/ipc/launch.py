@@ -71,7 +71,7 @@ ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 """Sent instead of outputs when the engine core has failed. A second frame has the error message; vLLM sends none."""
 
 POLL_INTERVAL_MS = 200
-"""How often `wait_for_engine_startup` checks for cancellation."""
+"""Interval at which `wait_for_engine_startup` checks for cancellation."""
 _END_TIMEOUT = 5.0
 """Seconds that the process has to end by itself."""
 _DRAIN_TIMEOUT_MS = 200

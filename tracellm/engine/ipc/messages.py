@@ -134,7 +134,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
 
     @property
     def finished(self) -> bool:
-        """Whether this is the request's last output."""
+        """True for the request's last output."""
         return self.finish_reason is not None
 
 

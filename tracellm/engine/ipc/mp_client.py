@@ -227,8 +227,8 @@ class MPClient(EngineCoreClient):
         self.ctx: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.resources = BackgroundResources(self.ctx, make_socket_directory())
         self._finalizer = weakref.finalize(self, self.resources)
-        # At exit, run before multiprocessing, which would wait for the process forever. The children of multiprocessing
-        # do not run atexit functions, hence the second one.
+        # At exit, run before multiprocessing, which would wait for the process forever. Children of multiprocessing do
+        # not run atexit functions; the second finalizer is for them.
         atexit.register(self._finalizer)
         self._at_exit = multiprocessing.util.Finalize(None, self._finalizer, exitpriority=0)
         self.utility_results: dict[int, _AnyFuture] = self.resources.utility_results

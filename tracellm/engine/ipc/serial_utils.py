@@ -103,7 +103,7 @@ class MsgpackEncoder:
         raise TypeError(
             f"{kind.__module__}.{kind.__qualname__}"
             + (f" with elements of type {obj.dtype}" if isinstance(obj, np.ndarray) else "")
-            + " is no plain value"
+            + " is not a plain value"
         )
 
     def _encode_ndarray(self, obj: np.ndarray) -> tuple[str, tuple[int, ...], int | msgpack.Ext]:
@@ -159,8 +159,8 @@ class MsgpackDecoder:
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RecursionError, MemoryError) as error:
             what = getattr(self.type, "__name__", "message")
             raise EngineError(
-                f"What came through the socket is no {what} of the engine: {first_line(error)}. Both processes must "
-                "run the same version of tracellm."
+                f"The received message is not a valid {what}: {first_line(error)}. Both processes must run the same "
+                "version of tracellm."
             ) from None
         finally:
             self.aux_buffers = ()
@@ -209,17 +209,17 @@ class MsgpackDecoder:
         """Return the validated shape and memory of an array, and whether the memory is a frame."""
         is_list = isinstance(shape, (list, tuple)) and len(shape) <= _MAX_DIMENSIONS
         if not is_list or not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"an array of the shape {shape!r} is not possible")
+            raise ValueError(f"an array of shape {shape!r} is not possible")
         in_frame = type(data) is int
         if in_frame:
             if not 0 < data < len(self.aux_buffers):
-                raise ValueError(f"an array is said to be in frame {data} of {len(self.aux_buffers)}")
+                raise ValueError(f"an array refers to frame {data} of {len(self.aux_buffers)}")
             data = _view(self.aux_buffers[data])
         elif not isinstance(data, (bytes, memoryview)):
             raise ValueError(f"an array has {type(data).__name__} for its bytes")
         buffer = memoryview(data)
         if math.prod(shape) * itemsize != buffer.nbytes:
-            raise ValueError(f"an array of the shape {list(shape)} has {buffer.nbytes} bytes")
+            raise ValueError(f"an array of shape {list(shape)} has {buffer.nbytes} bytes")
         return list(shape), buffer, in_frame
 
 

@@ -75,7 +75,7 @@ def get_kv_cache_groups(vllm_config: VllmConfig, kv_cache_spec: dict[str, Attent
     others = [spec for spec in layers_of if not isinstance(spec, FullAttentionSpec)]
     if len(others) > 1 and vllm_config.cache_config.enable_prefix_caching:
         raise EngineError(
-            "The model's attention layers have sliding windows of several lengths, and the prefix cache knows only "
+            "The model's attention layers have sliding windows of several lengths, and the prefix cache supports only "
             f"one: {', '.join(str(spec) for spec in others)}. Give enable_prefix_caching=False."
         )
     group_size = min(len(names) for names in layers_of.values())

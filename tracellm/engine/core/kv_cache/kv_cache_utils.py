@@ -71,7 +71,7 @@ class KVCacheBlock:
     ref_cnt: int = 0
     """Number of requests that use it. At 0 it is in the free queue, with its content, until it is allocated again."""
     is_null: bool = False
-    """Whether it is `BlockPool.null_block`, a placeholder that is never free and has no reference count."""
+    """True for `BlockPool.null_block`, a placeholder that is never free and has no reference count."""
     block_hash: BlockHashWithGroupId | None = None
     """Set while the block is full and in the prefix cache."""
     prev_free_block: "KVCacheBlock | None" = None
