@@ -193,9 +193,7 @@ def test_a_result_that_names_its_type_is_refused():
 
 def test_a_message_of_other_types_is_refused():
     """Everything is checked against the type, and the error says where it differs."""
-    with pytest.raises(
-        EngineError, match=r"not a valid EngineCoreRequest: Expected `str`, got `int` - at `\$\[0\]`"
-    ):
+    with pytest.raises(EngineError, match=r"not a valid EngineCoreRequest: Expected `str`, got `int` - at `\$\[0\]`"):
         REQUESTS.decode(msgspec.msgpack.encode([1] * 10))
 
 

@@ -147,10 +147,10 @@ def run_step(
 
 def reasons(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, NotScheduledReason | CutShort]:
     """Reason of every request that was not scheduled or was cut short in the scheduler's last step."""
-    explained = {**output.cut_short, **output.not_scheduled}
-    if output.waiting_reason is None:
-        return explained
-    return {request.request_id: output.waiting_reason for request in scheduler.waiting} | explained
+    explained: dict[str, NotScheduledReason | CutShort] = {}
+    if output.waiting_reason is not None:
+        explained |= {request.request_id: output.waiting_reason for request in scheduler.waiting}
+    return {**explained, **output.cut_short, **output.not_scheduled}
 
 
 def told(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, str]:

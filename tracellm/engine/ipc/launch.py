@@ -92,6 +92,7 @@ class _Popen(popen_spawn_posix.Popen):
 
     def _launch(self, process_obj: BaseProcess) -> None:
         tracker_fd = resource_tracker.getfd()
+        assert tracker_fd is not None
         preparation_data = spawn.get_preparation_data(process_obj.name)
         preparation_data.pop("init_main_from_name", None)
         preparation_data.pop("init_main_from_path", None)
@@ -107,10 +108,11 @@ class _Popen(popen_spawn_posix.Popen):
         parent_r, child_w = os.pipe()
         child_r, parent_w = os.pipe()
         self.sentinel = parent_r
-        self.finalizer = util.Finalize(self, util.close_fds, (parent_r, parent_w))
+        self.finalizer = util.Finalize(self, util.close_fds, (parent_r, parent_w))  # type: ignore[attr-defined]
         try:
             command = spawn.get_command_line(tracker_fd=tracker_fd, pipe_handle=child_r)
-            self.pid = util.spawnv_passfds(spawn.get_executable(), command, [tracker_fd, child_r, child_w])
+            executable = os.fsencode(spawn.get_executable())
+            self.pid = util.spawnv_passfds(executable, command, [tracker_fd, child_r, child_w])
             with open(parent_w, "wb", closefd=False) as file:
                 file.write(message.getbuffer())
         finally:
