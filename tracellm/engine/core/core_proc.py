@@ -95,8 +95,8 @@ class _InputDecoder:
         type_frame, *data_frames = frames
         type_bytes = bytes(type_frame.buffer)
         is_add = type_bytes == EngineCoreRequestType.ADD.value
-        if not data_frames or not (is_add or any(type_bytes == known.value for known in _MESSAGE_TYPES)):
-            raise EngineError(f"the first of its {len(frames)} frames, {type_bytes[:16]!r}, is no known message type")
+        if not data_frames or not (is_add or any(type_bytes == member.value for member in _MESSAGE_TYPES)):
+            raise EngineError(f"the first of its {len(frames)} frames, {type_bytes[:16]!r}, is not a message type")
         request_type = EngineCoreRequestType(type_bytes)
         if is_add:
             request: EngineCoreRequest = self._requests.decode(data_frames)
@@ -164,7 +164,7 @@ class EngineCoreProc(EngineCore):
             self.model_executor.collective_rpc("take_kv_cache_memory")
             gc.collect()
             gc.freeze()  # exclude the objects of the start-up, which stay, from later collections
-            self._wake, self._woken = socket.socketpair()  # closing one end ends the input thread
+            self._stop_sender, self._stop_receiver = socket.socketpair()  # closing one end ends the input thread
             ready_event = threading.Event()
             self.input_thread = threading.Thread(
                 target=self.process_input_sockets,
@@ -277,8 +277,8 @@ class EngineCoreProc(EngineCore):
     def _process_engine_step(self) -> bool:
         """Run a step and queue its outputs. Return whether the model was executed."""
         outputs, model_executed = self.step_fn()
-        for client_index, of_client in (outputs or {}).items():
-            self._queue_outputs(client_index, of_client)
+        for client_index, client_outputs in (outputs or {}).items():
+            self._queue_outputs(client_index, client_outputs)
         self.post_step(model_executed)
         return model_executed
 
@@ -330,10 +330,10 @@ class EngineCoreProc(EngineCore):
     def shutdown(self) -> None:
         """End both threads."""
         self.output_queue.put_nowait(None)
-        self._wake.close()
+        self._stop_sender.close()
         for thread in (self.input_thread, self.output_thread):
             thread.join(_LINGER_MS / 1000 + 1)
-        self._woken.close()
+        self._stop_receiver.close()
 
     # -- the threads --------------------------------------------------------------------------------------------------
 
@@ -346,7 +346,7 @@ class EngineCoreProc(EngineCore):
             with ExitStack() as stack:
                 ctx = stack.enter_context(zmq.Context())
                 poller = zmq.Poller()
-                poller.register(self._woken, zmq.POLLIN)
+                poller.register(self._stop_receiver, zmq.POLLIN)
                 for address in input_addresses:
                     input_socket = stack.enter_context(ctx.socket(zmq.DEALER))
                     input_socket.set_hwm(0)

@@ -364,7 +364,7 @@ class Scheduler:
         for request in self.failed_reqs:
             outputs.setdefault(request.client_index, []).append(make_failed_output(request))
         self.failed_reqs.clear()
-        engine_core_outputs = {index: EngineCoreOutputs(outputs=of_client) for index, of_client in outputs.items()}
+        engine_core_outputs = {index: EngineCoreOutputs(outputs=items) for index, items in outputs.items()}
         if (stats := self.make_stats()) is not None:  # for one client, even without other outputs
             client_index = next(iter(engine_core_outputs), 0)
             engine_core_outputs.setdefault(client_index, EngineCoreOutputs()).scheduler_stats = stats
