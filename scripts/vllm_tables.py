@@ -42,7 +42,7 @@ COUNTERPARTS = {
     "CustomOp": "RMSNorm",
     "ColumnParallelLinear": "QKVParallelLinear",
     "RowParallelLinear": "ReplicatedLinear",
-    "engine/utils.py": "core_launch.py",
+    "engine/utils.py": "launch.py",
     "model_loader/utils.py": "DefaultModelLoader",
     "registry.py": "tokenizer.py",
     "LogitsProcessor": "ParallelLMHead",

@@ -30,7 +30,7 @@ def test_an_engine_process_that_fails_in_a_step(capfd):
     """Whoever waits gets EngineDeadError with its words."""
     failing = engine(executors.FailsInAStep)
     failing.add_request("1", "a", SamplingParams(max_tokens=3))
-    with pytest.raises(EngineDeadError, match="cannot go on: RuntimeError: the device is on fire"):
+    with pytest.raises(EngineDeadError, match="has failed: RuntimeError: the device is on fire"):
         failing.step()
     with pytest.raises(EngineDeadError, match="the device is on fire"):
         failing.add_request("2", "a", SamplingParams(max_tokens=3))

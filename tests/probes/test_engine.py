@@ -421,7 +421,7 @@ def test_a_refused_client(tmp_path: Path, qwen2_checkpoint: Path, monkeypatch: p
         raise ValueError("no process today")
 
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    monkeypatch.setattr("tracellm.engine.ipc.mp_base.CoreEngineProcManager", fails)
+    monkeypatch.setattr("tracellm.engine.ipc.mp_client.CoreEngineProcManager", fails)
     with Recording(tmp_path), pytest.raises(ValueError, match="no process today"):
         LLM(str(qwen2_checkpoint))
     trace = RunFolder.open(tmp_path).trace

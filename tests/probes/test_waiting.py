@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.report.traces import Calls
-from tracellm.engine.core.sched.reasons import HeldReason
+from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason
 from tracellm.probes.catalog.engine import step as catalog
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.context.clock import Ids
@@ -13,7 +13,7 @@ from tracellm.trace import names
 from tracellm.trace.model import Span
 from tracellm.trace.steps import Step, steps
 
-LIMIT = HeldReason.max_num_seqs(1, 1)
+LIMIT = NotScheduledReason.max_num_seqs(1, 1)
 
 
 def schedule_of(waiting: int) -> Any:
@@ -35,7 +35,8 @@ def schedule_of(waiting: int) -> Any:
         num_scheduled_tokens={"r": 16},
         scheduled_new_reqs=[SimpleNamespace(req_id="r", num_computed_tokens=0, block_ids=[[1]])],
         scheduled_cached_reqs=none,
-        not_scheduled={"r": HeldReason.token_budget(16, 16, 40, 16)},
+        not_scheduled={},
+        cut_short={"r": CutShort.token_budget(16, 40, 16)},
         waiting_reason=LIMIT,
         finished_req_ids=set(),
     )

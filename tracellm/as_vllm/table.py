@@ -83,11 +83,10 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.v1.engine.processor": {"engine.frontend.processor": "Processor"},
     "vllm.v1.engine.core_client": {
         "engine.ipc.core_client": "EngineCoreClient InprocClient",
-        "engine.ipc.mp_client": "MPClient SyncMPClient AsyncMPClient",
-        "engine.ipc.mp_resources": "BackgroundResources",
+        "engine.ipc.mp_client": "MPClient SyncMPClient AsyncMPClient BackgroundResources",
     },
     "vllm.v1.engine.core": {"engine.core.core": "EngineCore", "engine.core.core_proc": "EngineCoreProc"},
-    "vllm.v1.engine.utils": {"engine.ipc.core_launch": "CoreEngineProcManager"},
+    "vllm.v1.engine.utils": {"engine.ipc.launch": "CoreEngineProcManager"},
     "vllm.v1.engine.output_processor": {
         "engine.frontend.output_processor": "OutputProcessor OutputProcessorOutput RequestOutputCollector RequestState",
     },
@@ -125,8 +124,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "UnitaryKVCacheCoordinator HybridKVCacheCoordinator",
     },
     "vllm.v1.core.kv_cache_utils": {
-        "engine.core.kv_cache.kv_cache_block": "BlockHash KVCacheBlock FreeKVCacheBlockQueue",
-        "engine.core.kv_cache.kv_cache_utils": "hash_block_tokens",
+        "engine.core.kv_cache.kv_cache_utils": "BlockHash KVCacheBlock FreeKVCacheBlockQueue hash_block_tokens",
     },
     "vllm.v1.core.single_type_kv_cache_manager": {
         "engine.core.kv_cache.single_type_kv_cache_manager": "SingleTypeKVCacheManager FullAttentionManager "

@@ -2,7 +2,7 @@
 
 A process of its own takes seconds to start, most of them to load torch. Inside `engines_in_one_process` the clients
 find one that was started before: there each of them gets an `EngineCoreProc` of its own, made with its settings and
-ended with the client, as in the process that `core_launch.py` would start. Handshake, messages and threads are what
+ended with the client, as in the process that `launch.py` would start. Handshake, messages and threads are what
 they always are. `make parity` runs some hundred engines so; that a process starts and ends as it should is tested in
 test_processes.py.
 """
@@ -18,7 +18,7 @@ import pytest
 
 from tests.engine.clients.in_thread import SteppedCore
 from tracellm.engine.core.core_proc import EngineCoreProc
-from tracellm.engine.ipc import mp_base
+from tracellm.engine.ipc import mp_client
 from tracellm.engine.ipc.messages import EngineCoreRequestType
 
 __all__ = ["engines_in_one_process"]
@@ -133,7 +133,7 @@ def engines_in_one_process() -> Iterator[Any]:
     def engines(stepped: bool) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             manager = type("Manager", (_Manager,), {"host": host, "stepped": stepped})
-            patch.setattr(mp_base, "CoreEngineProcManager", manager)
+            patch.setattr(mp_client, "CoreEngineProcManager", manager)
             yield
 
     try:

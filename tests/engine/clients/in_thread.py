@@ -16,7 +16,7 @@ import pytest
 
 from tests.engine.parity.drive import watch
 from tracellm.engine.core.core_proc import EngineCoreProc
-from tracellm.engine.ipc import mp_base, mp_client
+from tracellm.engine.ipc import mp_client
 from tracellm.engine.ipc.core_client import EngineCoreClient
 from tracellm.engine.ipc.messages import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
 from tracellm.engine.ipc.mp_client import AsyncMPClient, SyncMPClient
@@ -115,11 +115,11 @@ def engines_in_threads(core_class: type[EngineCoreProc] = EngineCoreProc) -> Ite
     """Inside, clients start engine cores in threads."""
     manager = type("Manager", (ThreadManager,), {"core_class": core_class})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mp_base, "CoreEngineProcManager", manager)
+        patch.setattr(mp_client, "CoreEngineProcManager", manager)
         yield patch
 
 
-def core_of(client: mp_base.MPClient) -> EngineCoreProc:
+def core_of(client: mp_client.MPClient) -> EngineCoreProc:
     """The engine core of a client that has started it in a thread."""
     manager: Any = client.resources.engine_manager
     manager.made.wait()

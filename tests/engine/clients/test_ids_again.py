@@ -7,8 +7,7 @@ from tests.engine.core_requests import core_request
 from tracellm import AsyncLLM, SamplingParams
 from tracellm.engine.core.core_proc import EngineCoreProc
 from tracellm.engine.ipc.messages import EngineCoreOutput, EngineCoreOutputs, FinishReason
-from tracellm.engine.ipc.mp_base import MPClient
-from tracellm.engine.ipc.mp_client import SyncMPClient
+from tracellm.engine.ipc.mp_client import MPClient, SyncMPClient
 
 LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)

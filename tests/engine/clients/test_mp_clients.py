@@ -147,7 +147,7 @@ def test_an_error_in_a_step_reaches_everybody_with_its_message(llm, monkeypatch)
 
     monkeypatch.setattr(core_of(client), "step_fn", fail)
     for _ in range(2):
-        with pytest.raises(EngineDeadError, match="cannot go on: RuntimeError: the step broke"):
+        with pytest.raises(EngineDeadError, match="has failed: RuntimeError: the step broke"):
             llm.generate(["a", "b"], GREEDY)
     for call in (client.get_output, client.reset_prefix_cache, lambda: client.add_request(request())):
         with pytest.raises(EngineDeadError, match="the step broke"):

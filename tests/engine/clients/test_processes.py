@@ -1,5 +1,6 @@
 """The engine core in a real process of its own: it starts without ado, fails with its own error, and leaves nothing."""
 
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -81,6 +82,24 @@ def test_a_script_needs_no_guard_and_leaves_nothing(tmp_path: Path) -> None:
     assert name == "SyncMPClient"
     assert not Path(f"/proc/{pid}/cmdline").exists()
     assert list(temporary.iterdir()) == []
+
+
+def test_other_threads_keep_the_script_while_an_engine_core_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that reads `__main__` at the moment the process is spawned finds the script."""
+    script, found = sys.modules["__main__"], []
+    spawn = multiprocessing.util.spawnv_passfds
+
+    def spawn_beside_a_thread(*arguments: Any) -> int:
+        thread = threading.Thread(target=lambda: found.append(sys.modules["__main__"]))
+        thread.start()
+        thread.join()
+        return spawn(*arguments)
+
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_beside_a_thread)
+    llm = LLM(multiprocess_mode=True, **SETTINGS)
+    del llm
+    assert found
+    assert all(module is script for module in found)
 
 
 def test_told_to_end_where_python_passes_over_exceptions() -> None:

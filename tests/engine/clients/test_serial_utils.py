@@ -170,7 +170,7 @@ def logprobs_of(encoded: Any, *frames: bytes) -> Any:
         (["<f4", [2]], "has 3 parts"),
         ("abc", "has 3 parts"),
         (["<f4", [2], msgspec.msgpack.Ext(1, b"pickle..")], "extension 1 is not supported"),
-        (["nonsense", [2], 1], "no EngineCoreOutputs"),
+        (["nonsense", [2], 1], "not a valid EngineCoreOutputs"),
     ],
 )
 def test_arrays_that_cannot_be_are_refused(encoded, message):
@@ -193,9 +193,7 @@ def test_a_result_that_names_its_type_is_refused():
 
 def test_a_message_of_other_types_is_refused():
     """Everything is checked against the type, and the error says where it differs."""
-    with pytest.raises(
-        EngineError, match=r"no EngineCoreRequest of the engine: Expected `str`, got `int` - at `\$\[0\]`"
-    ):
+    with pytest.raises(EngineError, match=r"not a valid EngineCoreRequest: Expected `str`, got `int` - at `\$\[0\]`"):
         REQUESTS.decode(msgspec.msgpack.encode([1] * 10))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tracellm.engine.core.kv_cache.block_pool import BlockPool
-from tracellm.engine.core.kv_cache.kv_cache_block import (
+from tracellm.engine.core.kv_cache.kv_cache_utils import (
     BlockHash,
     KVCacheBlock,
     get_block_hash,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracellm.engine.core.kv_cache.kv_cache_block import FreeKVCacheBlockQueue, KVCacheBlock
+from tracellm.engine.core.kv_cache.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
 
 def make(count: int) -> tuple[list[KVCacheBlock], FreeKVCacheBlockQueue]:

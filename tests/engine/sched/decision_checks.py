@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from tests.engine.sched.harness import reasons
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.output import SchedulerOutput
-from tracellm.engine.core.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason, ReasonCode
 from tracellm.engine.core.sched.request_queue import SchedulingPolicy
 from tracellm.engine.core.sched.scheduler import Scheduler
 
 __all__ = ["Before", "check_decisions"]
+
+Reason = NotScheduledReason | CutShort
 
 
 @dataclass
@@ -42,7 +44,8 @@ def check_decisions(scheduler: Scheduler, before: Before, output: SchedulerOutpu
     _check_order(scheduler, before, output)
     for request_id in before.num_tokens:
         _check_reason(scheduler, before, output, request_id)
-    assert output.not_scheduled.keys() <= before.num_tokens.keys()
+    assert output.not_scheduled.keys() <= before.num_tokens.keys() - output.num_scheduled_tokens.keys()
+    assert output.cut_short.keys() <= output.num_scheduled_tokens.keys()
     others = {request.request_id for request in scheduler.waiting} - output.not_scheduled.keys()
     assert (output.waiting_reason is not None) == bool(others), "a reason of all others that wait, if there are any"
 
@@ -112,13 +115,14 @@ def _check_reason(scheduler: Scheduler, before: Before, output: SchedulerOutput,
         assert given == wanted, f"{request_id} got {given} of {wanted} without a word"
         return
     assert given < wanted, f"{request_id} got all and is told {reason}"
+    assert type(reason) is (CutShort if given else NotScheduledReason)
     if given:
-        assert reason.code in (HeldCode.TOKEN_BUDGET, HeldCode.CHUNK_THRESHOLD)
+        assert reason.code in (ReasonCode.TOKEN_BUDGET, ReasonCode.CHUNK_THRESHOLD)
     _CHECKS[reason.code](scheduler, output, scheduler.requests[request_id], reason, given, wanted)
 
 
 def _token_budget(
-    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: HeldReason, given: int, wanted: int
+    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: Reason, given: int, wanted: int
 ) -> None:
     numbers, budget = reason.numbers, scheduler.scheduler_config.max_num_batched_tokens
     assert (numbers["budget"], numbers["given"]) == (budget, given)
@@ -136,7 +140,7 @@ def _token_budget(
 
 
 def _chunk_threshold(
-    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: HeldReason, given: int, wanted: int
+    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: Reason, given: int, wanted: int
 ) -> None:
     threshold = scheduler.scheduler_config.long_prefill_token_threshold
     assert reason.numbers == {"threshold": threshold, "wanted": wanted, "given": given}
@@ -144,7 +148,7 @@ def _chunk_threshold(
 
 
 def _max_num_seqs(
-    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: HeldReason, given: int, wanted: int
+    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: Reason, given: int, wanted: int
 ) -> None:
     limit = scheduler.scheduler_config.max_num_seqs
     assert reason.numbers == {"limit": limit, "running": limit}
@@ -152,7 +156,7 @@ def _max_num_seqs(
 
 
 def _no_free_blocks(
-    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: HeldReason, given: int, wanted: int
+    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: Reason, given: int, wanted: int
 ) -> None:
     assert request in list(scheduler.waiting)
     assert int(reason.numbers["needed"]) > int(reason.numbers["free"])
@@ -160,7 +164,7 @@ def _no_free_blocks(
 
 
 def _preempted(
-    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: HeldReason, given: int, wanted: int
+    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: Reason, given: int, wanted: int
 ) -> None:
     assert request.status is RequestStatus.PREEMPTED
     assert int(reason.numbers["needed"]) > int(reason.numbers["free"])
@@ -169,18 +173,18 @@ def _preempted(
 
 
 def _behind(
-    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: HeldReason, given: int, wanted: int
+    scheduler: Scheduler, output: SchedulerOutput, request: Request, reason: Reason, given: int, wanted: int
 ) -> None:
     ahead = output.not_scheduled[str(reason.numbers["request"])]
     assert ahead.code == reason.numbers["cause"]
-    assert ahead.code is not HeldCode.BEHIND
+    assert ahead.code is not ReasonCode.BEHIND
 
 
 _CHECKS = {
-    HeldCode.TOKEN_BUDGET: _token_budget,
-    HeldCode.CHUNK_THRESHOLD: _chunk_threshold,
-    HeldCode.MAX_NUM_SEQS: _max_num_seqs,
-    HeldCode.NO_FREE_BLOCKS: _no_free_blocks,
-    HeldCode.PREEMPTED: _preempted,
-    HeldCode.BEHIND: _behind,
+    ReasonCode.TOKEN_BUDGET: _token_budget,
+    ReasonCode.CHUNK_THRESHOLD: _chunk_threshold,
+    ReasonCode.MAX_NUM_SEQS: _max_num_seqs,
+    ReasonCode.NO_FREE_BLOCKS: _no_free_blocks,
+    ReasonCode.PREEMPTED: _preempted,
+    ReasonCode.BEHIND: _behind,
 }

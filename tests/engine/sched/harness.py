@@ -16,7 +16,7 @@ from tracellm.engine.core.kv_cache.kv_cache_interface import (
 from tracellm.engine.core.kv_cache.kv_cache_utils import get_request_block_hasher
 from tracellm.engine.core.request import Request
 from tracellm.engine.core.sched.output import SchedulerOutput
-from tracellm.engine.core.sched.reasons import HeldReason
+from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason
 from tracellm.engine.core.sched.scheduler import Scheduler
 from tracellm.engine.core.structured_output.manager import StructuredOutputManager
 from tracellm.engine.ipc.messages import EngineCoreOutputs
@@ -145,13 +145,14 @@ def run_step(
     return output, scheduler.update_from_output(output, sample(scheduler, output, token))
 
 
-def reasons(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, HeldReason]:
-    """Of every request that was held in the scheduler's last step, why."""
-    if output.waiting_reason is None:
-        return output.not_scheduled
-    return {request.request_id: output.waiting_reason for request in scheduler.waiting} | output.not_scheduled
+def reasons(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, NotScheduledReason | CutShort]:
+    """Reason of every request that was not scheduled or was cut short in the scheduler's last step."""
+    explained: dict[str, NotScheduledReason | CutShort] = {}
+    if output.waiting_reason is not None:
+        explained |= {request.request_id: output.waiting_reason for request in scheduler.waiting}
+    return {**explained, **output.cut_short, **output.not_scheduled}
 
 
 def told(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, str]:
-    """`code details` by request."""
-    return {name: f"{reason.code} {reason.details()}" for name, reason in reasons(scheduler, output).items()}
+    """The reasons as strings."""
+    return {name: str(reason) for name, reason in reasons(scheduler, output).items()}

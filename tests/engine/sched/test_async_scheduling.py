@@ -73,7 +73,7 @@ def test_no_step_is_spent_on_what_comes_after_the_last_token(max_tokens: int, ma
     scheduler.add_request(make_request("a", 5, max_tokens))
     steps = [scheduler.schedule(), scheduler.schedule(), scheduler.schedule()]
     assert [step.num_scheduled_tokens for step in steps] == [{"a": 5}, {"a": 1}, {}]
-    assert not steps[2].not_scheduled
+    assert (steps[2].not_scheduled, steps[2].cut_short) == ({}, {})
 
 
 def test_what_follows_a_stop_is_thrown_away() -> None:

@@ -1,27 +1,27 @@
-"""Why a request was held: every code, with the numbers of a small example."""
+"""Why a request was not scheduled or was cut short: every code, with the numbers of a small example."""
 
 import pytest
 
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, told
 from tracellm.engine.core.request import RequestStatus
-from tracellm.engine.core.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.core.sched.reasons import NotScheduledReason, ReasonCode
 
 
-def test_nothing_is_said_when_nobody_is_held():
-    """Prompts that fit and decoding requests leave the explanation empty."""
+def test_a_step_without_limits_has_no_reasons():
+    """Prompts that fit, and decoding requests, have no reasons."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 20))
     scheduler.add_request(make_request("b", 20))
     outputs = [run_step(scheduler)[0] for _ in range(3)]
-    assert [(output.not_scheduled, output.waiting_reason) for output in outputs] == [({}, None)] * 3
+    assert [(step.not_scheduled, step.cut_short, step.waiting_reason) for step in outputs] == [({}, {}, None)] * 3
 
 
-def test_details_are_names_and_values():
-    """A reason can be read as data or as one line."""
-    reason = HeldReason.token_budget(budget=16, left=5, wanted=69, given=5)
-    assert reason.code is HeldCode.TOKEN_BUDGET
-    assert reason.numbers == {"budget": 16, "left": 5, "wanted": 69, "given": 5}
-    assert reason.details() == "budget=16 left=5 wanted=69 given=5"
+def test_a_reason_is_data_and_a_line_of_text():
+    """A reason has a code and numbers, and prints as one line."""
+    reason = NotScheduledReason.token_budget(budget=16, left=5, wanted=69)
+    assert reason.code is ReasonCode.TOKEN_BUDGET
+    assert reason.numbers == {"budget": 16, "left": 5, "wanted": 69, "given": 0}
+    assert str(reason) == "token_budget budget=16 left=5 wanted=69 given=0"
 
 
 def test_token_budget_cuts_a_prompt_short():
@@ -176,7 +176,8 @@ def test_a_preemption_overrides_what_was_said_before():
     scheduler.add_request(low)
     run_step(scheduler)
     scheduler.add_request(make_request("high", 64, priority=1, arrival_time=1.0))
-    codes = [run_step(scheduler)[0].not_scheduled["low"].code for _ in range(4)]
-    assert HeldCode.CHUNK_THRESHOLD in codes
-    assert codes[-1] is HeldCode.PREEMPTED
+    outputs = [run_step(scheduler)[0] for _ in range(4)]
+    assert "low" in outputs[0].cut_short
+    assert outputs[-1].not_scheduled["low"].code is ReasonCode.PREEMPTED
+    assert "low" not in outputs[-1].cut_short
     assert low.status is RequestStatus.PREEMPTED

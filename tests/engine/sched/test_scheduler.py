@@ -2,7 +2,7 @@
 
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, sample
 from tracellm.engine.core.request import Request, RequestStatus
-from tracellm.engine.core.sched.reasons import HeldCode
+from tracellm.engine.core.sched.reasons import ReasonCode
 from tracellm.engine.ipc.messages import FinishReason
 from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
@@ -70,7 +70,7 @@ def test_the_next_chunk_can_be_scheduled_before_the_last_one_is_back():
     assert first.num_scheduled_tokens == {"a": 10}
     assert second.num_scheduled_tokens == {"a": 5}
     assert third.num_scheduled_tokens == {}  # its sample is awaited
-    assert third.not_scheduled == {}
+    assert (third.not_scheduled, third.cut_short) == ({}, {})
 
 
 def test_a_cached_prefix_is_not_computed_again():
@@ -216,7 +216,7 @@ def test_what_an_undone_step_would_have_computed_is_not_found():
     run_step(scheduler)
     undone, _ = run_step(scheduler)
     assert undone.num_scheduled_tokens == {"urgent": 1}
-    assert undone.not_scheduled["late"].code is HeldCode.PREEMPTED
+    assert undone.not_scheduled["late"].code is ReasonCode.PREEMPTED
     assert run_step(scheduler)[0].scheduled_cached_reqs.num_computed_tokens == [16]
 
 
@@ -235,18 +235,17 @@ def test_workers_are_sent_all_tokens_of_a_request_that_paused_for_a_step():
 
 
 def test_shared_blocks_are_counted_when_read(monkeypatch):
-    """No step counts the blocks that all requests share, which no worker asks for; whoever looks gets the number."""
+    """A step does not count the blocks that all requests share; reading the number counts them."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 40))
     with monkeypatch.context() as patch:
         patch.setattr(type(scheduler.kv_cache_manager), "get_num_common_prefix_blocks", None)
         output = scheduler.schedule()
     assert output.num_common_prefix_blocks == [3]
-    assert output.num_common_prefix_blocks is output.num_common_prefix_blocks
 
 
-def test_tokens_that_workers_have_are_copied_when_read(monkeypatch):
-    """No step copies a request's tokens, though it paused; whoever looks gets those of that step, even after it."""
+def test_tokens_of_a_paused_request_are_copied_when_read(monkeypatch):
+    """A step does not copy the tokens of a request that paused; reading them gives those of that step, even later."""
     scheduler = make_scheduler(num_gpu_blocks=5, policy="priority")
     scheduler.add_request(make_request("low", 31, priority=5))
     run_step(scheduler)

@@ -197,7 +197,7 @@ def test_scheduling_does_not_show(llm, qwen2_checkpoint, settings, monkeypatch):
 
     def recorded():
         output = schedule()
-        reasons.update(reason.code for reason in output.not_scheduled.values())
+        reasons.update(reason.code for reason in (*output.not_scheduled.values(), *output.cut_short.values()))
         return output
 
     monkeypatch.setattr(scheduler, "schedule", recorded)

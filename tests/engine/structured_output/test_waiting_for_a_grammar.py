@@ -7,7 +7,7 @@ import numpy as np
 from tests.engine.sched.harness import make_request, make_scheduler, run_step, told
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.scheduler import Scheduler
-from tracellm.engine.core.structured_output.backend_types import StructuredOutputGrammar
+from tracellm.engine.core.structured_output.request import StructuredOutputGrammar
 from tracellm.engine.ipc.messages import FinishReason
 from tracellm.engine.sample.sampling_params import StructuredOutputsParams
 

@@ -177,7 +177,7 @@ class Driver:
                 scheduled_cached_reqs=cached,
                 num_scheduled_tokens=plan,
                 total_num_scheduled_tokens=sum(plan.values()),
-                num_common_prefix_blocks=[0],
+                count_common_prefix_blocks=lambda: [0],
                 finished_req_ids=self.finished,
                 not_scheduled={},
             )

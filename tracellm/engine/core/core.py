@@ -1,9 +1,9 @@
-"""The engine core: the loop's one step (schedule, execute, process), and the start-up that makes it possible.
+"""The engine core: its start-up, and the step (schedule, execute, process) that the engine repeats.
 
-A client (core_client.py) owns it and calls `step_fn` until no request is left.
+A client (ipc/core_client.py) owns it and calls `step_fn` until no request is left. `EngineCoreProc` (core_proc.py) is
+the engine core in a process of its own.
 
-vLLM: vllm/v1/engine/core.py::EngineCore. Left out: pipeline parallelism, LoRA, profiling, sleeping. The same in a
-process of its own is `EngineCoreProc` (core_proc.py).
+vLLM: vllm/v1/engine/core.py::EngineCore. Left out: pipeline parallelism, LoRA, profiling, sleeping.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ StepResult: TypeAlias = "ModelRunnerOutput | Future[ModelRunnerOutput]"
 
 
 def result_of(output: StepResult) -> ModelRunnerOutput:
-    """What came of a step; if the device still computes it, wait.
+    """Return a step's output, waiting for the device if needed.
 
     Raises:
         EngineError: see `GPUModelRunner.sample_tokens`.
@@ -42,11 +42,11 @@ def result_of(output: StepResult) -> ModelRunnerOutput:
 
 
 class EngineCore:
-    """Owns the scheduler and the executor.
+    """The scheduler and the executor, and the loop between them.
 
     Raises:
         ModelLoadError: the model cannot be loaded.
-        EngineError: the memory cannot hold the KV cache that was asked for.
+        EngineError: the memory is too small for the requested KV cache.
     """
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
@@ -62,7 +62,7 @@ class EngineCore:
         self.batch_queue: deque[tuple[StepResult, SchedulerOutput]] | None = (
             deque(maxlen=self.batch_queue_size) if self.batch_queue_size > 1 else None
         )
-        """Under asynchronous scheduling, the steps under way, the oldest last."""
+        """Launched steps, the oldest last; None without asynchronous scheduling."""
         cache_config = vllm_config.cache_config
         self.request_block_hasher = (
             kv_cache_utils.get_request_block_hasher(cache_config.block_size)
@@ -71,7 +71,7 @@ class EngineCore:
         )
 
     def _initialize_kv_caches(self, vllm_config: VllmConfig) -> KVCacheConfig:
-        """Measure the memory, divide it into blocks, and let the worker allocate them."""
+        """Measure the memory, divide it into blocks, and have the worker allocate them."""
         kv_cache_spec = self.model_executor.get_kv_cache_specs()[0]
         available_memory = self.model_executor.determine_available_memory()[0]
         kv_cache_config = kv_cache_utils.get_kv_cache_config(vllm_config, kv_cache_spec, available_memory)
@@ -79,13 +79,13 @@ class EngineCore:
         return kv_cache_config
 
     def preprocess_add_request(self, request: EngineCoreRequest) -> Request:
-        """Make the scheduler's `Request`, with the hashes of its full blocks; its grammar, if it needs one, is begun.
+        """Create the scheduler's `Request` with its block hashes, and start to compile its grammar, if it has one.
 
         Raises:
             InvalidRequestError: the whole KV cache is too small for it.
         """
         max_tokens = request.sampling_params.max_tokens
-        assert max_tokens is not None, "the Processor fills it in"
+        assert max_tokens is not None, "set by the Processor"
         kv_cache_utils.check_request_fits(
             request.request_id, len(request.prompt_token_ids), max_tokens, self.vllm_config, self.kv_cache_config
         )
@@ -95,49 +95,49 @@ class EngineCore:
         return req
 
     def add_request(self, request: Request) -> None:
-        """Put a request into the waiting queue."""
+        """Add a request to the waiting queue."""
         self.scheduler.add_request(request)
 
     def abort_requests(self, request_ids: list[str]) -> None:
-        """Drop requests, wherever they are; their blocks are free at once."""
+        """Abort running and waiting requests; their blocks are free at once."""
         self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
 
     def reset_prefix_cache(self) -> bool:
-        """Forget which blocks hold which tokens; `False`, and nothing done, while requests hold blocks."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         return self.scheduler.reset_prefix_cache()
 
     def get_supported_tasks(self) -> tuple[str, ...]:
-        """What the model can be asked for."""
+        """Return the tasks of the model."""
         return ("generate",)
 
     def get_request_counts(self) -> tuple[int, int]:
-        """How many requests run, and how many wait."""
+        """Return the numbers of running and waiting requests."""
         return self.scheduler.get_request_counts()
 
     def get_num_free_blocks(self) -> int:
-        """How many KV blocks no request holds; all but the null block when there are no requests. vLLM has it not."""
+        """Return the number of free KV blocks; without requests, all but the null block. Not in vLLM."""
         return self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
 
     def has_work(self) -> bool:
-        """Is there anything a step would do?"""
+        """Return whether a step has anything to do."""
         return self.scheduler.has_requests() or bool(self.batch_queue)
 
     def step_fn(self) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
-        """One step: decide what to compute, compute it, and draw the conclusions.
+        """Run one step: schedule, execute the model, process its outputs.
 
         Returns:
-            The outputs by client index, or `None` when there are none; and whether the model was executed.
+            The outputs by client index, or None if there are none; and whether the model was executed.
         """
         if self.batch_queue is not None:
             try:
                 return self.step_with_batch_queue(self.batch_queue)
             except BaseException:
-                self.batch_queue.clear()  # the steps under way are of requests that are given up now
+                self.batch_queue.clear()  # the requests of these steps are lost
                 raise
         if not self.scheduler.has_requests():
             return None, False
         scheduler_output = self._schedule()
-        # Even a step without tokens goes on to the model runner, which learns there that requests have ended.
+        # A step without tokens is executed too: it reports finished requests to the model runner.
         model_output = result_of(self._execute_model(scheduler_output))
         outputs = self._process_model_outputs(scheduler_output, model_output)
         return outputs or None, scheduler_output.total_num_scheduled_tokens > 0
@@ -145,13 +145,13 @@ class EngineCore:
     def step_with_batch_queue(
         self, batch_queue: deque[tuple[StepResult, SchedulerOutput]]
     ) -> tuple[dict[int, EngineCoreOutputs] | None, bool]:
-        """One step under asynchronous scheduling: launch the next, then draw the conclusions of the one before.
+        """Run one step under asynchronous scheduling: launch the next step, then process the previous one.
 
-        The first one returns without conclusions. In vLLM it does so only if the device has not finished yet; here a
-        run makes the same steps each time.
+        The first step returns without outputs. vLLM does so only if the device is still busy; here every run makes the
+        same steps.
 
         Returns:
-            As `step_fn`, of the step before, if there was one; the model was executed in that one or in the new one.
+            The outputs of the previous step, as in `step_fn`; and whether the model was executed in either step.
         """
         executed = False
         if self.scheduler.has_requests():
@@ -167,18 +167,19 @@ class EngineCore:
         return outputs or None, executed or scheduler_output.total_num_scheduled_tokens > 0
 
     def post_step(self, model_executed: bool) -> None:
-        """What a client calls after each step: when it had nothing to compute, because all requests wait for their
-        grammars, let one be finished. vLLM steps on; there this passes on the draft tokens of speculative decoding.
+        """After a step without work, wait until a grammar is compiled. Called by the client after each step.
+
+        vLLM repeats empty steps instead, and uses this method for speculative decoding.
         """
         if not model_executed:
             self.structured_output_manager.wait_for_a_grammar()
 
     def _schedule(self) -> SchedulerOutput:
-        """Phase 1: which requests run, with how many tokens, in which KV blocks."""
+        """Phase 1: choose the requests of the step, their tokens and their KV blocks."""
         return self.scheduler.schedule()
 
     def _execute_model(self, scheduler_output: SchedulerOutput) -> StepResult:
-        """Phase 2: forward pass, then sampling of what the grammars allow; with a batch queue, without waiting."""
+        """Phase 2: run the forward pass and sample under the grammars; with a batch queue, without waiting."""
         model_output = self.model_executor.execute_model(scheduler_output)
         if model_output is not None:
             return model_output
@@ -190,5 +191,5 @@ class EngineCore:
     def _process_model_outputs(
         self, scheduler_output: SchedulerOutput, model_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        """Phase 3: append the new tokens, find who has finished."""
+        """Phase 3: append the new tokens and end finished requests."""
         return self.scheduler.update_from_output(scheduler_output, model_output)

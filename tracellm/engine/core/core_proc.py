@@ -1,17 +1,16 @@
-"""The engine core in a process of its own: the same steps, between two queues that threads connect to sockets.
+"""The engine core in a process of its own: the same step, between two queues that threads connect to sockets.
 
     client ── input socket ──> thread process_input_sockets ── input_queue ──> run_busy_loop: steps
     client <─ output socket ── thread process_output_sockets <── output_queue ──┘
 
-So the steps never wait for a socket: requests are decoded, and outputs encoded, while the model computes.
+The step loop never waits for a socket: requests are decoded, and outputs encoded, while the model computes.
+ipc/launch.py starts the process and defines the handshake; the client, at the other end of the sockets, is in
+ipc/mp_client.py.
 
-`core_launch.py` starts the process, mp_client.py is the other end of the sockets, `handshake.py` how they find each
-other.
-
-vLLM: vllm/v1/engine/core.py::EngineCoreProc. Left out: data parallelism, several clients of one engine core. Otherwise
-than there: SIGINT is ignored, as the client decides what Ctrl-C means; aborts are confirmed, so that a client can use
-an id again; the process ends when its parent has died; utility calls reach only `UTILITY_METHODS`; an error reaches the
-client with its message.
+vLLM: vllm/v1/engine/core.py::EngineCoreProc. Left out: data parallelism, several clients of one engine core.
+Differences: SIGINT is ignored, because the client handles Ctrl-C; aborts are confirmed, so a client can reuse an id;
+malformed messages are refused; the process ends when its parent dies; utility calls reach only `UTILITY_METHODS`; the
+client receives the message of a fatal error.
 """
 
 from __future__ import annotations
@@ -32,17 +31,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zmq
 
-from tracellm.engine.config.errors import EngineError, format_error
+from tracellm.engine.config.errors import EngineError, first_line, format_error
 from tracellm.engine.core.core import EngineCore
-from tracellm.engine.core.core_inputs import InputDecoder
 from tracellm.engine.core.request import Request
-from tracellm.engine.ipc.handshake import (
+from tracellm.engine.ipc.launch import (
     ENGINE_CORE_DEAD,
     EngineHandshakeMetadata,
     EngineZmqAddresses,
+    end_with_parent,
     engine_identity,
     failed_message,
     ready_message,
+    remove_socket_directory,
 )
 from tracellm.engine.ipc.messages import (
     EngineCoreOutput,
@@ -53,8 +53,7 @@ from tracellm.engine.ipc.messages import (
     UtilityOutput,
     UtilityResult,
 )
-from tracellm.engine.ipc.serial_utils import MsgpackEncoder
-from tracellm.engine.ipc.socket_directory import end_with_parent, remove_socket_directory
+from tracellm.engine.ipc.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 if TYPE_CHECKING:
     from tracellm.engine.config.vllm_config import VllmConfig
@@ -64,17 +63,65 @@ __all__ = ["EngineCoreProc"]
 
 logger = logging.getLogger(__name__)
 
-_LINGER = 4000  # milliseconds that the last words have to leave the process
-_LAST_BUFFERS = 2  # buffers for encoding that are kept for the next message
+_LINGER_MS = 4000
+"""Milliseconds that the last messages have to leave the process."""
+_MAX_REUSE_BUFFERS = 2
+
+_MESSAGE_TYPES: dict[EngineCoreRequestType, Any] = {
+    EngineCoreRequestType.ABORT: list[str],
+    EngineCoreRequestType.UTILITY: tuple[int, int, str, list[Any]],
+}
+"""Contents of the client's messages other than ADD."""
 
 
-def _silent_about_exit(unraisable: sys.UnraisableHookArgs) -> None:
+class _InputDecoder:
+    """Decodes and checks the messages of the clients. Not thread-safe.
+
+    A malformed message raises an `EngineError` and is dropped: one client's mistake must not end the requests of
+    others. In vLLM such a message ends the input thread.
+    """
+
+    def __init__(self, num_clients: int) -> None:
+        self.num_clients = num_clients
+        self._requests = MsgpackDecoder(EngineCoreRequest)
+        self._generic = MsgpackDecoder()
+
+    def decode(self, frames: Sequence[zmq.Frame]) -> tuple[EngineCoreRequestType, Any]:
+        """Return the type of the message and its content; for ADD an `EngineCoreRequest`.
+
+        Raises:
+            EngineError: the message is malformed.
+        """
+        type_frame, *data_frames = frames
+        type_bytes = bytes(type_frame.buffer)
+        is_add = type_bytes == EngineCoreRequestType.ADD.value
+        if not data_frames or not (is_add or any(type_bytes == member.value for member in _MESSAGE_TYPES)):
+            raise EngineError(f"the first of its {len(frames)} frames, {type_bytes[:16]!r}, is not a message type")
+        request_type = EngineCoreRequestType(type_bytes)
+        if is_add:
+            request: EngineCoreRequest = self._requests.decode(data_frames)
+            self._check_client(request.client_index)
+            return request_type, request
+        try:
+            message = msgspec.convert(self._generic.decode(data_frames), _MESSAGE_TYPES[request_type])
+        except msgspec.ValidationError as error:
+            raise EngineError(f"the content of {request_type.name} is invalid: {first_line(error)}") from None
+        if request_type is EngineCoreRequestType.UTILITY:
+            self._check_client(message[0])
+        return request_type, message
+
+    def _check_client(self, client_index: int) -> None:
+        if not 0 <= client_index < self.num_clients:
+            raise EngineError(f"its client index is {client_index}, and there are {self.num_clients} clients")
+
+
+def _ignore_system_exit(unraisable: sys.UnraisableHookArgs) -> None:
     if unraisable.exc_type is not SystemExit:
         sys.__unraisablehook__(unraisable)
 
 
 class EngineCoreProc(EngineCore):
-    """An `EngineCore` behind two sockets."""
+    """An `EngineCore` behind two sockets, in a process started by `CoreEngineProcManager`."""
 
     ENGINE_CORE_DEAD = ENGINE_CORE_DEAD
 
@@ -84,7 +131,7 @@ class EngineCoreProc(EngineCore):
         "get_request_counts",
         "get_num_free_blocks",
     )
-    """What a client may call by name."""
+    """Methods that a client may call by name."""
 
     def __init__(
         self,
@@ -95,29 +142,29 @@ class EngineCoreProc(EngineCore):
         log_stats: bool,
         engine_index: int = 0,
     ) -> None:
-        """Load the model, and be ready for requests.
+        """Load the model and start the socket threads.
 
         Args:
             vllm_config: all settings.
-            local_client: is the client on this machine? Always.
-            handshake_address: where the client waits.
-            executor_class: what runs the model.
-            log_stats: should times and statistics be kept?
-            engine_index: the number of this engine core; its outputs and its sockets carry it.
+            local_client: whether the client is on this machine; always True.
+            handshake_address: the client's socket for the handshake.
+            executor_class: the class that runs the model.
+            log_stats: whether to collect statistics.
+            engine_index: the number of this engine core, part of its outputs and its socket identity.
         """
-        # Simple: a signal's handler puts into it too, in the middle of whatever the busy loop does with it.
+        # A SimpleQueue is reentrant: the SIGTERM handler puts into it, possibly while the busy loop uses it.
         self.input_queue: queue.SimpleQueue[tuple[EngineCoreRequestType, Any]] = queue.SimpleQueue()
         self.output_queue: queue.Queue[tuple[int, EngineCoreOutputs] | tuple[bytes, bytes] | None] = queue.Queue()
         self.aborted: list[str] = []
-        """For `EngineCoreOutputs.finished_requests`."""
+        """Aborted requests to confirm in `EngineCoreOutputs.finished_requests`."""
         identity = engine_identity(engine_index)
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
-            # This process may last for days: what it will need it has from the start, or does not start at all.
+            # A long-running process should fail at start-up, not when the KV cache fills.
             self.model_executor.collective_rpc("take_kv_cache_memory")
             gc.collect()
-            gc.freeze()  # what is there now stays: the garbage collector need not look at it again
-            self._wake, self._woken = socket.socketpair()  # closing one end ends the input thread
+            gc.freeze()  # exclude the objects of the start-up, which stay, from later collections
+            self._stop_sender, self._stop_receiver = socket.socketpair()  # closing one end ends the input thread
             ready_event = threading.Event()
             self.input_thread = threading.Thread(
                 target=self.process_input_sockets,
@@ -141,14 +188,14 @@ class EngineCoreProc(EngineCore):
     def _perform_handshakes(
         self, handshake_address: str, identity: bytes, local_client: bool
     ) -> Iterator[EngineZmqAddresses]:
-        """Say HELLO and get the addresses; then, when the `with` block has done its work, READY, or FAILED."""
+        """Send HELLO and yield the addresses; after the `with` block, send READY, or FAILED if it raised."""
         with zmq.Context() as ctx, ctx.socket(zmq.DEALER) as handshake_socket:
-            handshake_socket.linger = _LINGER
+            handshake_socket.linger = _LINGER_MS
             handshake_socket.identity = identity
             handshake_socket.connect(handshake_address)
-            yielded = self.startup_handshake(handshake_socket, local_client)
+            addresses = self.startup_handshake(handshake_socket, local_client)
             try:
-                yield yielded
+                yield addresses
             except Exception as error:
                 handshake_socket.send(failed_message(error))
                 raise
@@ -156,7 +203,7 @@ class EngineCoreProc(EngineCore):
 
     @staticmethod
     def startup_handshake(handshake_socket: zmq.Socket[bytes], local_client: bool) -> EngineZmqAddresses:
-        """Say HELLO; what the client answers."""
+        """Send HELLO and return the addresses in the client's answer."""
         hello = {"status": "HELLO", "local": local_client, "headless": not local_client}
         handshake_socket.send(msgspec.msgpack.encode(hello))
         return msgspec.msgpack.decode(handshake_socket.recv(), type=EngineHandshakeMetadata).addresses
@@ -165,75 +212,73 @@ class EngineCoreProc(EngineCore):
 
     @staticmethod
     def run_engine_core(directory: str, **settings: Any) -> None:
-        """Be an engine core until SIGTERM comes or the parent dies: all that its process does.
+        """Run an engine core until SIGTERM or the death of the parent. This is the process's main function.
 
         Args:
-            directory: of the sockets; removed if the parent cannot do it any more.
-            **settings: for the constructor.
+            directory: the directory of the sockets, removed at the end.
+            **settings: the arguments of the constructor.
 
         Raises:
-            SystemExit: always, in the end.
+            SystemExit: at the end.
         """
         engine_core: EngineCoreProc | None = None
-        told_to_end = False
+        shutdown_requested = False
 
-        def end(signum: int, frame: FrameType | None) -> None:
-            nonlocal told_to_end
-            told_to_end = True
+        def handle_sigterm(signum: int, frame: FrameType | None) -> None:
+            nonlocal shutdown_requested
+            shutdown_requested = True
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if engine_core is not None:
                 engine_core.input_queue.put_nowait((EngineCoreRequestType.WAKEUP, None))
                 return
-            # Loading may take minutes. Where Python is in a finalizer right now, it passes over what is raised.
-            sys.unraisablehook = _silent_about_exit
+            # Loading may take minutes, so interrupt it. If this runs in a finalizer, Python ignores the exception, and
+            # `shutdown_requested` takes effect after loading.
+            sys.unraisablehook = _ignore_system_exit
             raise SystemExit(0)
 
-        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGTERM, handle_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see core_launch.py
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by `CoreEngineProcManager.start`
         end_with_parent(directory)
         try:
             engine_core = EngineCoreProc(**settings)
-            if told_to_end:
+            if shutdown_requested:
                 raise SystemExit(0)
             engine_core.run_busy_loop()
-        except EngineError as error:  # a message for people, which the client shows; a traceback would add nothing
+        except EngineError as error:  # the client shows the message; a traceback would add nothing
             if engine_core is not None:
                 engine_core._send_engine_dead(error)
             raise SystemExit(1) from None
         except Exception as error:
-            signal.signal(
-                signal.SIGTERM, signal.SIG_IGN
-            )  # which comes soon, when the client knows; first the traceback
+            # The client sends SIGTERM as soon as it gets the error; print the traceback first.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if engine_core is not None:
                 engine_core._send_engine_dead(error)
             raise
         finally:
-            remove_socket_directory(directory)  # a notebook's kernel is killed with its children: nobody else may come
+            # The client removes it too, unless it is killed together with this process, as in a notebook.
+            remove_socket_directory(directory)
             if engine_core is not None:
                 engine_core.shutdown()
 
     def run_busy_loop(self) -> None:
-        """Take in what has come, make a step, and again.
-
-        It ends with an exception only: `SystemExit` on SIGTERM, which lets a step be finished.
-        """
+        """Handle input and run a step, repeatedly. Only an exception ends it: `SystemExit` after SIGTERM."""
         while True:
             self._process_input_queue()
             self._process_engine_step()
 
     def _process_input_queue(self) -> None:
-        """Wait until there is something to compute; handle all that has come until then."""
+        """Wait until there is work, and handle all messages received so far."""
         while not self.has_work():
             self._handle_client_request(*self.input_queue.get())
         while not self.input_queue.empty():
             self._handle_client_request(*self.input_queue.get_nowait())
 
     def _process_engine_step(self) -> bool:
-        """Make a step, and queue its outputs. Returns whether the model was executed."""
+        """Run a step and queue its outputs. Return whether the model was executed."""
         outputs, model_executed = self.step_fn()
-        for client_index, of_client in (outputs or {}).items():
-            self._queue_outputs(client_index, of_client)
+        for client_index, client_outputs in (outputs or {}).items():
+            self._queue_outputs(client_index, client_outputs)
         self.post_step(model_executed)
         return model_executed
 
@@ -243,16 +288,16 @@ class EngineCoreProc(EngineCore):
         self.output_queue.put_nowait((client_index, outputs))
 
     def _handle_client_request(self, request_type: EngineCoreRequestType, request: Any) -> None:
-        """Do what a client wants.
+        """Handle a message.
 
         Raises:
-            RuntimeError: a thread or the executor cannot go on.
-            SystemExit: SIGTERM has come.
+            RuntimeError: a thread or the executor has failed.
+            SystemExit: SIGTERM was received.
         """
         if request_type is EngineCoreRequestType.ADD:
             if isinstance(request, Request):
                 self.add_request(request)
-            else:  # refused by `_take_request`
+            else:  # refused by `_preprocess_and_queue`
                 self._queue_outputs(*request)
         elif request_type is EngineCoreRequestType.ABORT:
             self.abort_requests(request)
@@ -266,49 +311,49 @@ class EngineCoreProc(EngineCore):
         elif request_type is EngineCoreRequestType.WAKEUP:
             raise SystemExit(0)
         else:
-            raise RuntimeError(f"There is no data parallelism here, and so no {request_type.name}.")
+            raise RuntimeError(f"{request_type.name} is for data parallelism, which tracellm does not have.")
 
     def _call_utility(self, call_id: int, method: str, args: Sequence[Any]) -> UtilityOutput:
         if method not in self.UTILITY_METHODS:
-            known = ", ".join(self.UTILITY_METHODS)
-            return UtilityOutput(call_id, f"The engine core has no utility method {method!r}; it has: {known}.")
+            methods = ", ".join(self.UTILITY_METHODS)
+            return UtilityOutput(call_id, f"The engine core has no utility method {method!r}; it has: {methods}.")
         try:
             return UtilityOutput(call_id, None, UtilityResult(getattr(self, method)(*args)))
         except Exception as error:
             return UtilityOutput(call_id, f"Call to {method} method failed: {error}")
 
     def _send_engine_dead(self, error: BaseException) -> None:
-        """Tell the client that no more will come, and why; wait until it is sent."""
+        """Send the fatal error to the client, and wait until it is sent."""
         self.output_queue.put_nowait((self.ENGINE_CORE_DEAD, format_error(error).encode(errors="replace")))
-        self.output_thread.join(_LINGER / 1000 + 1)
+        self.output_thread.join(_LINGER_MS / 1000 + 1)
 
     def shutdown(self) -> None:
         """End both threads."""
         self.output_queue.put_nowait(None)
-        self._wake.close()
+        self._stop_sender.close()
         for thread in (self.input_thread, self.output_thread):
-            thread.join(_LINGER / 1000 + 1)
-        self._woken.close()
+            thread.join(_LINGER_MS / 1000 + 1)
+        self._stop_receiver.close()
 
     # -- the threads --------------------------------------------------------------------------------------------------
 
     def process_input_sockets(
         self, input_addresses: Sequence[str], identity: bytes, ready_event: threading.Event
     ) -> None:
-        """Decode what comes, make requests ready for the scheduler, and queue all for the busy loop."""
+        """Decode messages, prepare requests for the scheduler, and queue them for the busy loop."""
         try:
-            decoder = InputDecoder(num_clients=len(input_addresses))
+            decoder = _InputDecoder(num_clients=len(input_addresses))
             with ExitStack() as stack:
                 ctx = stack.enter_context(zmq.Context())
                 poller = zmq.Poller()
-                poller.register(self._woken, zmq.POLLIN)
+                poller.register(self._stop_receiver, zmq.POLLIN)
                 for address in input_addresses:
                     input_socket = stack.enter_context(ctx.socket(zmq.DEALER))
                     input_socket.set_hwm(0)
                     input_socket.linger = 0
                     input_socket.identity = identity
                     input_socket.connect(address)
-                    input_socket.send(b"")  # only then does the client's ROUTER know this engine core
+                    input_socket.send(b"")  # registers this engine core with the client's ROUTER
                     poller.register(input_socket, zmq.POLLIN)
                 ready_event.set()
                 while True:
@@ -318,10 +363,10 @@ class EngineCoreProc(EngineCore):
                         try:
                             request_type, request = decoder.decode(source.recv_multipart(copy=False))
                         except EngineError as error:
-                            logger.error("The engine core has passed over a message to it: %s.", str(error).rstrip("."))
+                            logger.error("The engine core ignored a malformed message: %s.", str(error).rstrip("."))
                             continue
                         if request_type is EngineCoreRequestType.ADD:
-                            self._take_request(request)
+                            self._preprocess_and_queue(request)
                         else:
                             self.input_queue.put_nowait((request_type, request))
         except Exception as error:
@@ -329,13 +374,13 @@ class EngineCoreProc(EngineCore):
         finally:
             ready_event.set()
 
-    def _take_request(self, request: EngineCoreRequest) -> None:
+    def _preprocess_and_queue(self, request: EngineCoreRequest) -> None:
         try:
             prepared = self.preprocess_add_request(request)
         except EngineError as error:
-            # A client checks before it sends, so only one that does not gets here.
+            # tracellm's clients check before they send; another client may not.
             refused = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, stop_reason=str(error))
-            # In its turn: the client passes over what comes under this id before an abort is confirmed.
+            # Queued behind earlier aborts: until they are confirmed, the client drops outputs with this id.
             self.input_queue.put_nowait(
                 (EngineCoreRequestType.ADD, (request.client_index, EngineCoreOutputs(outputs=[refused])))
             )
@@ -343,11 +388,11 @@ class EngineCoreProc(EngineCore):
             self.input_queue.put_nowait((EngineCoreRequestType.ADD, prepared))
 
     def process_output_sockets(self, output_paths: Sequence[str], engine_index: int) -> None:
-        """Encode what the busy loop has queued, and send it."""
+        """Encode and send the queued outputs."""
         try:
             encoder = MsgpackEncoder()
             reuse_buffers: list[bytearray] = []
-            # What ZeroMQ has not sent yet: buffer, and the outputs whose arrays it reads from where they are.
+            # Messages that ZeroMQ is still sending: their buffers, and the outputs that own their arrays.
             pending: deque[tuple[zmq.MessageTracker, Any, bytearray]] = deque()
             with ExitStack() as stack:
                 ctx = stack.enter_context(zmq.Context())
@@ -358,33 +403,33 @@ class EngineCoreProc(EngineCore):
                     output_socket.connect(path)
                 try:
                     while (output := self.output_queue.get()) is not None:
-                        first, outputs = output
+                        client_index, outputs = output
                         if isinstance(outputs, bytes):
-                            self._send_last_words(sockets, outputs)
+                            self._send_error(sockets, outputs)
                             return
-                        assert isinstance(first, int)
+                        assert isinstance(client_index, int)
                         outputs.engine_index = engine_index
                         while pending and pending[-1][0].done:
                             reuse_buffers.append(pending.pop()[2])
                         buffer = reuse_buffers.pop() if reuse_buffers else bytearray()
                         frames = encoder.encode_into(outputs, buffer)
-                        tracker = sockets[first].send_multipart(frames, copy=False, track=True)
+                        tracker = sockets[client_index].send_multipart(frames, copy=False, track=True)
                         assert tracker is not None
                         if not tracker.done:
                             pending.appendleft((tracker, outputs, buffer))
-                        elif len(reuse_buffers) < _LAST_BUFFERS:
+                        elif len(reuse_buffers) < _MAX_REUSE_BUFFERS:
                             reuse_buffers.append(buffer)
                 except Exception as error:
-                    self._send_last_words(sockets, format_error(error).encode(errors="replace"))
+                    self._send_error(sockets, format_error(error).encode(errors="replace"))
                     raise
         except Exception as error:
             self._fail(error)
 
-    def _send_last_words(self, sockets: Sequence[zmq.Socket[bytes]], why: bytes) -> None:
+    def _send_error(self, sockets: Sequence[zmq.Socket[bytes]], message: bytes) -> None:
         for output_socket in sockets:
-            output_socket.linger = _LINGER
-            output_socket.send_multipart((self.ENGINE_CORE_DEAD, why))
+            output_socket.linger = _LINGER_MS
+            output_socket.send_multipart((self.ENGINE_CORE_DEAD, message))
 
     def _fail(self, error: Exception) -> None:
-        """A thread cannot go on, so the engine core cannot: let the busy loop say so."""
+        """End the busy loop, because a thread has failed."""
         self.input_queue.put_nowait((EngineCoreRequestType.EXECUTOR_FAILED, format_error(error)))

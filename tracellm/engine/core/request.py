@@ -1,7 +1,7 @@
-"""A request as the engine core keeps it, from its arrival to its end.
+"""A request inside the engine core, from its arrival to its end.
 
-`EngineCore.preprocess_add_request` makes it from the `EngineCoreRequest` that the front half sent; the scheduler moves
-it between its queues, appends the sampled tokens and drops it when it ends. The workers never see it.
+`EngineCore.preprocess_add_request` creates it from an `EngineCoreRequest`. The scheduler moves it between its queues,
+appends the sampled tokens and drops it when it ends. Workers receive `NewRequestData` and `CachedRequestData` instead.
 
 vLLM: vllm/v1/request.py.
 """
@@ -16,40 +16,40 @@ from tracellm.engine.ipc.messages import EngineCoreEvent, EngineCoreEventType, E
 from tracellm.engine.sample.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from tracellm.engine.core.kv_cache.kv_cache_block import BlockHash
+    from tracellm.engine.core.kv_cache.kv_cache_utils import BlockHash
 
 __all__ = ["Request", "RequestStatus"]
 
 
 class RequestStatus(enum.IntEnum):
-    """Where a request stands; everything after PREEMPTED is an end.
+    """State of a request; everything after PREEMPTED is final.
 
     vLLM: vllm/v1/request.py::RequestStatus. Left out: waiting for a remote KV cache, FINISHED_IGNORED.
     """
 
     WAITING = enum.auto()
     WAITING_FOR_FSM = enum.auto()
-    """Its grammar is being compiled (structured outputs; vLLM calls a grammar a finite-state machine here)."""
+    """Its grammar is being compiled. vLLM calls a grammar a finite-state machine here."""
     RUNNING = enum.auto()
     PREEMPTED = enum.auto()
-    """It ran, lost its blocks to another request, and waits to be computed again."""
+    """It lost its blocks to another request, and waits to be recomputed."""
     FINISHED_STOPPED = enum.auto()
     FINISHED_LENGTH_CAPPED = enum.auto()
     FINISHED_ABORTED = enum.auto()
     FINISHED_ERROR = enum.auto()
-    """It alone could not go on; its `stop_reason` says why. Not in vLLM 0.11.1, but in later versions."""
+    """It failed alone; `stop_reason` is the error. Not in vLLM 0.11.1, but in later versions."""
 
     def __str__(self) -> str:
         return self.name
 
     @staticmethod
     def is_finished(status: "RequestStatus") -> bool:
-        """Is this an end?"""
+        """Return whether the status is final."""
         return status > RequestStatus.PREEMPTED
 
     @staticmethod
     def get_finished_reason(status: "RequestStatus") -> FinishReason | None:
-        """What the client is told of this status; None while the request lives."""
+        """Return the finish reason for the client, or None if the status is not final."""
         return _FINISHED_REASON_MAP.get(status)
 
 
@@ -62,7 +62,7 @@ _FINISHED_REASON_MAP = {
 
 
 class Request:
-    """One request: its tokens so far, how many of them are computed, and what it asked for.
+    """A request: its tokens, the number of computed ones, and its parameters.
 
     Compared by identity; `<` is the order of the priority policy.
 
@@ -82,22 +82,22 @@ class Request:
         block_hasher: Callable[["Request"], list["BlockHash"]] | None = None,
         trace_headers: Mapping[str, str] | None = None,
     ) -> None:
-        assert sampling_params.max_tokens is not None, "the processor fills in max_tokens"
+        assert sampling_params.max_tokens is not None, "set by the Processor"
         self.request_id = request_id
         self.client_index = client_index
         self.priority = priority
         self.trace_headers = trace_headers
-        """Go back with every output, for those who follow a request through the processes."""
+        """W3C trace context of the caller, returned with every output."""
         self.sampling_params = sampling_params
         self.max_tokens = sampling_params.max_tokens
         self.eos_token_id = eos_token_id
         self.arrival_time = time.time() if arrival_time is None else arrival_time
 
-        # Log probabilities of the prompt need the logits at all its positions, so none may come from the cache.
+        # Log probabilities of the prompt need the logits of all its tokens, so none of them may be skipped.
         self.skip_reading_prefix_cache = bool(sampling_params.skip_reading_prefix_cache)
 
         self.structured_output_request = StructuredOutputRequest.from_sampling_params(sampling_params)
-        """Its constraint and grammar; None when the output may be anything."""
+        """Constraint and grammar, or None for an unconstrained output."""
         self.status = RequestStatus.WAITING_FOR_FSM if self.use_structured_output else RequestStatus.WAITING
         self.stop_reason: int | str | None = None
         self.events: list[EngineCoreEvent] = []
@@ -108,15 +108,15 @@ class Request:
         self._all_token_ids = prompt_token_ids.copy()
 
         self.num_computed_tokens = 0
-        """Tokens whose keys and values are in the cache, or will be after the step that is under way."""
+        """Tokens whose keys and values are in the KV cache, or will be after the running step."""
         self.num_output_placeholders = 0
-        """Tokens that are being sampled, and not known yet: under asynchronous scheduling, else always 0."""
+        """Tokens being sampled in a running step; always 0 without asynchronous scheduling."""
         self.num_cached_tokens = -1
-        """How many tokens the prefix cache supplied when it was first scheduled; -1 before that."""
+        """Tokens found in the prefix cache when the request was first scheduled; -1 before that."""
         self.num_preemptions = 0
 
         self.block_hashes: list[BlockHash] = []
-        """One for each full block of tokens; stays empty without prefix caching."""
+        """One hash per full block of tokens; empty without prefix caching."""
         self._block_hasher = block_hasher
         if block_hasher is not None:
             self.block_hashes = block_hasher(self)
@@ -125,7 +125,7 @@ class Request:
     def from_engine_core_request(
         cls, request: EngineCoreRequest, block_hasher: Callable[["Request"], list["BlockHash"]] | None
     ) -> "Request":
-        """Take over what the front half sent.
+        """Create the request from the client's message.
 
         Args:
             request: the message.
@@ -145,31 +145,31 @@ class Request:
 
     @property
     def use_structured_output(self) -> bool:
-        """Is the output constrained?"""
+        """True if the output is constrained."""
         return self.structured_output_request is not None
 
     @property
     def output_token_ids(self) -> Sequence[int]:
-        """The generated tokens; to be extended by `append_output_token_ids` only."""
+        """Generated tokens; extended only by `append_output_token_ids`."""
         return self._output_token_ids
 
     @property
     def all_token_ids(self) -> Sequence[int]:
-        """Prompt and generated tokens; to be extended by `append_output_token_ids` only."""
+        """Prompt and generated tokens; extended only by `append_output_token_ids`."""
         return self._all_token_ids
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and generated tokens."""
+        """Number of prompt and generated tokens."""
         return len(self._all_token_ids)
 
     @property
     def num_output_tokens(self) -> int:
-        """Generated tokens."""
+        """Number of generated tokens."""
         return len(self._output_token_ids)
 
     def append_output_token_ids(self, token_ids: int | list[int]) -> None:
-        """Add generated tokens, and the hashes of the blocks that they complete."""
+        """Append generated tokens, and the hashes of the blocks that they complete."""
         if isinstance(token_ids, int):
             self._output_token_ids.append(token_ids)
             self._all_token_ids.append(token_ids)
@@ -180,26 +180,26 @@ class Request:
             self.block_hashes.extend(self._block_hasher(self))
 
     def record_event(self, event_type: EngineCoreEventType, timestamp: float | None = None) -> None:
-        """Note what happened, at `timestamp` on the monotonic clock or now."""
+        """Record an event at `timestamp` on the monotonic clock, or now."""
         self.events.append(EngineCoreEvent.new_event(event_type, timestamp))
 
     def take_events(self) -> list[EngineCoreEvent] | None:
-        """What happened since the last call; None when nothing did."""
+        """Return and clear the events recorded since the last call, or None if there are none."""
         if not self.events:
             return None
         events, self.events = self.events, []
         return events
 
     def is_finished(self) -> bool:
-        """Has it ended?"""
+        """Return whether the request has ended."""
         return RequestStatus.is_finished(self.status)
 
     def get_finished_reason(self) -> FinishReason | None:
-        """Why it ended; None while it lives."""
+        """Return why the request ended, or None if it has not."""
         return RequestStatus.get_finished_reason(self.status)
 
     def __lt__(self, other: "Request") -> bool:
-        # vLLM 0.11.1 has no order beyond the first two, and fails when they are equal.
+        # vLLM 0.11.1 compares only the first two, and fails if they are equal.
         return (self.priority, self.arrival_time, self.request_id) < (
             other.priority,
             other.arrival_time,

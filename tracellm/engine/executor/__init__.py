@@ -1,1 +1,1 @@
-"""Between the engine core and the workers: an executor hands a step to them and brings back what they sampled."""
+"""Executors: they pass each step from the engine core to the workers, and return the sampled tokens."""

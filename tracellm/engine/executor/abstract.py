@@ -1,10 +1,9 @@
-"""The executor's interface: what the engine core asks of those who run the model.
+"""The interface of executors, through which the engine core runs the model on its workers.
 
-At start-up: load the model, ask for the KV cache's shape and the memory, hand out the cache. In a request's life: in
-every step `execute_model`, then `sample_tokens`.
+At start-up an executor loads the model, reports the layout of the KV cache and the available memory, and creates the
+cache. In each step the engine core calls `execute_model`, then `sample_tokens`.
 
-vLLM: vllm/v1/executor/abstract.py::Executor. Left out: profiling, sleeping, LoRA, executors of several
-processes.
+vLLM: vllm/v1/executor/abstract.py::Executor. Left out: profiling, sleeping, LoRA, executors of several processes.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ __all__ = ["Executor"]
 
 
 class Executor(ABC):
-    """Runs the model on one worker or more; a call reaches every worker and gives a list with one result each."""
+    """Runs the model on one or more workers. A collective call returns one result per worker."""
 
     @staticmethod
     def get_class(vllm_config: VllmConfig) -> type[Executor]:
-        """The executor class for this configuration: `UniProcExecutor`, the only one so far."""
+        """Return the executor class for this configuration: `UniProcExecutor`, the only one so far."""
         from tracellm.engine.executor.uniproc_executor import UniProcExecutor
 
         return UniProcExecutor
@@ -37,14 +36,14 @@ class Executor(ABC):
         """Start the workers and load the model.
 
         Raises:
-            ModelLoadError: the model cannot be loaded; the message says why.
+            ModelLoadError: the model cannot be loaded.
         """
         self.vllm_config = vllm_config
         self._init_executor()
 
     @property
     def max_concurrent_batches(self) -> int:
-        """How many steps may be under way at once."""
+        """The largest number of steps in flight."""
         return 1
 
     @abstractmethod
@@ -55,26 +54,26 @@ class Executor(ABC):
     def collective_rpc(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> list[Any]:
-        """Call a method of every worker; their results."""
+        """Call a method of every worker, and return the results."""
 
     def get_kv_cache_specs(self) -> list[dict[str, AttentionSpec]]:
-        """For each worker, the shape of each attention layer's KV cache, by the layer's name."""
+        """Return the cache layout of each attention layer, by name, for each worker."""
         return self.collective_rpc("get_kv_cache_spec")
 
     def determine_available_memory(self) -> list[int]:
-        """For each worker, the bytes that its KV cache may take."""
+        """Return the bytes available for the KV cache, for each worker."""
         return self.collective_rpc("determine_available_memory")
 
     def initialize_from_config(self, kv_cache_configs: list[KVCacheConfig]) -> None:
-        """Let each worker make its KV cache; one configuration a worker."""
+        """Create the KV cache of each worker, from one configuration per worker."""
         self.collective_rpc("initialize_from_config", args=(kv_cache_configs,))
 
     @abstractmethod
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """Compute one step; None, the result of the first worker, says that `sample_tokens` must follow."""
+        """Compute one step. Return the first worker's result, or None if `sample_tokens` must follow."""
 
     @abstractmethod
     def sample_tokens(
         self, grammar_output: GrammarOutput | None, non_block: bool = False
     ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
-        """Sample from what `execute_model` computed; the result of the first worker, or with `non_block` its future."""
+        """Sample the computed step. Return the first worker's result, or its future with `non_block`."""

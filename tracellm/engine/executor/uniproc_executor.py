@@ -1,7 +1,7 @@
-"""The executor that has one worker and runs it in its own process: a call to the worker is a plain method call.
+"""The executor with one worker in its own process: a call to the worker is a plain method call.
 
-The older documents call it GPUExecutor. vLLM: vllm/v1/executor/uniproc_executor.py::UniProcExecutor. Left out:
-distributed initialization.
+vLLM: vllm/v1/executor/uniproc_executor.py::UniProcExecutor; GPUExecutor in older versions. Left out: distributed
+initialization.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["FutureOutput", "UniProcExecutor"]
 
 
 class FutureOutput(Future[ModelRunnerOutput]):
-    """The result of a step that may still run; who asks for it waits.
+    """The result of a step that may still run; `result` waits for it.
 
-    vLLM: vllm/v1/executor/multiproc_executor.py::FutureWrapper. With one worker it has a thread that waits; here
-    whoever asks does, so that a run makes the same calls each time.
+    vLLM: vllm/v1/executor/multiproc_executor.py::FutureWrapper. With one worker, vLLM waits in a thread instead. Here
+    the caller waits, and every run makes the same calls.
     """
 
     def __init__(self, output: AsyncModelRunnerOutput) -> None:
@@ -31,7 +31,7 @@ class FutureOutput(Future[ModelRunnerOutput]):
         self._output = output
 
     def result(self, timeout: float | None = None) -> ModelRunnerOutput:
-        """Wait for it, however long it takes.
+        """Wait for the result, ignoring the timeout.
 
         Raises:
             EngineError: see `AsyncGPUModelRunnerOutput.get_output`.
@@ -42,7 +42,7 @@ class FutureOutput(Future[ModelRunnerOutput]):
 
 
 class UniProcExecutor(Executor):
-    """One worker, in this process."""
+    """Executor with one worker in this process."""
 
     driver_worker: WorkerWrapperBase
 
@@ -54,24 +54,24 @@ class UniProcExecutor(Executor):
 
     @property
     def max_concurrent_batches(self) -> int:
-        """With asynchronous scheduling two: one computes, and one is being prepared."""
+        """Two with asynchronous scheduling (one running, one being prepared), otherwise one."""
         return 2 if self.vllm_config.scheduler_config.async_scheduling else 1
 
     def collective_rpc(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> list[Any]:
-        """Call a method of the worker; a list with its one result."""
+        """Call a method of the worker, and return its result in a list."""
         return [getattr(self.driver_worker, method)(*args, **(kwargs or {}))]
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """Compute one step, as far as the logits."""
+        """Compute one step up to the logits."""
         output: ModelRunnerOutput | None = self.collective_rpc("execute_model", args=(scheduler_output,))[0]
         return output
 
     def sample_tokens(
         self, grammar_output: GrammarOutput | None, non_block: bool = False
     ) -> ModelRunnerOutput | Future[ModelRunnerOutput]:
-        """Sample from these logits; with `non_block` the result may be a future."""
+        """Sample from these logits; with `non_block`, the result may be a future."""
         output: ModelRunnerOutput | AsyncModelRunnerOutput
         output = self.collective_rpc("sample_tokens", args=(grammar_output,))[0]
         if isinstance(output, AsyncModelRunnerOutput):

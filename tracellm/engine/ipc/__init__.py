@@ -1,4 +1,4 @@
-"""The way between the front end and the engine core: messages, their encoding, the three clients, the launch.
+"""The connection between front end and engine core: clients, messages and their encoding, and the process launch.
 
 vLLM: vllm/v1/engine/core_client.py, vllm/v1/engine/utils.py, vllm/v1/serial_utils.py.
 """

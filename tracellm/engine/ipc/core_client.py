@@ -1,17 +1,16 @@
-"""How the front half of the engine reaches the engine core, and which way is taken when.
+"""The clients of the engine core: their interface, the one for a single process, and the choice between them.
 
-`choose_client` is the decision as a table; `EngineCoreClient.make_client` follows it:
+`LLMEngine` and `AsyncLLM` reach the engine core through a client that `EngineCoreClient.make_client` creates:
 
-| multiprocess_mode | asyncio_mode | client         | the engine core runs                                        |
-|-------------------|--------------|----------------|-------------------------------------------------------------|
-| False             | False        | `InprocClient` | in this process: a step is a method call                    |
-| True              | False        | `SyncMPClient` | in a process of its own, behind sockets (mp_client.py)      |
-| True              | True         | `AsyncMPClient`| the same, for asyncio callers                               |
-| False             | True         | none           | vLLM has no such client either                              |
+| multiprocess_mode | asyncio_mode | client         | engine core                                         |
+|-------------------|--------------|----------------|-----------------------------------------------------|
+| False             | False        | `InprocClient` | in this process: a step is a method call            |
+| True              | False        | `SyncMPClient` | in another process, behind sockets (mp_client.py)   |
+| True              | True         | `AsyncMPClient`| the same, for asyncio callers                       |
+| False             | True         | none           | vLLM has no such client either                      |
 
-**Two truths.** tracellm's default is the in-process client, `VLLM_ENABLE_V1_MULTIPROCESSING=0`, as in the documents
-that it follows. A real vLLM 0.11 or later defaults to `VLLM_ENABLE_V1_MULTIPROCESSING=1`: a plain `LLM()` there is a
-`SyncMPClient`.
+tracellm's default is `InprocClient` (`VLLM_ENABLE_V1_MULTIPROCESSING=0`). vLLM since 0.11 defaults to
+`VLLM_ENABLE_V1_MULTIPROCESSING=1`, so `LLM()` uses a `SyncMPClient` there.
 
 vLLM: vllm/v1/engine/core_client.py. Left out: data parallelism.
 """
@@ -36,14 +35,14 @@ __all__ = ["ClientChoice", "EngineCoreClient", "InprocClient", "choose_client"]
 
 @dataclass(frozen=True)
 class ClientChoice:
-    """Which client a configuration leads to, and by which rule."""
+    """The client for a configuration, and the rule that chose it."""
 
     name: str | None
-    """The client's class; `None` when there is no client for it."""
+    """The client's class, or None if no client supports the configuration."""
     rule: str
-    """The condition that decided."""
+    """The deciding condition, as an expression."""
     because: str
-    """What the condition means."""
+    """The condition in words."""
 
 
 _CHOICES = {
@@ -71,12 +70,12 @@ _CHOICES = {
 
 
 def choose_client(multiprocess_mode: bool, asyncio_mode: bool) -> ClientChoice:
-    """The decision by itself, made of nothing but the two flags."""
+    """Choose the client by the two flags."""
     return _CHOICES[multiprocess_mode, asyncio_mode]
 
 
 class EngineCoreClient(ABC):
-    """What every client can do: those that wait the methods without `_async`, the asynchronous one those with it."""
+    """Interface of all clients. Blocking clients have the methods without `_async`, `AsyncMPClient` those with it."""
 
     @staticmethod
     def make_client(
@@ -86,10 +85,10 @@ class EngineCoreClient(ABC):
         executor_class: type[Executor],
         log_stats: bool,
     ) -> EngineCoreClient:
-        """Make the client that `choose_client` names.
+        """Create the client that `choose_client` names.
 
         Raises:
-            EngineError: there is none; or the engine core cannot be started, then it is its own error.
+            EngineError: there is none, or the engine core cannot start (its own error).
         """
         choice = choose_client(multiprocess_mode, asyncio_mode)
         if choice.name is None:
@@ -111,62 +110,62 @@ class EngineCoreClient(ABC):
         executor_class: type[Executor],
         log_stats: bool,
     ) -> AsyncMPClient:
-        """Make an `AsyncMPClient`. vLLM has further classes of it, for data parallelism."""
+        """Create an `AsyncMPClient`. vLLM chooses among more classes, for data parallelism."""
         from tracellm.engine.ipc.mp_client import AsyncMPClient
 
         return AsyncMPClient(vllm_config, executor_class, log_stats)
 
     @abstractmethod
     def shutdown(self) -> None:
-        """End what the client has started; it cannot be used any more."""
+        """End the engine core; the client cannot be used any more."""
 
     def get_output(self) -> EngineCoreOutputs:
-        """The outputs of the next step."""
+        """Return the outputs of the next step."""
         raise NotImplementedError
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        """Hand a request to the engine core."""
+        """Send a request to the engine core."""
         raise NotImplementedError
 
     def abort_requests(self, request_ids: list[str]) -> None:
-        """Give requests up."""
+        """Abort requests."""
         raise NotImplementedError
 
     def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache; `False` when requests hold blocks and it was left as it is."""
+        """Empty the prefix cache. Return False, and change nothing, while requests hold blocks."""
         raise NotImplementedError
 
     async def get_output_async(self) -> EngineCoreOutputs:
-        """As `get_output`, for asyncio."""
+        """See `get_output`."""
         raise NotImplementedError
 
     async def add_request_async(self, request: EngineCoreRequest) -> None:
-        """As `add_request`, for asyncio."""
+        """See `add_request`."""
         raise NotImplementedError
 
     async def abort_requests_async(self, request_ids: list[str]) -> None:
-        """As `abort_requests`, for asyncio."""
+        """See `abort_requests`."""
         raise NotImplementedError
 
     async def reset_prefix_cache_async(self) -> bool:
-        """As `reset_prefix_cache`, for asyncio."""
+        """See `reset_prefix_cache`."""
         raise NotImplementedError
 
 
 class InprocClient(EngineCoreClient):
-    """The engine core is an object of this process. Each `get_output` is one step of it."""
+    """Client of an engine core in this process. Each `get_output` runs one step."""
 
     def __init__(self, vllm_config: VllmConfig, executor_class: type[Executor], log_stats: bool) -> None:
         self.engine_core = EngineCore(vllm_config, executor_class, log_stats)
 
     def get_output(self) -> EngineCoreOutputs:
-        """Run a step; its outputs for this client (index 0), empty when nothing was computed."""
+        """Run a step and return its outputs for this client (index 0), which may be empty."""
         outputs, model_executed = self.engine_core.step_fn()
         self.engine_core.post_step(model_executed=model_executed)
         return (outputs and outputs.get(0)) or EngineCoreOutputs()
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        """Put a request into the engine core's waiting queue.
+        """Add a request to the engine core's waiting queue.
 
         Raises:
             InvalidRequestError: the KV cache is too small for it.
@@ -174,7 +173,7 @@ class InprocClient(EngineCoreClient):
         self.engine_core.add_request(self.engine_core.preprocess_add_request(request))
 
     def abort_requests(self, request_ids: list[str]) -> None:
-        """Give requests up; nothing happens to those that have ended."""
+        """Abort requests; finished ones are ignored."""
         if request_ids:
             self.engine_core.abort_requests(request_ids)
 
@@ -183,4 +182,4 @@ class InprocClient(EngineCoreClient):
         return self.engine_core.reset_prefix_cache()
 
     def shutdown(self) -> None:
-        """Nothing is to be ended: the engine core is an object like others."""
+        """Do nothing: the engine core is an ordinary object."""

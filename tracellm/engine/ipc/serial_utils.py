@@ -1,14 +1,13 @@
-"""Messages between the processes of the engine as bytes, and back: msgpack, and large arrays in frames of their own.
+"""Encoding of the messages between the engine's processes: msgpack, and large arrays in frames of their own.
 
-In a request's life: `SyncMPClient` and `AsyncMPClient` encode what they send, the threads of `EngineCoreProc` decode
-it; outputs take the same way back. A message is a list of frames, the first of which is msgpack. A tensor or array is
-there as `[dtype, shape, data]`: its bytes where they are few, else the number of the frame that is its memory, which
-is thus neither copied nor parsed. This is vLLM 0.11.1's format.
+The clients encode requests, which the threads of `EngineCoreProc` decode; outputs take the opposite way. A message is a
+list of frames, the first of which is msgpack. A tensor or array is encoded as `[dtype, shape, data]`, where `data` is
+its bytes if it is small, and otherwise the index of a frame with its memory, which is neither copied nor parsed. This
+is the format of vLLM 0.11.1.
 
-**No pickle.** What is neither a plain value nor an array is refused, on both sides: bytes never become code.
+Messages are never pickled: both sides refuse everything but plain values and arrays, so received bytes cannot run code.
 
-vLLM: vllm/v1/serial_utils.py. Left out: pickle (there for those who set VLLM_ALLOW_INSECURE_SERIALIZATION), multimodal
-input.
+vLLM: vllm/v1/serial_utils.py. Left out: pickle (there with VLLM_ALLOW_INSECURE_SERIALIZATION), multimodal input.
 """
 
 from __future__ import annotations
@@ -32,48 +31,48 @@ __all__ = ["MsgpackDecoder", "MsgpackEncoder", "bytestr"]
 
 Bytes = bytes | bytearray | memoryview
 bytestr = Bytes | zmq.Frame
-"""What can be a frame; those that are made here are no `zmq.Frame`."""
+"""A frame; encoders produce only `Bytes`."""
 
 CUSTOM_TYPE_RAW_VIEW = 3
-"""msgpack's extension code for the bytes of an array; vLLM has 1 and 2 for pickled things."""
+"""msgpack extension code for the bytes of an array; vLLM uses 1 and 2 for pickled objects."""
 
-_INLINE_BELOW = 256  # bytes: an array of fewer goes inside the message, as a frame of its own would cost more
-_ARRAY_KINDS = "biufc"  # booleans, numbers: those whose bytes are no addresses
-_MOST_DIMENSIONS = 32
+_SIZE_THRESHOLD = 256  # bytes; a smaller array is cheaper inside the message than in a frame
+_ARRAY_KINDS = "biufc"  # booleans and numbers, not object pointers
+_MAX_DIMENSIONS = 32
 
 
 @cache
 def _torch_dtypes() -> dict[str, torch.dtype]:
-    """By their names; only those that hold numbers."""
+    """Return all dtypes by name."""
     dtypes = (getattr(torch, name) for name in dir(torch))
     return {str(dtype).removeprefix("torch."): dtype for dtype in dtypes if isinstance(dtype, torch.dtype)}
 
 
 class MsgpackEncoder:
-    """Makes frames of a message. One thread at a time.
+    """Encodes messages as frames. Not thread-safe.
 
     vLLM: vllm/v1/serial_utils.py::MsgpackEncoder.
     """
 
-    def __init__(self, size_threshold: int = _INLINE_BELOW) -> None:
-        """Arrays of fewer than `size_threshold` bytes go inside the message."""
+    def __init__(self, size_threshold: int = _SIZE_THRESHOLD) -> None:
+        """Encode arrays of fewer than `size_threshold` bytes inside the message."""
         self.encoder = msgpack.Encoder(enc_hook=self.enc_hook)
         self.aux_buffers: list[Bytes] | None = None
-        """The frames of the message that is being made."""
+        """Frames of the message being encoded."""
         self.size_threshold = size_threshold
 
     def encode(self, obj: Any) -> Sequence[Bytes]:
-        """The message as frames: msgpack, then the memory of its large arrays, which must not change until it is sent.
+        """Return the frames: msgpack, then the memory of large arrays, which must not change until it is sent.
 
         Raises:
-            EngineError: it holds something that is neither a plain value nor an array.
+            EngineError: the message contains something other than plain values and arrays.
         """
         frames: list[Bytes] = [b""]
         frames[0] = self._encode(frames, lambda: self.encoder.encode(obj))
         return frames
 
     def encode_into(self, obj: Any, buf: bytearray) -> Sequence[Bytes]:
-        """The same, with `buf` for the msgpack: it is emptied and filled, so that it can be used again."""
+        """Return the frames like `encode`, writing the msgpack into `buf`, which is overwritten."""
         frames: list[Bytes] = [buf]
         self._encode(frames, lambda: self.encoder.encode_into(obj, buf))
         return frames
@@ -93,33 +92,33 @@ class MsgpackEncoder:
             self.aux_buffers = None
 
     def enc_hook(self, obj: Any) -> Any:
-        """What msgspec is to write in place of an object that it does not know."""
+        """Convert an object of a type that msgspec does not support."""
         if isinstance(obj, torch.Tensor):
             return self._encode_tensor(obj)
         if isinstance(obj, np.ndarray) and obj.dtype.kind in _ARRAY_KINDS:
             return self._encode_ndarray(obj)
         if isinstance(obj, UtilityResult):
-            return None, obj.result  # vLLM can name the result's type in front
+            return None, obj.result  # the first item is the result's type in vLLM
         kind = type(obj)
         raise TypeError(
             f"{kind.__module__}.{kind.__qualname__}"
             + (f" with elements of type {obj.dtype}" if isinstance(obj, np.ndarray) else "")
-            + " is no plain value"
+            + " is not a plain value"
         )
 
     def _encode_ndarray(self, obj: np.ndarray) -> tuple[str, tuple[int, ...], int | msgpack.Ext]:
         data = obj.data if obj.flags.c_contiguous else obj.tobytes()
         inline = not obj.shape or obj.nbytes < self.size_threshold
-        return obj.dtype.str, obj.shape, self._place(data, inline)
+        return obj.dtype.str, obj.shape, self._encode_buffer(data, inline)
 
     def _encode_tensor(self, obj: torch.Tensor) -> tuple[str, tuple[int, ...], int | msgpack.Ext]:
         if obj.layout is not torch.strided or obj.is_quantized:
             raise TypeError(f"a tensor with the layout {obj.layout} has no plain bytes")
         data = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
         inline = obj.nbytes < self.size_threshold
-        return str(obj.dtype).removeprefix("torch."), tuple(obj.shape), self._place(data, inline)
+        return str(obj.dtype).removeprefix("torch."), tuple(obj.shape), self._encode_buffer(data, inline)
 
-    def _place(self, data: memoryview | bytes, inline: bool) -> int | msgpack.Ext:
+    def _encode_buffer(self, data: memoryview | bytes, inline: bool) -> int | msgpack.Ext:
         if inline:
             return msgpack.Ext(CUSTOM_TYPE_RAW_VIEW, data)  # an extension is decoded without a copy
         assert self.aux_buffers is not None
@@ -128,30 +127,30 @@ class MsgpackEncoder:
 
 
 class MsgpackDecoder:
-    """Makes messages of frames. One thread at a time.
+    """Decodes messages from frames. Not thread-safe.
 
-    Large arrays are views of their frame: they keep it alive, and cannot be written to.
+    Large arrays are read-only views of their frame, and keep it alive.
 
     vLLM: vllm/v1/serial_utils.py::MsgpackDecoder. Left out: pinned memory.
     """
 
     def __init__(self, t: Any = None, share_mem: bool = True) -> None:
-        """Decode to the type `t`, checking everything; None: to plain values.
+        """Decode to type `t` with full validation, or to plain values if it is None.
 
         `share_mem=False` copies arrays out of their frames.
         """
         import_array_types()
         self.share_mem = share_mem
         self.type = t
-        of_type = () if t is None else (t,)
-        self.decoder = msgpack.Decoder(*of_type, ext_hook=self.ext_hook, dec_hook=self.dec_hook)
+        types = () if t is None else (t,)
+        self.decoder = msgpack.Decoder(*types, ext_hook=self.ext_hook, dec_hook=self.dec_hook)
         self.aux_buffers: Sequence[bytestr] = ()
 
     def decode(self, bufs: bytestr | Sequence[bytestr]) -> Any:
-        """The message in these frames (or in this single one).
+        """Return the message in these frames, or in this single frame.
 
         Raises:
-            EngineError: they are no such message.
+            EngineError: the frames are not such a message.
         """
         frames = [bufs] if isinstance(bufs, bytestr) else bufs
         self.aux_buffers = frames
@@ -160,14 +159,14 @@ class MsgpackDecoder:
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RecursionError, MemoryError) as error:
             what = getattr(self.type, "__name__", "message")
             raise EngineError(
-                f"What came through the socket is no {what} of the engine: {first_line(error)}. Both processes must "
-                "run the same version of tracellm."
+                f"The received message is not a valid {what}: {first_line(error)}. Both processes must run the same "
+                "version of tracellm."
             ) from None
         finally:
             self.aux_buffers = ()
 
     def dec_hook(self, t: type, obj: Any) -> Any:
-        """An object of the type `t`, which msgspec does not know, from what stands in its place."""
+        """Create an object of type `t`, which msgspec does not support, from its encoding."""
         if issubclass(t, np.ndarray):
             return self._decode_ndarray(obj)
         if issubclass(t, torch.Tensor):
@@ -180,7 +179,7 @@ class MsgpackDecoder:
         raise TypeError(f"{t.__name__} cannot be decoded")
 
     def ext_hook(self, code: int, data: memoryview) -> memoryview:
-        """The bytes of an extension; only arrays have one."""
+        """Return the bytes of an extension; only arrays use one."""
         if code != CUSTOM_TYPE_RAW_VIEW:
             raise ValueError(f"extension {code} is not supported")
         return data
@@ -190,7 +189,7 @@ class MsgpackDecoder:
         dtype = np.dtype(name) if isinstance(name, str) else None
         if dtype is None or dtype.kind not in _ARRAY_KINDS:
             raise ValueError(f"an array of {name!r} is not supported")
-        shape, buffer, _ = self._find(shape, data, dtype.itemsize)
+        shape, buffer, _ = self._decode_buffer(shape, data, dtype.itemsize)
         array = np.frombuffer(buffer, dtype=dtype).reshape(shape)
         return array if self.share_mem else array.copy()
 
@@ -199,28 +198,28 @@ class MsgpackDecoder:
         dtype = _torch_dtypes().get(name) if isinstance(name, str) else None
         if dtype is None:
             raise ValueError(f"a tensor of {name!r} is not supported")
-        shape, buffer, in_frame = self._find(shape, data, dtype.itemsize)
+        shape, buffer, in_frame = self._decode_buffer(shape, data, dtype.itemsize)
         if not buffer.nbytes:
             return torch.empty(shape, dtype=dtype)
         if buffer.readonly or not (in_frame and self.share_mem):
-            buffer = memoryview(bytearray(buffer))  # torch has no tensors that cannot be written to
+            buffer = memoryview(bytearray(buffer))  # torch has no read-only tensors
         return torch.frombuffer(buffer, dtype=torch.uint8).view(dtype).view(shape)
 
-    def _find(self, shape: Any, data: Any, itemsize: int) -> tuple[list[int], memoryview, bool]:
-        """Shape and memory of an array, and whether this is a frame; checked to fit each other."""
-        listed = isinstance(shape, (list, tuple)) and len(shape) <= _MOST_DIMENSIONS
-        if not listed or not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"an array of the shape {shape!r} is not possible")
+    def _decode_buffer(self, shape: Any, data: Any, itemsize: int) -> tuple[list[int], memoryview, bool]:
+        """Return the validated shape and memory of an array, and whether the memory is a frame."""
+        is_list = isinstance(shape, (list, tuple)) and len(shape) <= _MAX_DIMENSIONS
+        if not is_list or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(f"an array of shape {shape!r} is not possible")
         in_frame = type(data) is int
         if in_frame:
             if not 0 < data < len(self.aux_buffers):
-                raise ValueError(f"an array is said to be in frame {data} of {len(self.aux_buffers)}")
+                raise ValueError(f"an array refers to frame {data} of {len(self.aux_buffers)}")
             data = _view(self.aux_buffers[data])
         elif not isinstance(data, (bytes, memoryview)):
             raise ValueError(f"an array has {type(data).__name__} for its bytes")
         buffer = memoryview(data)
         if math.prod(shape) * itemsize != buffer.nbytes:
-            raise ValueError(f"an array of the shape {list(shape)} has {buffer.nbytes} bytes")
+            raise ValueError(f"an array of shape {list(shape)} has {buffer.nbytes} bytes")
         return list(shape), buffer, in_frame
 
 

@@ -54,7 +54,7 @@ SUBMISSIONS = frozenset(
         *ours_only("request", "frontend.llm_engine:LLMEngine", "_add_request"),
         *ours_only("request", "frontend.async_llm:AsyncLLM", "_add_request"),
         *plain("request", _OUTPUTS, "add_request"),
-        *ours_only("step", "core.sched.requests:SchedulerRequests", "add_request"),
+        *ours_only("step", "core.sched.scheduler:Scheduler", "add_request"),
         *vllm_only("step", "v1.core.sched.scheduler:Scheduler", "add_request"),
     )
 )

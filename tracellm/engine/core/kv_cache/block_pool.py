@@ -1,14 +1,14 @@
-"""All blocks of the KV cache: hand out, take back, find by content, evict.
+"""All blocks of the KV cache: allocate, free, find by hash, evict.
 
-Every change of a block's owner passes through here. It knows nothing of requests: who owns which block is kept by the
-manager above (`single_type_kv_cache_manager.py`).
+Every change of a block's owner passes through here. The owners, the requests, are recorded one level above
+(`single_type_kv_cache_manager.py`).
 
 vLLM: vllm/v1/core/block_pool.py.
 """
 
 from collections.abc import Iterable, Sequence
 
-from tracellm.engine.core.kv_cache.kv_cache_block import (
+from tracellm.engine.core.kv_cache.kv_cache_utils import (
     BlockHash,
     BlockHashWithGroupId,
     FreeKVCacheBlockQueue,
@@ -20,10 +20,10 @@ __all__ = ["BlockHashToBlockMap", "BlockPool"]
 
 
 class BlockHashToBlockMap:
-    """From a hash to the blocks with that content.
+    """A map from a hash to the blocks with that content.
 
-    There can be several: two requests that computed the same tokens at the same time keep a block each, since a
-    request's block table only ever grows and never changes.
+    There can be several: two requests that compute the same tokens at the same time keep a block each, because a block
+    table only grows and its entries never change.
 
     vLLM: vllm/v1/core/block_pool.py::BlockHashToBlockMap. Left out: storing a single block without its dict.
     """
@@ -32,16 +32,16 @@ class BlockHashToBlockMap:
         self._blocks: dict[BlockHashWithGroupId, dict[int, KVCacheBlock]] = {}
 
     def get_one_block(self, block_hash: BlockHashWithGroupId) -> KVCacheBlock | None:
-        """The block that has been cached longest under this hash, or None."""
+        """Return the oldest cached block with this hash, or None."""
         blocks = self._blocks.get(block_hash)
         return next(iter(blocks.values())) if blocks else None
 
     def insert(self, block_hash: BlockHashWithGroupId, block: KVCacheBlock) -> None:
-        """Make `block` findable under `block_hash`."""
+        """Add `block` under `block_hash`."""
         self._blocks.setdefault(block_hash, {})[block.block_id] = block
 
     def pop(self, block_hash: BlockHashWithGroupId, block_id: int) -> None:
-        """Make this one block unfindable."""
+        """Remove one block."""
         blocks = self._blocks[block_hash]
         del blocks[block_id]
         if not blocks:
@@ -52,10 +52,10 @@ class BlockHashToBlockMap:
 
 
 class BlockPool:
-    """The blocks, the queue of the free ones and the map of the cached ones.
+    """The blocks, the queue of free ones and the map of cached ones.
 
-    A block is *used* (`ref_cnt` > 0) or in the free queue. A full block may also be *cached*: found by its hash, by any
-    number of requests at once. A free block stays cached until it is handed out again: that is the eviction.
+    A block is *used* (`ref_cnt` > 0) or in the free queue. A full block can also be *cached*: requests find it by its
+    hash and share it. A free block stays cached until it is allocated again, which evicts it from the cache.
 
     vLLM: vllm/v1/core/block_pool.py::BlockPool. Left out: KV cache events.
     """
@@ -65,17 +65,17 @@ class BlockPool:
         self.blocks = [KVCacheBlock(block_id) for block_id in range(num_gpu_blocks)]
         self.free_block_queue = FreeKVCacheBlockQueue(self.blocks)
         self.cached_block_hash_to_block = BlockHashToBlockMap()
-        # Block 0 is never handed out: it stands for "no block" where a sliding window has moved on, and in the workers'
-        # tables, which are padded with zeros.
+        # Block 0 is never allocated. It means "no block" behind a sliding window, and in the workers' block tables,
+        # which are padded with zeros.
         (self.null_block,) = self.free_block_queue.popleft_n(1)
         self.null_block.is_null = True
 
     def get_cached_block(self, block_hash: BlockHash, kv_cache_group_ids: Sequence[int]) -> list[KVCacheBlock] | None:
-        """For each of these groups a block with these tokens, used or free; None if any of them has none."""
+        """Return a cached block with this hash for each of these groups, or None if any group lacks one."""
         blocks = []
         for group_id in kv_cache_group_ids:
-            name = make_block_hash_with_group_id(block_hash, group_id)
-            block = self.cached_block_hash_to_block.get_one_block(name)
+            key = make_block_hash_with_group_id(block_hash, group_id)
+            block = self.cached_block_hash_to_block.get_one_block(key)
             if block is None:
                 return None
             blocks.append(block)
@@ -89,28 +89,28 @@ class BlockPool:
         num_full_blocks: int,
         kv_cache_group_id: int,
     ) -> None:
-        """Make a request's newly filled blocks findable.
+        """Add a request's newly filled blocks to the prefix cache.
 
         Args:
             blocks: all blocks of the request in one group.
             block_hashes: the hashes of its full blocks, at least `num_full_blocks`.
-            num_cached_blocks: how many of them are cached already.
-            num_full_blocks: how many shall be cached afterwards.
+            num_cached_blocks: number of leading blocks that are cached already.
+            num_full_blocks: number of leading blocks to be cached afterwards.
             kv_cache_group_id: the group.
         """
         for index in range(num_cached_blocks, num_full_blocks):
             block = blocks[index]
             if block.is_null:
-                continue  # a sliding window has left it behind, before its last token was known
+                continue  # the sliding window moved past it before its last token was known
             assert block.block_hash is None, f"{block} is cached already"
             block.block_hash = make_block_hash_with_group_id(block_hashes[index], kv_cache_group_id)
             self.cached_block_hash_to_block.insert(block.block_hash, block)
 
     def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]:
-        """Take blocks from the front of the free queue; what they had cached is evicted.
+        """Allocate blocks from the front of the free queue, evicting their cached content.
 
         Raises:
-            ValueError: fewer are free; ask `get_num_free_blocks` first.
+            ValueError: fewer are free; check `get_num_free_blocks` first.
         """
         blocks = self.free_block_queue.popleft_n(num_blocks)
         for block in blocks:
@@ -121,7 +121,7 @@ class BlockPool:
         return blocks
 
     def _maybe_evict_cached_block(self, block: KVCacheBlock) -> bool:
-        """Forget a block's content. Says whether it had been cached."""
+        """Remove a block from the prefix cache. Return whether it was in it."""
         if block.block_hash is None:
             return False
         self.cached_block_hash_to_block.pop(block.block_hash, block.block_id)
@@ -129,12 +129,12 @@ class BlockPool:
         return True
 
     def evict_blocks(self, blocks: Iterable[KVCacheBlock]) -> None:
-        """Forget the content of blocks in use. vLLM: later versions have it, for blocks given by their ids."""
+        """Remove used blocks from the prefix cache. Later versions of vLLM have it, with block ids as arguments."""
         for block in blocks:
             self._maybe_evict_cached_block(block)
 
     def touch(self, blocks: Iterable[KVCacheBlock]) -> None:
-        """One more request uses these cached blocks; those that were free leave the free queue."""
+        """Add a user to each of these cached blocks, removing free ones from the free queue."""
         for block in blocks:
             if block.is_null:
                 continue
@@ -143,7 +143,7 @@ class BlockPool:
             block.ref_cnt += 1
 
     def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None:
-        """One request less uses these blocks; those without any user become free, the first to be evicted first."""
+        """Remove a user from each of these blocks. Blocks without users become free, and are evicted in this order."""
         freed = []
         for block in ordered_blocks:
             if block.is_null:
@@ -154,7 +154,10 @@ class BlockPool:
         self.free_block_queue.append_n(freed)
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached content, as after a change of the weights. Refuses (False) while a block is in use."""
+        """Empty the prefix cache, for example after a change of the weights.
+
+        Return False, and change nothing, while a block is in use.
+        """
         if self.get_num_free_blocks() != self.num_gpu_blocks - 1:
             return False
         self.cached_block_hash_to_block = BlockHashToBlockMap()
@@ -163,9 +166,9 @@ class BlockPool:
         return True
 
     def get_num_free_blocks(self) -> int:
-        """Blocks that can be handed out now, those with cached content among them."""
+        """Return the number of free blocks, including those with cached content."""
         return self.free_block_queue.num_free_blocks
 
     def get_usage(self) -> float:
-        """The share of the blocks in use, 0 to 1."""
+        """Return the used fraction of the blocks, 0 to 1."""
         return 1.0 - self.get_num_free_blocks() / (self.num_gpu_blocks - 1)

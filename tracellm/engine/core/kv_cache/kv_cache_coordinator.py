@@ -1,7 +1,7 @@
-"""Between the KV cache manager and the block tables: one table per group of layers, all over one pool of blocks.
+"""The block tables of all KV cache groups, over one pool of blocks.
 
-Blocks go in and out as a tuple with one entry per group. Most models have one group; those that mix full attention
-and sliding windows (Gemma 2 and 3) have several.
+`KVCacheManager` passes blocks as a tuple with one entry per group. Most models have one group; models that mix full
+attention and sliding windows (Gemma 2 and 3) have several.
 
 vLLM: vllm/v1/core/kv_cache_coordinator.py.
 """
@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from tracellm.engine.core.kv_cache.block_pool import BlockPool
-from tracellm.engine.core.kv_cache.kv_cache_block import BlockHash, KVCacheBlock
 from tracellm.engine.core.kv_cache.kv_cache_interface import FullAttentionSpec, KVCacheConfig
+from tracellm.engine.core.kv_cache.kv_cache_utils import BlockHash, KVCacheBlock
 from tracellm.engine.core.kv_cache.single_type_kv_cache_manager import (
     FullAttentionManager,
     get_manager_for_kv_cache_spec,
@@ -28,14 +28,14 @@ __all__ = [
 
 
 class KVCacheCoordinator(ABC):
-    """What is done for each group in turn; only the search for a cached prefix must see all groups together.
+    """Base class that applies an operation to each group; subclasses find the cached prefix common to all groups.
 
     vLLM: vllm/v1/core/kv_cache_coordinator.py::KVCacheCoordinator.
     """
 
     def __init__(self, kv_cache_config: KVCacheConfig) -> None:
         self.kv_cache_groups = kv_cache_config.kv_cache_groups
-        # All groups have blocks of as many tokens.
+        # All groups have the same block size.
         self.block_size = self.kv_cache_groups[0].kv_cache_spec.block_size
         self.block_pool = BlockPool(kv_cache_config.num_blocks)
         self.single_type_managers = tuple(
@@ -46,7 +46,7 @@ class KVCacheCoordinator(ABC):
     def get_num_blocks_to_allocate(
         self, request_id: str, num_tokens: int, new_computed_blocks: tuple[Sequence[KVCacheBlock], ...]
     ) -> int:
-        """How many blocks must be free for the request to hold `num_tokens` tokens in all, in all groups together."""
+        """Return the number of free blocks that the request needs to hold `num_tokens` tokens, over all groups."""
         return sum(
             manager.get_num_blocks_to_allocate(request_id, num_tokens, blocks)
             for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
@@ -55,72 +55,72 @@ class KVCacheCoordinator(ABC):
     def save_new_computed_blocks(
         self, request_id: str, new_computed_blocks: tuple[Sequence[KVCacheBlock], ...]
     ) -> None:
-        """Begin a request's block tables with the cached blocks it was found to share."""
+        """Start a request's block tables with its cached prefix."""
         for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True):
             manager.save_new_computed_blocks(request_id, blocks)
 
     def allocate_new_blocks(self, request_id: str, num_tokens: int) -> tuple[list[KVCacheBlock], ...]:
-        """Give the request what it lacks to hold `num_tokens` tokens in all; returns only the new blocks."""
+        """Allocate the blocks that the request lacks to hold `num_tokens` tokens, and return them."""
         return tuple(manager.allocate_new_blocks(request_id, num_tokens) for manager in self.single_type_managers)
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
-        """Make the request's blocks findable that are full with its first `num_computed_tokens` tokens."""
+        """Cache the blocks that the request's first `num_computed_tokens` tokens fill."""
         for manager in self.single_type_managers:
             manager.cache_blocks(request, num_computed_tokens)
 
-    def forget_uncomputed(self, request_id: str, num_computed_tokens: int) -> None:
-        """Make the request's blocks unfindable that are not full with its first `num_computed_tokens` tokens."""
+    def evict_uncomputed_blocks(self, request_id: str, num_computed_tokens: int) -> None:
+        """Evict the request's cached blocks that its first `num_computed_tokens` tokens do not fill."""
         for manager in self.single_type_managers:
-            manager.forget_uncomputed(request_id, num_computed_tokens)
+            manager.evict_uncomputed_blocks(request_id, num_computed_tokens)
 
     def get_next_change(self, request_id: str, num_tokens: int) -> int:
-        """With which number of tokens, above `num_tokens`, the request's blocks change for the first time."""
+        """Return the smallest number of tokens, above `num_tokens`, at which the request's blocks change."""
         return min(manager.get_next_change(request_id, num_tokens) for manager in self.single_type_managers)
 
     def free(self, request_id: str) -> None:
-        """Give all blocks of the request back."""
+        """Free all blocks of the request."""
         for manager in self.single_type_managers:
             manager.free(request_id)
 
     def remove_skipped_blocks(self, request_id: str, num_computed_tokens: int) -> None:
-        """Give those blocks back that no token of the request to come will see."""
+        """Free the blocks that no later token of the request attends to."""
         for manager in self.single_type_managers:
             manager.remove_skipped_blocks(request_id, num_computed_tokens)
 
     def get_num_common_prefix_blocks(self, running_request_id: str) -> list[int]:
-        """For each group, how many first blocks all requests share."""
+        """Return the number of leading blocks that all requests share, per group."""
         return [manager.get_num_common_prefix_blocks(running_request_id) for manager in self.single_type_managers]
 
     def get_blocks(self, request_id: str) -> tuple[list[KVCacheBlock], ...]:
-        """All blocks of the request, in the order of its tokens."""
+        """Return all blocks of the request, in token order."""
         return tuple(manager.req_to_blocks.get(request_id) or [] for manager in self.single_type_managers)
 
     @abstractmethod
     def find_longest_cache_hit(
         self, block_hashes: Sequence[BlockHash], max_cache_hit_length: int
     ) -> tuple[tuple[list[KVCacheBlock], ...], int]:
-        """The cached blocks that hold the beginning of a request, and how many tokens these are."""
+        """Return the cached blocks of the request's longest cached prefix, and the number of their tokens."""
 
 
 class KVCacheCoordinatorNoPrefixCache(KVCacheCoordinator):
-    """Without prefix caching: nothing is found, nothing is shared, and the groups may be of any kinds.
+    """Coordinator without prefix caching; the groups may be of any kinds.
 
     vLLM: vllm/v1/core/kv_cache_coordinator.py::KVCacheCoordinatorNoPrefixCache.
     """
 
     def get_num_common_prefix_blocks(self, running_request_id: str) -> list[int]:
-        """0 for each group."""
+        """Return 0 for each group."""
         return [0 for _ in self.single_type_managers]
 
     def find_longest_cache_hit(
         self, block_hashes: Sequence[BlockHash], max_cache_hit_length: int
     ) -> tuple[tuple[list[KVCacheBlock], ...], int]:
-        """Nothing."""
+        """Return no blocks."""
         return tuple([] for _ in self.single_type_managers), 0
 
 
 class UnitaryKVCacheCoordinator(KVCacheCoordinator):
-    """For a model with one group: all its layers use the same kind of attention.
+    """Coordinator of a model with one group: all layers use the same kind of attention.
 
     vLLM: vllm/v1/core/kv_cache_coordinator.py::UnitaryKVCacheCoordinator.
     """
@@ -137,10 +137,10 @@ class UnitaryKVCacheCoordinator(KVCacheCoordinator):
 
 
 class HybridKVCacheCoordinator(KVCacheCoordinator):
-    """For a model of two kinds of attention: full, and one other.
+    """Coordinator of a model with full attention and one other kind.
 
-    vLLM: vllm/v1/core/kv_cache_coordinator.py::HybridKVCacheCoordinator. `kv_cache_groups.py` sees to what is verified
-    there: that there are two kinds, and that the groups of a kind follow each other.
+    vLLM: vllm/v1/core/kv_cache_coordinator.py::HybridKVCacheCoordinator. It verifies that there are two kinds, with
+    consecutive groups; here `kv_cache_groups.py` ensures both.
     """
 
     def __init__(self, kv_cache_config: KVCacheConfig) -> None:
@@ -153,7 +153,7 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
     def find_longest_cache_hit(
         self, block_hashes: Sequence[BlockHash], max_cache_hit_length: int
     ) -> tuple[tuple[list[KVCacheBlock], ...], int]:
-        """What full attention finds, cut to what the other kind finds within it."""
+        """Find the prefix of the full attention groups, and shorten it to the prefix of the other groups."""
         spec = self.kv_cache_groups[self.full_attention_group_ids[0]].kv_cache_spec
         hit_full = FullAttentionManager.find_longest_cache_hit(
             block_hashes, max_cache_hit_length, self.full_attention_group_ids, self.block_pool, spec
@@ -173,7 +173,7 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
 
 
 def get_kv_cache_coordinator(kv_cache_config: KVCacheConfig, enable_caching: bool) -> KVCacheCoordinator:
-    """The coordinator for these groups."""
+    """Create the coordinator for these groups."""
     if not enable_caching:
         return KVCacheCoordinatorNoPrefixCache(kv_cache_config)
     if len(kv_cache_config.kv_cache_groups) == 1:

@@ -1,10 +1,11 @@
-"""Which layers share a block table: the groups of the KV cache, worked out once, at start-up.
+"""KV cache groups: the sets of layers that share a block table, computed once at start-up.
 
 Layers that keep the same tokens can use the same block ids, each in its own tensor. A model whose layers are all alike
-has one group. One that mixes full attention and sliding windows has several, so that the windowed layers can give
-blocks back: all groups draw from one pool, so a block must be of one size, and so each group has as many layers as the
-others, or fewer. With 2 full layers and 4 windowed ones (f0 w0 w1 f1 w2 w3) there are three groups and two tensors: f0,
-w0 and w1 share the first, f1, w2 and w3 the second; block 7 belongs to one group at a time.
+has one group. A model with full attention and sliding windows has several groups, and its windowed layers can free
+blocks early. All groups allocate from one pool of equal blocks, so the groups have equally many layers, or some fewer.
+
+Example: 2 full layers and 4 windowed layers (f0 w0 w1 f1 w2 w3) form three groups over two tensors. f0, w0 and w1 share
+the first tensor; f1, w2 and w3 share the second. Block 7 belongs to one group at a time.
 
 vLLM: vllm/v1/core/kv_cache_utils.py (`get_kv_cache_groups` and what it calls). Left out: layers that store keys and
 values of different shapes.
@@ -33,9 +34,9 @@ __all__ = [
 
 
 def unify_hybrid_kv_cache_specs(kv_cache_spec: dict[str, AttentionSpec]) -> dict[str, AttentionSpec]:
-    """Treat all layers as full attention where some are: their blocks are kept, though the layers do not look at them.
+    """Treat all layers as full attention if some are; windowed layers then keep blocks that they no longer use.
 
-    A model whose layers all have the same window stays as it is.
+    A model without full attention is unchanged.
 
     vLLM: vllm/v1/core/kv_cache_utils.py::unify_hybrid_kv_cache_specs.
     """
@@ -50,12 +51,12 @@ def unify_hybrid_kv_cache_specs(kv_cache_spec: dict[str, AttentionSpec]) -> dict
 def get_kv_cache_groups(vllm_config: VllmConfig, kv_cache_spec: dict[str, AttentionSpec]) -> list[KVCacheGroupSpec]:
     """Divide the layers into groups.
 
-    Each kind of attention is divided into groups of as many layers as the rarest kind has. Layer i of a kind goes to
-    group i modulo the number of its groups, as in vLLM.
+    Each kind of attention is divided into groups of at most as many layers as the rarest kind has. Layer i of a kind
+    goes to group i modulo the number of its groups, as in vLLM.
 
     Args:
         vllm_config: for `disable_hybrid_kv_cache_manager`.
-        kv_cache_spec: what each layer stores, by the layer's name.
+        kv_cache_spec: cache layout of each layer, by name.
 
     Raises:
         EngineError: the layers store keys and values of different shapes, or mix windows of several lengths.
@@ -74,7 +75,7 @@ def get_kv_cache_groups(vllm_config: VllmConfig, kv_cache_spec: dict[str, Attent
     others = [spec for spec in layers_of if not isinstance(spec, FullAttentionSpec)]
     if len(others) > 1 and vllm_config.cache_config.enable_prefix_caching:
         raise EngineError(
-            "The model's attention layers have sliding windows of several lengths, and the prefix cache knows only "
+            "The model's attention layers have sliding windows of several lengths, and the prefix cache supports only "
             f"one: {', '.join(str(spec) for spec in others)}. Give enable_prefix_caching=False."
         )
     group_size = min(len(names) for names in layers_of.values())
@@ -86,7 +87,7 @@ def get_kv_cache_groups(vllm_config: VllmConfig, kv_cache_spec: dict[str, Attent
 
 
 def get_kv_cache_tensors(groups: list[KVCacheGroupSpec], num_blocks: int) -> list[KVCacheTensor]:
-    """The tensors to allocate: the i-th is shared by the i-th layer of each group."""
+    """Return the tensors to allocate; the i-th layer of each group uses the i-th tensor."""
     size = groups[0].kv_cache_spec.page_size_bytes * num_blocks
     return [
         KVCacheTensor(size, [group.layer_names[i] for group in groups if i < len(group.layer_names)])
@@ -99,12 +100,12 @@ def _num_tensors(groups: list[KVCacheGroupSpec]) -> int:
 
 
 def get_bytes_per_block(groups: list[KVCacheGroupSpec]) -> int:
-    """Bytes of one block in all tensors together."""
+    """Return the bytes of one block in all tensors together."""
     return groups[0].kv_cache_spec.page_size_bytes * _num_tensors(groups)
 
 
 def get_max_num_blocks(groups: list[KVCacheGroupSpec], num_tokens: int, vllm_config: VllmConfig) -> int:
-    """The most blocks that a request of `num_tokens` tokens ever holds at once, in all groups together."""
+    """Return the most blocks that a request of `num_tokens` tokens holds at once, over all groups."""
     budget = vllm_config.scheduler_config.max_num_batched_tokens
     return sum(group.kv_cache_spec.max_num_blocks(num_tokens, budget) for group in groups)
 
@@ -112,22 +113,21 @@ def get_max_num_blocks(groups: list[KVCacheGroupSpec], num_tokens: int, vllm_con
 def get_num_blocks_alone(
     groups: list[KVCacheGroupSpec], num_prompt_tokens: int, num_tokens: int, vllm_config: VllmConfig
 ) -> int:
-    """The most blocks, in all groups together, that a request ever holds at once when it runs alone.
+    """Return the most blocks, over all groups, that a request holds at once if it runs alone.
 
-    Windowed layers need fewer for it than `get_max_num_blocks` says when its prompt is short or is computed in small
-    chunks.
+    With a short prompt or small chunks, windowed layers need fewer blocks than `get_max_num_blocks` returns.
 
     Args:
-        groups: the layers.
+        groups: the groups of layers.
         num_prompt_tokens: length of its prompt.
-        num_tokens: of how many tokens, prompt and output, keys and values are stored in the end.
-        vllm_config: for what a step may compute of a prompt.
+        num_tokens: prompt and output tokens with stored keys and values.
+        vllm_config: for the token limits of a step.
     """
     scheduler_config = vllm_config.scheduler_config
     budget = scheduler_config.max_num_batched_tokens
     chunk = min(budget, scheduler_config.long_prefill_token_threshold or budget)
     steps = [(begin, min(chunk, num_prompt_tokens - begin)) for begin in range(0, num_prompt_tokens, chunk)]
-    # One token a step. With a block's worth of tokens more it never holds less, so the last such stretch decides.
+    # Decoding, one token per step. A request never holds fewer blocks one block later, so the last block is enough.
     block_size = groups[0].kv_cache_spec.block_size
     steps += [(token, 1) for token in range(max(num_prompt_tokens, num_tokens - block_size), num_tokens)]
     return max(sum(group.kv_cache_spec.num_blocks_in_step(*step) for group in groups) for step in steps)

@@ -1,8 +1,7 @@
-"""The shape of the KV cache: what each attention layer stores, and how the memory is divided into blocks.
+"""The layout of the KV cache: what each attention layer stores, and how the memory is divided into blocks.
 
-At start-up the model runner reports one `AttentionSpec` per layer; `kv_cache_utils.get_kv_cache_config` turns these
-and the available memory into a `KVCacheConfig`, from which the workers allocate their tensors and the scheduler its
-blocks.
+At start-up the model runner reports one `AttentionSpec` per layer. `kv_cache_utils.get_kv_cache_config` turns these and
+the available memory into a `KVCacheConfig`, from which the workers allocate tensors and the scheduler creates blocks.
 
 vLLM: vllm/v1/kv_cache_interface.py. Left out: every kind of layer but full attention and sliding windows (chunked local
 attention, MLA, Mamba, cross attention).
@@ -27,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AttentionSpec(ABC):
-    """What one attention layer keeps of a token: a key and a value for each KV head.
+    """Cache layout of one attention layer: a key and a value per token and KV head.
 
     Layers with equal specs can share a block table.
 
@@ -38,19 +37,19 @@ class AttentionSpec(ABC):
     """Tokens in one block."""
     num_kv_heads: int
     head_size: int
-    """Numbers in the key (or the value) of one head."""
+    """Elements in the key, or the value, of one head."""
     dtype: "torch.dtype"
 
     @property
     def page_size_bytes(self) -> int:
-        """Bytes that one block takes in this layer: keys and values of `block_size` tokens."""
+        """Bytes of one block in this layer: keys and values of `block_size` tokens."""
         return 2 * self.block_size * self.num_kv_heads * self.head_size * self.dtype.itemsize
 
     @abstractmethod
     def max_num_blocks(self, num_tokens: int, max_num_batched_tokens: int) -> int:
-        """The most blocks that a request of `num_tokens` tokens ever holds at once.
+        """Return the most blocks that a request of `num_tokens` tokens holds at once.
 
-        vLLM gives it in bytes, for the longest request that is allowed (`max_memory_usage_bytes`).
+        vLLM returns bytes, for the longest allowed request (`max_memory_usage_bytes`).
 
         Args:
             num_tokens: prompt and output.
@@ -59,12 +58,12 @@ class AttentionSpec(ABC):
 
     @abstractmethod
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """How many tokens, from the first, none that is still to be computed will see."""
+        """Return the number of leading tokens that no later token attends to."""
 
     def num_blocks_in_step(self, num_computed_tokens: int, num_new_tokens: int) -> int:
-        """How many blocks a request holds in the step that computes `num_new_tokens` after `num_computed_tokens`.
+        """Return the blocks that a request holds in the step that computes `num_new_tokens` more tokens.
 
-        Those that no token to come sees were given back before the step.
+        Blocks that no later token attends to were freed before the step.
         """
         num_blocks = -(-(num_computed_tokens + num_new_tokens) // self.block_size)
         return num_blocks - self.num_skipped_tokens(num_computed_tokens) // self.block_size
@@ -72,10 +71,10 @@ class AttentionSpec(ABC):
 
 @dataclass(frozen=True)
 class FullAttentionSpec(AttentionSpec):
-    """Every token is kept as long as its request lives.
+    """Full attention: a token is kept until its request ends.
 
     vLLM: vllm/v1/kv_cache_interface.py::FullAttentionSpec. Left out: the window or chunk of a layer that is treated as
-    full attention, which only the layer itself has to know here.
+    full attention; here only the layer itself needs it.
     """
 
     def max_num_blocks(self, num_tokens: int, max_num_batched_tokens: int) -> int:
@@ -83,37 +82,37 @@ class FullAttentionSpec(AttentionSpec):
         return -(-num_tokens // self.block_size)
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """None."""
+        """Return 0."""
         return 0
 
 
 @dataclass(frozen=True)
 class SlidingWindowSpec(AttentionSpec):
-    """A token is kept while a token to come sees it.
+    """Sliding window attention: a token is kept while a later token attends to it.
 
     vLLM: vllm/v1/kv_cache_interface.py::SlidingWindowSpec.
     """
 
     sliding_window: int
-    """A token sees itself and the `sliding_window - 1` tokens before it."""
+    """A token attends to itself and the `sliding_window - 1` tokens before it."""
 
     def max_num_blocks(self, num_tokens: int, max_num_batched_tokens: int) -> int:
-        """See `AttentionSpec.max_num_blocks`. What the window holds before a step, and the tokens of the step.
+        """See `AttentionSpec.max_num_blocks`. Counts the window before a step, and the tokens of the step.
 
-        One block more than these fill, since they may begin in the middle of one: with blocks of 4, five tokens can lie
-        in three, [...c] [defg] [h...]. vLLM adds it for short requests too.
+        The tokens may start in the middle of a block, which takes one block more: with blocks of 4, five tokens can
+        touch three, [...c] [defg] [h...]. vLLM adds it for short requests too.
         """
         within = self.sliding_window - 1 + max_num_batched_tokens
         return min(-(-num_tokens // self.block_size), -(-within // self.block_size) + 1)
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """With a window of 4 and 7 tokens computed, token 7 is next and sees tokens 4 to 7: 0 to 3 are skipped."""
+        """With a window of 4 and 7 computed tokens, token 7 is next and attends to 4 to 7: 0 to 3 are skipped."""
         return max(0, num_computed_tokens - self.sliding_window + 1)
 
 
 @dataclass
 class KVCacheTensor:
-    """One piece of memory for the workers to allocate.
+    """A tensor for the workers to allocate.
 
     vLLM: vllm/v1/kv_cache_interface.py::KVCacheTensor.
     """
@@ -121,12 +120,12 @@ class KVCacheTensor:
     size: int
     """Bytes."""
     shared_by: list[str]
-    """Names of the layers that use it, one of each group: in different blocks, since groups share one block pool."""
+    """Names of the layers that use it, at most one per group. The layers use different blocks of it."""
 
 
 @dataclass
 class KVCacheGroupSpec:
-    """Layers that share one block table: the same block ids serve each of them, since their specs are equal.
+    """Layers with equal specs that share one block table.
 
     vLLM: vllm/v1/kv_cache_interface.py::KVCacheGroupSpec.
     """
@@ -137,14 +136,14 @@ class KVCacheGroupSpec:
 
 @dataclass
 class KVCacheConfig:
-    """The whole KV cache: how many blocks, in which tensors, for which layers.
+    """The whole KV cache: number of blocks, tensors and groups of layers.
 
     vLLM: vllm/v1/kv_cache_interface.py::KVCacheConfig.
     """
 
     num_blocks: int
-    """Blocks in the pool, the null block among them: requests can use `num_blocks - 1`."""
+    """Blocks in the pool, including the null block: requests can use `num_blocks - 1`."""
     kv_cache_tensors: list[KVCacheTensor]
     kv_cache_groups: list[KVCacheGroupSpec]
-    """One group, or for a model of two kinds of attention several; all have as many layers as there are tensors, or
-    fewer."""
+    """One group, or several for a model with two kinds of attention. No group has more layers than there are tensors.
+    """

@@ -1,21 +1,21 @@
-"""What names a full block (its hash), and how many blocks the memory can hold.
+"""KV cache blocks, the queue of free blocks, block hashes, and the number of blocks that fit into memory.
 
-The hashes are computed when a request arrives and whenever it grows (`Request.block_hashes`); the sizes once, at
-start-up.
+A `KVCacheBlock` is bookkeeping: an id, a reference count and a hash. The keys and values are in the workers' tensors at
+that id. Hashes are computed when a request arrives and when it grows (`Request.block_hashes`), sizes at start-up.
 
-vLLM: vllm/v1/core/kv_cache_utils.py. Its `KVCacheBlock` and `FreeKVCacheBlockQueue` are in `kv_cache_block.py` here.
-The groups of layers are in `kv_cache_groups.py`. Left out: hashes of multimodal inputs, LoRA names and cache salts,
-several workers.
+vLLM: vllm/v1/core/kv_cache_utils.py. Groups of layers are in `kv_cache_groups.py` here. Left out: hashes of multimodal
+inputs, LoRA names and cache salts; several workers.
 """
 
 import hashlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NewType
 
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
 from tracellm.engine.config.vllm_config import VllmConfig
-from tracellm.engine.core.kv_cache.kv_cache_block import BlockHash
 from tracellm.engine.core.kv_cache.kv_cache_groups import (
     get_bytes_per_block,
     get_kv_cache_groups,
@@ -28,30 +28,153 @@ from tracellm.engine.core.request import Request
 
 __all__ = [
     "NONE_HASH",
+    "BlockHash",
+    "BlockHashWithGroupId",
+    "FreeKVCacheBlockQueue",
+    "KVCacheBlock",
     "check_enough_kv_cache_memory",
     "check_request_fits",
     "estimate_max_model_len",
+    "get_block_hash",
     "get_kv_cache_config",
     "get_request_block_hasher",
     "hash_block_tokens",
+    "make_block_hash_with_group_id",
 ]
 
+BlockHash = NewType("BlockHash", bytes)
+"""Hash of a full block's tokens and of all tokens before them."""
+
+BlockHashWithGroupId = NewType("BlockHashWithGroupId", bytes)
+"""Hash of a full block's tokens, and the KV cache group whose keys and values it holds."""
+
+
+def make_block_hash_with_group_id(block_hash: BlockHash, group_id: int) -> BlockHashWithGroupId:
+    """Combine a block hash and a group id."""
+    return BlockHashWithGroupId(block_hash + group_id.to_bytes(4, "big"))
+
+
+def get_block_hash(block_hash: BlockHashWithGroupId) -> BlockHash:
+    """Return the block hash without the group id."""
+    return BlockHash(block_hash[:-4])
+
+
+@dataclass(eq=False, slots=True)
+class KVCacheBlock:
+    """A block of the KV cache. Compared by identity.
+
+    vLLM: vllm/v1/core/kv_cache_utils.py::KVCacheBlock.
+    """
+
+    block_id: int
+    """Index in the workers' tensors, 0 to `num_blocks - 1`."""
+    ref_cnt: int = 0
+    """Number of requests that use it. At 0 it is in the free queue, with its content, until it is allocated again."""
+    is_null: bool = False
+    """True for `BlockPool.null_block`, a placeholder that is never free and has no reference count."""
+    block_hash: BlockHashWithGroupId | None = None
+    """Set while the block is full and in the prefix cache."""
+    prev_free_block: "KVCacheBlock | None" = None
+    next_free_block: "KVCacheBlock | None" = None
+
+    def __repr__(self) -> str:
+        # Without the neighbours, which would print theirs, and so on.
+        return f"KVCacheBlock(block_id={self.block_id}, ref_cnt={self.ref_cnt}, block_hash={self.block_hash!r})"
+
+
+class FreeKVCacheBlockQueue:
+    """A doubly linked list of the free blocks, in the order in which they are allocated and evicted.
+
+    The least recently used block comes first. The blocks of one request are freed in reverse order, so its last blocks
+    are evicted before the prefix that they continue. A linked list, unlike a deque, removes a block from the middle in
+    O(1), as a cache hit needs.
+
+    vLLM: vllm/v1/core/kv_cache_utils.py::FreeKVCacheBlockQueue. Left out: `append` and `popleft` of one block.
+    """
+
+    def __init__(self, blocks: Iterable[KVCacheBlock]) -> None:
+        self.num_free_blocks = 0
+        # With two sentinels, every real block has neighbours on both sides.
+        self._head = KVCacheBlock(block_id=-1)
+        self._tail = KVCacheBlock(block_id=-1)
+        self._head.next_free_block = self._tail
+        self._tail.prev_free_block = self._head
+        self.append_n(blocks)
+
+    def popleft_n(self, n: int) -> list[KVCacheBlock]:
+        """Remove and return the first `n` blocks.
+
+        Raises:
+            ValueError: there are fewer than `n`.
+        """
+        if n > self.num_free_blocks:
+            raise ValueError(f"{n} blocks wanted, {self.num_free_blocks} are free")
+        popped = []
+        block = self._head.next_free_block
+        for _ in range(n):
+            assert block is not None
+            popped.append(block)
+            following = block.next_free_block
+            block.prev_free_block = block.next_free_block = None
+            block = following
+        assert block is not None
+        self._head.next_free_block = block
+        block.prev_free_block = self._head
+        self.num_free_blocks -= n
+        return popped
+
+    def remove(self, block: KVCacheBlock) -> None:
+        """Remove a block, wherever it is in the queue.
+
+        Raises:
+            ValueError: it is not in the queue.
+        """
+        before, after = block.prev_free_block, block.next_free_block
+        if before is None or after is None:
+            raise ValueError(f"{block} is not in the free queue")
+        before.next_free_block = after
+        after.prev_free_block = before
+        block.prev_free_block = block.next_free_block = None
+        self.num_free_blocks -= 1
+
+    def append_n(self, blocks: Iterable[KVCacheBlock]) -> None:
+        """Append blocks, in the given order."""
+        last = self._tail.prev_free_block
+        assert last is not None
+        for block in blocks:
+            last.next_free_block = block
+            block.prev_free_block = last
+            last = block
+            self.num_free_blocks += 1
+        last.next_free_block = self._tail
+        self._tail.prev_free_block = last
+
+    def get_all_free_blocks(self) -> list[KVCacheBlock]:
+        """Return the free blocks in queue order."""
+        blocks = []
+        block = self._head.next_free_block
+        while block is not None and block is not self._tail:
+            blocks.append(block)
+            block = block.next_free_block
+        return blocks
+
+
 NONE_HASH = BlockHash(hashlib.sha256(b"tracellm: no block before this one").digest())
-"""Stands for the parent of a first block. vLLM draws it at random (or from PYTHONHASHSEED); a fixed one makes hashes
-comparable between runs."""
+"""Parent hash of a first block. It is fixed, so hashes are comparable between runs; vLLM draws it at random or from
+PYTHONHASHSEED."""
 
 _MIB = 1024 * 1024
 
 
 def hash_block_tokens(parent_block_hash: BlockHash | None, curr_block_token_ids: Sequence[int]) -> BlockHash:
-    """Name the content of a full block: SHA-256 over its parent's name and its own tokens.
+    """Return the SHA-256 of the parent's hash and the block's own tokens.
 
-    Keys and values of a token depend on all tokens before it, so two blocks hold the same numbers exactly when they and
-    all blocks before them hold the same tokens: that is what the chain of names says.
+    Keys and values of a token depend on all tokens before it. Two blocks hold the same numbers exactly if they and all
+    blocks before them hold the same tokens, and the chain of hashes expresses that.
 
     Args:
-        parent_block_hash: of the block before; None for a first block.
-        curr_block_token_ids: its tokens, `block_size` of them.
+        parent_block_hash: hash of the preceding block; None for a first block.
+        curr_block_token_ids: the `block_size` tokens of the block.
     """
     digest = hashlib.sha256(NONE_HASH if parent_block_hash is None else parent_block_hash)
     digest.update(array("q", curr_block_token_ids).tobytes())
@@ -59,14 +182,14 @@ def hash_block_tokens(parent_block_hash: BlockHash | None, curr_block_token_ids:
 
 
 def get_request_block_hasher(block_size: int) -> Callable[[Request], list[BlockHash]]:
-    """A function that gives the hashes of those full blocks of a request that are not in its `block_hashes` yet."""
+    """Return a function that computes the hashes of a request's full blocks that `block_hashes` lacks."""
 
     def request_block_hasher(request: Request) -> list[BlockHash]:
-        known = request.block_hashes
-        start, end = len(known) * block_size, request.num_tokens
+        hashes = request.block_hashes
+        start, end = len(hashes) * block_size, request.num_tokens
         if start + block_size > end:
             return []
-        parent = known[-1] if known else None
+        parent = hashes[-1] if hashes else None
         new_hashes = []
         for index in range(start, end - block_size + 1, block_size):
             parent = hash_block_tokens(parent, request.all_token_ids[index : index + block_size])
@@ -77,7 +200,7 @@ def get_request_block_hasher(block_size: int) -> Callable[[Request], list[BlockH
 
 
 def _memory_setting(vllm_config: VllmConfig) -> str:
-    """What decides how much memory there is for the KV cache."""
+    """Return the setting that limits the memory of the KV cache."""
     if vllm_config.cache_config.kv_cache_memory_bytes is not None:
         return "kv_cache_memory_bytes"
     on_cpu = vllm_config.device_config.device.type == "cpu"
@@ -85,13 +208,13 @@ def _memory_setting(vllm_config: VllmConfig) -> str:
 
 
 def _longest_request(groups: list[KVCacheGroupSpec], num_blocks: int, vllm_config: VllmConfig) -> int:
-    """The longest request, in tokens, that never holds more than `num_blocks` blocks; at most `max_model_len`."""
+    """Return the length in tokens of the longest request that fits into `num_blocks`; at most `max_model_len`."""
     lengths = range(1, vllm_config.model_config.max_model_len + 1)
     return bisect_right(lengths, num_blocks, key=lambda length: get_max_num_blocks(groups, length, vllm_config))
 
 
 def estimate_max_model_len(vllm_config: VllmConfig, groups: list[KVCacheGroupSpec], available_memory: int) -> int:
-    """The longest request, in tokens, that the memory (bytes) can hold; 0 if it cannot hold any.
+    """Return the length in tokens of the longest request that the memory (bytes) can hold, or 0.
 
     vLLM: vllm/v1/core/kv_cache_utils.py::estimate_max_model_len, which does not count the null block.
     """
@@ -101,18 +224,18 @@ def estimate_max_model_len(vllm_config: VllmConfig, groups: list[KVCacheGroupSpe
 def check_enough_kv_cache_memory(
     vllm_config: VllmConfig, groups: list[KVCacheGroupSpec], available_memory: int
 ) -> None:
-    """Check that the memory holds at least one request of the longest length allowed.
+    """Check that the memory can hold one request of `max_model_len` tokens.
 
-    vLLM: vllm/v1/core/kv_cache_utils.py::check_enough_kv_cache_memory, which does not count the null block: with memory
-    for exactly `max_model_len` tokens it starts, and a request of that length then waits for ever.
+    vLLM: vllm/v1/core/kv_cache_utils.py::check_enough_kv_cache_memory, which does not count the null block. With memory
+    for exactly `max_model_len` tokens vLLM starts, and a request of that length waits forever.
 
     Args:
         vllm_config: for `max_model_len`.
-        groups: the layers.
+        groups: the groups of layers.
         available_memory: bytes.
 
     Raises:
-        EngineError: it does not; the message names the largest `max_model_len` that would fit.
+        EngineError: the memory is too small; the message gives the largest `max_model_len` that fits.
     """
     max_model_len = vllm_config.model_config.max_model_len
     num_blocks = get_max_num_blocks(groups, max_model_len, vllm_config) + 1
@@ -132,20 +255,20 @@ def check_enough_kv_cache_memory(
 def get_kv_cache_config(
     vllm_config: VllmConfig, kv_cache_spec: dict[str, AttentionSpec], available_memory: int
 ) -> KVCacheConfig:
-    """Divide the memory into blocks: as many as fit, or `num_gpu_blocks_override`.
+    """Divide the memory into as many blocks as fit, or into `num_gpu_blocks_override`.
 
-    As in vLLM 0.11.1, an override may be too small for a request of `max_model_len` tokens; `check_request_fits` then
-    refuses the requests that are too long for it.
+    As in vLLM 0.11.1, the override may be too small for a request of `max_model_len` tokens; `check_request_fits` then
+    rejects longer requests.
 
     vLLM: vllm/v1/core/kv_cache_utils.py::get_kv_cache_configs (there for several workers).
 
     Args:
         vllm_config: for `max_model_len` and `num_gpu_blocks_override`.
-        kv_cache_spec: what each layer stores, by the layer's name.
+        kv_cache_spec: cache layout of each layer, by name.
         available_memory: bytes.
 
     Raises:
-        EngineError: the memory is too small, the override is, or the layers cannot be grouped.
+        EngineError: the memory or the override is too small, or the layers cannot be grouped.
     """
     groups = get_kv_cache_groups(vllm_config, kv_cache_spec)
     bytes_per_block = get_bytes_per_block(groups)
@@ -170,17 +293,17 @@ def get_kv_cache_config(
 def check_request_fits(
     request_id: str, num_prompt_tokens: int, max_tokens: int, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig
 ) -> None:
-    """Check that the whole KV cache is enough for one request that runs alone.
+    """Check that the KV cache can hold one request that runs alone.
 
-    A request that needs more would be preempted and resumed for ever. The last token it generates needs no room:
-    nothing is computed from it.
+    A larger request would be preempted and resumed forever. The last generated token needs no slot, because nothing is
+    computed from it.
 
     Args:
         request_id: for the message.
         num_prompt_tokens: length of its prompt.
         max_tokens: the most tokens it may generate.
-        vllm_config: for `max_model_len` and what a step may compute.
-        kv_cache_config: the blocks, and the groups that each need some.
+        vllm_config: for `max_model_len` and the token limits of a step.
+        kv_cache_config: the number of blocks, and the groups that share them.
 
     Raises:
         InvalidRequestError: it needs more blocks than there are.

@@ -1,8 +1,7 @@
-"""Which blocks each request owns, in one group of layers of one kind.
+"""The blocks of each request in one KV cache group.
 
-It counts the blocks that a request needs, takes them from the pool, and gives them back in the order in which they
-should be evicted. With full attention a request keeps its blocks until it ends; with a sliding window it gives those
-back that no token to come will see.
+A manager counts the blocks that a request needs, allocates them from the pool, and frees them in eviction order. With
+full attention a request keeps its blocks until it ends; with a sliding window it frees blocks behind the window.
 
 vLLM: vllm/v1/core/single_type_kv_cache_manager.py.
 """
@@ -13,8 +12,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from tracellm.engine.core.kv_cache.block_pool import BlockPool
-from tracellm.engine.core.kv_cache.kv_cache_block import BlockHash, KVCacheBlock
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, SlidingWindowSpec
+from tracellm.engine.core.kv_cache.kv_cache_utils import BlockHash, KVCacheBlock
 from tracellm.engine.core.request import Request
 
 __all__ = [
@@ -36,20 +35,18 @@ class SingleTypeKVCacheManager(ABC):
         self.block_size = kv_cache_spec.block_size
         self.block_pool = block_pool
         self.kv_cache_group_id = kv_cache_group_id
-        # request id -> its blocks, in the order of its tokens. As in vLLM, asking makes an (empty) entry: a request
-        # whose blocks were refused counts in get_num_common_prefix_blocks.
+        # request id -> its blocks, in token order. As in vLLM, a lookup creates an (empty) entry, so a request that got
+        # no blocks counts in get_num_common_prefix_blocks.
         self.req_to_blocks: defaultdict[str, list[KVCacheBlock]] = defaultdict(list)
-        # request id -> how many of its blocks are cached (or were, before the window left them); those come first in
-        # its list.
+        # request id -> number of its leading blocks that are cached, or were until the window moved past them.
         self.num_cached_block: dict[str, int] = {}
 
     def get_num_blocks_to_allocate(
         self, request_id: str, num_tokens: int, new_computed_blocks: Sequence[KVCacheBlock]
     ) -> int:
-        """How many blocks must be free for the request to hold `num_tokens` tokens in all.
+        """Return the number of free blocks that the request needs to hold `num_tokens` tokens.
 
-        Cached blocks that it would share are not counted, unless they are free themselves: then using them leaves the
-        queue shorter too.
+        Cached blocks count only if they are free, because using them shortens the free queue too.
         """
         num_required_blocks = -(-num_tokens // self.block_size)
         num_new_blocks = num_required_blocks - len(new_computed_blocks) - len(self.req_to_blocks[request_id])
@@ -58,14 +55,14 @@ class SingleTypeKVCacheManager(ABC):
         return num_new_blocks + sum(block.ref_cnt == 0 and not block.is_null for block in new_computed_blocks)
 
     def save_new_computed_blocks(self, request_id: str, new_computed_blocks: Sequence[KVCacheBlock]) -> None:
-        """Begin a request's block table with the cached blocks it was found to share."""
+        """Start a request's block table with its cached prefix."""
         blocks = self.req_to_blocks[request_id]
         assert not blocks, f"request {request_id} has blocks already"
         blocks.extend(new_computed_blocks)
         self.num_cached_block[request_id] = len(new_computed_blocks)
 
     def allocate_new_blocks(self, request_id: str, num_tokens: int) -> list[KVCacheBlock]:
-        """Give the request what it lacks to hold `num_tokens` tokens in all; returns only the new blocks."""
+        """Allocate the blocks that the request lacks to hold `num_tokens` tokens, and return them."""
         blocks = self.req_to_blocks[request_id]
         num_new_blocks = -(-num_tokens // self.block_size) - len(blocks)
         if num_new_blocks <= 0:
@@ -75,7 +72,7 @@ class SingleTypeKVCacheManager(ABC):
         return new_blocks
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
-        """Make the request's blocks findable that are full with its first `num_tokens` tokens."""
+        """Cache the blocks that the request's first `num_tokens` tokens fill."""
         num_cached_blocks = self.num_cached_block.get(request.request_id, 0)
         num_full_blocks = num_tokens // self.block_size
         if num_cached_blocks >= num_full_blocks:
@@ -89,26 +86,26 @@ class SingleTypeKVCacheManager(ABC):
         )
         self.num_cached_block[request.request_id] = num_full_blocks
 
-    def forget_uncomputed(self, request_id: str, num_computed_tokens: int) -> None:
-        """Make the request's blocks unfindable that are not full with its first `num_computed_tokens` tokens."""
+    def evict_uncomputed_blocks(self, request_id: str, num_computed_tokens: int) -> None:
+        """Evict the request's cached blocks that its first `num_computed_tokens` tokens do not fill."""
         num_full_blocks = num_computed_tokens // self.block_size
         num_cached_blocks = self.num_cached_block.get(request_id, 0)
         self.block_pool.evict_blocks(self.req_to_blocks[request_id][num_full_blocks:num_cached_blocks])
 
     def get_next_change(self, request_id: str, num_tokens: int) -> int:
-        """With which number of tokens, above `num_tokens`, a block becomes full, is needed, or may be given back."""
+        """Return the smallest number of tokens, above `num_tokens`, that fills, needs or frees a block."""
         next_full = (num_tokens // self.block_size + 1) * self.block_size
         return min(next_full, len(self.req_to_blocks[request_id]) * self.block_size + 1)
 
     def free(self, request_id: str) -> None:
-        """Give all blocks of the request back, the last one first: a prefix should outlive what follows it."""
+        """Free all blocks of the request, the last one first, because a prefix should be evicted last."""
         self.block_pool.free_blocks(reversed(self.req_to_blocks.pop(request_id, [])))
         self.num_cached_block.pop(request_id, None)
 
     def remove_skipped_blocks(self, request_id: str, num_computed_tokens: int) -> None:
-        """Give those blocks back that no token from the `num_computed_tokens`-th on will see, the last one first.
+        """Free the blocks that no token after the computed ones attends to, the last one first.
 
-        The null block takes their place, so that the blocks after them keep theirs.
+        The null block replaces them, which keeps the indices of the blocks after them.
         """
         num_skipped_blocks = self.kv_cache_spec.num_skipped_tokens(num_computed_tokens) // self.block_size
         if not num_skipped_blocks:
@@ -117,14 +114,14 @@ class SingleTypeKVCacheManager(ABC):
         removed = []
         for index in reversed(range(num_skipped_blocks)):
             if blocks[index].is_null:
-                break  # and so are those before it
+                break  # all blocks before it are null too
             removed.append(blocks[index])
             blocks[index] = self.block_pool.null_block
         self.block_pool.free_blocks(removed)
 
     @abstractmethod
     def get_num_common_prefix_blocks(self, running_request_id: str) -> int:
-        """How many blocks, from the first, all requests with blocks have in common."""
+        """Return the number of leading blocks that all requests with blocks share."""
 
     @classmethod
     @abstractmethod
@@ -136,22 +133,22 @@ class SingleTypeKVCacheManager(ABC):
         block_pool: BlockPool,
         kv_cache_spec: AttentionSpec,
     ) -> tuple[list[KVCacheBlock], ...]:
-        """The cached blocks that hold the beginning of a request in all of these groups.
+        """Return the blocks of the longest prefix that is cached in all of these groups.
 
         Args:
             block_hashes: the hashes of the request's full blocks.
-            max_length: at most so many tokens.
+            max_length: the most tokens of the prefix.
             kv_cache_group_ids: the groups, all of this kind.
-            block_pool: where to look.
-            kv_cache_spec: of these groups.
+            block_pool: the pool to search.
+            kv_cache_spec: the spec of these groups.
 
         Returns:
-            For each group its blocks, equally many; null blocks where no token to come will look.
+            The blocks of each group, equally many; null blocks where no later token attends.
         """
 
 
 class FullAttentionManager(SingleTypeKVCacheManager):
-    """Full attention: every token is kept as long as its request lives.
+    """Full attention: a token is kept until its request ends.
 
     vLLM: vllm/v1/core/single_type_kv_cache_manager.py::FullAttentionManager.
     """
@@ -178,7 +175,7 @@ class FullAttentionManager(SingleTypeKVCacheManager):
         """See `SingleTypeKVCacheManager.find_longest_cache_hit`."""
         computed_blocks: tuple[list[KVCacheBlock], ...] = tuple([] for _ in kv_cache_group_ids)
         for block_hash in islice(block_hashes, max_length // kv_cache_spec.block_size):
-            # A hash covers all tokens before it: after the first miss there can be no hit.
+            # A hash covers all tokens before it, so no block after the first miss is cached.
             found = block_pool.get_cached_block(block_hash, kv_cache_group_ids)
             if found is None:
                 break
@@ -188,17 +185,17 @@ class FullAttentionManager(SingleTypeKVCacheManager):
 
 
 class SlidingWindowManager(SingleTypeKVCacheManager):
-    """A sliding window: a token is kept while a token to come sees it.
+    """Sliding window: a token is kept while a later token attends to it.
 
     vLLM: vllm/v1/core/single_type_kv_cache_manager.py::SlidingWindowManager.
     """
 
     def get_num_common_prefix_blocks(self, running_request_id: str) -> int:
-        """0: the prefix is what a window leaves first."""
+        """Return 0, because a window moves past the prefix first."""
         return 0
 
     def get_next_change(self, request_id: str, num_tokens: int) -> int:
-        """The next: with any token the window may leave a block."""
+        """Return the next number, because the window can move past a block with any token."""
         return num_tokens + 1
 
     @classmethod
@@ -212,15 +209,15 @@ class SlidingWindowManager(SingleTypeKVCacheManager):
     ) -> tuple[list[KVCacheBlock], ...]:
         """See `SingleTypeKVCacheManager.find_longest_cache_hit`.
 
-        A prefix can be used when its last blocks are cached, as many as the next token's window reaches into; what
-        comes before them may be lost. So the search goes from the right, for the first run of so many blocks. Where
-        there is none, a shorter run that begins with the first block will do.
+        Only the blocks in the next token's window must be cached; earlier ones may be evicted. The search goes from the
+        right for the first run of that many cached blocks. If there is none, a shorter run at the very beginning is
+        enough.
         """
         assert isinstance(kv_cache_spec, SlidingWindowSpec)
         wanted = -(-(kv_cache_spec.sliding_window - 1) // kv_cache_spec.block_size)
         length = max_length // kv_cache_spec.block_size
         computed_blocks = tuple([block_pool.null_block] * length for _ in kv_cache_group_ids)
-        run = 0  # cached blocks side by side, the leftmost at `index`
+        run = 0  # number of consecutive cached blocks, the leftmost at `index`
         for index in reversed(range(length)):
             found = block_pool.get_cached_block(block_hashes[index], kv_cache_group_ids)
             if found is None:
@@ -241,7 +238,7 @@ class SlidingWindowManager(SingleTypeKVCacheManager):
 def get_manager_for_kv_cache_spec(
     kv_cache_spec: AttentionSpec, block_pool: BlockPool, kv_cache_group_id: int
 ) -> SingleTypeKVCacheManager:
-    """The manager for layers of this kind."""
+    """Create the manager for layers of this kind."""
     if isinstance(kv_cache_spec, SlidingWindowSpec):
         return SlidingWindowManager(kv_cache_spec, block_pool, kv_cache_group_id)
     return FullAttentionManager(kv_cache_spec, block_pool, kv_cache_group_id)

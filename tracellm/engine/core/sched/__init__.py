@@ -1,7 +1,7 @@
-"""The scheduler: which requests get how many tokens and which KV blocks in the next step, and why the others wait.
+"""The scheduler: which requests run in the next step, with how many tokens and which KV blocks, and why others wait.
 
-Read `scheduler.py` first, then `output.py` (what it hands to the workers), `reasons.py` (why a request was held) and
-`requests.py` (how requests come and go). `async_scheduler.py` is for those who know these.
+Read `scheduler.py` first, then `output.py` (its decision, as the workers receive it) and `reasons.py` (why a request
+was not scheduled or cut short). `async_scheduler.py` builds on these.
 
 vLLM: vllm/v1/core/sched/.
 """

@@ -1,27 +1,26 @@
-"""Asynchronous scheduling: a step is decided before the tokens of the step before are known.
+"""Asynchronous scheduling: a step is scheduled before the tokens of the previous step are known.
 
-Deciding a step takes the CPU's time, computing it the GPU's. In turns, each waits for the other; here the CPU decides
-step n+1 and launches it while the GPU computes step n, and only then draws the conclusions of n:
+Scheduling takes CPU time, computing takes GPU time. In the plain loop each waits for the other. Here the CPU schedules
+and launches step n+1 while the GPU computes step n, and processes the outputs of n afterwards:
 
     CPU   | schedule 1 | schedule 2 | update 1 | schedule 3 | update 2 | ...
     GPU                | step 1 ............ | step 2 ........... | step 3 ...
 
-That works because a decision does not depend on which token a request gets, only on that it gets one. Such a token
-counts as a placeholder (`Request.num_output_placeholders`) until `update_from_output` brings it; its value stays on the
-device, where the model runner takes it as the next step's input (worker/async_output.py).
+This works because a decision depends on whether a request gets a token, not on which one. The unknown token counts as a
+placeholder (`Request.num_output_placeholders`) until `update_from_output` brings it. Its value stays on the device,
+where the model runner uses it as the next step's input (worker/async_output.py).
 
-One thing is found out too late: that the token ends the request (an end of sequence, a stop token), or that its client
-is gone. By then it is in the next step, and what it gets there is thrown away. Its blocks are free at once all the
-same: whoever gets them writes to them in a later step, and the device computes one step after the other. How many
-tokens a request may get at most is known before, and no step is wasted on that.
+Two events are noticed one step late: a token that ends the request, and an abort. The request is then in the next step
+already, and its token from that step is discarded. Its blocks are freed at once nevertheless: their next owner writes
+to them in a later step, and the device computes one step after the other. `max_tokens` is known in advance and wastes
+no step.
 
-Tokens are those of the plain scheduler: greedy ones, and random ones of requests with a seed. Requests without one
-share a generator, and draw its numbers in another order. What needs the last token on the host before the next can be
-sampled goes slower: of a request with a grammar the next step is scheduled when its token is there (vLLM delays the
-sampling of the whole step instead); a step in which a request has penalties or bad words waits, before it samples,
-for the tokens of the step before, as in vLLM.
+Greedy tokens and tokens of seeded requests are those of the plain scheduler. Unseeded requests share a generator and
+draw from it in another order. Two cases need the last token on the host, and are slower. A request with a grammar is
+scheduled again only when its token is known (vLLM delays the sampling of the whole step instead). A step with penalties
+or bad words waits for the previous step's tokens before it samples, as in vLLM.
 
-vLLM: vllm/v1/core/sched/async_scheduler.py. `EngineCore.step_with_batch_queue` (core.py) is the loop's part of it.
+vLLM: vllm/v1/core/sched/async_scheduler.py. The loop around it is `EngineCore.step_with_batch_queue`.
 """
 
 from collections import deque
@@ -37,56 +36,56 @@ __all__ = ["AsyncScheduler"]
 
 
 class AsyncScheduler(Scheduler):
-    """A scheduler that may be asked for a step while one is under way.
+    """A scheduler that can schedule a step while another one runs.
 
-    vLLM: vllm/v1/core/sched/async_scheduler.py::AsyncScheduler. Left out: draft tokens. Otherwise than there: tokens of
-    a request that has ended never reach another that has its id.
+    vLLM: vllm/v1/core/sched/async_scheduler.py::AsyncScheduler. Left out: draft tokens. Unlike there, tokens of an
+    ended request never reach a new request with the same id.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._under_way: deque[tuple[SchedulerOutput, list[Request]]] = deque()
-        """The steps whose results are still to come, the oldest first, and the requests in each."""
+        self._steps_in_flight: deque[tuple[SchedulerOutput, list[Request]]] = deque()
+        """Steps without results so far, and the requests of each; the oldest first."""
 
     def _get_num_wanted_tokens(self, request: Request) -> int:
-        """Those that are being sampled count; of the last that it may get, nothing is ever computed."""
+        """Count placeholders too, except for the last token of the request, from which nothing is computed."""
         if request.num_output_placeholders and request.use_structured_output:
-            return 0  # its grammar must see that token first
-        most = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
-        num_tokens = min(request.num_tokens + request.num_output_placeholders, most - 1)
+            return 0  # its grammar needs the token first
+        max_num_tokens = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
+        num_tokens = min(request.num_tokens + request.num_output_placeholders, max_num_tokens - 1)
         return num_tokens - request.num_computed_tokens
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
-        """Give each request whose tokens are now all computed a placeholder for the one it will get."""
+        """Give a placeholder to each request that will get a token in this step."""
         super()._update_after_schedule(scheduler_output)
         requests = [self.requests[request_id] for request_id in scheduler_output.num_scheduled_tokens]
         for request in requests:
             if request.num_computed_tokens == request.num_tokens + request.num_output_placeholders:
                 request.num_output_placeholders += 1
-        self._under_way.append((scheduler_output, requests))
+        self._steps_in_flight.append((scheduler_output, requests))
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        """As the plain scheduler, for requests that have not ended in the meantime."""
-        for request in self._take_requests(scheduler_output):
+        """Update as the plain scheduler does, leaving out requests that ended after they were scheduled."""
+        for request in self._pop_requests(scheduler_output):
             request_id = request.request_id
-            if request.is_finished() and request_id in self.requests:  # another one, which has its id
+            if request.is_finished() and request_id in self.requests:  # a new request has its id
                 model_runner_output.sampled_token_ids[model_runner_output.req_id_to_index[request_id]] = []
                 model_runner_output.errors.pop(request_id, None)
         return super().update_from_output(scheduler_output, model_runner_output)
 
-    def _take_requests(self, scheduler_output: SchedulerOutput) -> list[Request]:
-        """Who is in this step. Steps before it that are still listed were interrupted: nothing comes of them."""
-        while self._under_way:
-            step, requests = self._under_way.popleft()
+    def _pop_requests(self, scheduler_output: SchedulerOutput) -> list[Request]:
+        """Return the requests of this step. Older steps in the list were interrupted and have no results."""
+        while self._steps_in_flight:
+            step, requests = self._steps_in_flight.popleft()
             if step is scheduler_output:
                 return requests
         raise ValueError("this step was not scheduled here, or its results have come already")
 
     def _update_request_with_output(self, request: Request, new_token_ids: list[int]) -> tuple[list[int], bool]:
-        """The token takes the place of its placeholder, and may complete a block."""
-        preempted = request.status is RequestStatus.PREEMPTED  # while its token was on the way
+        """Replace placeholders by tokens, and cache the block that they complete."""
+        preempted = request.status is RequestStatus.PREEMPTED  # after this step was launched
         request.num_output_placeholders -= len(new_token_ids)
         new_token_ids, stopped = super()._update_request_with_output(request, new_token_ids)
         if not preempted:
@@ -97,8 +96,8 @@ class AsyncScheduler(Scheduler):
             self.waiting.remove_requests([request])
         return new_token_ids, stopped
 
-    def _fail_request(self, request: Request, why: str) -> None:
-        """It may have been preempted in the meantime."""
+    def _fail_request(self, request: Request, message: str) -> None:
+        """End the request, which may have been preempted after this step was launched."""
         if request.status is RequestStatus.PREEMPTED:
             self.waiting.remove_requests([request])
-        super()._fail_request(request, why)
+        super()._fail_request(request, message)

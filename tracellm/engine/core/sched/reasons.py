@@ -1,85 +1,101 @@
-"""Why a request got nothing, or less than it wanted, in a step.
+"""Why a request was not scheduled in a step, or got fewer tokens than it could have computed.
 
-A `HeldReason` is a code, and the numbers the decision was made on. The scheduler puts one for each request that it
-looked at into `SchedulerOutput.not_scheduled`, and one for all that wait behind them into `waiting_reason`: a queue of
-thousands costs no more than one of two. Nothing here is computed when nobody is held.
+A reason is a code and the numbers behind the decision. `Scheduler.schedule` puts them into `SchedulerOutput`: one for
+each request it considered, and a single one for all requests behind these, so a queue of thousands costs no more than
+a queue of two.
 
-vLLM: none; there the reason is the place in `Scheduler.schedule` at which the loop was left.
+vLLM: none; there the reason is the line of `Scheduler.schedule` that leaves the loop.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["HeldCode", "HeldReason"]
+__all__ = ["CutShort", "NotScheduledReason", "ReasonCode"]
 
 
-class HeldCode(StrEnum):
-    """What stood in the way."""
+class ReasonCode(StrEnum):
+    """The limit that a request ran into."""
 
     TOKEN_BUDGET = "token_budget"
-    """The step's tokens (max_num_batched_tokens) are given away."""
+    """The step's token budget (max_num_batched_tokens) is used up."""
     CHUNK_THRESHOLD = "chunk_threshold"
-    """A long prompt gets at most long_prefill_token_threshold tokens a step."""
+    """A long prompt gets at most long_prefill_token_threshold tokens per step."""
     MAX_NUM_SEQS = "max_num_seqs"
-    """As many requests run as may run at once."""
+    """The largest allowed number of requests is running."""
     NO_FREE_BLOCKS = "no_free_blocks"
-    """Too few KV blocks are free to begin it, and nobody is preempted to begin a request."""
+    """Too few KV blocks are free to start it. No running request is preempted to start another."""
     PREEMPTED = "preempted"
-    """It ran, and its KV blocks were taken so that another request could go on (or it was itself the last in line)."""
+    """It was running, and its KV blocks were taken for another request, or given up because none could be taken."""
     GRAMMAR = "grammar"
-    """Its output is constrained, and the grammar for that is still being compiled; others overtake."""
+    """The grammar for its constrained output is still being compiled. Other requests may overtake it."""
     BEHIND = "behind"
-    """A request before it in the queue could not be scheduled, and nobody overtakes."""
+    """A request before it in the queue could not be scheduled, and overtaking is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldReason:
-    """A code and the numbers behind it. Made by the class method of the code's name."""
+class _Reason:
+    """A code and its numbers, by name."""
 
-    code: HeldCode
+    code: ReasonCode
     numbers: dict[str, int | str]
 
-    def details(self) -> str:
-        """The numbers as `name=value name=value`."""
-        return " ".join(f"{name}={value}" for name, value in self.numbers.items())
+    def __str__(self) -> str:
+        return " ".join([self.code, *(f"{name}={value}" for name, value in self.numbers.items())])
+
+
+class NotScheduledReason(_Reason):
+    """Why a request got no tokens in a step."""
+
+    __slots__ = ()
 
     @classmethod
-    def token_budget(cls, budget: int, left: int, wanted: int, given: int) -> "HeldReason":
-        """Of the step's `budget` tokens, `left` were left when its turn came; it wanted `wanted` and got `given`.
+    def token_budget(cls, budget: int, left: int, wanted: int) -> "NotScheduledReason":
+        """Too few of the step's `budget` tokens were `left` for the `wanted` ones.
 
-        `wanted` of a request that was not looked at is all its tokens, some of which may be cached.
+        For a waiting request whose prefix was not looked up, `wanted` includes tokens that may be cached.
         """
-        return cls(HeldCode.TOKEN_BUDGET, {"budget": budget, "left": left, "wanted": wanted, "given": given})
+        return cls(ReasonCode.TOKEN_BUDGET, {"budget": budget, "left": left, "wanted": wanted, "given": 0})
 
     @classmethod
-    def chunk_threshold(cls, threshold: int, wanted: int, given: int) -> "HeldReason":
-        """It wanted `wanted` tokens and got `given`, the threshold."""
-        return cls(HeldCode.CHUNK_THRESHOLD, {"threshold": threshold, "wanted": wanted, "given": given})
+    def max_num_seqs(cls, limit: int, running: int) -> "NotScheduledReason":
+        """`running` requests are running, and `limit` are allowed."""
+        return cls(ReasonCode.MAX_NUM_SEQS, {"limit": limit, "running": running})
 
     @classmethod
-    def max_num_seqs(cls, limit: int, running: int) -> "HeldReason":
-        """`running` requests run, and `limit` may."""
-        return cls(HeldCode.MAX_NUM_SEQS, {"limit": limit, "running": running})
+    def no_free_blocks(cls, needed: int, free: int) -> "NotScheduledReason":
+        """The step's tokens need `needed` blocks, and `free` are free.
 
-    @classmethod
-    def no_free_blocks(cls, needed: int, free: int) -> "HeldReason":
-        """It needs `needed` blocks for this step's tokens, and `free` are free.
-
-        Cached blocks count among the needed when nobody uses them, since they are free ones too.
+        Cached blocks without a user are free blocks too, so using them counts in `needed`.
         """
-        return cls(HeldCode.NO_FREE_BLOCKS, {"needed": needed, "free": free})
+        return cls(ReasonCode.NO_FREE_BLOCKS, {"needed": needed, "free": free})
 
     @classmethod
-    def preempted(cls, by: str, needed: int, free: int) -> "HeldReason":
-        """Request `by` (this one itself, if none was behind it) needed `needed` blocks when `free` were free."""
-        return cls(HeldCode.PREEMPTED, {"by": by, "needed": needed, "free": free})
+    def preempted(cls, by: str, needed: int, free: int) -> "NotScheduledReason":
+        """Request `by` needed `needed` blocks when `free` were free. `by` may be the preempted request itself."""
+        return cls(ReasonCode.PREEMPTED, {"by": by, "needed": needed, "free": free})
 
     @classmethod
-    def grammar(cls, kind: str) -> "HeldReason":
-        """Its constraint is of this kind: json, regex, choice, ..."""
-        return cls(HeldCode.GRAMMAR, {"kind": kind})
+    def grammar(cls, kind: str) -> "NotScheduledReason":
+        """A constraint of this kind (json, regex, choice, ...) is being compiled."""
+        return cls(ReasonCode.GRAMMAR, {"kind": kind})
 
     @classmethod
-    def behind(cls, request_id: str, cause: HeldCode) -> "HeldReason":
-        """It waits behind `request_id`, which was held for `cause`."""
-        return cls(HeldCode.BEHIND, {"request": request_id, "cause": cause.value})
+    def behind(cls, request_id: str, cause: ReasonCode) -> "NotScheduledReason":
+        """Request `request_id` comes first, and was not scheduled because of `cause`."""
+        return cls(ReasonCode.BEHIND, {"request": request_id, "cause": cause.value})
+
+
+class CutShort(_Reason):
+    """Why a scheduled request got fewer tokens than it could have computed."""
+
+    __slots__ = ()
+
+    @classmethod
+    def token_budget(cls, budget: int, wanted: int, given: int) -> "CutShort":
+        """It got the last `given` of the step's `budget` tokens."""
+        return cls(ReasonCode.TOKEN_BUDGET, {"budget": budget, "left": given, "wanted": wanted, "given": given})
+
+    @classmethod
+    def chunk_threshold(cls, threshold: int, wanted: int) -> "CutShort":
+        """It got `threshold` tokens, the most for one step."""
+        return cls(ReasonCode.CHUNK_THRESHOLD, {"threshold": threshold, "wanted": wanted, "given": threshold})

@@ -1,4 +1,6 @@
-"""The queue of waiting requests, in the order of the scheduling policy.
+"""The queue of waiting requests, ordered by the scheduling policy.
+
+The scheduler takes requests from its front, and puts back preempted and skipped ones.
 
 vLLM: vllm/v1/core/sched/request_queue.py.
 """
@@ -15,7 +17,7 @@ __all__ = ["FCFSRequestQueue", "PriorityRequestQueue", "RequestQueue", "Scheduli
 
 
 class SchedulingPolicy(StrEnum):
-    """Who comes first. vLLM: vllm/v1/core/sched/request_queue.py::SchedulingPolicy."""
+    """Order of the waiting requests. vLLM: vllm/v1/core/sched/request_queue.py::SchedulingPolicy."""
 
     FCFS = "fcfs"
     """First come, first served."""
@@ -24,31 +26,31 @@ class SchedulingPolicy(StrEnum):
 
 
 class RequestQueue(ABC):
-    """What the scheduler asks of a queue. vLLM: vllm/v1/core/sched/request_queue.py::RequestQueue."""
+    """Interface of both queues. vLLM: vllm/v1/core/sched/request_queue.py::RequestQueue."""
 
     @abstractmethod
     def add_request(self, request: Request) -> None:
-        """Put in a request that has just arrived."""
+        """Add a new request."""
 
     @abstractmethod
     def pop_request(self) -> Request:
-        """Take out the first request. Raises IndexError when there is none."""
+        """Remove and return the first request. Raises IndexError if the queue is empty."""
 
     @abstractmethod
     def peek_request(self) -> Request:
-        """The first request, left in. Raises IndexError when there is none."""
+        """Return the first request without removing it. Raises IndexError if the queue is empty."""
 
     @abstractmethod
     def prepend_request(self, request: Request) -> None:
-        """Put back a request that had been taken out."""
+        """Put back a request."""
 
     @abstractmethod
     def prepend_requests(self, requests: "RequestQueue") -> None:
-        """Put back several."""
+        """Put back several requests, in their order."""
 
     @abstractmethod
     def remove_requests(self, requests: Iterable[Request]) -> None:
-        """Take out these, wherever they are."""
+        """Remove these requests, wherever they are in the queue."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -58,7 +60,7 @@ class RequestQueue(ABC):
 
 
 class FCFSRequestQueue(RequestQueue):
-    """First come, first served; what is put back goes to the front.
+    """First come, first served. A request that is put back goes to the front.
 
     vLLM: vllm/v1/core/sched/request_queue.py::FCFSRequestQueue (there a subclass of deque).
     """
@@ -67,27 +69,27 @@ class FCFSRequestQueue(RequestQueue):
         self._requests: deque[Request] = deque()
 
     def add_request(self, request: Request) -> None:
-        """Put it at the end."""
+        """Append the request."""
         self._requests.append(request)
 
     def pop_request(self) -> Request:
-        """Take out the first request."""
+        """Remove and return the first request."""
         return self._requests.popleft()
 
     def peek_request(self) -> Request:
-        """The first request, left in."""
+        """Return the first request."""
         return self._requests[0]
 
     def prepend_request(self, request: Request) -> None:
-        """Put it at the front."""
+        """Put the request at the front."""
         self._requests.appendleft(request)
 
     def prepend_requests(self, requests: RequestQueue) -> None:
-        """Put them at the front, in their order."""
+        """Put the requests at the front, in their order."""
         self._requests.extendleft(reversed(list(requests)))
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
-        """Take out these, wherever they are."""
+        """Remove these requests."""
         unwanted = set(requests)
         self._requests = deque(request for request in self._requests if request not in unwanted)
 
@@ -99,7 +101,7 @@ class FCFSRequestQueue(RequestQueue):
 
 
 class PriorityRequestQueue(RequestQueue):
-    """A heap by (priority, arrival time); putting a request back is adding it.
+    """A heap ordered by priority and arrival time. Putting a request back is the same as adding it.
 
     vLLM: vllm/v1/core/sched/request_queue.py::PriorityRequestQueue.
     """
@@ -108,28 +110,28 @@ class PriorityRequestQueue(RequestQueue):
         self._heap: list[Request] = []
 
     def add_request(self, request: Request) -> None:
-        """Put it where its priority belongs."""
+        """Insert the request by its priority."""
         heapq.heappush(self._heap, request)
 
     def pop_request(self) -> Request:
-        """Take out the most urgent request."""
+        """Remove and return the most urgent request."""
         return heapq.heappop(self._heap)
 
     def peek_request(self) -> Request:
-        """The most urgent request, left in."""
+        """Return the most urgent request."""
         return self._heap[0]
 
     def prepend_request(self, request: Request) -> None:
-        """Put it where its priority belongs."""
+        """Insert the request by its priority."""
         self.add_request(request)
 
     def prepend_requests(self, requests: RequestQueue) -> None:
-        """Put each where its priority belongs."""
+        """Insert each request by its priority."""
         for request in requests:
             self.add_request(request)
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
-        """Take out these, wherever they are."""
+        """Remove these requests."""
         unwanted = set(requests)
         self._heap = [request for request in self._heap if request not in unwanted]
         heapq.heapify(self._heap)
@@ -142,5 +144,5 @@ class PriorityRequestQueue(RequestQueue):
 
 
 def create_request_queue(policy: SchedulingPolicy) -> RequestQueue:
-    """An empty queue for this policy."""
+    """Create an empty queue for this policy."""
     return PriorityRequestQueue() if policy is SchedulingPolicy.PRIORITY else FCFSRequestQueue()

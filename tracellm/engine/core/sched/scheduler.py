@@ -1,44 +1,62 @@
-"""The scheduler: before every step it decides who computes how many tokens, and into which KV blocks.
+"""The scheduler: before each step it chooses the requests to run, their tokens and their KV blocks.
 
-`EngineCore.step_fn` calls `schedule`, lets the workers execute what it returned, and hands their samples to
-`update_from_output`. There are no phases: a request has `num_tokens` tokens, of which `num_computed_tokens` are
-computed, and every step lets the second number catch up with the first. A prompt in one go, a prompt in chunks, a
-single decoded token and a request resumed after a preemption are all the same to it. How requests come and go is in
-requests.py.
+`EngineCore.step_fn` calls `schedule`, has the workers execute the result, and passes their samples to
+`update_from_output`. There is no prefill or decode phase. A request has `num_tokens` tokens, of which
+`num_computed_tokens` are computed, and each step lets the second number catch up with the first. This covers whole
+prompts, chunked prompts, single decoded tokens and requests resumed after a preemption.
 
 vLLM: vllm/v1/core/sched/scheduler.py.
 """
 
-from collections.abc import Set
-from typing import cast
+import time
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
 
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import KVCacheConfig
-from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheBlocks
+from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
-from tracellm.engine.core.sched.reasons import HeldCode, HeldReason
+from tracellm.engine.core.sched.reasons import CutShort, NotScheduledReason, ReasonCode
 from tracellm.engine.core.sched.request_queue import SchedulingPolicy, create_request_queue
-from tracellm.engine.core.sched.requests import SchedulerRequests
-from tracellm.engine.core.sched.step import Step
 from tracellm.engine.core.sched.utils import check_stop, make_failed_output
 from tracellm.engine.core.structured_output.manager import StructuredOutputManager
 from tracellm.engine.ipc.messages import EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs
+from tracellm.engine.metrics.scheduler_stats import SchedulerStats
 from tracellm.engine.worker.model_runner_output import ModelRunnerOutput
 
 __all__ = ["Scheduler"]
 
 
-class Scheduler(SchedulerRequests):
+@dataclass(slots=True)
+class _Step:
+    """The step being scheduled. In vLLM these are local variables of `Scheduler.schedule`."""
+
+    token_budget: int
+    """Tokens that can still be scheduled."""
+    timestamp: float = field(default_factory=time.monotonic)
+    new_reqs: list[Request] = field(default_factory=list)
+    resumed_reqs: list[Request] = field(default_factory=list)
+    running_reqs: list[Request] = field(default_factory=list)
+    preempted_reqs: list[Request] = field(default_factory=list)
+    num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
+    new_blocks: dict[str, KVCacheBlocks] = field(default_factory=dict)
+    """All blocks of a new or resumed request; the added blocks of a running one."""
+    not_scheduled: dict[str, NotScheduledReason] = field(default_factory=dict)
+    cut_short: dict[str, CutShort] = field(default_factory=dict)
+    waiting_reason: NotScheduledReason | None = None
+
+
+class Scheduler:
     """Continuous batching over a paged KV cache.
 
-    Running requests come first, in the order in which they began; what is left of the step's token budget begins
-    waiting ones. When a running request finds no free block, the last one in line is preempted: it loses its blocks,
-    goes back to the front of the waiting queue and is computed anew later. In a step that preempted, nobody new begins.
+    Running requests are scheduled first, in the order in which they started. The rest of the step's token budget starts
+    waiting requests. If no block is free for a running request, the last running request is preempted: it loses its
+    blocks, returns to the front of the waiting queue and is recomputed later. A step that preempts starts no request.
 
     vLLM: vllm/v1/core/sched/scheduler.py::Scheduler. Left out: speculative decoding, encoder inputs, LoRA, KV
-    connectors, pipeline parallelism. Added: the reasons; requests that end by an error. For asynchronous scheduling see
-    `AsyncScheduler`.
+    connectors, pipeline parallelism. Added: reasons; requests that end by an error. `AsyncScheduler` is the subclass
+    for asynchronous scheduling.
     """
 
     def __init__(
@@ -48,24 +66,38 @@ class Scheduler(SchedulerRequests):
         structured_output_manager: StructuredOutputManager,
         log_stats: bool = False,
     ) -> None:
-        super().__init__(vllm_config, kv_cache_config, log_stats)
-        self.structured_output_manager = structured_output_manager
         self.scheduler_config = vllm_config.scheduler_config
+        self.structured_output_manager = structured_output_manager
+        self.log_stats = log_stats  # collect statistics, and record when requests are queued, scheduled, preempted
         self.max_num_running_reqs = self.scheduler_config.max_num_seqs
         self.max_num_scheduled_tokens = self.scheduler_config.max_num_batched_tokens
         self.max_model_len = vllm_config.model_config.max_model_len
+        self.policy = SchedulingPolicy(self.scheduler_config.policy)
+        self.requests: dict[str, Request] = {}
+        """All unfinished requests, by id."""
+        self.waiting = create_request_queue(self.policy)
+        self.running: list[Request] = []
+        self.constrained_req_ids: set[str] = set()
+        """Unfinished requests with a structured output."""
+        self.finished_req_ids: set[str] = set()
+        """Requests that ended since the previous step; the next `SchedulerOutput` reports them to the workers."""
+        self.failed_reqs: list[Request] = []
+        """Requests that ended by an error since the previous step; the next outputs report them to the clients."""
         self.prev_step_scheduled_req_ids: Set[str] = frozenset()
+        self.kv_cache_manager = KVCacheManager(
+            kv_cache_config, vllm_config.cache_config.enable_prefix_caching, log_stats
+        )
 
     # -- before the step ----------------------------------------------------------------------------------------------
 
     def schedule(self) -> SchedulerOutput:
-        """Decide the next step. All that it decides counts as computed from now on (`_update_after_schedule`)."""
-        step = Step(self.max_num_scheduled_tokens)
+        """Schedule the next step. Its tokens count as computed from now on (`_update_after_schedule`)."""
+        step = _Step(self.max_num_scheduled_tokens)
         self._schedule_running(step)
         if not step.preempted_reqs:
             self._schedule_waiting(step)
         elif len(self.waiting) > len(step.preempted_reqs):
-            step.waiting_reason = HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
+            step.waiting_reason = NotScheduledReason.behind(step.preempted_reqs[-1].request_id, ReasonCode.PREEMPTED)
 
         scheduler_output = SchedulerOutput(
             scheduled_new_reqs=[
@@ -75,24 +107,25 @@ class Scheduler(SchedulerRequests):
             scheduled_cached_reqs=self._make_cached_request_data(step.running_reqs, step.resumed_reqs, step.new_blocks),
             num_scheduled_tokens=step.num_scheduled_tokens,
             total_num_scheduled_tokens=sum(step.num_scheduled_tokens.values()),
-            num_common_prefix_blocks=cast("list[int]", self._get_num_common_prefix_blocks),
+            count_common_prefix_blocks=self._get_num_common_prefix_blocks,
             finished_req_ids=self.finished_req_ids,
             not_scheduled=step.not_scheduled,
+            cut_short=step.cut_short,
             waiting_reason=step.waiting_reason,
         )
         self._update_after_schedule(scheduler_output)
         return scheduler_output
 
-    def _schedule_running(self, step: Step) -> None:
-        """Let the running requests go on, preempting from the end of the line when blocks run out."""
+    def _schedule_running(self, step: _Step) -> None:
+        """Schedule the running requests, preempting the last ones when blocks run out."""
         index = 0
         while index < len(self.running) and step.token_budget > 0:
             request = self.running[index]
             wanted = self._get_num_wanted_tokens(request)
-            if wanted == 0:  # it has all tokens it may get, or waits for one
+            if wanted == 0:  # all its tokens are computed, or it waits for one
                 index += 1
                 continue
-            num_new_tokens = 1 if wanted == 1 else step.limit(request, wanted, self._chunk(wanted))
+            num_new_tokens = 1 if wanted == 1 else min(self._chunk(wanted), step.token_budget)
             num_preempted = len(step.preempted_reqs)
             new_blocks = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
             while new_blocks is None and self._preempt(step, request, num_new_tokens) is not request:
@@ -100,42 +133,50 @@ class Scheduler(SchedulerRequests):
             if new_blocks is None:
                 break  # it preempted itself
             if len(step.preempted_reqs) > num_preempted:
-                index = self.running.index(request)  # by priority, one before it may have gone
+                index = self.running.index(request)  # under the priority policy, an earlier one may be gone
             index += 1
             step.running_reqs.append(request)
             step.new_blocks[request.request_id] = new_blocks
             step.num_scheduled_tokens[request.request_id] = num_new_tokens
             step.token_budget -= num_new_tokens
+            if num_new_tokens < wanted:
+                step.cut_short[request.request_id] = self._cut_short(wanted, num_new_tokens)
 
         for request in self.running[index:]:
             if wanted := self._get_num_wanted_tokens(request):
                 step.not_scheduled[request.request_id] = (
-                    HeldReason.behind(step.preempted_reqs[-1].request_id, HeldCode.PREEMPTED)
+                    NotScheduledReason.behind(step.preempted_reqs[-1].request_id, ReasonCode.PREEMPTED)
                     if step.token_budget
-                    else step.no_budget(wanted)
+                    else NotScheduledReason.token_budget(self.max_num_scheduled_tokens, left=0, wanted=wanted)
                 )
 
     def _get_num_wanted_tokens(self, request: Request) -> int:
-        """How many tokens a running request could compute now."""
+        """Return the number of tokens that a running request could compute in this step."""
         return request.num_tokens - request.num_computed_tokens
 
     def _chunk(self, wanted: int) -> int:
         return min(wanted, self.scheduler_config.long_prefill_token_threshold or wanted)
 
-    def _preempt(self, step: Step, request: Request, num_new_tokens: int) -> Request:
-        """Take the blocks of the last request in line, for `request`, which may be that last one itself."""
+    def _cut_short(self, wanted: int, given: int) -> CutShort:
+        if given == self.scheduler_config.long_prefill_token_threshold:
+            return CutShort.chunk_threshold(given, wanted)
+        return CutShort.token_budget(self.max_num_scheduled_tokens, wanted, given)
+
+    def _preempt(self, step: _Step, request: Request, num_new_tokens: int) -> Request:
+        """Free the blocks of the last running request, for `request`, which may itself be the last one."""
         if self.policy is SchedulingPolicy.PRIORITY:
             preempted = max(self.running, key=lambda r: (r.priority, r.arrival_time))
             self.running.remove(preempted)
-            if preempted in step.running_reqs:  # scheduled a moment ago: undo that
+            if preempted in step.running_reqs:  # already scheduled in this step: undo that
                 step.running_reqs.remove(preempted)
                 del step.new_blocks[preempted.request_id]
                 step.token_budget += step.num_scheduled_tokens.pop(preempted.request_id)
-                self.kv_cache_manager.forget_uncomputed(preempted)
+                step.cut_short.pop(preempted.request_id, None)
+                self.kv_cache_manager.evict_uncomputed_blocks(preempted)
         else:
             preempted = self.running.pop()
 
-        step.not_scheduled[preempted.request_id] = HeldReason.preempted(
+        step.not_scheduled[preempted.request_id] = NotScheduledReason.preempted(
             by=request.request_id,
             needed=self.kv_cache_manager.get_num_blocks_to_allocate(request, num_new_tokens),
             free=self.kv_cache_manager.block_pool.get_num_free_blocks(),
@@ -150,10 +191,11 @@ class Scheduler(SchedulerRequests):
         step.preempted_reqs.append(preempted)
         return preempted
 
-    def _schedule_waiting(self, step: Step) -> None:
-        """Begin (or resume) waiting requests, in the order of the queue, as long as there is room for the first.
+    def _schedule_waiting(self, step: _Step) -> None:
+        """Start or resume waiting requests in queue order, until the first one that does not fit.
 
-        Some are passed over: as in vLLM, those passed over in one step come back in reverse order.
+        A request whose grammar is not ready is skipped, and so is a prompt that must be computed in one step and is
+        longer than the budget. As in vLLM, requests skipped in one step return to the queue in reverse order.
         """
         skipped = create_request_queue(self.policy)
         while self.waiting and step.token_budget > 0 and len(self.running) < self.max_num_running_reqs:
@@ -162,30 +204,29 @@ class Scheduler(SchedulerRequests):
                 assert request.structured_output_request is not None
                 try:
                     grammar = request.structured_output_request.grammar
-                except Exception as error:  # of the compilation, whatever it is; vLLM's engine core dies of it
+                except Exception as error:  # any error of the compilation; it ends vLLM's engine core
                     self._fail_request(self.waiting.pop_request(), f"Request {request.request_id!r}: {error}")
                     continue
                 if grammar is None:
                     kind, _ = request.structured_output_request.structured_output_key
-                    step.not_scheduled[request.request_id] = HeldReason.grammar(kind.value)
+                    step.not_scheduled[request.request_id] = NotScheduledReason.grammar(kind.value)
                     skipped.prepend_request(self.waiting.pop_request())
                     continue
                 request.status = RequestStatus.WAITING
             computed_blocks, num_computed_tokens = self.kv_cache_manager.get_computed_blocks(request)
             wanted = request.num_tokens - num_computed_tokens
             if not self.scheduler_config.enable_chunked_prefill and self._chunk(wanted) > step.token_budget:
-                # The prompt must be computed in one go: let shorter ones pass.
-                step.not_scheduled[request.request_id] = HeldReason.token_budget(
-                    self.max_num_scheduled_tokens, step.token_budget, wanted, given=0
+                step.not_scheduled[request.request_id] = NotScheduledReason.token_budget(
+                    self.max_num_scheduled_tokens, step.token_budget, wanted
                 )
                 skipped.prepend_request(self.waiting.pop_request())
                 continue
-            num_new_tokens = step.limit(request, wanted, self._chunk(wanted))
+            num_new_tokens = min(self._chunk(wanted), step.token_budget)
             new_blocks = self.kv_cache_manager.allocate_slots(
                 request, num_new_tokens, num_computed_tokens, computed_blocks
             )
             if new_blocks is None:
-                step.not_scheduled[request.request_id] = HeldReason.no_free_blocks(
+                step.not_scheduled[request.request_id] = NotScheduledReason.no_free_blocks(
                     needed=self.kv_cache_manager.get_num_blocks_to_allocate(request, num_new_tokens, computed_blocks),
                     free=self.kv_cache_manager.block_pool.get_num_free_blocks(),
                 )
@@ -199,14 +240,32 @@ class Scheduler(SchedulerRequests):
             step.new_blocks[request.request_id] = self.kv_cache_manager.get_blocks(request.request_id)
             step.num_scheduled_tokens[request.request_id] = num_new_tokens
             step.token_budget -= num_new_tokens
+            if num_new_tokens < wanted:
+                step.cut_short[request.request_id] = self._cut_short(wanted, num_new_tokens)
             request.status = RequestStatus.RUNNING
             request.num_computed_tokens = num_computed_tokens
             if request.num_cached_tokens < 0:
                 request.num_cached_tokens = num_computed_tokens
         if self.waiting:
-            step.explain_waiting(self.waiting, self.max_num_running_reqs, len(self.running))
+            self._explain_waiting(step)
         if skipped:
             self.waiting.prepend_requests(skipped)
+
+    def _explain_waiting(self, step: _Step) -> None:
+        """Set the reason of the waiting request that stopped the scheduling, and the one of all requests behind it."""
+        first = self.waiting.peek_request()
+        if step.token_budget == 0:
+            cause = ReasonCode.TOKEN_BUDGET
+            step.not_scheduled[first.request_id] = NotScheduledReason.token_budget(
+                self.max_num_scheduled_tokens, left=0, wanted=first.num_tokens - first.num_computed_tokens
+            )
+        elif len(self.running) < self.max_num_running_reqs:
+            cause = ReasonCode.NO_FREE_BLOCKS  # the reason of `first` is set
+        else:
+            step.waiting_reason = NotScheduledReason.max_num_seqs(self.max_num_running_reqs, len(self.running))
+            return
+        if len(self.waiting) > 1:
+            step.waiting_reason = NotScheduledReason.behind(first.request_id, cause)
 
     def _get_num_common_prefix_blocks(self) -> list[int]:
         """See `SchedulerOutput.num_common_prefix_blocks`."""
@@ -217,12 +276,12 @@ class Scheduler(SchedulerRequests):
     def _make_cached_request_data(
         self, running_reqs: list[Request], resumed_reqs: list[Request], new_blocks: dict[str, KVCacheBlocks]
     ) -> CachedRequestData:
-        """What the model runner does not know yet of the requests that it has seen before."""
+        """Collect what changed in the requests that the model runner has."""
         reqs = running_reqs + resumed_reqs
         num_output_tokens = [request.num_output_tokens + request.num_output_placeholders for request in reqs]
         prev_step_scheduled_req_ids = self.prev_step_scheduled_req_ids
 
-        def all_token_ids() -> dict[str, list[int]]:
+        def copy_token_ids() -> dict[str, list[int]]:
             return {
                 request.request_id: list(request.all_token_ids[: request.num_prompt_tokens + num_outputs])
                 for request, num_outputs in zip(reqs, num_output_tokens, strict=True)
@@ -233,21 +292,21 @@ class Scheduler(SchedulerRequests):
             req_ids=[request.request_id for request in reqs],
             resumed_req_ids={request.request_id for request in resumed_reqs},
             new_token_ids=[],
-            all_token_ids=cast("dict[str, list[int]]", all_token_ids),
+            copy_token_ids=copy_token_ids,
             new_block_ids=[new_blocks[request.request_id].get_block_ids(allow_none=True) for request in reqs],
             num_computed_tokens=[request.num_computed_tokens for request in reqs],
             num_output_tokens=num_output_tokens,
         )
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
-        """Count the scheduled tokens as computed, so that the next chunk could be scheduled at once."""
+        """Count the scheduled tokens as computed, so that the next step can be scheduled at once."""
         for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
             self.requests[request_id].num_computed_tokens += num_tokens
         self.prev_step_scheduled_req_ids = scheduler_output.num_scheduled_tokens.keys()
-        self.finished_req_ids = set()  # a new set: the old one is in the output
+        self.finished_req_ids = set()  # a new set, because the output holds the old one
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
-        """Which tokens the constrained requests of this step may be given; None when there are none."""
+        """Return the allowed tokens of the step's constrained requests, or None if it has none."""
         request_ids = [name for name in scheduler_output.num_scheduled_tokens if name in self.constrained_req_ids]
         if not request_ids:
             return None
@@ -258,16 +317,15 @@ class Scheduler(SchedulerRequests):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        """Give every request its sampled tokens, end those that are done, and report to the clients.
+        """Append the sampled tokens, end finished requests, and build the outputs for the clients.
 
         Args:
-            scheduler_output: what was scheduled.
-            model_runner_output: `sampled_token_ids[i]` is empty for a request whose prompt is not computed to its end
-            yet.
+            scheduler_output: the step.
+            model_runner_output: its results. `sampled_token_ids[i]` is empty if the prompt is not fully computed.
 
         Returns:
-            By client, the requests that got tokens, or failed; and for one of the clients the statistics, if they are
-            kept.
+            By client index, the outputs of requests that got tokens or failed. One client also gets the statistics, if
+            they are collected.
         """
         outputs: dict[int, list[EngineCoreOutput]] = {}
         stopped_reqs: set[Request] = set()
@@ -311,16 +369,95 @@ class Scheduler(SchedulerRequests):
         for request in self.failed_reqs:
             outputs.setdefault(request.client_index, []).append(make_failed_output(request))
         self.failed_reqs.clear()
-        engine_core_outputs = {index: EngineCoreOutputs(outputs=of_client) for index, of_client in outputs.items()}
-        if (stats := self.make_stats()) is not None:  # to one client, even when there is nothing else to say
-            first = next(iter(engine_core_outputs), 0)
-            engine_core_outputs.setdefault(first, EngineCoreOutputs()).scheduler_stats = stats
+        engine_core_outputs = {index: EngineCoreOutputs(outputs=items) for index, items in outputs.items()}
+        if (stats := self.make_stats()) is not None:  # for one client, even without other outputs
+            client_index = next(iter(engine_core_outputs), 0)
+            engine_core_outputs.setdefault(client_index, EngineCoreOutputs()).scheduler_stats = stats
         return engine_core_outputs
 
     def _update_request_with_output(self, request: Request, new_token_ids: list[int]) -> tuple[list[int], bool]:
-        """Append the tokens up to the one that ends the request. Returns these tokens, and whether it ended."""
+        """Append tokens up to the one that ends the request. Return these tokens, and whether it ended."""
         for count, token_id in enumerate(new_token_ids, start=1):
             request.append_output_token_ids(token_id)
             if check_stop(request, self.max_model_len):
                 return new_token_ids[:count], True
         return new_token_ids, False
+
+    # -- requests: arrival, end and state -----------------------------------------------------------------------------
+
+    def add_request(self, request: Request) -> None:
+        """Add a request to the waiting queue."""
+        self.requests[request.request_id] = request
+        if request.use_structured_output:
+            self.constrained_req_ids.add(request.request_id)
+        self.waiting.add_request(request)
+        if self.log_stats:
+            request.record_event(EngineCoreEventType.QUEUED)
+
+    def finish_requests(self, request_ids: str | Iterable[str], finished_status: RequestStatus) -> None:
+        """End requests from outside, for example because the client aborted them or found a stop string.
+
+        Ids of finished and unknown requests are ignored.
+        """
+        assert RequestStatus.is_finished(finished_status)
+        # In the given order. vLLM iterates over a set, and so frees blocks in an arbitrary order.
+        ids = dict.fromkeys([request_ids] if isinstance(request_ids, str) else request_ids)
+        requests = [self.requests[request_id] for request_id in ids if request_id in self.requests]
+        running = {request for request in requests if request.status is RequestStatus.RUNNING}
+        if running:
+            self.running = [request for request in self.running if request not in running]
+        if len(running) < len(requests):
+            self.waiting.remove_requests(request for request in requests if request not in running)
+        for request in requests:
+            request.status = finished_status
+            self._free_request(request)
+
+    def _fail_request(self, request: Request, message: str) -> None:
+        """End a request by an error. vLLM 0.11.1 has no such end; later versions have."""
+        request.status = RequestStatus.FINISHED_ERROR
+        request.stop_reason = message
+        self.failed_reqs.append(request)
+        self._free_request(request)
+
+    def _free_request(self, request: Request) -> None:
+        """Drop a finished request, and free its blocks."""
+        assert request.is_finished()
+        self.kv_cache_manager.free(request)
+        self.finished_req_ids.add(request.request_id)
+        del self.requests[request.request_id]
+        self.constrained_req_ids.discard(request.request_id)
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """Return the numbers of running and waiting requests."""
+        return len(self.running), len(self.waiting)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Return the number of running and waiting requests."""
+        return len(self.running) + len(self.waiting)
+
+    def has_unfinished_requests(self) -> bool:
+        """Return whether a request is running or waiting."""
+        return self.get_num_unfinished_requests() > 0
+
+    def has_finished_requests(self) -> bool:
+        """Return whether a request ended that the workers still keep."""
+        return len(self.finished_req_ids) > 0
+
+    def has_requests(self) -> bool:
+        """Return whether a step has anything to do."""
+        return self.has_unfinished_requests() or self.has_finished_requests()
+
+    def reset_prefix_cache(self) -> bool:
+        """Empty the prefix cache. Return False, and change nothing, while a block is in use."""
+        return self.kv_cache_manager.reset_prefix_cache()
+
+    def make_stats(self) -> SchedulerStats | None:
+        """Return queue lengths, cache usage and prefix cache hits since the last call, or None if not collected."""
+        if (prefix_cache_stats := self.kv_cache_manager.make_prefix_cache_stats()) is None:
+            return None
+        return SchedulerStats(
+            num_running_reqs=len(self.running),
+            num_waiting_reqs=len(self.waiting),
+            kv_cache_usage=self.kv_cache_manager.usage,
+            prefix_cache_stats=prefix_cache_stats,
+        )

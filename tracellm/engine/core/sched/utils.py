@@ -1,4 +1,6 @@
-"""When a request has come to its end, and what its client is told when it came by an error.
+"""When a request ends, and the output of a request that ended by an error.
+
+`Scheduler.update_from_output` calls both.
 
 vLLM: vllm/v1/core/sched/utils.py. Left out: pooling.
 """
@@ -10,16 +12,17 @@ __all__ = ["check_stop", "make_failed_output"]
 
 
 def check_stop(request: Request, max_model_len: int) -> bool:
-    """Has the token just appended ended the request? If so, sets its status and stop reason.
+    """Return whether the last token ended the request; if so, set its status and stop reason.
 
-    Stop strings are not seen here but where there is text: in the front half's detokenizer.
+    Stop strings are found later, in the text, by the front half's detokenizer.
 
     vLLM: vllm/v1/core/sched/utils.py::check_stop.
     """
     sampling_params = request.sampling_params
     output_token_ids = request.output_token_ids
     num_output_tokens, last_token_id = len(output_token_ids), output_token_ids[-1]
-    if num_output_tokens < sampling_params.min_tokens and request.num_tokens < max_model_len:  # vLLM does not ask this
+    # vLLM checks only `min_tokens` here.
+    if num_output_tokens < sampling_params.min_tokens and request.num_tokens < max_model_len:
         return False
     if not sampling_params.ignore_eos and last_token_id == request.eos_token_id:
         request.status = RequestStatus.FINISHED_STOPPED
@@ -35,7 +38,7 @@ def check_stop(request: Request, max_model_len: int) -> bool:
 
 
 def make_failed_output(request: Request) -> EngineCoreOutput:
-    """The last output of a request that an error has ended: no token, and what went wrong.
+    """Build the last output of a request that ended by an error: no token, and the error as its stop reason.
 
     vLLM: none in 0.11.1.
     """

@@ -1,4 +1,6 @@
-"""Structured outputs: a request's form (a JSON schema, a regular expression, ...) as a mask over the vocabulary.
+"""Structured outputs: a request's constraint (a JSON schema, a regular expression, ...) as a mask over the vocabulary.
 
-Begin with `manager.py`, which has the whole path. vLLM: vllm/v1/structured_output/.
+Start with `manager.py`, which describes the whole path.
+
+vLLM: vllm/v1/structured_output/.
 """

@@ -1,31 +1,31 @@
-"""The backend on llguidance, a library in Rust that follows grammars token by token.
+"""The structured-output backend on llguidance, a Rust library that follows a grammar token by token.
 
-Two users: `StructuredOutputManager` compiles and follows grammars with it, and the `Processor` has it try each
-constraint first (`validate_guidance_grammar`), so that one that cannot be followed is refused at once. The module is
-imported when the first request asks for structured outputs.
+`StructuredOutputManager` compiles and follows grammars with it. The `Processor` compiles each constraint first
+(`validate_guidance_grammar`), so an invalid one is refused at once. The module is imported for the first request with
+structured outputs.
 
-vLLM: vllm/v1/structured_output/backend_guidance.py, and the backend of that name there. Left out: rolling back.
+vLLM: vllm/v1/structured_output/backend_guidance.py. Left out: rolling back.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
 import llguidance.numpy
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 from tracellm.engine.config.errors import EngineError, InvalidRequestError
-from tracellm.engine.core.structured_output.backend_types import (
+from tracellm.engine.core.structured_output.request import (
     StructuredOutputBackend,
     StructuredOutputGrammar,
     StructuredOutputKey,
     StructuredOutputOptions,
+    get_structured_output_key,
 )
-from tracellm.engine.core.structured_output.request import get_structured_output_key
-from tracellm.engine.core.structured_output.serialize import serialize_guidance_grammar, short
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,27 +36,30 @@ if TYPE_CHECKING:
 
 __all__ = ["GuidanceBackend", "GuidanceGrammar", "get_guidance_backend", "validate_guidance_grammar"]
 
-_QUIET = LLParserLimits(verbose_errors=False)  # the usual limits; errors without the parser's state
+_LIMITS = LLParserLimits(verbose_errors=False)  # the default limits, and errors without the parser's state
+_JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+
+# -- following a grammar ----------------------------------------------------------------------------------------------
 
 
 class GuidanceBackend(StructuredOutputBackend):
-    """llguidance for one tokenizer, and for a model whose logits are `vocab_size` wide (the tokenizer's size or more).
+    """llguidance for one tokenizer, and for logits of width `vocab_size` (the tokenizer's size or more).
 
     vLLM: vllm/v1/structured_output/backend_guidance.py::GuidanceBackend.
 
     Raises:
-        InvalidRequestError: the tokenizer has no end-of-sequence token, or is of no kind that llguidance knows
-            (byte-level BPE, and BPE with byte fallback).
+        InvalidRequestError: the tokenizer has no end-of-sequence token, or llguidance does not support its kind
+            (it supports byte-level BPE, and BPE with byte fallback).
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> None:
         self.ll_tokenizer = _make_ll_tokenizer(tokenizer, vocab_size)
 
     def compile_grammar(self, params: StructuredOutputsParams) -> GuidanceGrammar:
-        """The grammar of a constraint, at its beginning.
+        """Compile a constraint.
 
         Raises:
-            EngineError: it cannot be compiled, though the `Processor` has compiled it before.
+            EngineError: it cannot be compiled, although the `Processor` has compiled it before.
         """
         key = get_structured_output_key(params)
         matcher = _make_matcher(self.ll_tokenizer, serialize_guidance_grammar(params, key))
@@ -65,16 +68,15 @@ class GuidanceBackend(StructuredOutputBackend):
         return GuidanceGrammar(matcher, self.ll_tokenizer.eos_token, _name(key))
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> NDArray[np.int32]:
-        """A bitmask that allows everything, int32 [max_num_seqs, vocabulary / 32, rounded up]."""
+        """Create a bitmask that allows everything, int32 [max_num_seqs, vocabulary / 32, rounded up]."""
         return llguidance.numpy.allocate_token_bitmask(max_num_seqs, self.ll_tokenizer.vocab_size)
 
 
 class GuidanceGrammar(StructuredOutputGrammar):
-    """A matcher of llguidance's, in the state that one request has reached.
+    """The matcher of one request.
 
-    Once the constraint is met and nothing can follow, the matcher is stopped, and its mask has the end-of-sequence
-    token alone. It is the same when the matcher fails, because the grammar is too much for it or because it was given a
-    token that does not conform; then a warning says so.
+    When the output is complete, the matcher stops, and its mask allows only the end-of-sequence token. The same happens
+    when the matcher fails, because a limit is exceeded or a token violates the constraint; a warning reports that.
 
     vLLM: vllm/v1/structured_output/backend_guidance.py::GuidanceGrammar.
     """
@@ -87,7 +89,7 @@ class GuidanceGrammar(StructuredOutputGrammar):
         self._warned = False
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """Go on by these tokens. False when they do not conform."""
+        """Advance by these tokens. Return False if they violate the constraint."""
         if self.eos_token_id in tokens:
             self._terminated = True
         if self.ll_matcher.is_stopped():
@@ -97,20 +99,20 @@ class GuidanceGrammar(StructuredOutputGrammar):
         return accepted
 
     def fill_bitmask(self, bitmask: NDArray[np.int32], batch_index: int) -> None:
-        """Write the next token's mask into this row."""
+        """Write the mask of the next token into this row."""
         llguidance.numpy.fill_next_token_bitmask(self.ll_matcher, bitmask, batch_index)
         self._check_error()
 
     def is_terminated(self) -> bool:
-        """Has the end-of-sequence token been accepted?"""
+        """Return whether the end-of-sequence token was accepted."""
         return self._terminated
 
-    def _check_error(self, whose: str = "") -> None:
-        """Warn, once, when the matcher has failed, which it never recovers from. vLLM logs the same."""
+    def _check_error(self, prefix: str = "") -> None:
+        """Warn once if the matcher has failed, which is final. vLLM logs the same."""
         if self.ll_matcher.is_error() and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{whose}{self.name} cannot be followed any further, and only the end-of-sequence token is allowed "
+                f"{prefix}{self.name} cannot be followed any further, and only the end-of-sequence token is allowed "
                 f"from here: {_reason(self.ll_matcher.get_error())}",
                 stacklevel=3,
             )
@@ -120,10 +122,9 @@ _backends: WeakValueDictionary[tuple[str, int], GuidanceBackend] = WeakValueDict
 
 
 def get_guidance_backend(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> GuidanceBackend:
-    """As `GuidanceBackend(tokenizer, vocab_size)`; one that is in use already is taken.
+    """Return the backend for this tokenizer, reusing one in use.
 
-    So both halves of an engine in one process have the same: for a large vocabulary it takes seconds, and some hundred
-    megabytes.
+    Both halves of an engine in one process share it. For a large vocabulary it takes seconds and some hundred MB.
     """
     key = tokenizer.backend_tokenizer.to_str(), vocab_size
     backend = _backends.get(key)
@@ -137,7 +138,7 @@ def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> L
         raise InvalidRequestError(
             "Structured outputs need an end-of-sequence token, which ends the output; this tokenizer has none."
         )
-    backend = copy(tokenizer.backend_tokenizer)  # as llguidance.hf.from_tokenizer does, which imports transformers
+    backend = copy(tokenizer.backend_tokenizer)  # as in llguidance.hf.from_tokenizer, without importing transformers
     backend.no_padding()
     backend.no_truncation()
     try:
@@ -148,7 +149,7 @@ def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> L
         tokens = tokenizer.encode("a b", add_special_tokens=False)
         if ll_tokenizer.decode_str(tokens).strip() == tokenizer.decode(tokens).strip():
             return ll_tokenizer
-        reason = "its tokens are read wrongly, as a trial shows"  # of some decoders, and without an error
+        reason = "its tokens are read wrongly, as a trial shows"  # some decoders, without an error
     raise InvalidRequestError(
         f"Structured outputs do not work with this tokenizer: {reason} (llguidance reads byte-level BPE, and BPE "
         "with byte fallback)."
@@ -156,14 +157,14 @@ def _make_ll_tokenizer(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> L
 
 
 def validate_guidance_grammar(params: StructuredOutputsParams, backend: GuidanceBackend) -> None:
-    """Try a constraint: compile it, and look for a first token.
+    """Check that a constraint can be compiled, and that it allows a first token.
 
-    vLLM: vllm/v1/structured_output/backend_guidance.py::validate_guidance_grammar, which has no tokenizer, and so finds
-    out about special tokens, and about constraints that no text meets, only when the request runs.
+    vLLM: vllm/v1/structured_output/backend_guidance.py::validate_guidance_grammar. It has no tokenizer, so special
+    tokens and constraints that no text meets are detected only when the request runs.
 
     Raises:
-        InvalidRequestError: it is not well-formed, needs what llguidance does not have, or no text meets it; the
-            message names the parameter.
+        InvalidRequestError: it is malformed, unsupported by llguidance, or no text meets it; the message names the
+            parameter.
     """
     option = next(option for option in StructuredOutputOptions if getattr(params, option) is not None)
     try:
@@ -173,19 +174,16 @@ def validate_guidance_grammar(params: StructuredOutputsParams, backend: Guidance
         if not matcher.is_error():
             matcher.compute_bitmask()
         if matcher.is_error():
-            raise ValueError(f"{_reason(matcher.get_error())} Got {short(key[1])}.")
+            raise ValueError(f"{_reason(matcher.get_error())} Got {_shorten(key[1])}.")
     except (ValueError, TypeError, RecursionError) as error:
         reason = _reason(str(error))
         raise InvalidRequestError(f"SamplingParams: `structured_outputs.{option}` cannot be used: {reason}") from None
 
 
-_JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
-
-
 def _check_options(params: StructuredOutputsParams, option: StructuredOutputOptions) -> None:
-    about_json = [name for name in _JSON_OPTIONS if getattr(params, name)]
-    if about_json and option not in ("json", "json_object", "structural_tag"):
-        raise ValueError(f"`{about_json[0]}` is about JSON; leave it out.")
+    json_options = [name for name in _JSON_OPTIONS if getattr(params, name)]
+    if json_options and option not in ("json", "json_object", "structural_tag"):
+        raise ValueError(f"`{json_options[0]}` is about JSON; leave it out.")
     if params.disable_any_whitespace and params.whitespace_pattern is not None:
         raise ValueError("`disable_any_whitespace` leaves nothing for `whitespace_pattern`; keep one of them.")
     if params.json_object is False:
@@ -193,21 +191,108 @@ def _check_options(params: StructuredOutputsParams, option: StructuredOutputOpti
 
 
 def _make_matcher(ll_tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
-    return LLMatcher(ll_tokenizer, grammar, log_level=0, limits=_QUIET)
+    return LLMatcher(ll_tokenizer, grammar, log_level=0, limits=_LIMITS)
 
 
 def _name(key: StructuredOutputKey) -> str:
-    return f"structured_outputs.{key[0]}={short(key[1])}"
+    return f"structured_outputs.{key[0]}={_shorten(key[1])}"
 
 
 def _reason(error: str) -> str:
-    """What llguidance says is wrong, as one sentence: without positions in its own notation, and pictures of them."""
+    """Reduce an error of llguidance to one sentence, without positions and excerpts of its own notation."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
-    said = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
-    if said == "NoExtensionBias":
+    reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
+    if reason == "NoExtensionBias":
         return "no text that this tokenizer can write meets it."
-    if said.startswith("at "):  # "at 1(8): "
-        said = said.partition(": ")[2]
-    said = said.replace("Unimplemented keys:", "these keywords are not supported:")
-    said = said.partition("; following special tokens")[0]  # and it lists them all
-    return said if said.endswith(".") else said + "."
+    if reason.startswith("at "):  # "at 1(8): "
+        reason = reason.partition(": ")[2]
+    reason = reason.replace("Unimplemented keys:", "these keywords are not supported:")
+    reason = reason.partition("; following special tokens")[0]  # a list of all of them
+    return reason if reason.endswith(".") else reason + "."
+
+
+# -- constraints in llguidance's notation -----------------------------------------------------------------------------
+
+
+def serialize_guidance_grammar(params: StructuredOutputsParams, key: StructuredOutputKey) -> str:
+    """Return the constraint in llguidance's own notation.
+
+    vLLM: vllm/v1/structured_output/backend_guidance.py::serialize_guidance_grammar. There the options of JSON are
+    settings of the engine, and `whitespace_pattern` is for another backend.
+
+    Raises:
+        ValueError: it is malformed. Other errors are detected by the matcher.
+    """
+    option, spec = key
+    if option in (StructuredOutputOptions.JSON, StructuredOutputOptions.JSON_OBJECT):
+        return LLMatcher.grammar_from_json_schema(_json_schema(_load_object(spec), params))
+    if option is StructuredOutputOptions.STRUCTURAL_TAG:
+        return _structural_tag_grammar(_load_object(spec), params)
+    if option is StructuredOutputOptions.CHOICE:
+        # One terminal for the lexer. As rules, which the parser follows in parallel, at most 2000 choices are possible.
+        return "start: CHOICE\nCHOICE: " + " | ".join(
+            json.dumps(choice, ensure_ascii=False) for choice in json.loads(spec)
+        )
+    # The other kinds have the same names in llguidance. "grammar" is Lark's notation, or llama.cpp's EBNF (GBNF).
+    return llguidance.grammar_from(cast(Literal["regex", "grammar"], option.value), spec)
+
+
+def _json_schema(schema: dict[str, Any], params: StructuredOutputsParams) -> dict[str, Any]:
+    """Return the schema with the request's options, which llguidance reads from it. Its own options take precedence."""
+    options: dict[str, Any] = {"whitespace_flexible": not params.disable_any_whitespace}
+    if params.whitespace_pattern is not None:
+        options["whitespace_pattern"] = params.whitespace_pattern
+    if params.disable_additional_properties:
+        schema = _without_additional_properties(schema)
+    return {**schema, "x-guidance": {**options, **schema.get("x-guidance", {})}}
+
+
+def _without_additional_properties(schema: Any) -> Any:
+    """Return a copy that forbids additional properties wherever the schema has properties and leaves others open."""
+    if isinstance(schema, list):
+        return [_without_additional_properties(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copied = {name: _without_additional_properties(value) for name, value in schema.items()}
+    if "properties" in copied or "patternProperties" in copied:
+        copied.setdefault("additionalProperties", False)
+    return copied
+
+
+def _structural_tag_grammar(tag: dict[str, Any], params: StructuredOutputsParams) -> str:
+    """Return a grammar for free text in which each of `triggers` starts one of `structures`: its begin, JSON, its end.
+
+    vLLM wraps each schema in a way that llguidance ignores, so any JSON is accepted there.
+    """
+    try:
+        triggers, structures = tag["triggers"], tag["structures"]
+        tags = []
+        for structure in structures:
+            begin, end, schema = structure["begin"], structure["end"], _json_schema(structure["schema"], params)
+            trigger = next((t for t in triggers if begin.startswith(t)), None)
+            if not trigger:
+                raise ValueError(f"`begin` {begin!r} does not start with any of the triggers {triggers}.")
+            tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=end))
+    except (KeyError, TypeError, AttributeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"{what}; it must have `triggers` (strings) and `structures`, each with `begin`, `schema` and `end`."
+        ) from None
+    if not tags:
+        raise ValueError("`structures` is empty.")
+    return StructTag.to_grammar(tags)
+
+
+def _load_object(spec: str) -> dict[str, Any]:
+    try:
+        loaded = json.loads(spec)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON ({error}). Got {_shorten(spec)}.") from None
+    if not isinstance(loaded, dict):
+        raise ValueError(f"it must be a JSON object. Got {_shorten(spec)}.")
+    return loaded
+
+
+def _shorten(spec: str) -> str:
+    """Return the beginning of the specification, quoted for a message."""
+    return repr(spec if len(spec) <= 80 else spec[:77] + "...")

@@ -1,12 +1,12 @@
-"""The engine core's side of structured outputs: compiles grammars, and makes the mask of every step.
+"""Structured outputs in the engine core: compiles grammars, and builds the bitmask of each step.
 
-A constrained request's way: `EngineCore.preprocess_add_request` calls `grammar_init`, a thread compiles; the request is
-WAITING_FOR_FSM, and the scheduler passes it over until its grammar is there. In every step that it takes part in,
-`grammar_bitmask` says which tokens may come next, the model runner forbids all others before it samples
-(`utils.apply_grammar_bitmask`), and `Scheduler.update_from_output` tells the grammar the token that was sampled.
+The path of a constrained request: `EngineCore.preprocess_add_request` calls `grammar_init`, and a thread compiles the
+grammar. The request is WAITING_FOR_FSM, and the scheduler skips it until the grammar is ready. In each of its steps
+`grammar_bitmask` returns the allowed tokens, the model runner masks all others before it samples
+(`utils.apply_grammar_bitmask`), and `Scheduler.update_from_output` passes the sampled token to the grammar.
 
 vLLM: vllm/v1/structured_output/__init__.py::StructuredOutputManager. Left out: other backends, reasoning, speculative
-tokens, masks filled in parallel (there for more than 128 requests).
+tokens, filling masks in parallel (there for more than 128 requests).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tracellm.engine.config.tokenizer import get_tokenizer
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.request import Request
-from tracellm.engine.core.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
+from tracellm.engine.core.structured_output.request import StructuredOutputBackend, StructuredOutputGrammar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StructuredOutputManager"]
 
-_LONGEST_WAIT = 0.05  # seconds: a request that arrives meanwhile waits no longer than that
+_MAX_WAIT = 0.05
+"""Seconds; a request that arrives during the wait is delayed by at most that."""
 
 
 class StructuredOutputManager:
-    """Grammars of all requests. Nothing is loaded or started before the first constrained request."""
+    """The grammars of all requests. Backend and threads are created for the first constrained request."""
 
     def __init__(self, vllm_config: VllmConfig) -> None:
         self.vllm_config = vllm_config
@@ -41,7 +42,7 @@ class StructuredOutputManager:
 
     @cached_property
     def backend(self) -> StructuredOutputBackend:
-        """The library that knows grammars, with a tokenizer of its own: the front half may be in another process."""
+        """The grammar library. It loads its own tokenizer, because the front half may be in another process."""
         from tracellm.engine.core.structured_output.backend_guidance import get_guidance_backend
 
         model_config = self.vllm_config.model_config
@@ -49,7 +50,7 @@ class StructuredOutputManager:
 
     @cached_property
     def executor(self) -> ThreadPoolExecutor:
-        """The threads that compile: half as many as there are CPUs."""
+        """The threads that compile grammars, half as many as CPUs."""
         return ThreadPoolExecutor(max_workers=((os.cpu_count() or 1) + 1) // 2, thread_name_prefix="grammar")
 
     @cached_property
@@ -57,10 +58,10 @@ class StructuredOutputManager:
         return self.backend.allocate_token_bitmask(self.vllm_config.scheduler_config.max_num_seqs)
 
     def grammar_init(self, request: Request) -> None:
-        """Have the request's grammar compiled, in a thread. Nothing happens to a request without constraint.
+        """Start to compile the request's grammar in a thread; do nothing for an unconstrained request.
 
         Raises:
-            EngineError: the tokenizer is of no kind that the backend knows.
+            EngineError: the backend does not support the tokenizer.
         """
         structured_output_request = request.structured_output_request
         if structured_output_request is None:
@@ -76,25 +77,25 @@ class StructuredOutputManager:
         return backend.compile_grammar(params)
 
     def wait_for_a_grammar(self) -> None:
-        """Let the next grammar be finished, if any is being compiled; for a step that had nothing else to do.
+        """Wait briefly until a grammar is compiled, if any is being compiled. Called after a step without work.
 
-        vLLM has no counterpart: there the engine core steps on, empty, until the grammar is there.
+        vLLM has no counterpart: its engine core repeats empty steps until the grammar is ready.
         """
         self._compiling.difference_update([future for future in tuple(self._compiling) if future.done()])
         if self._compiling:
-            wait(self._compiling, timeout=_LONGEST_WAIT, return_when=FIRST_COMPLETED)
+            wait(self._compiling, timeout=_MAX_WAIT, return_when=FIRST_COMPLETED)
 
     def grammar_bitmask(
         self, requests: dict[str, Request], structured_output_request_ids: list[str]
     ) -> NDArray[np.int32]:
-        """Which tokens may come next, for these requests.
+        """Return the allowed next tokens of these requests.
 
         Returns:
             int32 [requests, vocabulary / 32], valid until the next call; see `StructuredOutputGrammar.fill_bitmask`.
         """
         bitmask = self._grammar_bitmask
         for row, request_id in enumerate(structured_output_request_ids):
-            grammar = self._grammar_of(requests[request_id])
+            grammar = self._get_grammar(requests[request_id])
             if grammar.is_terminated():
                 bitmask[row] = -1  # all bits are 1
             else:
@@ -102,16 +103,16 @@ class StructuredOutputManager:
         return bitmask[: len(structured_output_request_ids)]
 
     def should_advance(self, request: Request) -> bool:
-        """Does a token of this request move a grammar on?"""
+        """Return whether the request has a grammar to advance."""
         return request.use_structured_output
 
     def accept_tokens(self, request: Request, tokens: list[int]) -> bool:
-        """Move the request's grammar on by the tokens just sampled; False when they do not conform."""
-        return self._grammar_of(request).accept_tokens(request.request_id, tokens)
+        """Advance the request's grammar by the sampled tokens. Return False if they violate it."""
+        return self._get_grammar(request).accept_tokens(request.request_id, tokens)
 
     @staticmethod
-    def _grammar_of(request: Request) -> StructuredOutputGrammar:
+    def _get_grammar(request: Request) -> StructuredOutputGrammar:
         assert request.structured_output_request is not None
         grammar = request.structured_output_request.grammar
-        assert grammar is not None, "it would not have been scheduled"
+        assert grammar is not None, "a request without its grammar is not scheduled"
         return grammar

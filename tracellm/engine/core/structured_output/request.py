@@ -1,67 +1,135 @@
-"""The structured-output side of one request: its constraint, and the grammar that is compiled from it.
+"""The constraint of one request, and the interfaces of the grammar and of the backend that compiles it.
 
-`Request` has one when its sampling parameters ask for it. The grammar is a future at first, while a thread compiles
-it; the scheduler leaves the request waiting until it is there.
+`Request` has a `StructuredOutputRequest` if its sampling parameters constrain the output. A thread compiles the
+grammar, and the scheduler skips the request until it is ready.
 
-vLLM: vllm/v1/structured_output/request.py. Left out: reasoning.
+vLLM: vllm/v1/structured_output/request.py and backend_types.py. Left out: reasoning; removing tokens and looking ahead,
+for speculative decoding.
 """
 
+from __future__ import annotations
+
 import json
+from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from tracellm.engine.core.structured_output.backend_types import (
-    StructuredOutputGrammar,
-    StructuredOutputKey,
-    StructuredOutputOptions,
-)
 from tracellm.engine.sample.sampling_params import SamplingParams, StructuredOutputsParams
 
-__all__ = ["StructuredOutputRequest", "get_structured_output_key"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-_PATIENCE = 1e-4  # seconds that the scheduler gives a grammar that is almost there
+__all__ = [
+    "StructuredOutputBackend",
+    "StructuredOutputGrammar",
+    "StructuredOutputKey",
+    "StructuredOutputOptions",
+    "StructuredOutputRequest",
+    "get_structured_output_key",
+]
+
+_GRAMMAR_TIMEOUT = 1e-4
+"""Seconds that the scheduler waits for a grammar that is almost compiled."""
+
+
+class StructuredOutputOptions(StrEnum):
+    """Kinds of constraints, named like the parameters of `StructuredOutputsParams`.
+
+    vLLM: vllm/v1/structured_output/request.py::StructuredOutputOptions.
+    """
+
+    JSON = "json"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    CHOICE = "choice"
+    GRAMMAR = "grammar"
+    STRUCTURAL_TAG = "structural_tag"
+
+
+StructuredOutputKey = tuple[StructuredOutputOptions, str]
+"""The kind of a constraint, and its specification."""
+
+
+class StructuredOutputGrammar(ABC):
+    """The compiled constraint of one request, and the state that its output has reached.
+
+    vLLM: vllm/v1/structured_output/request.py::StructuredOutputGrammar.
+    """
+
+    @abstractmethod
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Advance by the sampled tokens. Return False if they violate the constraint."""
+
+    @abstractmethod
+    def fill_bitmask(self, bitmask: NDArray[np.int32], batch_index: int) -> None:
+        """Write the allowed next tokens into a row of the bitmask [rows, vocabulary / 32].
+
+        Bit i % 32 of word i // 32 is 1 if token i is allowed.
+        """
+
+    @abstractmethod
+    def is_terminated(self) -> bool:
+        """Return whether the end-of-sequence token was accepted. Later tokens (`ignore_eos`) are unconstrained."""
+
+
+class StructuredOutputBackend(ABC):
+    """Compiles constraints for the tokenizer of one model.
+
+    vLLM: vllm/v1/structured_output/request.py::StructuredOutputBackend.
+    """
+
+    @abstractmethod
+    def compile_grammar(self, params: StructuredOutputsParams) -> StructuredOutputGrammar:
+        """Compile a constraint. Thread-safe."""
+
+    @abstractmethod
+    def allocate_token_bitmask(self, max_num_seqs: int) -> NDArray[np.int32]:
+        """Create a bitmask that allows everything, int32 [max_num_seqs, vocabulary / 32, rounded up]."""
 
 
 @dataclass
 class StructuredOutputRequest:
-    """A constraint and, sooner or later, its grammar.
+    """The constraint of one request, and its grammar when it is compiled.
 
     vLLM: vllm/v1/structured_output/request.py::StructuredOutputRequest.
     """
 
     params: StructuredOutputsParams
     compiling: Future[StructuredOutputGrammar] | None = None
-    """The grammar, which a thread is compiling or has compiled; None before `StructuredOutputManager.grammar_init`."""
+    """The grammar; None before `StructuredOutputManager.grammar_init`."""
 
     @staticmethod
-    def from_sampling_params(sampling_params: SamplingParams) -> "StructuredOutputRequest | None":
-        """None when the parameters constrain nothing."""
+    def from_sampling_params(sampling_params: SamplingParams) -> StructuredOutputRequest | None:
+        """Return the constraint of these parameters, or None."""
         params = sampling_params.structured_outputs
         return None if params is None or params.all_constraints_none() else StructuredOutputRequest(params)
 
     @property
     def grammar(self) -> StructuredOutputGrammar | None:
-        """The grammar; None while it is being compiled. Raises what the compilation raised."""
+        """The grammar, or None while it is being compiled. Raises the error of the compilation."""
         if self.compiling is None:
             return None
         try:
-            return self.compiling.result(timeout=_PATIENCE)
+            return self.compiling.result(timeout=_GRAMMAR_TIMEOUT)
         except TimeoutError:
             return None
 
-    @cached_property  # the scheduler asks in every step, and the specification may be large
+    @cached_property  # read in every step, and the specification may be large
     def structured_output_key(self) -> StructuredOutputKey:
-        """Which kind of constraint, and its specification."""
+        """The kind of the constraint, and its specification."""
         return get_structured_output_key(self.params)
 
 
 def get_structured_output_key(params: StructuredOutputsParams) -> StructuredOutputKey:
-    """Which kind of constraint `params` has, and its specification as a string: what is not a string becomes JSON.
+    """Return the kind of the constraint, and its specification as a string (JSON, where it is not a string).
 
     Raises:
-        ValueError: there is none (`json_object=False` is none).
-        TypeError: the schema holds something that JSON does not have.
+        ValueError: there is no constraint (`json_object=False` is none).
+        TypeError: the schema cannot be encoded as JSON.
     """
     if params.json is not None:
         return StructuredOutputOptions.JSON, params.json if isinstance(params.json, str) else json.dumps(params.json)

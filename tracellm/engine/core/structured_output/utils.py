@@ -1,7 +1,7 @@
-"""The worker's side of structured outputs: forbidding what a grammar does not allow.
+"""Applies the bitmask of the grammars to the logits; called by the model runner before it samples.
 
-vLLM: vllm/v1/structured_output/utils.py::apply_grammar_bitmask (there xgrammar's kernel does the work). What else is in
-that file, turning choices and other notations into grammars, llguidance does.
+vLLM: vllm/v1/structured_output/utils.py::apply_grammar_bitmask (there a kernel of xgrammar). Left out: converting
+choices and other notations into grammars, which llguidance does.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["apply_grammar_bitmask"]
 
 
 def apply_grammar_bitmask(grammar_output: GrammarOutput, row_of: Mapping[str, int], logits: torch.Tensor) -> None:
-    """Set the logits of all tokens that a request's grammar does not allow to -inf, in place.
+    """Set the logits of tokens that the grammars forbid to -inf, in place.
 
     Args:
         grammar_output: the bitmask of the constrained requests.
-        row_of: which row of the logits belongs to a request.
+        row_of: each request's row of the logits.
         logits: [rows, vocabulary], in any floating dtype; the bitmask has at least that many bits.
     """
     device, request_ids = logits.device, grammar_output.structured_output_request_ids

@@ -183,8 +183,8 @@ def _name_http(tracker: RequestTracker, span: Span, facts: Any, child_facts: dic
 
 
 _CLIENT = "ipc.core_client:EngineCoreClient"
-_BASE, _SYNC, _ASYNC = "ipc.mp_base:MPClient", "ipc.mp_client:SyncMPClient", "ipc.mp_client:AsyncMPClient"
-_MANAGER = "ipc.core_launch:CoreEngineProcManager"
+_BASE, _SYNC, _ASYNC = "ipc.mp_client:MPClient", "ipc.mp_client:SyncMPClient", "ipc.mp_client:AsyncMPClient"
+_MANAGER = "ipc.launch:CoreEngineProcManager"
 _PROC = "core.core_proc:EngineCoreProc"
 _API = "entrypoints.openai.api_server:"
 _FILE: dict[str, Any] = {"lifeline": "api_server.py"}  # also where a later vLLM has the function in another file
@@ -201,7 +201,7 @@ _CLIENTS = (
     *plain("request", _BASE, "__init__", inherited=True),
     *ours_only("request", _BASE, "launch_core_engines", inherited=True),
     *ours_only("step", _MANAGER, "start"),
-    *plain("step", "ipc.core_launch:", "wait_for_engine_startup"),
+    *plain("step", "ipc.launch:", "wait_for_engine_startup"),
     *plain("step", _BASE, "start_engine_core_monitor"),
     *plain("request", _SYNC, "__init__", "add_request", "_send_input", "call_utility"),
     *plain("request", _ASYNC, "__init__", "add_request_async", "_send_input", "call_utility_async"),
@@ -211,7 +211,7 @@ _CLIENTS = (
     *ours_only("request", _SYNC, "process_outputs_socket", loop=True),
     *ours_only("request", _ASYNC, "process_outputs_socket", loop=True),
     *plain("request", _BASE, "shutdown", inherited=True),
-    *ours_only("request", "ipc.mp_resources:BackgroundResources", "died_by_itself"),
+    *ours_only("request", "ipc.mp_client:BackgroundResources", "died_by_itself"),
     *ours_only("step", _MANAGER, "close"),
 )
 

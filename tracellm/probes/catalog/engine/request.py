@@ -377,7 +377,7 @@ _ARRIVAL = (
     *plain("request", "core.structured_output.backend_guidance:GuidanceBackend", "compile_grammar"),
     *ours_only(
         "request",
-        "core.sched.requests:SchedulerRequests",
+        "core.sched.scheduler:Scheduler",
         "add_request",
         shown_as="Scheduler",
         capture=_capture_queued,
@@ -418,7 +418,7 @@ _OUTPUT = (
         attributes=_put,
         observe=_note_put,
     ),
-    *ours_only("request", "core.sched.requests:SchedulerRequests", "finish_requests", **_FINISHED),
+    *ours_only("request", "core.sched.scheduler:Scheduler", "finish_requests", **_FINISHED),
     *vllm_only("request", "v1.core.sched.scheduler:Scheduler", "finish_requests", **_FINISHED),
 )
 

@@ -10,7 +10,7 @@ vLLM: vllm/v1/engine/core.py, vllm/v1/core/.
 
 import json
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from operator import attrgetter
 from typing import Any
@@ -57,7 +57,9 @@ def _capture_schedule(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
         "resumed": list(output.scheduled_cached_reqs.resumed_req_ids),
         "held": [
             (request_id, reason.code._value_, reason.numbers)
-            for request_id, reason in islice(output.not_scheduled.items(), len(scheduler.running) + MAX_LISTED)
+            for request_id, reason in islice(
+                chain(output.cut_short.items(), output.not_scheduled.items()), len(scheduler.running) + MAX_LISTED
+            )
         ],
         "waiting_reason": reason and (reason.code._value_, reason.numbers),
         "released": sorted(output.finished_req_ids),
@@ -223,7 +225,7 @@ def _set_schedule(attributes: dict[str, Any], facts: dict[str, Any]) -> None:
 
 
 def _details(numbers: dict[str, int | str]) -> str:
-    """The format of `HeldReason.details`."""
+    """Return the numbers as `name=value name=value`."""
     return " ".join(f"{name}={value}" for name, value in numbers.items())
 
 

@@ -118,7 +118,7 @@ ENTRIES = (
     like(
         ours.ENTRIES,
         "v1.core.sched.scheduler:Scheduler.add_request",
-        "SchedulerRequests.add_request",
+        "Scheduler.add_request",
         capture=_capture_queued,
     ),
     *vllm_only("request", f"{_QUEUES}:FCFSRequestQueue", "add_request", lifeline="Scheduler"),
