@@ -125,7 +125,7 @@ def _probed(function: Function, level: Level = "kernel", receiver: str = "", tol
 def _with_wrapt(function: Function) -> Function:
     import wrapt
 
-    @wrapt.decorator
+    @wrapt.decorator  # type: ignore[untyped-decorator]  # its types depend on the version
     def passes(wrapped: Function, instance: Any, args: Any, kwargs: Any) -> Any:
         return wrapped(*args, **kwargs)
 

@@ -154,7 +154,7 @@ class Driver:
         """Run one step in which each job named gets so many tokens, and check the shape of what comes back."""
         by_id = {job.req_id: job for job in jobs}
         new: list[NewRequestData] = []
-        cached = CachedRequestData([], set(), [], {}, [], [], [])
+        cached = CachedRequestData([], set(), [], dict, [], [], [])
         for req_id, count in plan.items():
             job = by_id[req_id]
             needed = -(-(job.computed + count) // self.block_size) - len(job.blocks)

@@ -120,7 +120,7 @@ def test_ended_requests_are_forgotten(executor: Executor) -> None:
     """After the step that says so, nothing of an ended request is left; a step without tokens says so as well."""
     driver = Driver(executor)
     driver.run([job("ended")])
-    nothing = SchedulerOutput([], CachedRequestData([], set(), [], {}, [], [], []), {}, 0, [0], {"ended"}, {})
+    nothing = SchedulerOutput([], CachedRequestData([], set(), [], dict, [], [], []), {}, 0, list, {"ended"})
     output = executor.execute_model(nothing)
     assert output is not None, "there is nothing to sample"
     assert output.req_ids == []
