@@ -177,3 +177,13 @@ def test_elsewhere_than_on_posix_nothing_is_run(
     said = command(*arguments)
     assert (said.status, said.out) == (2, "")
     assert "tracellm runs scripts on Linux and macOS" in said.err
+
+
+def test_no_progress_is_drawn_where_no_terminal_reads_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A long conversion leaves nothing on a stderr that is a pipe or a file."""
+    monkeypatch.setattr(folders, "_PROGRESS_DELAY", -1)
+    with folders.ConversionProgress(tmp_path, "en") as progress:
+        progress(0.5)
+    assert capsys.readouterr().err == ""

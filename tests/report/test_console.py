@@ -382,7 +382,7 @@ def test_the_lines_that_give_a_client_use_arguments_that_exist(client: str):
     """`LLM` has the argument that the lines name, and `AsyncLLM` the method: read from their source."""
     lines = "\n".join(CODE[client])
     engine = Path(tracellm.__file__).parent / "engine"
-    file = engine / ("async_llm.py" if "AsyncLLM(" in lines else "entrypoints/llm.py")
+    file = engine / ("frontend/async_llm.py" if "AsyncLLM(" in lines else "entrypoints/llm.py")
     source = file.read_text(encoding="utf-8")
     for name in re.findall(r"(\w+)=", lines.replace("model=model", "")) + re.findall(r"engine\.(\w+)\(", lines):
         assert re.search(rf"\b{name}\b", source), name

@@ -178,7 +178,7 @@ def convert(folder: Path, lang: Language) -> None:
 
 
 class ConversionProgress:
-    """A progress bar on stderr, which appears when a conversion takes longer than a second.
+    """A progress bar on a terminal's stderr, which appears when a conversion takes longer than a second.
 
     Call it with the completed share, from 0 to 1, within a `with` block.
     """
@@ -198,7 +198,7 @@ class ConversionProgress:
             from rich.console import Console
             from rich.progress import Progress
 
-            self._bar = Progress(console=Console(file=sys.stderr), transient=True)
+            self._bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=1.0)
         if self._bar is not None:
