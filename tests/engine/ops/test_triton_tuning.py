@@ -8,7 +8,8 @@ import torch
 from triton import Config
 
 from tests.engine.ops.implementations import need_triton
-from tracellm.engine.model_executor.ops.triton import TritonOps, activations, cache, norms, rotary, sampling
+from tracellm.engine.attention.ops import reshape_and_cache as cache
+from tracellm.engine.model_executor.ops.triton import TritonOps, activations, norms, rotary, sampling
 from tracellm.engine.model_executor.ops.triton.launch import about
 
 ops = TritonOps()
@@ -22,7 +23,7 @@ def rope(rows: int) -> None:
 def write(rows: int) -> None:
     """As many slots as there are tokens."""
     key, slots = torch.ones(rows, 2, 8), torch.zeros(1, rows, 2, 8)
-    ops.reshape_and_cache(key, key, slots, slots.clone(), torch.arange(rows))
+    cache.reshape_and_cache(key, key, slots, slots.clone(), torch.arange(rows))
 
 
 OVER_ROWS: dict[str, tuple[Any, Callable[[int], object]]] = {

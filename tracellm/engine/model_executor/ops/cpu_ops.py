@@ -11,7 +11,6 @@ In a request's life: every layer of every step, on a CPU. vLLM: csrc/cpu/*.cpp f
 and attention, vllm/model_executor/layers/utils.py::dispatch_cpu_unquantized_gemm for linear layers.
 """
 
-from ctypes import byref
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,14 +18,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from tracellm.engine.attention.backend import AttentionMetadata
 from tracellm.engine.model_executor.ops.cpu.decoder_layers import DecoderLayers
-from tracellm.engine.model_executor.ops.cpu.native import DTYPES, Shape, load
-from tracellm.engine.model_executor.ops.interface import AttentionMetadata
+from tracellm.engine.model_executor.ops.cpu.native import DTYPES, load
 from tracellm.engine.model_executor.ops.torch_ops import TorchOps
 
 __all__ = ["CpuOps", "PackedWeight"]
 
-_DTYPES = {getattr(torch, name): short for name, short in DTYPES.items()}
 _NARROW = (torch.bfloat16, torch.float16)
 _TYPICAL_ROWS = 16
 """oneDNN lays weights out for a number of rows: that of a batch that decodes."""
@@ -45,6 +43,8 @@ class PackedWeight(nn.Parameter):
 
 class CpuOps(TorchOps):
     """`Ops` for a CPU."""
+
+    name = "cpu"
 
     def __init__(self) -> None:
         kernels = load()
@@ -71,9 +71,9 @@ class CpuOps(TorchOps):
         x_dtype, kernel = weight.dtype, None
         if _onednn_is_faster(weight.dtype):
             data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
-        elif self._library is not None and weight.dtype in _DTYPES:
+        elif self._library is not None and weight.dtype in DTYPES:
             weight = _narrowed(weight).contiguous()
-            kernel = "_".join(dict.fromkeys((_DTYPES[x_dtype], _DTYPES[weight.dtype])))
+            kernel = "_".join(dict.fromkeys((DTYPES[x_dtype], DTYPES[weight.dtype])))
             data = weight.new_empty(self._kernel("packed_size", weight)(output_size, input_size))
             self._kernel("pack_weight", weight)(
                 weight.data_ptr(), data.data_ptr(), output_size, input_size, torch.get_num_threads()
@@ -87,9 +87,9 @@ class CpuOps(TorchOps):
     def _kernel(self, name: str, *tensors: Tensor) -> Any:
         """The compiled function for the dtype of these tensors; None if there is none, or if they differ in it."""
         dtype = tensors[0].dtype
-        if self._library is None or dtype not in _DTYPES or any(tensor.dtype != dtype for tensor in tensors):
+        if self._library is None or dtype not in DTYPES or any(tensor.dtype != dtype for tensor in tensors):
             return None
-        return getattr(self._library, f"{name}_{_DTYPES[dtype]}")
+        return getattr(self._library, f"{name}_{DTYPES[dtype]}")
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See `Ops.linear`."""
@@ -118,14 +118,14 @@ class CpuOps(TorchOps):
     def decoder_layers(
         self, layers: nn.ModuleList, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata | None
     ) -> tuple[Tensor, Tensor] | None:
-        """See `Ops.decoder_layers`; by the kernels, while nobody watches the layers."""
+        """See `Ops.decoder_layers`."""
         if self._library is None or metadata is None or positions.dtype != torch.int64:
             return None
-        if (known := self._decoder_layers.get(layers)) is None:
-            known = self._decoder_layers[layers] = DecoderLayers(layers, self, _is_for_kernels)
-        if not known.can_run() or hidden_states.dtype != known.dtype:
+        if (decoder_layers := self._decoder_layers.get(layers)) is None:
+            decoder_layers = self._decoder_layers[layers] = DecoderLayers(layers, self)
+        if not decoder_layers.can_run():
             return None
-        return known.run(self._library, positions.contiguous(), hidden_states, metadata)
+        return decoder_layers.run(self._library, positions.contiguous(), hidden_states, metadata)
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """See `Ops.rms_norm`."""
@@ -192,81 +192,6 @@ class CpuOps(TorchOps):
         kernel = self._kernel("gelu_tanh_and_mul", x)
         return super().gelu_tanh_and_mul(x) if kernel is None else _gated(kernel, x)
 
-    def reshape_and_cache(
-        self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
-    ) -> None:
-        """See `Ops.reshape_and_cache`."""
-        if self._kernel("paged_attention", key, value, key_cache, value_cache) is None:
-            super().reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
-            return
-        key, value, number = _tokens(key), _tokens(value), key.element_size()
-        self._library.reshape_and_cache(  # type: ignore[union-attr]  # there is one, as there is a kernel
-            key.data_ptr(),
-            value.data_ptr(),
-            key_cache.data_ptr(),
-            value_cache.data_ptr(),
-            slot_mapping.data_ptr(),
-            len(slot_mapping),
-            key.shape[1] * key.shape[2] * number,
-            key.stride(0) * number,
-            value.stride(0) * number,
-        )
-
-    def paged_attention(
-        self,
-        query: Tensor,
-        key_cache: Tensor,
-        value_cache: Tensor,
-        metadata: AttentionMetadata,
-        scale: float,
-        *,
-        sliding_window: int | None = None,
-        logits_soft_cap: float | None = None,
-    ) -> Tensor:
-        """See `Ops.paged_attention`; read where they are, nothing gathered."""
-        kernel = self._kernel("paged_attention", query, key_cache, value_cache)
-        if kernel is None:
-            return super().paged_attention(
-                query,
-                key_cache,
-                value_cache,
-                metadata,
-                scale,
-                sliding_window=sliding_window,
-                logits_soft_cap=logits_soft_cap,
-            )
-        query, table = _rows(query), metadata.block_table
-        result = query.new_empty(query.shape)
-        shape = Shape(
-            sequences=len(metadata.seq_lens_cpu),
-            query_heads=query.shape[1],
-            kv_heads=key_cache.shape[2],
-            size=query.shape[2],
-            block_size=key_cache.shape[1],
-            table_stride=table.stride(0),
-            query_token_stride=query.stride(0),
-            query_head_stride=query.stride(1),
-            window=sliding_window or 0,
-            scale=scale,
-            cap=logits_soft_cap or 0,
-        )
-        kernel(
-            query.data_ptr(),
-            key_cache.data_ptr(),
-            value_cache.data_ptr(),
-            metadata.query_start_loc.data_ptr(),
-            metadata.seq_lens.data_ptr(),
-            table.data_ptr(),
-            result.data_ptr(),
-            byref(shape),
-            torch.get_num_threads(),
-        )
-        return result
-
-
-def _is_for_kernels(weight: Tensor) -> bool:
-    return isinstance(weight, PackedWeight) and weight.kernel is not None
-
 
 def _narrowed(weight: Tensor) -> Tensor:
     """A weight of float32 in 16 bits, if it loses nothing: its checkpoint was in 16 bits, then, as most are."""
@@ -306,11 +231,6 @@ def _gated(kernel: Any, x: Tensor) -> Tensor:
 def _rows(x: Tensor) -> Tensor:
     """[T, heads, D] with the numbers of a head side by side; the rest may be anywhere."""
     return x if x.stride(2) == 1 else x.contiguous()
-
-
-def _tokens(x: Tensor) -> Tensor:
-    """[T, K, D] with all numbers of a token side by side, but the tokens anywhere."""
-    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
 
 
 @cache

@@ -25,13 +25,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["CACHE", "COMPILER", "DTYPES", "Kernels", "Shape", "load"]
+import torch
+
+__all__ = ["CACHE", "COMPILER", "DTYPES", "AttentionShape", "Kernels", "load"]
 
 logger = logging.getLogger(__name__)
 
 COMPILER = "TRACELLM_CXX"
 """The environment variable that names the C++ compiler, or is empty: then there shall be none."""
-DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 """What the kernels can compute in, and how their functions' names end then."""
 _DTYPES_OF_WEIGHTS = (*DTYPES.values(), "f32_bf16", "f32_f16")
 """In what they can compute, and with what weights, where these have another dtype."""
@@ -55,7 +57,7 @@ class Kernels:
     """One clause for people."""
 
 
-class Shape(ctypes.Structure):
+class AttentionShape(ctypes.Structure):
     """`Shape` of kernels.h; strides in numbers, window and cap 0 where there is none."""
 
     _fields_ = [
@@ -97,8 +99,6 @@ def load() -> Kernels:
 
 def _openmp_library() -> str | None:
     """The file of the OpenMP library in this process, which is torch's."""
-    import torch
-
     maps = os.fsdecode(_MAPS.read_bytes())  # lines that end with a file's path, in which blanks may be
     found = re.findall(r"/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*\.so[^/\n]*$", maps, re.MULTILINE)
     torchs = str(Path(torch.__file__).parent)  # and torch.libs; other packages bring one, too, such as scikit-learn
@@ -178,13 +178,13 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
             "silu_and_mul": [p] * 2 + [n, n, i],
             "gelu_tanh_and_mul": [p] * 2 + [n, n, i],
             "rotary": [p] * 6 + [n] * 8 + [i],
-            "paged_attention": [p] * 7 + [ctypes.POINTER(Shape), i],
+            "paged_attention": [p] * 7 + [ctypes.POINTER(AttentionShape), i],
         }
         for name, parameters in signatures.items():
             function = getattr(library, f"{name}_{dtype}")
             function.argtypes, function.restype = parameters, None
     for dtypes in _DTYPES_OF_WEIGHTS:
-        for name, parameters in {"linear": [p] * 4 + [n] * 3 + [i], "decoder_layers": [p] * 6 + [i]}.items():
+        for name, parameters in {"linear": [p] * 4 + [n] * 3 + [i], "decoder_layers": [p, n] + [p] * 4 + [i]}.items():
             function = getattr(library, f"{name}_{dtypes}")
             function.argtypes, function.restype = parameters, None
     library.reshape_and_cache.restype = None

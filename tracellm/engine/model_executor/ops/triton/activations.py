@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "act_and_mul"]
 
@@ -83,7 +83,6 @@ def act_and_mul(x: Tensor, *, gelu: bool) -> Tensor:
         act_and_mul_kernel,
         lambda blocks: (triton.cdiv(rows, blocks["BLOCK_ROWS"]), triton.cdiv(n, blocks["BLOCK_N"])),
         *(x, out, rows, n, x.stride(0)),
-        work=lambda: Work(x.nbytes, out.nbytes, flops=(10 if gelu else 5) * out.numel()),
         GELU=gelu,
         ABOUT_ROWS=about(rows),
     )

@@ -11,13 +11,12 @@ vLLM has no counterpart: its kernels are launched where they are used.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import triton
 
-__all__ = ["INTERPRETED", "Grid", "Work", "about", "launch", "tuned"]
+__all__ = ["INTERPRETED", "Grid", "about", "launch", "tuned"]
 
 Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
 """How many programs there are along each axis, one to three; or what says so, given the block sizes that were tuned."""
@@ -26,41 +25,13 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Do kernels run in Triton's interpreter? Decided once, when the first of them is defined."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Work:
-    """What one launch has to do, all programs together.
-
-    Attributes:
-        bytes_read: from the GPU's memory, if each program reads what it needs once and finds nothing in a cache.
-        bytes_written: to it.
-        flops: floating-point operations; a multiplication with an addition counts as two, an exponential as one. Of
-            attention only the two products.
-        blocks_read: of attention: which blocks of the KV cache the programs read, in the order of their positions. A
-            program is named by its place in the grid; None in that place: all programs along this axis read the same.
-        reason: why this kernel was chosen, where there are several: a code.
-    """
-
-    bytes_read: int
-    bytes_written: int
-    flops: int
-    blocks_read: Mapping[tuple[int | None, ...], Sequence[int]] | None = None
-    reason: str | None = None
-
-
-def launch(
-    kernel: Any,
-    grid: Grid,
-    *args: Any,
-    work: Callable[[], Work],
-    **constants: Any,
-) -> None:
+def launch(kernel: Any, grid: Grid, *args: Any, **constants: Any) -> None:
     """Start `kernel` over `grid`.
 
     Args:
         kernel: a function decorated with `triton.jit`, or by `tuned`.
         grid: how many programs there are.
         args: tensors and numbers, in the order of the kernel's parameters.
-        work: what the launch has to do; called only by who wants to know.
         constants: the kernel's `tl.constexpr` parameters, besides those that are tuned.
     """
     kernel[grid](*args, **constants)

@@ -34,7 +34,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, empty_like
 
-from tracellm.engine.model_executor.ops.triton.launch import Grid, Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import Grid, about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "fused_add_rms_norm", "rms_norm"]
 
@@ -119,7 +119,6 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float, *, add_one: bool = False
         rms_norm_kernel,
         _by_rows(rows),
         *(x, weight, out, rows, heads, token_stride, head_stride, epsilon),
-        work=lambda: _work(weight, rows * n, reads=1, writes=1),
         N=n,
         ADD_ONE=add_one,
         BLOCK_N=triton.next_power_of_2(n),
@@ -137,7 +136,6 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, epsilon: flo
         fused_add_rms_norm_kernel,
         _by_rows(rows),
         *(x, residual, weight, out, total, rows, epsilon),
-        work=lambda: _work(weight, rows * n, reads=2, writes=2),
         N=n,
         BLOCK_N=triton.next_power_of_2(n),
         ABOUT_ROWS=about(rows),
@@ -148,9 +146,3 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, epsilon: flo
 def _by_rows(rows: int) -> Grid:
     """As many programs as it takes for all rows."""
     return lambda blocks: (triton.cdiv(rows, blocks["BLOCK_ROWS"]),)
-
-
-def _work(weight: Tensor, numbers: int, reads: int, writes: int) -> Work:
-    """What a norm of so many numbers has to do that reads and writes so many tensors of them."""
-    size = weight.element_size()
-    return Work((reads * numbers + weight.numel()) * size, writes * numbers * size, flops=(3 + reads) * numbers)

@@ -34,7 +34,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "rotary_embedding"]
 
@@ -108,7 +108,6 @@ def rotary_embedding(positions: Tensor, query: Tensor, key: Tensor, cos_sin_cach
         lambda blocks: (triton.cdiv(tokens, blocks["BLOCK_TOKENS"]),),
         *(positions, query, key, cos_sin_cache, query_out, key_out, tokens),
         *(query.stride(0), query.stride(1), key.stride(0), key.stride(1)),
-        work=lambda: _work(positions, query, key),
         Q_HEADS=num_heads,
         K_HEADS=num_kv_heads,
         HALF=size // 2,
@@ -118,11 +117,3 @@ def rotary_embedding(positions: Tensor, query: Tensor, key: Tensor, cos_sin_cach
         ABOUT_ROWS=about(tokens),
     )
     return query_out, key_out
-
-
-def _work(positions: Tensor, query: Tensor, key: Tensor) -> Work:
-    numbers = query.numel() + key.numel()
-    table = query.shape[0] * query.shape[2]
-    return Work(
-        (numbers + table) * query.element_size() + positions.nbytes, numbers * query.element_size(), 3 * numbers
-    )

@@ -39,7 +39,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "apply_top_k_top_p"]
 
@@ -147,15 +147,8 @@ def apply_top_k_top_p(logits: Tensor, top_k: Tensor | None, top_p: Tensor | None
         (rows,),
         *(logits, out, top_k if top_k is not None else logits, top_p if top_p is not None else logits),
         *(vocabulary, logits.stride(0)),
-        work=lambda: _work(logits, top_k is not None, top_p is not None),
         HAS_K=top_k is not None,
         HAS_P=top_p is not None,
         ABOUT_ROWS=about(rows),
     )
     return out
-
-
-def _work(logits: Tensor, has_k: bool, has_p: bool) -> Work:
-    """A pass of a search compares three times and adds three times; for top-p it makes an exponential, too."""
-    a_score = 16 * (6 * has_k + 8 * has_p) + 3 * has_p + 1
-    return Work(logits.nbytes, logits.nbytes, flops=a_score * logits.numel())

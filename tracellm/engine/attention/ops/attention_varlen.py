@@ -39,9 +39,15 @@ vllm/attention/ops/triton_unified_attention.py, which finds a program's sequence
 import triton
 import triton.language as tl
 
-from tracellm.engine.model_executor.ops.triton.attention_call import AttentionCall
-from tracellm.engine.model_executor.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
-from tracellm.engine.model_executor.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.attention.ops.attention_loop import (
+    AttentionCall,
+    attend,
+    averaged,
+    block_rows,
+    load_rows,
+    store_rows,
+)
+from tracellm.engine.model_executor.ops.triton.launch import launch, tuned
 
 __all__ = ["attention_varlen"]
 
@@ -123,21 +129,15 @@ def attention_varlen_kernel(
 
 
 def attention_varlen(call: AttentionCall) -> None:
-    """Attend for the tiles in `plan.tiles`, into their rows of `output`."""
+    """Attend for the tiles in `plan.tile_table`, into their rows of `output`."""
     plan = call.plan
-    queries = min(plan.queries_per_tile, triton.next_power_of_2(max(reads.queries for reads in plan.tiles)))
     launch(
         attention_varlen_kernel,
-        (len(plan.tiles), call.key_heads),
+        (len(plan.tile_table), call.impl.num_kv_heads),
         call.output,
         *call.inputs(plan.tile_table),
         call.output.stride(0),
-        work=lambda: plan.work_of("varlen", lambda: _work(call)),
-        QUERIES=queries,
+        QUERIES=plan.queries_per_tile,
         **call.constants(),
-        BLOCK_M=block_rows(queries * call.group),
+        BLOCK_M=block_rows(plan.queries_per_tile * call.group),
     )
-
-
-def _work(call: AttentionCall) -> Work:
-    return call.work([((number, None), reads) for number, reads in enumerate(call.plan.tiles)])

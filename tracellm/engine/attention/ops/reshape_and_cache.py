@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import about, launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "reshape_and_cache"]
 
@@ -80,7 +80,6 @@ def reshape_and_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache
         lambda blocks: (triton.cdiv(tokens, blocks["BLOCK_TOKENS"]),),
         *(key, value, key_slots, value_slots, slot_mapping, tokens),
         *(key.stride(0), value.stride(0), key_slots.stride(0), value_slots.stride(0)),
-        work=lambda: Work(key.nbytes + value.nbytes + slot_mapping.nbytes, key.nbytes + value.nbytes, flops=0),
         SIZE=size,
         BLOCK_SIZE=triton.next_power_of_2(size),
         ABOUT_ROWS=about(tokens),

@@ -39,10 +39,68 @@ In a request's life: each attention layer of each step. vLLM: the loops of csrc/
 vllm/attention/ops/triton_unified_attention.py.
 """
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 import triton
 import triton.language as tl
+from torch import Tensor
 
-__all__ = ["attend", "averaged", "block_rows", "load_rows", "store_rows"]
+from tracellm.engine.model_executor.ops.triton.launch import INTERPRETED
+
+if TYPE_CHECKING:
+    from tracellm.engine.attention.backend import AttentionImpl, AttentionMetadata
+    from tracellm.engine.attention.backends.triton_attn import AttentionPlan
+
+__all__ = ["AttentionCall", "attend", "averaged", "block_rows", "load_rows", "store_rows"]
+
+
+class AttentionCall(NamedTuple):
+    """Attention of one layer in a step: what every attention kernel reads and is compiled for."""
+
+    impl: "AttentionImpl"
+    output: Tensor
+    """[T, H, D]: each kernel writes the rows of its own sequences."""
+    query: Tensor
+    """[T, H, D]."""
+    key_cache: Tensor
+    """[blocks, block_size, K, D]."""
+    value_cache: Tensor
+    """[blocks, block_size, K, D], with the strides of `key_cache`."""
+    metadata: "AttentionMetadata"
+    plan: "AttentionPlan"
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head, G."""
+        return self.impl.num_heads // self.impl.num_kv_heads
+
+    def inputs(self, programs: Tensor) -> tuple[Any, ...]:
+        """Return the arguments of every kernel from `query` to `table_stride`, in the order of its parameters.
+
+        Args:
+            programs: numbers of the programs' sequences, or the table of their tiles.
+        """
+        metadata = self.metadata
+        return (
+            *(self.query, self.key_cache, self.value_cache),
+            *(programs, metadata.query_start_loc, metadata.seq_lens, metadata.block_table),
+            self.impl.scale,
+            *self.query.stride()[:2],
+            *self.key_cache.stride()[:3],
+            metadata.block_table.stride(0),
+        )
+
+    def constants(self) -> dict[str, Any]:
+        """Return the `tl.constexpr` parameters of every kernel."""
+        return {
+            "GROUP": self.group,
+            "HEAD_SIZE": self.impl.head_size,
+            "KV_BLOCK_SIZE": self.key_cache.shape[1],
+            "WINDOW": self.impl.sliding_window or 0,
+            "SOFT_CAP": self.impl.logits_soft_cap or 0.0,
+            "WIDEN": INTERPRETED,
+            "BLOCK_D": max(16, triton.next_power_of_2(self.impl.head_size)),
+        }
 
 
 @triton.jit

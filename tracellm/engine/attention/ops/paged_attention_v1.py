@@ -28,9 +28,15 @@ csrc/attention/paged_attention_v1.cu, which has a program for each *query* head.
 import triton
 import triton.language as tl
 
-from tracellm.engine.model_executor.ops.triton.attention_call import AttentionCall
-from tracellm.engine.model_executor.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
-from tracellm.engine.model_executor.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.attention.ops.attention_loop import (
+    AttentionCall,
+    attend,
+    averaged,
+    block_rows,
+    load_rows,
+    store_rows,
+)
+from tracellm.engine.model_executor.ops.triton.launch import launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "paged_attention_v1"]
 
@@ -105,20 +111,14 @@ def paged_attention_v1_kernel(
 
 
 def paged_attention_v1(call: AttentionCall) -> None:
-    """Attend for the sequences in `plan.decodes`, into their rows of `output`."""
+    """Attend for the sequences in `plan.decode_sequences`, into their rows of `output`."""
     plan = call.plan
     launch(
         paged_attention_v1_kernel,
-        (len(plan.decodes), call.key_heads),
+        (len(plan.decode_sequences), call.impl.num_kv_heads),
         call.output,
         *call.inputs(plan.decode_sequences),
         call.output.stride(0),
-        work=lambda: plan.work_of("v1", lambda: _work(call)),
         **call.constants(),
         BLOCK_G=block_rows(call.group),
     )
-
-
-def _work(call: AttentionCall) -> Work:
-    programs = [((number, None), reads) for number, reads in enumerate(call.plan.decodes)]
-    return call.work(programs, reason=call.plan.reason)

@@ -41,10 +41,16 @@ import torch
 import triton
 import triton.language as tl
 
-from tracellm.engine.model_executor.ops.triton.attention_call import AttentionCall
-from tracellm.engine.model_executor.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
-from tracellm.engine.model_executor.ops.triton.launch import Work, launch, tuned
-from tracellm.engine.model_executor.ops.triton.paged_attention_v1 import CONFIGS, FIXED
+from tracellm.engine.attention.ops.attention_loop import (
+    AttentionCall,
+    attend,
+    averaged,
+    block_rows,
+    load_rows,
+    store_rows,
+)
+from tracellm.engine.attention.ops.paged_attention_v1 import CONFIGS, FIXED
+from tracellm.engine.model_executor.ops.triton.launch import launch, tuned
 
 __all__ = ["paged_attention_v2"]
 
@@ -187,46 +193,29 @@ def paged_attention_v2_reduce_kernel(
 
 
 def paged_attention_v2(call: AttentionCall) -> None:
-    """Attend for the sequences in `plan.decodes`, into their rows of `output`."""
+    """Attend for the sequences in `plan.decode_sequences`, into their rows of `output`."""
     plan, compiled_for = call.plan, call.constants()
     heads, head_size = call.query.shape[1:]
-    rows, device = (len(plan.decodes), heads, plan.partitions), call.query.device
+    rows, device = (len(plan.decode_sequences), heads, plan.partitions), call.query.device
     averages = torch.empty(*rows, head_size, dtype=torch.float32, device=device)
     greatests, totals = torch.empty(2, *rows, dtype=torch.float32, device=device)
     launch(
         paged_attention_v2_kernel,
-        (len(plan.decodes), call.key_heads, plan.partitions),
+        (len(plan.decode_sequences), call.impl.num_kv_heads, plan.partitions),
         *(averages, greatests, totals),
         *call.inputs(plan.decode_sequences),
         plan.partitions,
-        work=lambda: plan.work_of("v2", lambda: _work(call)),
         **compiled_for,
         PARTITION=plan.partition,
         BLOCK_G=block_rows(call.group),
     )
     launch(
         paged_attention_v2_reduce_kernel,
-        (len(plan.decodes), heads),
+        (len(plan.decode_sequences), heads),
         *(call.output, averages, greatests, totals),
         *(plan.decode_sequences, call.metadata.query_start_loc, call.metadata.seq_lens),
         call.output.stride(0),
         plan.partitions,
-        work=lambda: _reduce_work(call),
         PARTITION=plan.partition,
         **{name: compiled_for[name] for name in ("HEAD_SIZE", "WINDOW", "BLOCK_D")},
-    )
-
-
-def _work(call: AttentionCall) -> Work:
-    programs = [((number, None, part), reads) for number, part, reads in call.plan.decode_partitions]
-    return call.work(programs, reason=call.plan.reason, bytes_per_row=4 * (call.query.shape[2] + 2))
-
-
-def _reduce_work(call: AttentionCall) -> Work:
-    heads, head_size = call.query.shape[1:]
-    parts = len(call.plan.decode_partitions) * heads
-    return Work(
-        bytes_read=parts * 4 * (head_size + 2),
-        bytes_written=len(call.plan.decodes) * heads * head_size * call.output.element_size(),
-        flops=2 * parts * head_size,
     )
