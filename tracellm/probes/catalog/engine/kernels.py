@@ -7,5 +7,7 @@ __all__ = ["ENTRIES"]
 ENTRIES = (
     *plain("kernel", "model_executor.ops.*", "*Ops.rms_norm", "*Ops.fused_add_rms_norm", "*Ops.gemma_rms_norm"),
     *plain("kernel", "model_executor.ops.*", "*Ops.rotary_embedding", "*Ops.gelu_tanh_and_mul"),
-    *plain("kernel", "model_executor.ops.*", "*Ops.silu_and_mul", "*Ops.reshape_and_cache", "*Ops.paged_attention"),
+    *plain("kernel", "model_executor.ops.*", "*Ops.silu_and_mul"),
+    *plain("layer", "attention.backend", "AttentionImpl.forward"),
+    *plain("kernel", "attention.backends.*", "*Impl.reshape_and_cache", "*Impl.paged_attention"),
 )

@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from itertools import count
 from typing import Any
 
+from tracellm.probes.catalog.engine.triton_work import estimate_work
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.wrapping.probe import Entry, code_constants
 from tracellm.probes.wrapping.summary import brief, written
@@ -97,26 +98,27 @@ def gpu_times() -> tuple[list[int], list[int]]:
 
 
 def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """What is told of a launch; `launch(kernel, grid, *args, work=..., **constants)`."""
+    """Attributes of a launch; `launch(kernel, grid, *args, **constants)`."""
     kernel, grid, *given = args
     number, before, compiled = None, _here.event, _times_compiled(kernel) > _here.compiled
     _here.event = None
     if before is not None and not compiled:
         number = _next_launch()
         _waiting.append((number, before, _new_event(args)))
-    constants = {name: value for name, value in kwargs.items() if name != "work"}
+    constants = dict(kwargs)
     best = getattr(kernel, "best_config", None)
     if best is not None:
         constants |= {**best.kwargs, "num_warps": best.num_warps, "num_stages": best.num_stages}
-    work = kwargs["work"]()
+    where = _where(kernel)
+    work = estimate_work(where[0], {**dict(zip(kernel.arg_names, given, strict=False)), **constants})
     return {
-        "where": _where(kernel),
+        "where": where,
         "grid": list(grid(constants) if callable(grid) else grid),
         "given": [(name, brief(value)) for name, value in zip(kernel.arg_names, given, strict=False)],
         "constants": constants,
-        "work": (work.bytes_read, work.bytes_written, work.flops),
-        "blocks": None if work.blocks_read is None else _blocks(work),
-        "reason": work.reason,
+        "work": None if work is None else (work.bytes_read, work.bytes_written, work.flops),
+        "blocks": None if work is None or work.blocks_read is None else _blocks(work),
+        "reason": None if work is None else work.reason,
         "number": number,
         "compiled": compiled or None,
     }
@@ -140,12 +142,15 @@ def _program(place: Sequence[int | None]) -> str:
 
 
 def _attributes(facts: Any) -> Mapping[str, Any]:
-    bytes_read, bytes_written, flops = facts["work"]
+    result = f"{' x '.join(map(str, facts['grid']))} programs"
+    bytes_read = bytes_written = flops = None
+    if facts["work"] is not None:
+        bytes_read, bytes_written, flops = facts["work"]
+        result += f": {bytes_read:,} bytes read, {bytes_written:,} written, {flops:,} operations"
     told = {
         **facts["where"][1],
         **written(facts["given"], None),
-        names.RESULT: f"{' x '.join(map(str, facts['grid']))} programs: {bytes_read:,} bytes read, {bytes_written:,} "
-        f"written, {flops:,} operations",
+        names.RESULT: result,
         names.LAUNCH_GRID: facts["grid"],
         names.LAUNCH_CONSTANTS: [f"{name}={value}" for name, value in facts["constants"].items()],
         names.LAUNCH_BYTES_READ: bytes_read,
@@ -165,9 +170,9 @@ def _name(tracker: RequestTracker, span: Span, facts: Any, given: dict[str, Any]
         span.name = facts["where"][0]
 
 
-ENTRIES = (
+ENTRIES = tuple(
     Entry(
-        "tracellm.engine.model_executor.ops.triton.*:launch",  # in each module that imports it
+        f"tracellm.engine.{package}.*:launch",  # in each module that imports it
         "kernel",
         _capture,
         _attributes,
@@ -175,5 +180,6 @@ ENTRIES = (
         observe=_name,
         span_name=names.LAUNCH_SPAN,
         lifeline="Triton",
-    ),
+    )
+    for package in ("model_executor.ops.triton", "attention.ops")
 )
