@@ -2,7 +2,7 @@
 
 transformers 5 writes one dictionary, `rope_parameters`, or one for each kind of layer where these differ (Gemma 3).
 transformers 4 wrote `rope_theta`, `rope_scaling` and `partial_rotary_factor` side by side. Read twice at start-up: for
-the greatest length (hf_config.py) and for the angles (layers/rotary_embedding/, which explains the types).
+the greatest length (hf_config.py) and for the angles (layers/rope_scaling.py, which explains the types).
 
 vLLM: vllm/transformers_utils/config.py::patch_rope_scaling. Left out: `mrope`, `ntk`, `deepseek_yarn`, `mllama4`.
 """

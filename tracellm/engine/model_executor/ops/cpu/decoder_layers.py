@@ -27,7 +27,7 @@ _MODULES = {
     "input_layernorm": _RMS_NORM,
     "self_attn": "model_executor.models.qwen2.Qwen2Attention.forward",
     "self_attn.qkv_proj": _LINEAR,
-    "self_attn.rotary_emb": "model_executor.layers.rotary_embedding.base.RotaryEmbedding.forward",
+    "self_attn.rotary_emb": "model_executor.layers.rotary_embedding.RotaryEmbedding.forward",
     "self_attn.attn": "model_executor.layers.attention.Attention.forward",
     "self_attn.o_proj": _LINEAR,
     "post_attention_layernorm": _RMS_NORM,
