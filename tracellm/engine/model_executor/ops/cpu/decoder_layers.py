@@ -9,6 +9,7 @@ vLLM: the graph that torch.compile makes of a model.
 """
 
 import ctypes
+import struct
 from typing import Any
 
 import torch
@@ -43,28 +44,6 @@ _IMPL = {
     "reshape_and_cache": "attention.backends.cpu_attn.CPUAttentionBackendImpl.reshape_and_cache",
     "paged_attention": "attention.backends.cpu_attn.CPUAttentionBackendImpl.paged_attention",
 }
-_LINEARS = ("qkv", "output", "gate_up", "down")
-_SIZES = ("hidden", "intermediate", "query_heads", "kv_heads", "size", "block_size")
-
-
-class _Layer(ctypes.Structure):  # as in layers.cpp
-    _fields_ = [
-        *[(name, ctypes.c_int64) for name in (*_SIZES, "window")],
-        *[(name, ctypes.c_void_p) for name in ("input_norm", "post_norm", "cos_sin_cache", "key_cache", "value_cache")],
-        *[
-            (f"{name}{part}", ctypes.c_void_p)
-            for name in ("qkv", "output", "gate_up", "down")
-            for part in ("", "_bias")
-        ],
-        *[(name, ctypes.c_float) for name in ("input_epsilon", "post_epsilon", "scale")],
-    ]
-
-
-class _Batch(ctypes.Structure):
-    _fields_ = [
-        *[(name, ctypes.c_int64) for name in ("tokens", "sequences", "table_stride")],
-        *[(name, ctypes.c_void_p) for name in ("positions", "slots", "query_start", "lengths", "table")],
-    ]
 
 
 class DecoderLayers:
@@ -96,7 +75,7 @@ class DecoderLayers:
         return (
             [type(module) for module in self.modules],
             [getattr(cls, name) for cls, name in self.functions],
-            [tensor.data_ptr() for weights in self.weights for tensor in weights.values() if tensor is not None],
+            [tensor.data_ptr() for tensor in self.weights],
         )
 
     def _prepare(self) -> None:
@@ -117,12 +96,12 @@ class DecoderLayers:
         if layers and not any(hooks) and all(_is_known(layer, self.ops) for layer in layers):
             self.kernel = _find_kernel(layers)
         if self.kernel is not None:
-            self.rows = (_Layer * len(layers))(*map(_make_row, layers))
-            if any(getattr(row, name) != getattr(self.rows[0], name) for row in self.rows for name in _SIZES):
-                self.kernel = None
-        self.weights = [] if self.kernel is None else weights  # weights for oneDNN have no address
+            self.arguments = b"".join(map(_pack_layer, layers))
+        tensors = [tensor for table in weights for tensor in table.values() if tensor is not None]
+        self.weights = [] if self.kernel is None else tensors  # weights for oneDNN have no address
         self.guard_values = self._guard_values()
-        self.tables = [*map(vars, owners), *hooks, *weights, self.layers, *(module._modules for module in self.modules)]
+        submodules = [self.layers, *(module._modules for module in self.modules if module._modules)]
+        self.tables = [*map(vars, owners), *hooks, *weights, *submodules]
         self.contents = [dict(table) for table in self.tables]  # holds the objects, whose addresses cannot be reused
 
     def run(
@@ -132,84 +111,64 @@ class DecoderLayers:
         tokens, table = hidden_states.shape[0], metadata.block_table
         x = hidden_states.clone(memory_format=torch.contiguous_format)  # a hook may have kept the embeddings
         residual = torch.empty_like(x)
-        scratch = x.new_empty(library.layers_scratch_size(self.rows, tokens))
-        batch = _Batch(
-            tokens=tokens,
-            sequences=len(metadata.seq_lens_cpu),
-            table_stride=table.stride(0),
-            positions=positions.data_ptr(),
-            slots=metadata.slot_mapping.data_ptr(),
-            query_start=metadata.query_start_loc.data_ptr(),
-            lengths=metadata.seq_lens.data_ptr(),
-            table=table.data_ptr(),
+        scratch = x.new_empty(library.layers_scratch_size(self.arguments, tokens))
+        tensors = (positions, metadata.slot_mapping, metadata.query_start_loc, metadata.seq_lens, table)
+        batch = struct.pack(
+            "3q5P", tokens, len(metadata.seq_lens_cpu), table.stride(0), *(tensor.data_ptr() for tensor in tensors)
         )
-        getattr(library, f"decoder_layers_{self.kernel}")(
-            self.rows,
-            len(self.rows),
-            ctypes.byref(batch),
-            x.data_ptr(),
-            residual.data_ptr(),
-            scratch.data_ptr(),
-            torch.get_num_threads(),
-        )
+        buffers = (x.data_ptr(), residual.data_ptr(), scratch.data_ptr())
+        function = getattr(library, f"decoder_layers_{self.kernel}")
+        function(self.arguments, len(self.layers), batch, *buffers, torch.get_num_threads())
         return x, residual
 
 
-def _name_in_source(function: Any) -> str:
-    """Return the full name of a function as its source has it, whatever wraps it claims to be."""
-    code = getattr(function, "__code__", None)
-    return "" if code is None else f"{function.__module__}.{code.co_qualname}".removeprefix("tracellm.engine.")
-
-
 def _is_known(layer: Any, ops: Any) -> bool:
-    """Return whether a layer consists of the modules that layers.cpp replaces, and calls `ops` in its own kernels."""
+    """Return whether a layer's modules, and the functions that they call, are those that layers.cpp replaces."""
     modules: dict[str, Any] = dict(layer.named_modules())
-    if modules.keys() != _MODULES.keys():
+    if modules.keys() != _MODULES.keys() or any(getattr(module, "ops", ops) is not ops for module in modules.values()):
         return False
     functions = [(module.forward, _MODULES[path]) for path, module in modules.items()]
     functions += [(getattr(ops, name), f"model_executor.ops.cpu_ops.CpuOps.{name}") for name in _OPS]
     functions += [(getattr(layer.self_attn.attn.impl, name), known) for name, known in _IMPL.items()]
-    return all(_name_in_source(function) == known for function, known in functions) and all(
-        getattr(module, "ops", ops) is ops for module in modules.values()
-    )
+    return all(_source_name(function) == f"tracellm.engine.{known}" for function, known in functions)
 
 
-def _linears(layer: Any) -> dict[str, Any]:
-    attention, mlp = layer.self_attn, layer.mlp
-    return {"qkv": attention.qkv_proj, "output": attention.o_proj, "gate_up": mlp.gate_up_proj, "down": mlp.down_proj}
+def _source_name(function: Any) -> str | None:
+    """Return the full name of a function's code; a wrapper has the name of what it wraps, but its own code."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{function.__module__}.{code.co_qualname}"
+
+
+def _linears(layer: Any) -> list[Any]:
+    return [layer.self_attn.qkv_proj, layer.self_attn.o_proj, layer.mlp.gate_up_proj, layer.mlp.down_proj]
+
+
+def _sizes(layer: Any) -> list[int]:
+    """Return hidden and intermediate size, query heads, key/value heads, head size, block size."""
+    impl, kv_cache = layer.self_attn.attn.impl, layer.self_attn.attn.kv_cache
+    hidden, intermediate = layer.self_attn.o_proj.weight.output_size, layer.mlp.down_proj.weight.input_size
+    return [hidden, intermediate, impl.num_heads, impl.num_kv_heads, impl.head_size, kv_cache.shape[2]]
 
 
 def _find_kernel(layers: list[Any]) -> str | None:
-    """Return the suffix of the functions for the layers' dtypes, or None if no function computes all layers."""
-    kernels = {getattr(linear.weight, "kernel", None) for layer in layers for linear in _linears(layer).values()}
+    """Return the suffix of the function for the layers' dtypes, or None if no function computes all layers."""
+    kernels = {getattr(linear.weight, "kernel", None) for layer in layers for linear in _linears(layer)}
     tensors = [tensor for layer in layers for tensor in (*layer.parameters(), *layer.buffers())]
     tensors += [layer.self_attn.attn.kv_cache for layer in layers]
     dtypes = {DTYPES.get(tensor.dtype) for tensor in tensors if not hasattr(tensor, "kernel")}
-    if len(kernels) > 1 or None in kernels or dtypes != {next(iter(kernels)).partition("_")[0]}:
+    kernel = kernels.pop()
+    if kernels or kernel is None or dtypes != {kernel.partition("_")[0]}:
         return None
     attentions = [(layer.self_attn.rotary_emb, layer.self_attn.attn.impl) for layer in layers]
-    plain = all(rope.rotary_dim == impl.head_size and not impl.logits_soft_cap for rope, impl in attentions)
-    return kernels.pop() if plain else None
+    is_plain = all(rope.rotary_dim == impl.head_size and not impl.logits_soft_cap for rope, impl in attentions)
+    return kernel if is_plain and all(_sizes(layer) == _sizes(layers[0]) for layer in layers) else None
 
 
-def _make_row(layer: Any) -> _Layer:
-    attention, impl = layer.self_attn.attn, layer.self_attn.attn.impl
-    first, second = layer.input_layernorm, layer.post_attention_layernorm
-    tensors = {"input_norm": first.weight, "post_norm": second.weight}
-    tensors |= {"cos_sin_cache": layer.self_attn.rotary_emb.cos_sin_cache}
-    tensors |= dict(zip(("key_cache", "value_cache"), attention.kv_cache, strict=True))
-    for name, linear in _linears(layer).items():
-        tensors |= {name: linear.weight, f"{name}_bias": linear.bias}
-    return _Layer(
-        hidden=layer.self_attn.o_proj.weight.output_size,
-        intermediate=layer.mlp.down_proj.weight.input_size,
-        query_heads=impl.num_heads,
-        kv_heads=impl.num_kv_heads,
-        size=impl.head_size,
-        block_size=attention.kv_cache.shape[2],
-        window=impl.sliding_window or 0,
-        input_epsilon=first.variance_epsilon,
-        post_epsilon=second.variance_epsilon,
-        scale=impl.scale,
-        **{name: None if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()},
-    )
+def _pack_layer(layer: Any) -> bytes:
+    """Return `struct Layer` of layers.cpp."""
+    attention, norms = layer.self_attn.attn, (layer.input_layernorm, layer.post_attention_layernorm)
+    tensors = [*(norm.weight for norm in norms), layer.self_attn.rotary_emb.cos_sin_cache, *attention.kv_cache]
+    tensors += [tensor for linear in _linears(layer) for tensor in (linear.weight, linear.bias)]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    numbers = (*(norm.variance_epsilon for norm in norms), attention.impl.scale)
+    return struct.pack("7q13P3f4x", *_sizes(layer), attention.impl.sliding_window or 0, *addresses, *numbers)
