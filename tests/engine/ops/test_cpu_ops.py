@@ -79,7 +79,7 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
     torch.manual_seed(0)
     ops = CpuOps()
     for dtype in DTYPES:
-        weight = ops._packed(torch.randn(50, 600).to(dtype))
+        weight = ops._pack(torch.randn(50, 600).to(dtype))
         assert weight is not None
         x = torch.randn(40, 600).to(dtype)
         together = ops.linear(x, weight, None)
@@ -93,12 +93,12 @@ def test_weights_of_16_bits_stay_so(checkpoint: torch.dtype) -> None:
     """Computed in float32, they take half the memory, and give the same numbers, bit for bit; others are left alone."""
     torch.manual_seed(0)
     ops, x, weight = CpuOps(), torch.randn(17, 300), torch.randn(70, 300).to(checkpoint).float()
-    packed = ops._packed(weight)
+    packed = ops._pack(weight)
     assert packed is not None
     assert packed.dtype == checkpoint
     narrow = ops.linear(x, packed, None)
     weight[-1, -1] = 1 + 2**-20
-    wide = ops._packed(weight)
+    wide = ops._pack(weight)
     assert wide is not None
     assert wide.dtype == torch.float32
     assert torch.equal(ops.linear(x, wide, None)[:, :-1], narrow[:, :-1])
@@ -154,7 +154,7 @@ def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
         assert torch.equal(total.isnan(), expected.isnan())
         assert torch.equal(total[~total.isnan()].view(torch.int16), expected[~expected.isnan()].view(torch.int16))
     numbers = every[every.isfinite()]
-    weight = ops._packed(numbers.view(-1, 1))  # a column of each
+    weight = ops._pack(numbers.view(-1, 1))  # a column of each
     assert weight is not None
     products = ops.linear(torch.ones(1, 1, dtype=dtype), weight, None)[0]
     assert torch.equal(products, numbers)
@@ -163,7 +163,7 @@ def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
 def check_misfits(dtype: torch.dtype, rows: int = 2) -> None:
     """A weight of 8 x 16 is refused numbers of another dtype or another count."""
     ops = CpuOps()
-    weight = ops._packed(torch.ones(8, 16, dtype=dtype))
+    weight = ops._pack(torch.ones(8, 16, dtype=dtype))
     assert weight is not None
     for x in (torch.ones(rows, 16, dtype=torch.float64), torch.ones(rows, 8, dtype=dtype)):
         with pytest.raises(TypeError, match=r"^linear: x is "):
@@ -243,7 +243,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's operations compute, bit for bit, weights stay as they are, and the reason is told."""
     monkeypatch.setenv(native.COMPILER, "")
     ops, reference = CpuOps(), TorchOps()
-    assert ops.how == "no C++ compiler: TRACELLM_CXX is ''"
+    assert native.load().reason == "no C++ compiler: TRACELLM_CXX is ''"
     assert choose_ops(None, torch.device("cpu")) == OpsChoice("cpu", "cpu_uncompiled")
     with using_ops(ops):
         model = Model(vocabulary=37, size=16)

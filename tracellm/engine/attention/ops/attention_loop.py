@@ -1,24 +1,23 @@
-r"""What all attention kernels do: rows of queries go over the keys and values of a sequence, tile by tile.
+r"""Loop of all attention kernels: rows of queries attend over the keys and values of a sequence, tile by tile.
 
-The kernels differ in which queries make up a program's rows, which keys it goes over, and what becomes of the result;
-their files say that. What is between is here, as functions that Triton puts into each kernel when it compiles it.
+The kernels' files define a program's rows, its keys, and the use of the result. The functions here are compiled into
+each kernel by Triton. `AttentionCall` holds the arguments that all kernels share.
 
 **The maths.** A query q sees keys k_t and values v_t of its sequence's tokens t:
 
     s_t = scale * q . k_t        p_t = exp(s_t) / sum of all exp(s)        output = sum of p_t * v_t
 
-With a soft cap c, c * tanh(s_t / c) is in the place of s_t.
+With a soft cap c, s_t is replaced by c * tanh(s_t / c).
 
-**The online softmax.** The scores of a context never exist at once. The program walks over it in tiles of BLOCK_N
-tokens and keeps three things for each of its rows: the greatest score so far m, the sum l of exp(s - m), and the sum
-acc of exp(s - m) * v. A tile with a new greatest score m' shrinks what was there by exp(m - m'). In the end
-output = acc / l. No exponent is above 0, so nothing overflows, however great the scores are; and the keys and values
-are read once, where scores that were written down would have to be read twice more.
+**The online softmax.** The scores of a whole context are never stored. The program walks over it in tiles of BLOCK_N
+tokens and keeps three values per row: the maximum score so far m, the sum l of exp(s - m), and the sum acc of
+exp(s - m) * v. A tile with a new maximum m' scales l and acc by exp(m - m'). In the end output = acc / l. No exponent
+is above 0, so nothing overflows; and keys and values are read only once.
 
-**The pages.** Token t of a sequence is in slot t % block_size of block block_table[t // block_size]. So a tile's keys
-lie wherever their blocks are, and each of its tokens looks its block up. What the sequence does not own is not read.
+**The pages.** Token t of a sequence is in slot t % block_size of block block_table[t // block_size]. Each token of a
+tile looks up its block. Slots that the sequence does not own are not read.
 
-**The tiling.** All rows of a program have the same key head h, so that a key or value that is read serves all of them.
+**The tiling.** All rows of a program share the key head h: each key and value is read once for all of them.
 
                                                            KV cache of a layer: [blocks, block_size, K, D]
                                                             block 7      block 2      block 9
@@ -30,10 +29,10 @@ lie wherever their blocks are, and each of its tokens looks its block up. What t
 
     in a tile:   q [rows, D] x keys^T [D, BLOCK_N] -> scores [rows, BLOCK_N] x values [BLOCK_N, D] -> into acc
 
-Rows, D and BLOCK_N are powers of two, at least 16, as a matrix unit multiplies them; masks keep what is padded out.
+Rows, D and BLOCK_N are powers of two of at least 16, as matrix units need; masks hide the padding.
 
-**Memory traffic** of a program, in bytes, e for each element (2 in bfloat16), for n tokens that it goes over: read
-n * 2 * D * e of keys and values and n * 4 of blocks. It computes 4 * n * D operations for each row.
+**Memory traffic** of a program, in bytes, e for each element (2 in bfloat16), that attends over n tokens: read
+n * 2 * D * e of keys and values and n * 4 of blocks, with 4 * n * D operations per row.
 
 In a request's life: each attention layer of each step. vLLM: the loops of csrc/attention/attention_kernels.cuh and of
 vllm/attention/ops/triton_unified_attention.py.
@@ -107,8 +106,8 @@ class AttentionCall(NamedTuple):
 def attend(
     q,  # [rows, BLOCK_D]
     last,  # int32 [rows]: the last position that each row sees, below `stop`; -1: a row without a query
-    first,  # the first position that any row sees
-    stop,  # one beyond the last that any row sees
+    first,  # first position that any row sees
+    stop,  # position after the last that any row sees
     keys,  # the cache at the key head: [blocks, block_size, D]
     values,  # the same
     blocks,  # int32: the sequence's row of the block table
@@ -117,17 +116,17 @@ def attend(
     slot_stride,
     HEAD_SIZE: tl.constexpr,
     KV_BLOCK_SIZE: tl.constexpr,
-    WINDOW: tl.constexpr,  # a row sees so many positions, the last among them; 0: all
+    WINDOW: tl.constexpr,  # positions that a row sees, `last` included; 0: all
     SOFT_CAP: tl.constexpr,  # 0.0: none
-    WIDEN: tl.constexpr,  # in the interpreter: multiply float32, as its product of bfloat16 is wrong
+    WIDEN: tl.constexpr,  # multiply in float32, for the interpreter: its bfloat16 product is wrong
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Go over the keys at first .. stop - 1; for each row the greatest score, the sum of weights, and that of values.
+    """Attend over the keys at first .. stop - 1; return maximum score, sum of weights, and weighted sum of values.
 
-    Shapes: [rows], [rows], [rows, BLOCK_D], in float32.
+    Shapes: [rows], [rows], [rows, BLOCK_D], float32.
     """
-    greatest = tl.full([q.shape[0]], float("-inf"), tl.float32)
+    maximum = tl.full([q.shape[0]], float("-inf"), tl.float32)
     total = tl.full([q.shape[0]], 0.0, tl.float32)
     acc = tl.full([q.shape[0], BLOCK_D], 0.0, tl.float32)
     dim = tl.arange(0, BLOCK_D)
@@ -152,33 +151,33 @@ def attend(
             sees = sees & (position[None, :] > last[:, None] - WINDOW)
         scores = tl.where(sees, scores, float("-inf"))
 
-        now_greatest = tl.maximum(greatest, tl.max(scores, 1))
-        finite = tl.where(now_greatest > float("-inf"), now_greatest, 0.0)  # a row that has seen no key as yet
-        shrink = tl.exp(greatest - finite)
+        new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+        finite = tl.where(new_maximum > float("-inf"), new_maximum, 0.0)  # -inf: no key seen so far
+        shrink = tl.exp(maximum - finite)
         weights = tl.exp(scores - finite[:, None])
         total = total * shrink + tl.sum(weights, 1)
         acc = acc * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-        greatest = now_greatest
-    return greatest, total, acc
+        maximum = new_maximum
+    return maximum, total, acc
 
 
 @triton.jit
 def _capped(scores, SOFT_CAP: tl.constexpr):
-    """cap * tanh(scores / cap), from an exponential that cannot overflow."""
-    shrunk = tl.exp(-2.0 * tl.abs(scores) / SOFT_CAP)
-    bent = SOFT_CAP * (1.0 - shrunk) / (1.0 + shrunk)
-    return tl.where(scores < 0.0, -bent, bent)
+    """Compute cap * tanh(scores / cap) from an exponential that cannot overflow."""
+    decay = tl.exp(-2.0 * tl.abs(scores) / SOFT_CAP)
+    capped = SOFT_CAP * (1.0 - decay) / (1.0 + decay)
+    return tl.where(scores < 0.0, -capped, capped)
 
 
 @triton.jit
 def averaged(acc, total):
-    """acc / total, [rows, BLOCK_D]; a row that has seen nothing, as one that only pads a tile or a batch, is 0."""
+    """Return acc / total, [rows, BLOCK_D]; 0 for a row without keys, such as padding."""
     return acc / tl.where(total > 0.0, total, 1.0)[:, None]
 
 
 @triton.jit
 def load_rows(at, is_row, HEAD_SIZE: tl.constexpr, WIDEN: tl.constexpr, BLOCK_D: tl.constexpr):
-    """The D numbers at each of these places [rows], and 0 beyond them and where there is no row: [rows, BLOCK_D]."""
+    """Load D elements at each address [rows], padded with 0 to [rows, BLOCK_D]."""
     dim = tl.arange(0, BLOCK_D)
     numbers = tl.load(at[:, None] + dim[None, :], mask=is_row[:, None] & (dim < HEAD_SIZE)[None, :], other=0.0)
     if WIDEN:
@@ -188,12 +187,12 @@ def load_rows(at, is_row, HEAD_SIZE: tl.constexpr, WIDEN: tl.constexpr, BLOCK_D:
 
 @triton.jit
 def store_rows(at, numbers, is_row, HEAD_SIZE: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Write numbers [rows, BLOCK_D], D of each row that is one, to these places [rows]."""
+    """Store the first D elements of each valid row of `numbers` [rows, BLOCK_D] at the addresses [rows]."""
     dim = tl.arange(0, BLOCK_D)
     inside = is_row[:, None] & (dim < HEAD_SIZE)[None, :]
     tl.store(at[:, None] + dim[None, :], numbers.to(at.dtype.element_ty), mask=inside)
 
 
 def block_rows(rows: int) -> int:
-    """So many rows padded to what a matrix unit multiplies: a power of two, at least 16."""
+    """Return `rows` rounded up to a size for matrix units: a power of two of at least 16."""
     return max(16, triton.next_power_of_2(rows))
