@@ -48,7 +48,8 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_host_never_holds_the_whole_checkpoint(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is on its device before the first tensor is read: each one is copied there by itself."""
-    placed, devices = [], set()
+    placed: list[Any] = []
+    devices: set[str] = set()
 
     class Loader(DefaultModelLoader):
         def place_on_device(self, model: Any, device: torch.device) -> Any:
@@ -62,11 +63,12 @@ def test_the_host_never_holds_the_whole_checkpoint(folder: Path, device: str, mo
 
     config = make_config(folder)
     config.device_config.device = torch.device(device)
-    model = resolve_model_cls(["Qwen2ForCausalLM"])(config)
+    model: Any = resolve_model_cls(["Qwen2ForCausalLM"])(config)
     monkeypatch.setattr(default_loader, "resolve_model_cls", lambda architectures: lambda config: model)
-    assert Loader().load_model(config) is model
+    loaded: Any = Loader().load_model(config)
+    assert loaded is model
     assert devices == {device}
-    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
 
 
 def test_the_three_stages_return_what_they_did(folder: Path) -> None:

@@ -162,7 +162,8 @@ def test_layers_of_a_group_may_have_different_windows(backend: str) -> None:
     batch.attend(backend)
     metadata = get_attn_backend(backend).get_builder_cls()(spec, impls).build(batch.common)
     for batch.window, impl in zip((None, 5), impls, strict=True):
-        output = impl.paged_attention(batch.query, *batch.cache.unbind(0), metadata)
+        key_cache, value_cache = batch.cache.unbind(0)
+        output = impl.paged_attention(batch.query, key_cache, value_cache, metadata)
         torch.testing.assert_close(output.double(), batch.expected(), atol=1e-5, rtol=1e-5)
 
 
