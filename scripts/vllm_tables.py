@@ -37,7 +37,7 @@ COUNTERPARTS = {
     "CPUModelRunner": "GPUModelRunner",
     "MultiprocExecutor": "UniProcExecutor",
     "BaseModelLoader": "DefaultModelLoader",
-    "CPUAttentionBackendImpl": "TorchOps",
+    "CPUAttentionBackendImpl": "CPUAttentionBackendImpl",
     "_custom_ops.py": "TorchOps",
     "CustomOp": "RMSNorm",
     "ColumnParallelLinear": "QKVParallelLinear",
