@@ -37,7 +37,7 @@ COUNTERPARTS = {
     "CPUModelRunner": "GPUModelRunner",
     "MultiprocExecutor": "UniProcExecutor",
     "BaseModelLoader": "DefaultModelLoader",
-    "CPUAttentionBackendImpl": "TorchOps",
+    "CPUAttentionBackendImpl": "CPUAttentionBackendImpl",
     "_custom_ops.py": "TorchOps",
     "CustomOp": "RMSNorm",
     "ColumnParallelLinear": "QKVParallelLinear",
@@ -107,7 +107,7 @@ def _process(span: Span) -> str:
 
 # -- paths -------------------------------------------------------------------------------------------------------------
 
-_KERNELS = ("cpu_attention_with_kv_cache", "CpuOps.paged_attention")
+_KERNELS = ("cpu_attention_with_kv_cache", "CPUAttentionBackendImpl.paged_attention")
 _OUTERMOST = ("LLM.generate", "EngineCoreProc.run_busy_loop")
 
 

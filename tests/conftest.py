@@ -58,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
         patch.setenv("TRITON_INTERPRET", "1")
         import triton.experimental.gluon  # noqa: F401  (the first launch would import it, and it must find the same)
 
+        import tracellm.engine.attention.backends.triton_attn
         import tracellm.engine.model_executor.ops.triton  # noqa: F401
 
 

@@ -24,6 +24,7 @@ NEEDLESS = {
     "sympy",
     "torch._dynamo",
     "torch._inductor",
+    "tracellm.engine.attention.backends.triton_attn",
     "tracellm.engine.model_executor.ops.triton",
     "tracellm.probes",
     "transformers",

@@ -15,10 +15,12 @@ DOCUMENTS_ONLY = {("vllm", "AsyncLLM")}
 MOVED_SINCE = {
     ("vllm.inputs", "TokenInputs"),
     ("vllm.sampling_params", "GuidedDecodingParams"),
+    ("vllm.v1.attention.backends.utils", "AttentionMetadataBuilder"),
     *(
         (module, None)
         for module in (
             *("vllm.inputs.data", "vllm.inputs.preprocess", "vllm.attention.layer", "vllm.v1.engine.processor"),
+            "vllm.attention.backends.abstract",
             *(f"vllm.entrypoints.openai.serving_{one}" for one in ("chat", "completion", "engine", "models")),
             *("vllm.entrypoints.openai.serving_tokenization", "vllm.entrypoints.openai.protocol"),
         )

@@ -122,13 +122,13 @@ def chain(run: Run, name: str) -> list[str]:
 
 def test_the_documented_chain(engine_run: Run):
     """From `generate` down to a kernel, the calls are those that the documents tell of."""
-    assert chain(engine_run, "CpuOps.paged_attention") == [
+    assert chain(engine_run, "CPUAttentionBackendImpl.paged_attention") == [
         "script.py", "LLM.generate", "LLM._run_engine", "LLMEngine.step", "InprocClient.get_output",
         "EngineCore.step_fn", "EngineCore._execute_model", "UniProcExecutor.execute_model",
         "UniProcExecutor.collective_rpc", "WorkerWrapperBase.execute_model", "Worker.execute_model",
         "GPUModelRunner.execute_model", "GPUModelRunner._model_forward", "Qwen2ForCausalLM.forward",
         "Qwen2Model.forward", "Qwen2DecoderLayer.forward", "Qwen2Attention.forward", "Attention.forward",
-        "CpuOps.paged_attention",
+        "CPUAttentionBackendImpl.forward", "CPUAttentionBackendImpl.paged_attention",
     ]  # fmt: skip
     [first, *_] = engine_run.trace.named("EngineCore.step_fn")
     assert [span.name for span in engine_run.trace.children(first)] == [
@@ -245,7 +245,7 @@ def test_shapes(engine_run: Run):
     assert prepared == f"input_ids=int32[{tokens}] positions=int64[{tokens}] logits_indices=int64[2]"
     assert first["Qwen2MLP.forward"].attributes[names.ARGUMENTS] == [f"x=float32[{tokens}, 64]"]
     assert first["Qwen2MLP.forward"].attributes[names.RESULT] == f"float32[{tokens}, 64]"
-    cached = first["CpuOps.reshape_and_cache"].attributes[names.ARGUMENTS]
+    cached = first["CPUAttentionBackendImpl.reshape_and_cache"].attributes[names.ARGUMENTS]
     assert cached[:3] == [
         f"key=float32[{tokens}, 2, 16]",
         f"value=float32[{tokens}, 2, 16]",

@@ -148,6 +148,12 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.v1.sample.sampler": {"engine.sample.sampler": "Sampler"},
     "vllm.v1.sample.metadata": {"engine.sample.metadata": "SamplingMetadata"},
     # the model
+    "vllm.attention.backends.abstract": {
+        "engine.attention.backend": "AttentionBackend AttentionImpl AttentionMetadata",
+    },
+    "vllm.v1.attention.backends.utils": {
+        "engine.attention.backend": "AttentionMetadataBuilder CommonAttentionMetadata",
+    },
     "vllm.attention.layer": {"engine.model_executor.layers.attention": "Attention"},
     "vllm.model_executor.layers.activation": {"engine.model_executor.layers.activation": "SiluAndMul GeluAndMul"},
     "vllm.model_executor.layers.layernorm": {"engine.model_executor.layers.layernorm": "RMSNorm GemmaRMSNorm"},
@@ -208,7 +214,7 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.ModelRegistry": "only the models that `tracellm.engine.model_executor.models` lists",
     "vllm.PoolingParams": "no pooling: embeddings, scores, classification",
     "vllm.assets": "no images, audio or video",
-    "vllm.attention": "one way to compute attention and no choice of backends",
+    "vllm.attention": "only the backends that `tracellm.engine.attention.backends` holds",
     "vllm.benchmarks": "none of vLLM's benchmarks",
     "vllm.compilation": "no compilation and no CUDA graphs",
     "vllm.distributed": "one process to compute in, and no parallelism",
@@ -223,7 +229,7 @@ MISSING_AREAS: dict[str, str] = {
     "vllm.pooling_params": "no pooling: embeddings, scores, classification",
     "vllm.reasoning": "no reasoning parsers",
     "vllm.sampling_params.BeamSearchParams": "no beam search",
-    "vllm.v1.attention": "one way to compute attention and no choice of backends",
+    "vllm.v1.attention": "only the backends that `tracellm.engine.attention.backends` holds",
     "vllm.v1.spec_decode": "no speculative decoding",
 }
 """tracellm's replacement for a module or class of vLLM, and for everything below it."""

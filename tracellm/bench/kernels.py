@@ -26,12 +26,15 @@ from torch import Tensor
 from tracellm.bench.figures import Spread, number, plain_table
 from tracellm.bench.machine import Ceilings, describe, described, measure_ceilings
 from tracellm.bench.throughput import interleaved
+from tracellm.engine.attention.backend import AttentionImpl, CommonAttentionMetadata
+from tracellm.engine.attention.selector import get_attn_backend
 from tracellm.engine.config.arg_utils import EngineArgs
 from tracellm.engine.config.errors import EngineError
 from tracellm.engine.config.hf_config import BUNDLED_MODEL
 from tracellm.engine.config.vllm_config import ModelConfig, VllmConfig
+from tracellm.engine.core.kv_cache.kv_cache_interface import FullAttentionSpec
 from tracellm.engine.model_executor.layers.linear import ReplicatedLinear
-from tracellm.engine.model_executor.ops import AttentionMetadata, Ops, make_ops, using_ops
+from tracellm.engine.model_executor.ops import Ops, make_ops, using_ops
 from tracellm.engine.model_executor.ops.choice import choose_ops
 from tracellm.report.texts import Language, text
 
@@ -255,12 +258,12 @@ def _elementwise(sizes: Sizes) -> Iterator[Case]:
     blocks = ceil(tokens / _BLOCK_SIZE)
     cache = sizes.random(2, blocks, _BLOCK_SIZE, sizes.kv_heads, sizes.head_size)
     slots = torch.randperm(blocks * _BLOCK_SIZE, device=sizes.device)[:tokens]
-    yield Case(
-        "reshape_and_cache",
-        4 * key.numel() * width,
-        0,
-        lambda ops: [lambda: ops.reshape_and_cache(key, key, cache[0], cache[1], slots)],
-    )
+
+    def write(ops: Ops) -> list[Callable[[], object]]:
+        impl = _impl(sizes, ops)
+        return [lambda: impl.reshape_and_cache(key, key, cache[0], cache[1], slots)]
+
+    yield Case("reshape_and_cache", 4 * key.numel() * width, 0, write)
 
 
 def _linear(sizes: Sizes, name: str, inputs: int, outputs: int) -> Case:
@@ -298,8 +301,7 @@ def _attention(sizes: Sizes, name: str, query_lens: list[int], seq_lens: list[in
         query = sizes.random(sum(query_lens), sizes.heads, sizes.head_size)
         starts = torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32)
 
-        # As in a step, where all layers share the metadata.
-        shared = AttentionMetadata(
+        common = CommonAttentionMetadata(
             query_start_loc=starts.to(sizes.device),
             seq_lens=torch.tensor(seq_lens, dtype=torch.int32, device=sizes.device),
             block_table=table.to(sizes.device),
@@ -308,11 +310,13 @@ def _attention(sizes: Sizes, name: str, query_lens: list[int], seq_lens: list[in
             seq_lens_cpu=seq_lens,
             block_table_cpu=table.numpy(),
         )
+        impl = _impl(sizes, ops)
+        spec = FullAttentionSpec(_BLOCK_SIZE, sizes.kv_heads, sizes.head_size, sizes.dtype)
+        metadata = get_attn_backend(ops.name).get_builder_cls()(spec, [impl]).build(common)
         shape = (2, num_blocks, _BLOCK_SIZE, sizes.kv_heads, sizes.head_size)
         caches = [sizes.random(*shape) for _ in range(_copies(kv_bytes))]
-        scale = sizes.head_size**-0.5
         return [
-            lambda cache=cache: ops.paged_attention(query, cache[0], cache[1], shared, scale)  # type: ignore[misc]
+            lambda cache=cache: impl.paged_attention(query, cache[0], cache[1], metadata)  # type: ignore[misc]
             for cache in caches
         ]
 
@@ -325,6 +329,12 @@ def _attention(sizes: Sizes, name: str, query_lens: list[int], seq_lens: list[in
         4 * pairs * sizes.heads * sizes.head_size,
         make,
     )
+
+
+def _impl(sizes: Sizes, ops: Ops) -> AttentionImpl:
+    """Return a layer's attention, by the backend that belongs to `ops`."""
+    impl_cls = get_attn_backend(ops.name).get_impl_cls()
+    return impl_cls(sizes.heads, sizes.head_size, sizes.head_size**-0.5, sizes.kv_heads)
 
 
 def _copies(num_bytes: int) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.checkpoints import FAMILIES, change_config, make_checkpoint
 from tests.engine.worker.driver import make_config
 from tracellm.engine.config.errors import ModelLoadError
-from tracellm.engine.model_executor.model_loader import DefaultModelLoader
+from tracellm.engine.model_executor.model_loader import DefaultModelLoader, default_loader
 from tracellm.engine.model_executor.model_loader.weight_files import find_weight_files
 from tracellm.engine.model_executor.models.registry import get_supported_archs, resolve_model_cls
 
@@ -45,19 +45,45 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
     save_file(tensors, folder / WEIGHTS)
 
 
-def test_the_three_stages_tell_what_they_did(folder: Path) -> None:
-    """Finding, reading and placing each give what a reader wants to know of them."""
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_host_never_holds_the_whole_checkpoint(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is on its device before the first tensor is read: each one is copied there by itself."""
+    placed: list[Any] = []
+    devices: set[str] = set()
+
+    class Loader(DefaultModelLoader):
+        def place_on_device(self, model: Any, device: torch.device) -> Any:
+            placed.append(super().place_on_device(model, device))
+            return placed[-1]
+
+        def _get_all_weights(self, weight_files: Any) -> Iterator[tuple[str, torch.Tensor]]:
+            assert placed, "placed before it is read"
+            devices.update(tensor.device.type for tensor in (*model.parameters(), *model.buffers()))
+            return super()._get_all_weights(weight_files)
+
+    config = make_config(folder)
+    config.device_config.device = torch.device(device)
+    model: Any = resolve_model_cls(["Qwen2ForCausalLM"])(config)
+    monkeypatch.setattr(default_loader, "resolve_model_cls", lambda architectures: lambda config: model)
+    loaded: Any = Loader().load_model(config)
+    assert loaded is model
+    assert devices == {device}
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+
+
+def test_the_three_stages_return_what_they_did(folder: Path) -> None:
+    """Finding, placing and reading each return their result."""
     loader, config = DefaultModelLoader(), make_config(folder)
     files = loader._prepare_weights(config.model_config.model)
     assert [path.name for path in files.files] == [WEIGHTS]
     assert files.num_bytes == (folder / WEIGHTS).stat().st_size
     model = resolve_model_cls(["Qwen2ForCausalLM"])(config)
+    placed = loader.place_on_device(model, torch.device("cpu"))
     loaded = loader.load_weights(model, files)
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         assert loaded.num_tensors == len(list(file.keys()))
     assert loaded.num_parameters == sum(tensor.numel() for tensor in load_file(folder / WEIGHTS).values())
     assert loaded.dtype == torch.float32
-    placed = loader.place_on_device(model, torch.device("cpu"))
     assert placed.device.type == "cpu"
     assert placed.num_bytes >= 4 * loaded.num_parameters
 

@@ -1,11 +1,15 @@
 """Batches for the tests of paged attention: blocks anywhere in a cache that is NaN elsewhere, and what is right."""
 
 import random
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops import AttentionMetadata, Ops
+from tracellm.engine.attention.backend import AttentionImpl, CommonAttentionMetadata
+from tracellm.engine.attention.selector import get_attn_backend
+from tracellm.engine.core.kv_cache.kv_cache_interface import FullAttentionSpec
+from tracellm.engine.model_executor.layers.forward_context import set_forward_context
 
 __all__ = ["Batch"]
 
@@ -58,7 +62,7 @@ class Batch:
                 table[row, :skipped] = 0
         self.cache = cache.to(device)
         query_lens = [query_len for query_len, _ in lengths]
-        self.metadata = AttentionMetadata(
+        self.common = CommonAttentionMetadata(
             query_start_loc=torch.tensor([0, *query_lens]).cumsum(0).int().to(device),
             seq_lens=torch.tensor([length for _, length in lengths], dtype=torch.int32).to(device),
             block_table=table.to(device),
@@ -72,40 +76,41 @@ class Batch:
 
     def take_over(self, other: "Batch", row: int) -> None:
         """Its one sequence, of the same length, gets the numbers of one of another batch's; the blocks stay its own."""
-        start, stop = other.metadata.query_start_loc[row : row + 2].tolist()
+        start, stop = other.common.query_start_loc[row : row + 2].tolist()
         self.query = other.query[start:stop]
         self.keys, self.values = [other.keys[row]], [other.values[row]]
         at = torch.arange(other.lengths[row][1] - (stop - start))  # what earlier steps have written
-        blocks = torch.from_numpy(self.metadata.block_table_cpu)[0]
+        blocks = torch.from_numpy(self.common.block_table_cpu)[0]
         slots = blocks[at // self.block_size].long() * self.block_size + at % self.block_size
         for cache, numbers in zip(self.cache, (other.keys[row], other.values[row]), strict=True):
             cache.flatten(0, 1)[slots.to(cache.device)] = numbers[: len(at)].to(cache.device)
 
-    def attend(self, ops: Ops) -> Tensor:
-        """Write the step's keys and values, then attend; what a layer does."""
+    def impl(self, backend: str) -> AttentionImpl:
+        """Attention of a layer, by the backend of this name."""
+        num_heads, head_size = self.query.shape[1:]
+        impl_cls = get_attn_backend(backend).get_impl_cls()
+        return impl_cls(num_heads, head_size, self.scale, self.cache.shape[3], self.window, self.cap)
+
+    def metadata(self, backend: str) -> Any:
+        """The backend's metadata of the batch."""
+        impl = self.impl(backend)
+        spec = FullAttentionSpec(self.block_size, impl.num_kv_heads, impl.head_size, self.query.dtype)
+        return get_attn_backend(backend).get_builder_cls()(spec, [impl]).build(self.common)
+
+    def attend(self, backend: str) -> Tensor:
+        """Write the step's keys and values, then attend, as a layer does."""
         new_keys = torch.cat([key[-q:] for (q, _), key in zip(self.lengths, self.keys, strict=True)])
         new_values = torch.cat([value[-q:] for (q, _), value in zip(self.lengths, self.values, strict=True)])
-        key_cache, value_cache = self.cache.unbind(0)
-        ops.reshape_and_cache(
-            new_keys.to(self.cache.device),
-            new_values.to(self.cache.device),
-            key_cache,
-            value_cache,
-            self.metadata.slot_mapping,
-        )
-        return ops.paged_attention(
-            self.query,
-            key_cache,
-            value_cache,
-            self.metadata,
-            self.scale,
-            sliding_window=self.window,
-            logits_soft_cap=self.cap,
-        )
+        device = self.cache.device
+        metadata = self.metadata(backend)
+        with set_forward_context({"layer": metadata}):
+            return self.impl(backend).forward(
+                self.query, new_keys.to(device), new_values.to(device), self.cache, metadata
+            )
 
     def expected(self) -> Tensor:
         """The attention of each query in float64, straight from the definition: [T, H, D]."""
-        queries = self.query.cpu().double().split(self.metadata.query_lens_cpu)
+        queries = self.query.cpu().double().split(self.common.query_lens_cpu)
         of_sequences = []
         for query, key, value in zip(queries, self.keys, self.values, strict=True):
             shared = query.shape[1] // key.shape[1]
@@ -120,8 +125,8 @@ class Batch:
             of_sequences.append(torch.einsum("hqs,shd->qhd", weights, value))
         return torch.cat(of_sequences)
 
-    def check(self, ops: Ops, tolerance: float = 1e-5) -> None:
+    def check(self, backend: str, tolerance: float = 1e-5) -> None:
         """The result is the definition's, and nothing unowned was read."""
-        output = self.attend(ops)
+        output = self.attend(backend)
         assert output.dtype == self.query.dtype
         torch.testing.assert_close(output.cpu().double(), self.expected(), atol=tolerance, rtol=tolerance)

@@ -19,7 +19,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from tests.engine.ops.attention_batch import Batch
-from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
+from tracellm.engine.attention.backends import triton_attn
+from tracellm.engine.model_executor.ops.triton import TritonOps
 
 H100 = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 227 * 1024
@@ -87,9 +88,8 @@ def main() -> None:
     for sizes in (small, large):
         batch = Batch(lengths, block_size=16, dtype=torch.bfloat16, **sizes)
         for partition in (512, 16):  # the second splits a short context
-            attention_plan.PARTITION = partition
-            batch.metadata.plans.clear()
-            batch.attend(ops)
+            triton_attn.PARTITION = partition
+            batch.attend("triton")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.implementations import UNSHRUNK, Implementation
-from tracellm.engine.model_executor.ops.torch_ops import plan_attention
+from tracellm.engine.attention.selector import get_attn_backend
+from tracellm.engine.core.kv_cache.kv_cache_interface import FullAttentionSpec
+from tracellm.engine.model_executor.ops.cpu import native
 
 MIXED = [(1, 12), (6, 6), (1, 33), (4, 19), (1, 2)]
 
@@ -51,7 +53,7 @@ def test_every_kind_of_batch(
     lengths: list[tuple[int, int]], heads: tuple[int, int], implementation: Implementation
 ) -> None:
     """Prefill, decode, cached prefixes, later pieces and all of them in one call give the definition's result."""
-    Batch(lengths, heads=heads, block_size=4, device=implementation.device).check(implementation.ops)
+    Batch(lengths, heads=heads, block_size=4, device=implementation.device).check(implementation.name)
 
 
 @pytest.mark.usefixtures("short_partitions")
@@ -71,7 +73,7 @@ def test_any_batch(implementation: Implementation) -> None:
     )
     def check(lengths: list[tuple[int, int]], **sizes: Any) -> None:
         whole = [(query, query + prefix) for query, prefix in lengths]
-        Batch(whole, device=implementation.device, **sizes).check(implementation.ops)
+        Batch(whole, device=implementation.device, **sizes).check(implementation.name)
 
     check()
 
@@ -82,7 +84,7 @@ def test_any_batch(implementation: Implementation) -> None:
 def test_sliding_window(window: int, cap: float | None, implementation: Implementation) -> None:
     """A window below, at and above the length of a block, of a chunk and of the context hides just what it should."""
     batch = Batch(MIXED, heads=(4, 2), block_size=4, window=window, cap=cap, device=implementation.device)
-    batch.check(implementation.ops)
+    batch.check(implementation.name)
 
 
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
@@ -93,7 +95,7 @@ def test_more_than_a_chunk_of_keys(
     """Contexts of several chunks, and prompts of several tiles or tasks, in both dtypes."""
     lengths, device = [(1, 130), (37, 64), (50, 120)], implementation.device
     batch = Batch(lengths, heads=(4, 2), block_size=16, window=window, dtype=dtype, device=device)
-    batch.check(implementation.ops, near)
+    batch.check(implementation.name, near)
 
 
 @pytest.mark.usefixtures("short_partitions")
@@ -104,18 +106,18 @@ def test_half_precision(dtype: torch.dtype, window: int, cap: float | None, impl
     """In 16 bits the result has that dtype and comes near."""
     lengths, device = [(1, 12), (6, 10)], implementation.device
     batch = Batch(lengths, heads=(4, 2), block_size=4, window=window, cap=cap, dtype=dtype, device=device)
-    batch.check(implementation.ops, 3e-2)
+    batch.check(implementation.name, 3e-2)
 
 
 def test_a_sequence_does_not_depend_on_its_neighbours(implementation: Implementation) -> None:
     """A sequence gets the same result alone as between others, in whatever blocks; by the CPU's kernels bit for bit."""
     batch = Batch([(1, 12), (6, 40), (1, 33)], heads=(4, 2), block_size=4, device=implementation.device)
-    together = batch.attend(implementation.ops)
+    together = batch.attend(implementation.name)
     near = 0 if implementation.name == "cpu" else 1e-6 if implementation.device == "cpu" else 1e-5
     for row, (start, length) in enumerate([(0, 1), (1, 6), (7, 1)]):
         alone = Batch([batch.lengths[row]], heads=(4, 2), block_size=4, seed=9, device=implementation.device)
         alone.take_over(batch, row)
-        result = alone.attend(implementation.ops)
+        result = alone.attend(implementation.name)
         torch.testing.assert_close(result, together[start : start + length], atol=near, rtol=near)
 
 
@@ -125,24 +127,47 @@ def test_queries_that_lie_apart(implementation: Implementation) -> None:
     wide = torch.full((len(batch.query), 9, 16), torch.nan, device=implementation.device)
     wide[:, 2:6] = batch.query
     batch.query = wide[:, 2:6]
-    batch.check(implementation.ops)
+    batch.check(implementation.name)
 
 
 def test_attending_writes_nothing_into_the_cache(implementation: Implementation) -> None:
     """A step's keys and values arrive bit for bit in their slots, and every other slot stays as it was."""
     batch = Batch([(5, 9), (1, 3)], heads=(2, 2), block_size=4, device=implementation.device)
     expected = batch.cache.clone()
-    slots = batch.metadata.slot_mapping
+    slots = batch.common.slot_mapping
     for side, numbers in zip(expected.flatten(1, 2), (batch.keys, batch.values), strict=True):
         side[slots] = torch.cat([numbers[0][-5:], numbers[1][-1:]]).to(side.device)
-    batch.attend(implementation.ops)
+    batch.attend(implementation.name)
     torch.testing.assert_close(batch.cache, expected, equal_nan=True, atol=0, rtol=0)
 
 
 def test_the_reference_reads_no_further_than_a_window() -> None:
     """Decoding, it gathers as many keys as the widest window holds, however long the sequences are."""
     batch = Batch([(1, 400), (1, 30), (1, 3)], heads=(2, 1), block_size=4, window=7)
-    (group,) = plan_attention(batch.metadata, 4, 7)
+    (group,) = batch.metadata("torch").groups[7]
     assert group.slots.shape == (3, 7)
-    assert plan_attention(batch.metadata, 4, 7)[0] is group, "worked out once a step"
-    assert plan_attention(batch.metadata, 4)[0].slots.shape == (3, 400), "no window: another plan"
+    batch.window = None
+    (group,) = batch.metadata("torch").groups[None]
+    assert group.slots.shape == (3, 400)
+
+
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+def test_layers_of_a_group_may_have_different_windows(backend: str) -> None:
+    """One builder serves layers with a window and layers without, as without the hybrid KV cache manager."""
+    batch = Batch(MIXED, heads=(4, 2), block_size=4)
+    impls = []
+    for batch.window in (None, 5):
+        impls.append(batch.impl(backend))
+    spec = FullAttentionSpec(4, 2, 16, torch.float32)
+    batch.attend(backend)
+    metadata = get_attn_backend(backend).get_builder_cls()(spec, impls).build(batch.common)
+    for batch.window, impl in zip((None, 5), impls, strict=True):
+        key_cache, value_cache = batch.cache.unbind(0)
+        output = impl.paged_attention(batch.query, key_cache, value_cache, metadata)
+        torch.testing.assert_close(output.double(), batch.expected(), atol=1e-5, rtol=1e-5)
+
+
+def test_the_backend_falls_back_to_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without compiled kernels, the CPU's attention is PyTorch's."""
+    monkeypatch.setattr(native, "load", lambda: native.Kernels(None, "no compiler"))
+    assert get_attn_backend("cpu").get_name() == "torch"

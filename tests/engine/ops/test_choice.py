@@ -17,14 +17,14 @@ from tracellm.engine.model_executor.ops.cpu_ops import CpuOps
 from tracellm.engine.model_executor.ops.torch_ops import TorchOps
 from tracellm.engine.sample.sampling_params import SamplingParams
 
-WHY_UNCOMPILED = choice._why_uncompiled
+WHY_UNCOMPILED = choice._missing_compiler
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 
 
 @pytest.fixture(autouse=True)
 def _triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "find_spec", lambda name: name)
-    monkeypatch.setattr(choice, "_why_uncompiled", lambda: None)
+    monkeypatch.setattr(choice, "_missing_compiler", lambda: None)
 
 
 def test_the_device_decides() -> None:
@@ -108,7 +108,7 @@ def test_a_gpu_without_a_compiler(
     missing: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """PyTorch computes where Triton could not compile; a warning says what is missing, and so does what is refused."""
-    monkeypatch.setattr(choice, "_why_uncompiled", WHY_UNCOMPILED)
+    monkeypatch.setattr(choice, "_missing_compiler", WHY_UNCOMPILED)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("CC", "" if missing == "gcc" else "cc")
     monkeypatch.setattr("shutil.which", lambda name: None)

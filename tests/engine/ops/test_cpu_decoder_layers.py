@@ -171,8 +171,10 @@ def test_who_watches_an_operation_sees_it(tmp_path: Path, calls: list[int], monk
     """As with layers: an operation that a probe has wrapped, of all engines or of one, is called."""
     steps = Steps(tmp_path)
     ops = steps.runner.ops
-    for number, name in enumerate(decoder_layers._OPERATIONS):
-        for owner in (type(ops), ops):
+    impl = steps.layer.self_attn.attn.impl
+    operations = [(ops, name) for name in decoder_layers._OPS] + [(impl, name) for name in decoder_layers._IMPL]
+    for number, (called, name) in enumerate(operations):
+        for owner in (next(cls for cls in type(called).__mro__ if name in vars(cls)), called):
             with monkeypatch.context() as context:
                 context.setattr(owner, name, wrapped(getattr(owner, name)))
                 steps.step()
@@ -227,8 +229,8 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "a weight": other_weight,
     "numbers": other_numbers,
     "numbers in their place": lambda layer: layer.post_attention_layernorm.weight.mul_(2),
-    "the scale": lambda layer: setattr(layer.self_attn.attn, "scale", 2.0),
-    "a window": lambda layer: setattr(layer.self_attn.attn, "sliding_window", 1),
+    "the scale": lambda layer: setattr(layer.self_attn.attn.impl, "scale", 2.0),
+    "a window": lambda layer: setattr(layer.self_attn.attn.impl, "sliding_window", 1),
     "an epsilon": lambda layer: setattr(layer.input_layernorm, "variance_epsilon", 2.0),
     "operations": lambda layer: setattr(layer.input_layernorm, "ops", Twice()),
 }

@@ -93,7 +93,7 @@ def test_a_compiler_that_does_not_end(monkeypatch: pytest.MonkeyPatch, tmp_path:
     compiler = _script(tmp_path / "c++", "exec sleep 20")
     monkeypatch.setenv(native.COMPILER, str(compiler))
     monkeypatch.setenv(native.CACHE, str(tmp_path / "kept"))
-    monkeypatch.setattr(native, "_PATIENCE", 0.1)
+    monkeypatch.setattr(native, "_TIMEOUT", 0.1)
     assert native.load().reason == f"{compiler} did not compile the kernels within 0.1 s"
     assert not list((tmp_path / "kept").iterdir())
 

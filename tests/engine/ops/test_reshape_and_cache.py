@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.engine.ops.implementations import DTYPES, Implementation, numbers
+from tracellm.engine.attention.selector import get_attn_backend
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -22,7 +23,8 @@ def test_each_token_lies_in_its_slot(
     merged = numbers(tokens, 3 * heads * size, dtype=dtype, device=device)
     key, value = (part.unflatten(-1, (heads, size)) for part in merged.split(heads * size, dim=-1)[1:])
     caches = torch.full((2, blocks, block_size, heads, size), torch.nan, dtype=dtype, device=device)
-    implementation.ops.reshape_and_cache(key, value, caches[0], caches[1], slots)
+    impl = get_attn_backend(implementation.name).get_impl_cls()(heads, size, 1.0, heads)
+    impl.reshape_and_cache(key, value, caches[0], caches[1], slots)
     for cache, written in zip(caches, (key, value), strict=True):
         by_slot = cache.flatten(0, 1)
         assert torch.equal(by_slot[slots], written)
@@ -33,9 +35,8 @@ def test_each_token_lies_in_its_slot(
 
 def test_a_slot_below_zero_is_nowhere(device: str) -> None:
     """The kernel writes nothing for a token whose slot is -1, which only pads a batch."""
-    from tracellm.engine.model_executor.ops.triton import TritonOps
-
     key = torch.ones(3, 2, 4, device=device)
     caches = torch.zeros(2, 2, 2, 2, 4, device=device)
-    TritonOps().reshape_and_cache(key, key, caches[0], caches[1], torch.tensor([-1, 2, -1], device=device))
+    impl = get_attn_backend("triton").get_impl_cls()(2, 4, 1.0, 2)
+    impl.reshape_and_cache(key, key, caches[0], caches[1], torch.tensor([-1, 2, -1], device=device))
     assert caches.flatten(1, 2).sum(dim=(0, 2, 3)).tolist() == [0.0, 0.0, 16.0, 0.0]

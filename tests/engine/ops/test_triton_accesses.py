@@ -7,13 +7,8 @@ import pytest
 
 from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.watched import Launch, watched
-from tracellm.engine.model_executor.ops.triton import (
-    TritonOps,
-    attention_plan,
-    attention_varlen,
-    paged_attention_v1,
-    paged_attention_v2,
-)
+from tracellm.engine.attention.backends import triton_attn
+from tracellm.engine.attention.ops import attention_varlen, paged_attention_v1, paged_attention_v2
 
 BATCHES: dict[str, dict[str, Any]] = {
     "decode": {"lengths": [(1, 9), (1, 1), (1, 30)], "heads": (4, 2)},
@@ -27,11 +22,11 @@ BATCHES: dict[str, dict[str, Any]] = {
 def launches_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Batch, list[Launch]]:
     """A batch, attended, and its launches."""
     given = dict(BATCHES[name])
-    monkeypatch.setattr(attention_plan, "PARTITION", given.pop("partition", 512))
-    monkeypatch.setattr(attention_plan, "MOST_PROGRAMS", given.pop("programs", 1024))
+    monkeypatch.setattr(triton_attn, "PARTITION", given.pop("partition", 512))
+    monkeypatch.setattr(triton_attn, "MOST_PROGRAMS", given.pop("programs", 1024))
     batch = Batch(**given, block_size=4)
     with watched(paged_attention_v1, paged_attention_v2, attention_varlen) as launches:
-        batch.attend(TritonOps())
+        batch.attend("triton")
     return batch, launches
 
 
@@ -68,5 +63,5 @@ def test_operations() -> None:
     """Each query's head multiplies and adds its D numbers twice for each key that it sees, and no other."""
     batch = Batch([(1, 12), (6, 10)], heads=(4, 2), block_size=4, window=5)
     with watched(paged_attention_v1, attention_varlen) as (launches):
-        batch.attend(TritonOps())
+        batch.attend("triton")
     assert [launch.work.flops for launch in launches] == [4 * 4 * 16 * 5, 4 * 4 * 16 * (6 * 5)]

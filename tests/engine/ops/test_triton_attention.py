@@ -9,20 +9,17 @@ import triton
 
 from tests.engine.ops.attention_batch import Batch
 from tests.engine.ops.triton_settings import split_contexts, untuned
-from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
-from tracellm.engine.model_executor.ops.triton.attention_plan import plan_attention
+from tracellm.engine.attention.backends import triton_attn
 from tracellm.engine.model_executor.ops.triton.launch import INTERPRETED
-
-ops = TritonOps()
 
 
 @pytest.mark.parametrize("partition", [512, 4096], ids=["split", "whole"])
 def test_long_contexts(partition: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over more than a thousand tokens nothing is lost to rounding, in one program or in several, in a chunk."""
-    monkeypatch.setattr(attention_plan, "PARTITION", partition)
+    monkeypatch.setattr(triton_attn, "PARTITION", partition)
     if INTERPRETED:  # whose time goes by operations, not by numbers
         untuned(monkeypatch, [triton.Config({"BLOCK_N": 128})])
-    Batch([(1, 1500), (1, 4), (70, 1270)], heads=(2, 1), block_size=16, device=device).check(ops)
+    Batch([(1, 1500), (1, 4), (70, 1270)], heads=(2, 1), block_size=16, device=device).check("triton")
 
 
 @pytest.mark.parametrize("heads", [(1, 1), (3, 1)])
@@ -32,8 +29,8 @@ def test_more_parts_than_a_program_holds(heads: tuple[int, int], device: str, mo
     split_contexts(monkeypatch, 8)
     batch = Batch([(1, 161), (1, 3)], heads=heads, block_size=16, device=device)
     batch.query *= 4  # so that few parts weigh much
-    assert plan_attention(batch.metadata, *heads, None).partitions == 21
-    batch.check(ops)
+    assert batch.metadata("triton").plans[None].partitions == 21
+    batch.check("triton")
 
 
 @pytest.mark.parametrize("window", [None, 70])
@@ -43,21 +40,11 @@ def test_parts_that_are_longer_than_a_partition(
     """Where programs are enough, each takes more of a long context, and those of a short one as much as ever."""
     untuned(monkeypatch)
     split_contexts(monkeypatch, 8)
-    monkeypatch.setattr(attention_plan, "MOST_PROGRAMS", 15)
+    monkeypatch.setattr(triton_attn, "MOST_PROGRAMS", 15)
     batch = Batch([(1, 161), (1, 3), (1, 20)], heads=(2, 1), block_size=16, window=window, device=device)
-    plan = plan_attention(batch.metadata, 2, 1, window)
+    plan = batch.metadata("triton").plans[window]
     assert plan.partitions == 5
-    seen = window or 161
-    assert [reads.stop - reads.first for number, _, reads in plan.decode_partitions if number == 0] == [
-        *[-(-seen // 5)] * 4,
-        seen - 4 * -(-seen // 5),
-    ]
-    assert [(reads.first, reads.stop) for number, _, reads in plan.decode_partitions if number == 2] == [
-        (0, 8),
-        (8, 16),
-        (16, 20),
-    ]
-    batch.check(ops)
+    batch.check("triton")
 
 
 @pytest.mark.parametrize("partition", [4, 512], ids=["split", "whole"])
@@ -65,38 +52,35 @@ def test_a_padded_row_gives_zeros(partition: int, device: str, monkeypatch: pyte
     """A row without a context, as it pads the batch of a CUDA graph, reads nothing and becomes zeros."""
     split_contexts(monkeypatch, partition)
     batch = Batch([(1, 9), (1, 1)], heads=(2, 1), block_size=4, device=device)
-    batch.metadata.seq_lens[1] = batch.metadata.seq_lens_cpu[1] = 0
-    output = batch.attend(ops)
+    batch.common.seq_lens[1] = batch.common.seq_lens_cpu[1] = 0
+    output = batch.attend("triton")
     assert torch.equal(output[1], torch.zeros_like(output[1]))
     assert output[0].isfinite().all()
 
 
 @pytest.mark.parametrize(
-    ("lengths", "key_heads", "partitions", "reason"),
+    ("lengths", "key_heads", "partitions"),
     [
-        ([(1, 500), (9, 900)], 2, 1, "short_context"),
-        ([(1, 500), (1, 1025)], 2, 3, "few_programs"),
-        ([(1, 600)] * 64, 4, 1, "enough_programs"),
-        ([(1, 9000)] * 63, 2, 9, "few_programs"),
+        ([(1, 500), (9, 900)], 2, 1),
+        ([(1, 500), (1, 1025)], 2, 3),
+        ([(1, 600)] * 64, 4, 1),
+        ([(1, 9000)] * 63, 2, 9),
     ],
+    ids=["short contexts", "few programs", "enough programs", "many programs"],
 )
-def test_the_plan_says_why(
-    lengths: list[tuple[int, int]], key_heads: int, partitions: int, reason: str, device: str
-) -> None:
-    """Contexts are split where there are too few programs, and only of what decodes; the plan says which it was."""
+def test_the_plan(lengths: list[tuple[int, int]], key_heads: int, partitions: int, device: str) -> None:
+    """Contexts of decoding sequences are split where there are too few programs, and only where they are long."""
     batch = Batch(lengths, heads=(key_heads, key_heads), head_size=1, block_size=16, device=device)
-    plan = plan_attention(batch.metadata, key_heads, key_heads, None)
-    assert (plan.partitions, plan.reason) == (partitions, reason)
-    assert len(plan.decodes) == sum(queries == 1 for queries, _ in lengths)
-    assert plan_attention(batch.metadata, key_heads, key_heads, None) is plan, "worked out once a step"
-    assert plan_attention(batch.metadata, key_heads, key_heads, 64).partitions == 1, "a window is a short context"
+    plan = batch.metadata("triton").plans[None]
+    assert plan.partitions == partitions
+    assert len(plan.decode_sequences) == sum(queries == 1 for queries, _ in lengths)
+    batch.window = 64
+    assert batch.metadata("triton").plans[64].partitions == 1, "a window is a short context"
 
 
 def test_a_plan_for_sequences_that_grow() -> None:
-    """The launches of a CUDA graph suit the longest context, or window; what is read now is what is here."""
+    """The launches of a CUDA graph suit the longest context, or window."""
     batch = Batch([(1, 500)], heads=(2, 2), block_size=16)
-    batch.metadata.max_seq_len = 1500
-    for window, partitions in [(None, 3), (1000, 2), (64, 1)]:
-        plan = plan_attention(batch.metadata, 2, 2, window)
-        assert (plan.partitions, plan.reason) == (partitions, "short_context" if partitions == 1 else "few_programs")
-        assert plan.decodes[0].stop == 500
+    batch.common.max_seq_len = 1500
+    for batch.window, partitions in [(None, 3), (1000, 2), (64, 1)]:
+        assert batch.metadata("triton").plans[batch.window].partitions == partitions

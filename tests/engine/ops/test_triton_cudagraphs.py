@@ -22,7 +22,7 @@ from tracellm.trace import names
 
 pytest.importorskip("triton")
 
-from tracellm.engine.model_executor.ops.triton import attention_plan
+from tracellm.engine.attention.backends import triton_attn
 
 
 class Again(CudaGraphs):
@@ -68,7 +68,7 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
     Contexts are split into more parts than there were tokens for when the launches were made.
     A recording says of each step which graph it was, how much of it padding, and why.
     """
-    monkeypatch.setattr(attention_plan, "PARTITION", 4)
+    monkeypatch.setattr(triton_attn, "PARTITION", 4)
     monkeypatch.setattr(gpu_model_runner, "TUNED_LENGTH", 5)
     outputs = []
     for name in ("torch", "triton"):

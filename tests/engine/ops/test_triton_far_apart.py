@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 
 from tests.engine.ops.attention_batch import Batch
-from tracellm.engine.model_executor.ops import AttentionMetadata
-from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
+from tracellm.engine.attention.backend import CommonAttentionMetadata
+from tracellm.engine.attention.backends import triton_attn
+from tracellm.engine.attention.backends.triton_attn import TritonAttentionImpl, TritonAttentionMetadataBuilder
+from tracellm.engine.attention.ops.reshape_and_cache import reshape_and_cache
+from tracellm.engine.core.kv_cache.kv_cache_interface import FullAttentionSpec
+from tracellm.engine.model_executor.ops.triton import TritonOps
 
 ops = TritonOps()
 
@@ -35,10 +39,10 @@ def attention(lengths: list[tuple[int, int]], partition: int) -> Callable[[Tenso
 
     def attend(query: Tensor) -> Tensor:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(attention_plan, "PARTITION", partition)
+            patch.setattr(triton_attn, "PARTITION", partition)
             batch = Batch(lengths, heads=(2, 1), block_size=4, dtype=torch.float16, device=str(query.device))
             batch.query = query
-            return batch.attend(ops)
+            return batch.attend("triton")
 
     return attend
 
@@ -52,7 +56,7 @@ def turned(query: Tensor) -> Tensor:
 def written(key: Tensor) -> Tensor:
     """Into a cache of two blocks."""
     caches = torch.zeros(2, 2, 2, *key.shape[1:]).to(key)
-    ops.reshape_and_cache(key, key, caches[0], caches[1], torch.tensor([3, 0, 1], device=key.device))
+    reshape_and_cache(key, key, caches[0], caches[1], torch.tensor([3, 0, 1], device=key.device))
     return caches
 
 
@@ -80,10 +84,10 @@ def test_a_cache_of_gigabytes(device: str) -> None:
     key, value, query = torch.randn(3, 1, 1, 16, dtype=torch.float16).to(device)
     keys, values = (torch.empty(blocks, 16, 1, 16, dtype=torch.float16, device=device) for _ in range(2))
     slot = blocks * 16 - 16  # the first of the last block
-    ops.reshape_and_cache(key, value, keys, values, torch.tensor([slot], device=device))
+    reshape_and_cache(key, value, keys, values, torch.tensor([slot], device=device))
     assert torch.equal(keys[-1, 0], key[0])
     assert torch.equal(values[-1, 0], value[0])
-    metadata = AttentionMetadata(
+    common = CommonAttentionMetadata(
         query_start_loc=torch.tensor([0, 1], dtype=torch.int32, device=device),
         seq_lens=torch.tensor([1], dtype=torch.int32, device=device),
         block_table=torch.tensor([[blocks - 1]], dtype=torch.int32, device=device),
@@ -91,4 +95,6 @@ def test_a_cache_of_gigabytes(device: str) -> None:
         query_lens_cpu=[1],
         seq_lens_cpu=[1],
     )
-    torch.testing.assert_close(ops.paged_attention(query, keys, values, metadata, 1.0), value)
+    impl = TritonAttentionImpl(1, 16, 1.0, 1)
+    metadata = TritonAttentionMetadataBuilder(FullAttentionSpec(16, 1, 16, torch.float16), [impl]).build(common)
+    torch.testing.assert_close(impl.paged_attention(query, keys, values, metadata), value)

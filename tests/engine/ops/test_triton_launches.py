@@ -9,8 +9,8 @@ from triton import knobs
 
 from tests.engine.ops.attention_batch import Batch
 from tests.probes.tracing import record
-from tracellm.engine.model_executor.ops.triton import TritonOps, attention_plan
-from tracellm.engine.model_executor.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
+from tracellm.engine.attention.backends import triton_attn
+from tracellm.engine.attention.ops.paged_attention_v1 import paged_attention_v1_kernel
 from tracellm.probes.catalog.engine import triton_launches as launches
 from tracellm.trace import names
 from tracellm.trace.model import Span
@@ -18,7 +18,7 @@ from tracellm.trace.model import Span
 
 def recorded(batch: Batch, folder: Path) -> list[Span]:
     """The launches of a batch's attention."""
-    trace = record(folder, lambda: batch.attend(TritonOps()), catalog=launches.ENTRIES)
+    trace = record(folder, lambda: batch.attend("triton"), catalog=launches.ENTRIES)
     return [span for span in trace.spans if span.name.startswith(("paged_", "attention_"))]
 
 
@@ -27,8 +27,8 @@ def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
     (span,) = recorded(Batch([(1, 9), (1, 30)], heads=(4, 2), block_size=4, device=device, seed=1), tmp_path)
     told = span.attributes
     assert span.name == "paged_attention_v1_kernel"
-    assert told[names.CODE_FUNCTION].endswith("ops.triton.paged_attention_v1.paged_attention_v1_kernel")
-    assert told[names.CODE_FILE] == "tracellm/engine/model_executor/ops/triton/paged_attention_v1.py"
+    assert told[names.CODE_FUNCTION].endswith("attention.ops.paged_attention_v1.paged_attention_v1_kernel")
+    assert told[names.CODE_FILE] == "tracellm/engine/attention/ops/paged_attention_v1.py"
     assert told[names.LAUNCH_GRID] == [2, 2]
     assert {"GROUP=2", "HEAD_SIZE=16"} < set(told[names.LAUNCH_CONSTANTS])
     assert any(constant.startswith("BLOCK_N=") for constant in told[names.LAUNCH_CONSTANTS])
@@ -47,11 +47,11 @@ def test_a_launch_is_told(device: str, tmp_path: Path) -> None:
 
 def test_which_blocks_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each place in the grid is told with the blocks read there, in the order of their tokens; `*` stands for all."""
-    monkeypatch.setattr(attention_plan, "PARTITION", 8)
+    monkeypatch.setattr(triton_attn, "PARTITION", 8)
     batch = Batch([(1, 9), (3, 6)], heads=(2, 2), block_size=4)
     table = [[7, 8, 2], [5, 1]]
     for row, blocks in enumerate(table):
-        batch.metadata.block_table_cpu[row, : len(blocks)] = blocks  # as the host says; the kernels read the others
+        batch.common.block_table_cpu[row, : len(blocks)] = blocks  # as the host says; the kernels read the others
     told = [span.attributes.get(names.LAUNCH_BLOCKS) for span in recorded(batch, tmp_path)]
     assert told == [["0,*,0: 7-8", "0,*,1: 2"], None, ["0,*: 5,1"]]
 

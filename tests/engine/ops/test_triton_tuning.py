@@ -8,8 +8,9 @@ import torch
 from triton import Config
 
 from tests.engine.ops.implementations import need_triton
-from tracellm.engine.model_executor.ops.triton import TritonOps, activations, cache, norms, rotary, sampling
-from tracellm.engine.model_executor.ops.triton.launch import about
+from tracellm.engine.attention.ops import reshape_and_cache as cache
+from tracellm.engine.model_executor.ops.triton import TritonOps, activations, norms, rotary, sampling
+from tracellm.engine.model_executor.ops.triton.launch import rows_bucket
 
 ops = TritonOps()
 
@@ -22,7 +23,7 @@ def rope(rows: int) -> None:
 def write(rows: int) -> None:
     """As many slots as there are tokens."""
     key, slots = torch.ones(rows, 2, 8), torch.zeros(1, rows, 2, 8)
-    ops.reshape_and_cache(key, key, slots, slots.clone(), torch.arange(rows))
+    cache.reshape_and_cache(key, key, slots, slots.clone(), torch.arange(rows))
 
 
 OVER_ROWS: dict[str, tuple[Any, Callable[[int], object]]] = {
@@ -50,7 +51,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     for name, (kernel, _) in OVER_ROWS.items():
 
         def bench(*args: Any, config: Any, name: str = name, **constants: Any) -> list[float]:
-            rows = constants["ABOUT_ROWS"]
+            rows = constants["ROWS_BUCKET"]
             tried.append((name, rows))
             return [float((config.num_warps == 8) != (rows > 16))] * 3
 
@@ -75,4 +76,4 @@ def test_few_rows_and_many_are_tuned_apart(name: str, tried: list[tuple[str, int
 
 def test_about_how_many() -> None:
     """A class holds sixteen times as many rows as the one before."""
-    assert [about(rows) for rows in (0, 1, 16, 17, 256, 257, 70_000)] == [16, 16, 16, 256, 256, 4096, 1 << 20]
+    assert [rows_bucket(rows) for rows in (0, 1, 16, 17, 256, 257, 70_000)] == [16, 16, 16, 256, 256, 4096, 1 << 20]

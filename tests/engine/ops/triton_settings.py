@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton import attention_plan
-from tracellm.engine.model_executor.ops.triton.attention_varlen import attention_varlen_kernel
-from tracellm.engine.model_executor.ops.triton.paged_attention_v1 import paged_attention_v1_kernel
-from tracellm.engine.model_executor.ops.triton.paged_attention_v2 import (
+from tracellm.engine.attention.backends import triton_attn
+from tracellm.engine.attention.ops.attention_varlen import attention_varlen_kernel
+from tracellm.engine.attention.ops.paged_attention_v1 import paged_attention_v1_kernel
+from tracellm.engine.attention.ops.paged_attention_v2 import (
     paged_attention_v2_kernel,
     paged_attention_v2_reduce_kernel,
 )
@@ -31,7 +31,7 @@ def split_contexts(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
 
     Not so whole numbers, with which Triton clears a GPU's cache while it tries block sizes.
     """
-    monkeypatch.setattr(attention_plan, "PARTITION", tokens)
+    monkeypatch.setattr(triton_attn, "PARTITION", tokens)
     empty = torch.empty
 
     def full_of_nan(*shape: Any, **options: Any) -> Tensor:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from torch import Tensor
 
+from tracellm.probes.catalog.engine.triton_work import estimate_work
+
 __all__ = ["Launch", "watched"]
 
 
 @dataclass
 class Launch:
-    """One launch: what it said of itself, and what its programs did. A program is named by its place in the grid."""
+    """One launch: the work that the catalog estimates, and what its programs did, by place in the grid."""
 
     name: str
     grid: tuple[int, ...]
@@ -71,9 +73,11 @@ def watched(*modules: Any) -> Iterator[list[Launch]]:
         for module in modules:
             launch = module.launch
 
-            def watch(kernel: Any, grid: Any, *args: Any, work: Any, launch: Any = launch, **constants: Any) -> None:
-                running.append(Launch(getattr(kernel, "base_fn", kernel.fn).__name__, grid, work()))
-                launch(kernel, grid, *args, work=work, **constants)
+            def watch(kernel: Any, grid: Any, *args: Any, launch: Any = launch, **constants: Any) -> None:
+                name = getattr(kernel, "base_fn", kernel.fn).__name__
+                values = dict(zip(kernel.arg_names, args, strict=False)) | constants
+                running.append(Launch(name, grid, estimate_work(name, values)))
+                launch(kernel, grid, *args, **constants)
                 launches.append(running.pop())
 
             patch.setattr(module, "launch", watch)

@@ -2,7 +2,7 @@
 
 transformers 5 writes a dictionary `rope_parameters`, or one per layer type where these differ (Gemma 3). transformers 4
 wrote `rope_theta`, `rope_scaling` and `partial_rotary_factor`. Read at start-up for the model's maximum length
-(hf_config.py) and for the rotation angles (model_executor/layers/rotary_embedding, which explains the types).
+(hf_config.py) and for the rotation angles (model_executor/layers/rope_scaling.py, which explains the types).
 
 vLLM: vllm/transformers_utils/config.py::patch_rope_scaling. Left out: `mrope`, `ntk`, `deepseek_yarn`, `mllama4`.
 """

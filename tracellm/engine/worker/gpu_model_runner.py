@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tracellm.engine.attention.backend import AttentionMetadata, AttentionMetadataBuilder, CommonAttentionMetadata
 from tracellm.engine.config.vllm_config import VllmConfig
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from tracellm.engine.core.sched.output import GrammarOutput, SchedulerOutput
@@ -24,7 +25,7 @@ from tracellm.engine.model_executor.layers.attention import Attention
 from tracellm.engine.model_executor.layers.forward_context import set_forward_context
 from tracellm.engine.model_executor.model_loader import DefaultModelLoader
 from tracellm.engine.model_executor.models.utils import CausalLM
-from tracellm.engine.model_executor.ops import AttentionMetadata, make_ops, using_ops
+from tracellm.engine.model_executor.ops import make_ops, using_ops
 from tracellm.engine.sample.forbidden import why_no_token
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.worker.async_output import (
@@ -72,6 +73,8 @@ class GPUModelRunner:
         self.sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
         self.kv_caches: list[Tensor] = []
         self.kv_cache_groups: list[KVCacheGroupSpec] = []
+        self.attn_metadata_builders: list[AttentionMetadataBuilder] = []
+        """Builder of each KV cache group."""
         self.execute_model_state: ExecuteModelState | None = None
         self.cudagraphs: CudaGraphs | None = None
         """Of decode steps, once `capture_model` has run."""
@@ -131,6 +134,11 @@ class GPUModelRunner:
         spec = self.kv_cache_groups[0].kv_cache_spec
         shape = (2, kv_cache_config.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_size)
         layers = {layer.layer_name: layer for layer in self._attention_layers()}
+        for group in self.kv_cache_groups:
+            group_layers = [layers[name] for name in group.layer_names]
+            builder_cls = group_layers[0].attn_backend.get_builder_cls()
+            builder = builder_cls(group.kv_cache_spec, [layer.impl for layer in group_layers])
+            self.attn_metadata_builders.append(builder)
         for tensor in kv_cache_config.kv_cache_tensors:
             self.kv_caches.append(torch.empty(shape, dtype=spec.dtype, device=self.device))
             for name in tensor.shared_by:
@@ -163,9 +171,8 @@ class GPUModelRunner:
         self.input_batch.block_table.spread(size, length, self.kv_caches[0].shape[1])
         input_ids = self.buffers.input_ids.copy_to_gpu(size)
         positions = self.buffers.positions.copy_to_gpu(size)
-        metadata = self._make_attention_metadata(size, size, size, [1] * size, [length] * size)
-        for of_layer in metadata.values():  # the kernels read each length from a tensor; this says how many programs
-            of_layer.max_seq_len = self.model_config.max_model_len
+        max_seq_len = self.model_config.max_model_len
+        metadata = self._make_attention_metadata(size, size, size, [1] * size, [length] * size, max_seq_len)
 
         model = self.model  # a graph that kept this model runner would be kept by it, and both of them for ever
 
@@ -287,7 +294,7 @@ class GPUModelRunner:
         return inputs
 
     def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
-        """Tell each attention layer which tokens belong to which request and where its keys and values are."""
+        """Return for each attention layer which tokens belong to which request, and where keys and values are."""
         num_reqs, num_tokens = len(inputs.num_scheduled_tokens), inputs.input_ids.shape[0]
         query_lens_cpu = inputs.num_scheduled_tokens.tolist()
         seq_lens_cpu = self.buffers.seq_lens.np[:num_reqs].tolist()
@@ -295,15 +302,21 @@ class GPUModelRunner:
         return self._make_attention_metadata(num_reqs, num_tokens, num_reqs + padding, query_lens_cpu, seq_lens_cpu)
 
     def _make_attention_metadata(
-        self, num_reqs: int, num_tokens: int, padded: int, query_lens_cpu: list[int], seq_lens_cpu: list[int]
+        self,
+        num_reqs: int,
+        num_tokens: int,
+        padded: int,
+        query_lens_cpu: list[int],
+        seq_lens_cpu: list[int],
+        max_seq_len: int | None = None,
     ) -> dict[str, AttentionMetadata]:
         """Send the buffers to the device, with `padded` rows where some are padding."""
         query_start_loc = self.buffers.query_start_loc.copy_to_gpu(padded + 1)[: num_reqs + 1]
         seq_lens = self.buffers.seq_lens.copy_to_gpu(padded)[:num_reqs]
-        of_layer: dict[str, AttentionMetadata] = {}
+        attn_metadata: dict[str, AttentionMetadata] = {}
         for index, group in enumerate(self.kv_cache_groups):
             block_table = self.input_batch.block_table[index]
-            metadata = AttentionMetadata(
+            common = CommonAttentionMetadata(
                 query_start_loc=query_start_loc,
                 seq_lens=seq_lens,
                 block_table=block_table.commit_block_table(num_reqs, padded),
@@ -311,9 +324,11 @@ class GPUModelRunner:
                 query_lens_cpu=query_lens_cpu,
                 seq_lens_cpu=seq_lens_cpu,
                 block_table_cpu=block_table.block_table.np[:num_reqs],
+                max_seq_len=max_seq_len,
             )
-            of_layer |= dict.fromkeys(group.layer_names, metadata)
-        return of_layer
+            metadata = self.attn_metadata_builders[index].build(common)
+            attn_metadata |= dict.fromkeys(group.layer_names, metadata)
+        return attn_metadata
 
     def _model_forward(self, input_ids: Tensor, positions: Tensor, graph_size: int | None = None) -> Tensor:
         """The model itself: ids and positions [T] to hidden states [T, hidden]; or a replay of it, of padded ones."""

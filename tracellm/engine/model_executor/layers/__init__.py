@@ -1,1 +1,1 @@
-"""What the models share: linear layers, norms, rotary embedding, activation, attention, embeddings."""
+"""Layers that the models share: linear layers, norms, rotary embedding, activations, attention, embeddings."""

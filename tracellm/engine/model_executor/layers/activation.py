@@ -1,4 +1,4 @@
-"""The activations of gated feed-forward blocks.
+"""Activations of gated feed-forward blocks.
 
 vLLM: vllm/model_executor/layers/activation.py::SiluAndMul and ::GeluAndMul.
 """
@@ -18,17 +18,17 @@ class SiluAndMul(nn.Module):
         self.ops = current_ops()
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [T, 2n] holds gate and up side by side; the result is [T, n]."""
+        """Return [T, n] for x [T, 2n], which holds gate and up side by side."""
         return self.ops.silu_and_mul(x)
 
 
 class GeluAndMul(nn.Module):
-    """`gelu(gate) * up`, the gelu by its tanh approximation (`gelu_pytorch_tanh`)."""
+    """`gelu(gate) * up`, gelu by its tanh approximation (`gelu_pytorch_tanh`)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ops = current_ops()
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [T, 2n] holds gate and up side by side; the result is [T, n]."""
+        """Return [T, n] for x [T, 2n], which holds gate and up side by side."""
         return self.ops.gelu_tanh_and_mul(x)

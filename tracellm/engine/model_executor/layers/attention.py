@@ -1,16 +1,17 @@
-"""The attention layer: writes the step's keys and values into its paged KV cache, then lets the queries attend over it.
+"""Attention layer: passes query, key and value to the attention backend, with the layer's KV cache.
 
-In a request's life: once for each layer and step, after the projections and the rotary embedding. The layer owns its
-share of the KV cache (`kv_cache`), which the model runner hands it at start-up.
+In a request's life: once for each layer and step, after the projections and the rotary embedding. The model runner
+allocates `kv_cache` at start-up.
 
-vLLM: vllm/attention/layer.py::Attention. Left out: quantized caches, encoders, the choice of a backend.
+vLLM: vllm/attention/layer.py::Attention. Left out: quantized caches, encoders.
 """
 
 import torch
 from torch import Tensor, nn
 
+from tracellm.engine.attention.selector import get_attn_backend
 from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec, FullAttentionSpec, SlidingWindowSpec
-from tracellm.engine.model_executor.layers.forward_context import get_attention_metadata
+from tracellm.engine.model_executor.layers.forward_context import get_forward_context
 from tracellm.engine.model_executor.ops import current_ops
 
 __all__ = ["Attention"]
@@ -33,50 +34,41 @@ class Attention(nn.Module):
         sliding_window: int | None = None,
         logits_soft_cap: float | None = None,
     ) -> None:
-        """What the layer computes, and its name.
+        """Create the layer with the attention backend that belongs to `current_ops`.
 
         Args:
             num_heads: H.
             head_size: D.
-            scale: multiplies the scores.
+            scale: factor of the scores.
             num_kv_heads: K.
-            prefix: the layer's name, under which its KV cache is kept.
+            prefix: name of the layer, the key of its KV cache and metadata.
             sliding_window: a token sees itself and the `sliding_window - 1` tokens before it; None: all before it.
-            logits_soft_cap: bends the scores into (-cap, cap); None: leaves them alone.
+            logits_soft_cap: bounds the scores to (-cap, cap); None: no bound.
         """
         super().__init__()
-        self.ops = current_ops()
         self.num_heads = num_heads
         self.head_size = head_size
-        self.scale = scale
         self.num_kv_heads = num_kv_heads
         self.layer_name = prefix
         self.sliding_window = sliding_window
-        self.logits_soft_cap = logits_soft_cap
+        self.attn_backend = get_attn_backend(current_ops().name)
+        self.impl = self.attn_backend.get_impl_cls()(
+            num_heads, head_size, scale, num_kv_heads, sliding_window, logits_soft_cap
+        )
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Shapes: query [T, H * D], key and value [T, K * D]; the result [T, H * D]."""
-        metadata = get_attention_metadata(self.layer_name)
+        """Attend. Shapes: query [T, H * D], key and value [T, K * D]; result [T, H * D]."""
+        metadata = get_forward_context()
         if metadata is None:
-            return query  # a trial run to measure memory: the shape is all that matters
+            return query  # a dummy run to measure memory, which needs the shape only
         query = query.view(-1, self.num_heads, self.head_size)
         key = key.view(-1, self.num_kv_heads, self.head_size)
         value = value.view(-1, self.num_kv_heads, self.head_size)
-        key_cache, value_cache = self.kv_cache.unbind(0)
-        self.ops.reshape_and_cache(key, value, key_cache, value_cache, metadata.slot_mapping)
-        output = self.ops.paged_attention(
-            query,
-            key_cache,
-            value_cache,
-            metadata,
-            self.scale,
-            sliding_window=self.sliding_window,
-            logits_soft_cap=self.logits_soft_cap,
-        )
+        output = self.impl.forward(query, key, value, self.kv_cache, metadata[self.layer_name])
         return output.flatten(1)
 
     def get_kv_cache_spec(self, block_size: int, dtype: torch.dtype) -> AttentionSpec:
-        """What the layer stores of a token, in blocks of so many."""
+        """Return what the layer stores for each token, in blocks of `block_size` tokens."""
         if self.sliding_window is None:
             return FullAttentionSpec(block_size, self.num_kv_heads, self.head_size, dtype)
         return SlidingWindowSpec(block_size, self.num_kv_heads, self.head_size, dtype, self.sliding_window)

@@ -1,6 +1,6 @@
-"""What every attention layer of a forward pass needs and no model passes on: which tokens belong to which sequence.
+"""Attention metadata of the forward pass in progress: which tokens belong to which sequence.
 
-The model runner sets it around the forward pass, the attention layers read it; so a model's `forward` takes token ids
+The model runner sets it around the forward pass and the attention layers read it; a model's `forward` takes token ids
 and positions only. vLLM: vllm/forward_context.py. Left out: data parallelism, CUDA graphs, micro-batches.
 """
 
@@ -8,18 +8,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tracellm.engine.model_executor.ops import AttentionMetadata
+from tracellm.engine.attention.backend import AttentionMetadata
 
-__all__ = ["get_attention_metadata", "get_shared_attention_metadata", "set_forward_context"]
+__all__ = ["get_forward_context", "get_shared_attention_metadata", "set_forward_context"]
 
 _attention_metadata: ContextVar[Mapping[str, AttentionMetadata] | None] = ContextVar("attention_metadata", default=None)
 
 
 @contextmanager
 def set_forward_context(metadata: Mapping[str, AttentionMetadata] | None) -> Iterator[None]:
-    """Within the `with` block, `metadata` describes the batch, for each attention layer by its name.
+    """Set the attention metadata of each layer, by name, for the `with` block.
 
-    Layers of one KV cache group have the same metadata. None is a trial run without a KV cache.
+    Layers of one KV cache group have the same metadata. None: a dummy run without a KV cache.
     """
     token = _attention_metadata.set(metadata)
     try:
@@ -28,13 +28,12 @@ def set_forward_context(metadata: Mapping[str, AttentionMetadata] | None) -> Ite
         _attention_metadata.reset(token)
 
 
-def get_attention_metadata(layer_name: str) -> AttentionMetadata | None:
-    """The batch of the forward pass that is under way, as this layer finds it in its KV cache."""
-    metadata = _attention_metadata.get()
-    return None if metadata is None else metadata[layer_name]
+def get_forward_context() -> Mapping[str, AttentionMetadata] | None:
+    """Return the attention metadata of each layer, by name, or None in a dummy run."""
+    return _attention_metadata.get()
 
 
 def get_shared_attention_metadata() -> AttentionMetadata | None:
-    """What all layers find alike, as they do in models with one KV cache group; None: they differ, or there is none."""
-    of_layers = list((_attention_metadata.get() or {}).values())
-    return of_layers[0] if of_layers and all(one is of_layers[0] for one in of_layers) else None
+    """Return the metadata that all layers share, or None where they differ or there is none."""
+    metadata = list((_attention_metadata.get() or {}).values())
+    return metadata[0] if metadata and all(layer is metadata[0] for layer in metadata) else None

@@ -1,4 +1,4 @@
-"""Root-mean-square norm, alone or together with the residual connection before it.
+"""Root-mean-square norms, alone or fused with the residual connection before them.
 
 vLLM: vllm/model_executor/layers/layernorm.py::RMSNorm and ::GemmaRMSNorm.
 """
@@ -27,14 +27,14 @@ class RMSNorm(nn.Module):
     @overload
     def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]: ...
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """The norm of x [T, hidden]; with a residual, the norm of `x + residual`, and that sum as the new residual."""
+        """Return the norm of x [T, hidden]; with a residual, the norm of `x + residual`, and that sum."""
         if residual is None:
             return self.ops.rms_norm(x, self.weight, self.variance_epsilon)
         return self.ops.fused_add_rms_norm(x, residual, self.weight, self.variance_epsilon)
 
 
 class GemmaRMSNorm(RMSNorm):
-    """`x / rms(x) * (1 + weight)`: a weight of zero leaves the normed x as it is."""
+    """`x / rms(x) * (1 + weight)`: a weight of zero keeps the normalized x."""
 
     @overload
     def forward(self, x: Tensor) -> Tensor: ...

@@ -1,10 +1,10 @@
-"""Linear layers, plain and merged: several projections of one input kept as one matrix, so that one product does all.
+"""Linear layers, plain and merged. A merged layer computes several projections of one input in one matrix product.
 
-A checkpoint holds the projections apart (`q_proj`, `k_proj`, `v_proj`); a merged layer says through `output_sizes`
-which rows each of them fills, and `load_parameters` (models/utils.py) puts them there.
+A checkpoint holds the projections separately (`q_proj`, `k_proj`, `v_proj`). `load_parameters` (models/utils.py) copies
+each into its rows of the merged matrix, by `output_sizes`.
 
-vLLM: vllm/model_executor/layers/linear.py, with the same names. One process holds the whole layer here, so column- and
-row-parallel ones are plain `ReplicatedLinear`s. Left out: tensor parallelism, quantization.
+vLLM: vllm/model_executor/layers/linear.py, with the same names; row-parallel layers are `ReplicatedLinear` here. Left
+out: tensor parallelism, quantization.
 """
 
 import torch
@@ -25,12 +25,12 @@ class ReplicatedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(output_size), requires_grad=False) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shapes: x [T, input_size]; the result [T, output_size]."""
+        """Return [T, output_size] for x [T, input_size]."""
         return self.ops.linear(x, self.weight, self.bias)
 
 
 class MergedColumnParallelLinear(ReplicatedLinear):
-    """Several projections of one input; their outputs lie side by side, `output_sizes` wide."""
+    """Several projections of one input, with outputs of `output_sizes` side by side."""
 
     def __init__(self, input_size: int, output_sizes: list[int], bias: bool) -> None:
         super().__init__(input_size, sum(output_sizes), bias)
@@ -38,7 +38,7 @@ class MergedColumnParallelLinear(ReplicatedLinear):
 
 
 class QKVParallelLinear(MergedColumnParallelLinear):
-    """The query, key and value projections of an attention layer, in this order."""
+    """Query, key and value projections of an attention layer, in this order."""
 
     def __init__(self, hidden_size: int, head_size: int, num_heads: int, num_kv_heads: int, bias: bool) -> None:
         query_size, kv_size = num_heads * head_size, num_kv_heads * head_size

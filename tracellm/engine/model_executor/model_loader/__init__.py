@@ -1,7 +1,6 @@
-"""From a model's name to a model that can run: find the files, read them, place them on the device.
+"""Model loading: find the weight files, place the model on its device, read the weights into it.
 
-vLLM: vllm/model_executor/model_loader/. `get_model` there makes a loader and calls `load_model`; the model runner does
-here.
+vLLM: vllm/model_executor/model_loader/, whose `get_model` creates a loader; here the model runner does.
 """
 
 from tracellm.engine.model_executor.model_loader.default_loader import DefaultModelLoader

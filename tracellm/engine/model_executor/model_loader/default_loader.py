@@ -1,10 +1,9 @@
-"""Loads a model in three stages, each its own method: find files, read them into CPU memory, place them on the device.
+"""Loads a model in three stages, each its own method: find the files, place the model on the device, read the weights.
 
 At start-up: `Worker.load_model` -> `GPUModelRunner.load_model` -> `DefaultModelLoader.load_model`.
 
-vLLM: vllm/model_executor/model_loader/default_loader.py::DefaultModelLoader and base_loader.py. vLLM builds the model
-on the device and copies tensor by tensor; here the CPU holds the whole model first, so that the stages can be told
-apart. Left out: other weight formats, quantization.
+vLLM: vllm/model_executor/model_loader/default_loader.py::DefaultModelLoader and base_loader.py. Left out: other weight
+formats, quantization.
 """
 
 from collections.abc import Iterator
@@ -26,31 +25,31 @@ __all__ = ["DefaultModelLoader", "LoadedWeights", "Placement"]
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Result of the second stage."""
+
+    device: torch.device
+    num_bytes: int
+    """Bytes of parameters and buffers."""
+
+
+@dataclass(frozen=True)
 class LoadedWeights:
-    """What the second stage read."""
+    """Result of the third stage."""
 
     num_tensors: int
     """Tensors of the checkpoint that were used."""
     num_parameters: int
-    """Numbers that the model has learned; shared ones count once."""
+    """Parameter count; tied weights counted once."""
     dtype: torch.dtype
-    """In what the model holds them."""
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where the third stage put the model."""
-
-    device: torch.device
-    num_bytes: int
-    """Bytes that parameters and buffers take there."""
+    """Dtype of the model's parameters."""
 
 
 class DefaultModelLoader:
     """Loads safetensors checkpoints."""
 
     def load_model(self, vllm_config: VllmConfig) -> CausalLM:
-        """The model that the configuration names, on its device, ready for `forward`.
+        """Return the configured model on its device, ready for `forward`.
 
         Raises:
             ModelLoadError: an unsupported architecture, or files that are missing, damaged or do not fit config.json.
@@ -65,29 +64,34 @@ class DefaultModelLoader:
         weight_files = self._prepare_weights(model_config.model)
         with _default_dtype(model_config.dtype):
             model = model_class(vllm_config)
-        self.load_weights(model, weight_files)
         self.place_on_device(model, vllm_config.device_config.device)
+        self.load_weights(model, weight_files)
         return model
 
     def _prepare_weights(self, model: str) -> WeightFiles:
-        """Stage 1: find the files of a directory or hub id."""
+        """Stage 1: find the weight files of a directory or hub id."""
         return find_weight_files(model)
 
+    def place_on_device(self, model: CausalLM, device: torch.device) -> Placement:
+        """Stage 2: allocate the parameters on the device, still uninitialized, and move the buffers there."""
+        for parameter in model.parameters():
+            parameter.data = torch.empty_like(parameter, device=device)
+        model.to(device)
+        tensors = [*model.parameters(), *model.buffers()]
+        return Placement(tensors[0].device, sum(tensor.nbytes for tensor in tensors))
+
     def load_weights(self, model: CausalLM, weight_files: WeightFiles) -> LoadedWeights:
-        """Stage 2: read every tensor into the model's parameters in CPU memory, converted to the model's dtype."""
+        """Stage 3: copy each tensor into its parameter on the device, converted to the parameter's dtype.
+
+        The host holds one tensor at a time.
+        """
         num_tensors = model.load_weights(self._get_all_weights(weight_files))
         model.eval().requires_grad_(False)
         parameters = list(model.parameters())
         return LoadedWeights(num_tensors, sum(p.numel() for p in parameters), parameters[0].dtype)
 
-    def place_on_device(self, model: CausalLM, device: torch.device) -> Placement:
-        """Stage 3: move the model to the device that computes; nothing moves when that is the CPU."""
-        model.to(device)
-        tensors = [*model.parameters(), *model.buffers()]
-        return Placement(tensors[0].device, sum(tensor.nbytes for tensor in tensors))
-
     def _get_all_weights(self, weight_files: WeightFiles) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor of every file by name, memory-mapped: bytes are read from the disk when they are copied."""
+        """Yield name and tensor of every file, memory-mapped: bytes are read from the disk when they are copied."""
         for path in weight_files.files:
             with _readable(path), safe_open(path, framework="pt", device="cpu") as file:
                 for name in file.keys():  # noqa: SIM118  (not a dictionary)
@@ -96,7 +100,7 @@ class DefaultModelLoader:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Says which file it was when one cannot be read."""
+    """Name the file in the error message if it cannot be read."""
     try:
         yield
     except OSError as error:
@@ -112,7 +116,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Parameters that are made within the `with` block have this dtype."""
+    """Create parameters in this dtype within the `with` block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -1,7 +1,7 @@
-"""Finds a model's weight files, in a directory or on the hub.
+"""Finds a model's weight files, in a directory or on the hub: the first stage of loading.
 
-Only safetensors files are read: plain numbers with a header. Pickled weights (`.bin`, `.pt`) can run code when they
-are opened, so they are refused. First stage of loading. vLLM: vllm/model_executor/model_loader/weight_utils.py.
+Only safetensors files are read. Pickled weights (`.bin`, `.pt`) can run code when they are opened, so they are refused.
+vLLM: vllm/model_executor/model_loader/weight_utils.py.
 """
 
 import json
@@ -21,21 +21,21 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """What the first stage found."""
+    """Result of the first stage."""
 
     source: str
-    """The directory or hub id that was asked for."""
+    """Directory or hub id of the model."""
     files: tuple[Path, ...]
-    """The safetensors files, sorted by name."""
+    """Safetensors files, sorted by name."""
     num_bytes: int
-    """Their sizes added up."""
+    """Sum of their sizes."""
 
 
 def find_weight_files(model: str) -> WeightFiles:
-    """The safetensors files of a model, every one of a sharded checkpoint among them.
+    """Return the safetensors files of a model, with all shards.
 
-    Those that an index lists; without one `model.safetensors`; without that all there are. Other files beside these are
-    the same weights once more (Mistral's `consolidated.safetensors`) or something else.
+    These are the files in the index; without an index, `model.safetensors`; without that, all. Other files are ignored,
+    such as Mistral's `consolidated.safetensors`, a second copy of the weights.
 
     Raises:
         ModelLoadError: no config.json, no weights, pickled weights only, or a shard that is missing.
@@ -80,7 +80,7 @@ def _names_in_index(index: Path) -> list[str]:
 
 
 def _with_all_shards(names: list[str]) -> list[str]:
-    """The names, and those of the shards that `name-00001-of-00003` says there must be."""
+    """Return the names, completed with all shards of a name such as `model-00001-of-00003.safetensors`."""
     wanted = set(names)
     for name in names:
         if shard := re.fullmatch(r"(.*-)\d{5}-of-(\d{5})(\.safetensors)", name):

@@ -1,7 +1,6 @@
-"""Gemma 2: every other layer sees only a window; scores and logits are bent into a range; norms around each block.
+"""Gemma 2: sliding window in every other layer, soft caps of scores and logits, norms before and after each block.
 
-In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
-tokens that sample. The file reads from the inside out, as qwen2.py does. (https://arxiv.org/abs/2408.00118)
+In a request's life: as qwen2.py, in whose order the file reads. (https://arxiv.org/abs/2408.00118)
 
 vLLM: vllm/model_executor/models/gemma2.py. Left out: pipeline and tensor parallelism, quantization.
 """
@@ -27,7 +26,7 @@ __all__ = ["Gemma2Attention", "Gemma2DecoderLayer", "Gemma2ForCausalLM", "Gemma2
 
 
 class Gemma2MLP(nn.Module):
-    """The gated feed-forward block: `down(gelu(gate(x)) * up(x))`."""
+    """Gated feed-forward block: `down(gelu(gate(x)) * up(x))`."""
 
     def __init__(self, config: Gemma2Config) -> None:
         super().__init__()
@@ -36,7 +35,7 @@ class Gemma2MLP(nn.Module):
         self.act_fn = GeluAndMul()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         gate_up = self.gate_up_proj(x)  # [T, 2 * intermediate]
         return self.down_proj(self.act_fn(gate_up))
 
@@ -63,7 +62,7 @@ class Gemma2Attention(nn.Module):
         )
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         qkv = self.qkv_proj(hidden_states)
         query, key, value = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
         query, key = self.rotary_emb(positions, query, key)
@@ -85,7 +84,7 @@ class Gemma2DecoderLayer(nn.Module):
         self.post_feedforward_layernorm = GemmaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, positions: Tensor, hidden_states: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The block's output and the residual stream it is still to be added to, both [T, hidden]."""
+        """Return the block's output and the residual stream, to which the next norm adds it; both [T, hidden]."""
         if residual is None:  # the first layer
             residual = hidden_states
             hidden_states = self.input_layernorm(hidden_states)
@@ -97,18 +96,18 @@ class Gemma2DecoderLayer(nn.Module):
 
 
 class Gemma2Model(nn.Module):
-    """Embedding, all decoder layers, the last norm."""
+    """Embedding, all decoder layers, the final norm."""
 
     layer_cls: ClassVar = Gemma2DecoderLayer
     normalizer: Tensor
-    """The root of the hidden size, by which embeddings are multiplied, rounded to the model's dtype; a number."""
+    """Factor of the embeddings: the square root of the hidden size, in the model's dtype; a scalar."""
 
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
         config = vllm_config.model_config.hf_config
         head_size, max_position = vllm_config.model_config.get_head_size(), vllm_config.model_config.max_model_len
         self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size)
-        # By the layer's type, since Gemma 3 rotates windowed layers by other angles.
+        # By layer type: Gemma 3 rotates windowed layers by other angles.
         rotary_emb = {kind: get_rope(config, head_size, max_position, kind) for kind in set(config.layer_types)}
         self.layers = nn.ModuleList(
             self.layer_cls(config, rotary_emb[kind], prefix=f"{prefix}.layers.{i}")
@@ -118,11 +117,11 @@ class Gemma2Model(nn.Module):
         self.register_buffer("normalizer", torch.tensor(config.hidden_size**0.5), persistent=False)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Ids [T] to vectors [T, hidden]."""
+        """Return vectors [T, hidden] for ids [T]."""
         return self.embed_tokens(input_ids) * self.normalizer
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Ids and positions [T] to hidden states [T, hidden]."""
+        """Return hidden states [T, hidden] for ids and positions [T]."""
         hidden_states, residual = self.embed_input_ids(input_ids), None
         for layer in self.layers:
             hidden_states, residual = layer(positions, hidden_states, residual)
@@ -131,7 +130,7 @@ class Gemma2Model(nn.Module):
 
 
 class Gemma2ForCausalLM(CausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     packed_modules_mapping: ClassVar = {
         "qkv_proj": ["q_proj", "k_proj", "v_proj"],

@@ -1,7 +1,7 @@
-"""Gemma 3, text only: Gemma 2 with normed queries and keys, and five windowed layers to each that sees everything.
+"""Gemma 3, text only: Gemma 2 with norms of query and key heads, and five windowed layers for each full one.
 
-Windowed layers rotate by angles of their own, since what is near needs no long positions. The norms take the place of
-Gemma 2's caps. (https://arxiv.org/abs/2503.19786)
+Windowed layers rotate by other angles, since short distances need no long positions. The norms replace Gemma 2's caps.
+(https://arxiv.org/abs/2503.19786)
 
 vLLM: vllm/model_executor/models/gemma3.py. Left out: what gemma2.py leaves out, and images (`gemma3_mm.py`).
 """
@@ -32,7 +32,7 @@ class Gemma3Attention(Gemma2Attention):
         self.k_norm = GemmaRMSNorm(rotary_emb.head_size, eps=config.rms_norm_eps)
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         qkv = self.qkv_proj(hidden_states)
         query, key, value = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
         head_size = self.rotary_emb.head_size
@@ -43,18 +43,18 @@ class Gemma3Attention(Gemma2Attention):
 
 
 class Gemma3DecoderLayer(Gemma2DecoderLayer):
-    """Gemma 2's, with Gemma 3's attention."""
+    """Decoder layer with Gemma 3's attention."""
 
     attention_cls: ClassVar = Gemma3Attention
 
 
 class Gemma3Model(Gemma2Model):
-    """Gemma 2's, with Gemma 3's layers."""
+    """Model with Gemma 3's layers."""
 
     layer_cls: ClassVar = Gemma3DecoderLayer
 
 
 class Gemma3ForCausalLM(Gemma2ForCausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     model_cls: ClassVar = Gemma3Model

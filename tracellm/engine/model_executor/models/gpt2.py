@@ -1,7 +1,7 @@
 """GPT-2: learned positions, layer norm before each block, multi-head attention, a GELU feed-forward.
 
-In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
-tokens that sample. The file reads from the inside out, as qwen2.py does.
+In a request's life: `GPUModelRunner._model_forward` calls `forward` once per step, then `compute_logits` for the tokens
+that sample.
 (https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)
 
 vLLM: vllm/model_executor/models/gpt2.py. Left out: pipeline and tensor parallelism, quantization.
@@ -34,13 +34,13 @@ class GPT2Attention(nn.Module):
         self.attn = Attention(num_heads, head_size, head_size**-0.5, num_heads, prefix=f"{prefix}.attn")
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         query, key, value = self.c_attn(hidden_states).chunk(3, dim=-1)
         return self.c_proj(self.attn(query, key, value))
 
 
 class GPT2MLP(nn.Module):
-    """The feed-forward block: `c_proj(gelu(c_fc(x)))`."""
+    """Feed-forward block: `c_proj(gelu(c_fc(x)))`."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class GPT2MLP(nn.Module):
         self.c_proj = ReplicatedLinear(intermediate_size, config.hidden_size, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))  # `gelu_new`
 
 
@@ -64,13 +64,13 @@ class GPT2Block(nn.Module):
         self.mlp = GPT2MLP(config)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         hidden_states = hidden_states + self.attn(self.ln_1(hidden_states))
         return hidden_states + self.mlp(self.ln_2(hidden_states))
 
 
 class GPT2Model(nn.Module):
-    """Embeddings of tokens and positions, all blocks, the last norm."""
+    """Embeddings of tokens and positions, all blocks, the final norm."""
 
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
@@ -81,11 +81,11 @@ class GPT2Model(nn.Module):
         self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Ids [T] to vectors [T, hidden]."""
+        """Return vectors [T, hidden] for ids [T]."""
         return self.wte(input_ids)
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Ids and positions [T] to hidden states [T, hidden]."""
+        """Return hidden states [T, hidden] for ids and positions [T]."""
         hidden_states = self.embed_input_ids(input_ids) + self.wpe(positions)
         for block in self.h:
             hidden_states = block(hidden_states)
@@ -93,7 +93,7 @@ class GPT2Model(nn.Module):
 
 
 class GPT2LMHeadModel(CausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config, prefix)
@@ -120,14 +120,14 @@ class GPT2LMHeadModel(CausalLM):
         return self.lm_head(hidden_states)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
-        """See `CausalLM.load_weights`. The oldest checkpoints hold the causal masks too, which nobody needs."""
+        """See `CausalLM.load_weights`. The oldest checkpoints also hold the causal masks, which are skipped."""
         return load_parameters(self, _as_linear(weights), ignore=("lm_head.", ".attn.bias", ".attn.masked_bias"))
 
 
 def _as_linear(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors as a linear layer has them: GPT-2 multiplies from the right, so its matrices lie transposed.
+    """Transpose the matrices, which GPT-2 multiplies from the right, and complete the names.
 
-    Checkpoints of the bare model leave out the leading `transformer.`.
+    Checkpoints without the output layer lack the leading `transformer.`.
     """
     for name, tensor in weights:
         if not name.startswith(("transformer.", "lm_head.")):

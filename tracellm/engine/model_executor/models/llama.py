@@ -1,10 +1,8 @@
 """Llama 1 to 3: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
 
-Llama came first, and Qwen2 is Llama with biases in the query, key and value projections. Here it is the other way
-round, as qwen2.py is the file to begin with: what stands here is where Llama says otherwise. Mistral and Phi-3 are
-built on it.
+Built on qwen2.py: Llama differs only in its biases. Mistral and Phi-3 are built on this file.
 
-Left unread: `pretraining_tp`, which splits products into parts for training, and changes nothing but rounding.
+config.json's `pretraining_tp` is ignored: it splits matrix products for training, and only affects rounding.
 
 vLLM: vllm/model_executor/models/llama.py. Left out: pipeline and tensor parallelism, quantization.
 """
@@ -26,14 +24,14 @@ __all__ = ["LlamaAttention", "LlamaDecoderLayer", "LlamaForCausalLM", "LlamaMLP"
 
 
 class LlamaMLP(Qwen2MLP):
-    """The gated feed-forward block, with biases where config.json asks for them."""
+    """Gated feed-forward block, with biases if config.json has `mlp_bias`."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config, bias=getattr(config, "mlp_bias", False))
 
 
 class LlamaAttention(Qwen2Attention):
-    """Projections, rotary embedding, attention over the KV cache, output projection; biases in all or in none."""
+    """Projections, rotary embedding, attention over the KV cache, output projection; biases in all or none."""
 
     def __init__(self, config: LlamaConfig, rotary_emb: RotaryEmbedding, prefix: str) -> None:
         bias = getattr(config, "attention_bias", False)
@@ -41,19 +39,19 @@ class LlamaAttention(Qwen2Attention):
 
 
 class LlamaDecoderLayer(Qwen2DecoderLayer):
-    """Qwen2's, with Llama's attention and feed-forward block."""
+    """Decoder layer with Llama's attention and feed-forward block."""
 
     attention_cls: ClassVar = LlamaAttention
     mlp_cls: ClassVar = LlamaMLP
 
 
 class LlamaModel(Qwen2Model):
-    """Qwen2's, with Llama's layers."""
+    """Model with Llama's layers."""
 
     layer_cls: ClassVar = LlamaDecoderLayer
 
 
 class LlamaForCausalLM(Qwen2ForCausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     model_cls: ClassVar = LlamaModel

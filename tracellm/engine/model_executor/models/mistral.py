@@ -1,10 +1,9 @@
-"""Mistral: Llama, where a token sees no further back than a window of tokens.
+"""Mistral: Llama with a sliding window.
 
-After n layers what a token knows still reaches n windows back, as each layer hands on what the one below has gathered.
-(https://arxiv.org/abs/2310.06825. Later Mistrals have `sliding_window: null` in config.json, and see everything.)
+Information still travels n windows back in n layers, one window per layer. (https://arxiv.org/abs/2310.06825. Later
+Mistrals have `sliding_window: null` in config.json: full attention.)
 
-vLLM: the registry names vllm/model_executor/models/llama.py::LlamaForCausalLM for it. Left out: what llama.py leaves
-out.
+vLLM: registered as vllm/model_executor/models/llama.py::LlamaForCausalLM. Left out: what llama.py leaves out.
 """
 
 from tracellm.engine.model_executor.models.llama import LlamaForCausalLM
@@ -13,4 +12,4 @@ __all__ = ["MistralForCausalLM"]
 
 
 class MistralForCausalLM(LlamaForCausalLM):
-    """The model with its output layer. `LlamaAttention` reads the window from config.json; nothing else differs."""
+    """Model with its output layer; `LlamaAttention` reads the window from config.json."""

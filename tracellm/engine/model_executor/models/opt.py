@@ -38,7 +38,7 @@ class OPTLearnedPositionalEmbedding(VocabParallelEmbedding):
         super().__init__(num_positions + self.OFFSET, embedding_dim)
 
     def forward(self, positions: Tensor) -> Tensor:
-        """Positions int [T] to vectors [T, hidden]."""
+        """Return vectors [T, hidden] for positions int [T]."""
         return super().forward(positions + self.OFFSET)
 
 
@@ -54,7 +54,7 @@ class OPTAttention(nn.Module):
         self.attn = Attention(num_heads, head_size, head_size**-0.5, num_heads, prefix=f"{prefix}.attn")
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         query, key, value = self.qkv_proj(hidden_states).chunk(3, dim=-1)
         return self.out_proj(self.attn(query, key, value))
 
@@ -73,7 +73,7 @@ class OPTDecoderLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(config.hidden_size, elementwise_affine=affine)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         residual = hidden_states
         if self.do_layer_norm_before:  # all sizes but 350m
             hidden_states = self.self_attn_layer_norm(hidden_states)
@@ -91,7 +91,7 @@ class OPTDecoderLayer(nn.Module):
 
 
 class OPTDecoder(nn.Module):
-    """Embeddings, all decoder layers, the last norm; projections where the embedding has a width of its own."""
+    """Embeddings, all decoder layers, the final norm; projections where the embedding's width differs."""
 
     def __init__(self, config: OPTConfig, prefix: str) -> None:
         super().__init__()
@@ -110,11 +110,11 @@ class OPTDecoder(nn.Module):
         )
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Ids [T] to vectors [T, width]."""
+        """Return vectors [T, width] for ids [T]."""
         return self.embed_tokens(input_ids)
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Ids and positions [T] to hidden states [T, width]."""
+        """Return hidden states [T, width] for ids and positions [T]."""
         hidden_states = self.embed_input_ids(input_ids)
         if self.project_in is not None:
             hidden_states = self.project_in(hidden_states)
@@ -129,19 +129,19 @@ class OPTDecoder(nn.Module):
 
 
 class OPTModel(nn.Module):
-    """The decoder; a class of its own because checkpoints name their tensors `model.decoder.*`."""
+    """Container of the decoder, since checkpoints name their tensors `model.decoder.*`."""
 
     def __init__(self, vllm_config: VllmConfig, prefix: str) -> None:
         super().__init__()
         self.decoder = OPTDecoder(vllm_config.model_config.hf_config, prefix=f"{prefix}.decoder")
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Ids and positions [T] to hidden states [T, width]."""
+        """Return hidden states [T, width] for ids and positions [T]."""
         return self.decoder(input_ids, positions)
 
 
 class OPTForCausalLM(CausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     packed_modules_mapping: ClassVar = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
 
@@ -165,6 +165,6 @@ class OPTForCausalLM(CausalLM):
         return self.lm_head(hidden_states)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
-        """See `CausalLM.load_weights`. Some checkpoints leave out the leading `model.`."""
+        """See `CausalLM.load_weights`. Some checkpoints lack the leading `model.`."""
         renamed = ((f"model.{name}" if name.startswith("decoder.") else name, tensor) for name, tensor in weights)
         return load_parameters(self, renamed, ignore=("lm_head.",))

@@ -1,8 +1,7 @@
-"""Phi-3, Phi-3.5 and Phi-4-mini: Llama with a window, its own rotary embedding for long texts, and merged projections.
+"""Phi-3, Phi-3.5 and Phi-4-mini: Llama with a sliding window, a rotary embedding for long texts, merged projections.
 
-In the checkpoint one tensor, `qkv_proj`, holds the query, key and value projections, and one, `gate_up_proj`, gate and
-up: just what the merged layers of this engine keep in memory anyhow. Phi-4-mini rotates three quarters of each head.
-What the rotary embedding `longrope` does: layers/rotary_embedding/phi3_long_rope_scaled_rope.py.
+The checkpoint's tensors `qkv_proj` and `gate_up_proj` are merged already, as in this engine's layers. Phi-4-mini
+rotates three quarters of each head. The rotary embedding `longrope` is in layers/rope_scaling.py.
 (https://arxiv.org/abs/2404.14219)
 
 vLLM: vllm/model_executor/models/phi3.py. Left out: what llama.py leaves out.
@@ -16,6 +15,6 @@ __all__ = ["Phi3ForCausalLM"]
 
 
 class Phi3ForCausalLM(LlamaForCausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     packed_modules_mapping: ClassVar = {}  # the checkpoint's tensors are merged already

@@ -1,11 +1,11 @@
 """Qwen2 and Qwen2.5: rotary positions, RMS norm before each block, grouped-query attention, a gated feed-forward.
 
-In a request's life: `GPUModelRunner._model_forward` calls `forward` once a step, `compute_logits` follows for the
-tokens that sample. The file reads from the inside out; the other models are built the same way, and those that differ
-in a few lines on this one: Llama by its biases, Qwen3 by its attention.
+In a request's life: `GPUModelRunner._model_forward` calls `forward` once per step, then `compute_logits` for the tokens
+that sample. Begin here to read the models: this file goes from the smallest block to the whole model, the others are
+built the same way, and some on this one (Llama, Qwen3).
 
-Where config.json asks for a sliding window in some layers (`use_sliding_window`, `max_window_layers`), these have it,
-as in transformers; vLLM 0.11.1 refuses such a model.
+Layers may have a sliding window (`use_sliding_window` and `max_window_layers` in config.json), as in transformers;
+vLLM 0.11.1 refuses such a model.
 
 vLLM: vllm/model_executor/models/qwen2.py. Left out: pipeline and tensor parallelism, quantization.
 """
@@ -35,7 +35,7 @@ __all__ = ["Qwen2Attention", "Qwen2DecoderLayer", "Qwen2ForCausalLM", "Qwen2MLP"
 
 
 class Qwen2MLP(nn.Module):
-    """The gated feed-forward block: `down(silu(gate(x)) * up(x))`."""
+    """Gated feed-forward block: `down(silu(gate(x)) * up(x))`."""
 
     def __init__(self, config: PretrainedConfig, bias: bool = False) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Qwen2MLP(nn.Module):
         self.act_fn = SiluAndMul()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         gate_up = self.gate_up_proj(x)  # [T, 2 * intermediate]
         return self.down_proj(self.act_fn(gate_up))
 
@@ -78,7 +78,7 @@ class Qwen2Attention(nn.Module):
         )
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         qkv = self.qkv_proj(hidden_states)
         query, key, value = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
         query, key = self.rotary_emb(positions, query, key)
@@ -99,7 +99,7 @@ class Qwen2DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, positions: Tensor, hidden_states: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The block's output and the residual stream it is still to be added to, both [T, hidden]."""
+        """Return the block's output and the residual stream, to which the next norm adds it; both [T, hidden]."""
         if residual is None:  # the first layer
             residual = hidden_states
             hidden_states = self.input_layernorm(hidden_states)
@@ -111,7 +111,7 @@ class Qwen2DecoderLayer(nn.Module):
 
 
 class Qwen2Model(nn.Module):
-    """Embedding, all decoder layers, the last norm."""
+    """Embedding, all decoder layers, the final norm."""
 
     layer_cls: ClassVar = Qwen2DecoderLayer
 
@@ -127,30 +127,27 @@ class Qwen2Model(nn.Module):
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Ids [T] to vectors [T, hidden]."""
+        """Return vectors [T, hidden] for ids [T]."""
         return self.embed_tokens(input_ids)
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Ids and positions [T] to hidden states [T, hidden]."""
+        """Return hidden states [T, hidden] for ids and positions [T]."""
         hidden_states = self.embed_input_ids(input_ids)
-        # On a CPU one call of C++ computes all layers while no probe and no hook watches one of them; to stop in
-        # their code with a debugger, or to change it, set TRACELLM_OPS=torch.
-        output: tuple[Tensor, Tensor | None] | None
+        # On a CPU, one call of C++ computes all layers unless a probe or a hook watches one of them. To debug or change
+        # the layers' code, set TRACELLM_OPS=torch.
         output = self.ops.decoder_layers(self.layers, positions, hidden_states, get_shared_attention_metadata())
         if output is None:
-            output = self._one_by_one(positions, hidden_states)
-        hidden_states, _ = self.norm(*output)
+            residual = None
+            for layer in self.layers:
+                hidden_states, residual = layer(positions, hidden_states, residual)
+        else:
+            hidden_states, residual = output
+        hidden_states, _ = self.norm(hidden_states, residual)
         return hidden_states
-
-    def _one_by_one(self, positions: Tensor, hidden_states: Tensor) -> tuple[Tensor, Tensor | None]:
-        residual = None
-        for layer in self.layers:
-            hidden_states, residual = layer(positions, hidden_states, residual)
-        return hidden_states, residual
 
 
 class Qwen2ForCausalLM(CausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     model_cls: ClassVar = Qwen2Model
 

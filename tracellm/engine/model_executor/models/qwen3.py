@@ -1,6 +1,6 @@
-"""Qwen3: Qwen2 whose queries and keys are normed, each head by itself, and have no bias.
+"""Qwen3: Qwen2 with a norm of each query and key head, and without biases there.
 
-The norm keeps the scores from growing without bound in training. All but the attention is qwen2.py's.
+The norm bounds the scores in training. Built on qwen2.py; only the attention differs.
 (https://arxiv.org/abs/2505.09388)
 
 vLLM: vllm/model_executor/models/qwen3.py. Left out: what qwen2.py leaves out.
@@ -27,7 +27,7 @@ class Qwen3Attention(Qwen2Attention):
         self.k_norm = RMSNorm(rotary_emb.head_size, eps=config.rms_norm_eps)
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
+        """Return [T, hidden] for [T, hidden]."""
         qkv = self.qkv_proj(hidden_states)
         query, key, value = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
         head_size = self.rotary_emb.head_size
@@ -38,18 +38,18 @@ class Qwen3Attention(Qwen2Attention):
 
 
 class Qwen3DecoderLayer(Qwen2DecoderLayer):
-    """Qwen2's, with Qwen3's attention."""
+    """Decoder layer with Qwen3's attention."""
 
     attention_cls: ClassVar = Qwen3Attention
 
 
 class Qwen3Model(Qwen2Model):
-    """Qwen2's, with Qwen3's layers."""
+    """Model with Qwen3's layers."""
 
     layer_cls: ClassVar = Qwen3DecoderLayer
 
 
 class Qwen3ForCausalLM(Qwen2ForCausalLM):
-    """The model with its output layer."""
+    """Model with its output layer."""
 
     model_cls: ClassVar = Qwen3Model

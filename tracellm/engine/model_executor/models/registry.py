@@ -1,4 +1,4 @@
-"""Which architectures can run, and the class of each.
+"""Supported architectures, and the class of each.
 
 To add one: docs/adding-a-model.md.
 
@@ -30,15 +30,15 @@ _MODELS = {
 
 
 def get_supported_archs() -> list[str]:
-    """The architectures that can run, as config.json names them."""
+    """Return the supported architectures, by their names in config.json."""
     return sorted(_MODELS)
 
 
 def resolve_model_cls(architectures: list[str] | None) -> "type[CausalLM]":
-    """The class of the first supported architecture among config.json's `architectures`; only its module is imported.
+    """Return the class of the first supported architecture in config.json's `architectures`, importing only its module.
 
     Raises:
-        ModelLoadError: there is none; the message names what was found and what is supported.
+        ModelLoadError: no architecture is supported.
     """
     for architecture in architectures or []:
         if architecture in _MODELS:

@@ -1,4 +1,4 @@
-"""What every model shares: its interface, the reading of config.json, and the filling of its parameters.
+"""Base class of the models, checks of config.json, and loading of parameters.
 
 vLLM: vllm/model_executor/models/interfaces_base.py and models/utils.py (`AutoWeightsLoader`, `extract_layer_index`).
 """
@@ -21,10 +21,10 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class CausalLM(nn.Module):
-    """A decoder-only language model, built from a `VllmConfig` with parameters yet to be loaded."""
+    """Decoder-only language model, built from a `VllmConfig` with uninitialized parameters."""
 
     packed_modules_mapping: ClassVar[dict[str, list[str]]] = {}
-    """For each merged layer the projections it holds, in the order of its rows, as the checkpoint names them."""
+    """Projections of each merged layer, in the order of its rows, by their names in the checkpoint."""
 
     @abstractmethod
     def __init__(self, vllm_config: VllmConfig, prefix: str = "") -> None:
@@ -32,15 +32,15 @@ class CausalLM(nn.Module):
 
     @abstractmethod
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Token ids and their positions, int [T], to the hidden states after the last layer, [T, hidden]."""
+        """Return the final hidden states [T, hidden] for token ids and positions, int [T]."""
 
     @abstractmethod
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """Hidden states [N, hidden] to one score for each token of the vocabulary, [N, vocabulary]."""
+        """Return logits [N, vocabulary] for hidden states [N, hidden]."""
 
     @abstractmethod
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> int:
-        """Fill the parameters from a checkpoint's (name, tensor) pairs; the number of tensors that were used.
+        """Copy a checkpoint's (name, tensor) pairs into the parameters; return the number of tensors used.
 
         Raises:
             ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind, or not finite.
@@ -48,10 +48,10 @@ class CausalLM(nn.Module):
 
 
 def check_config(hf_config: Any, **supported: Any) -> None:
-    """Refuse a config.json that sets one of these to another value than the one that the model's code is written for.
+    """Refuse a config.json whose settings differ from those that the model's code supports.
 
     Raises:
-        ModelLoadError: names the setting, its value, and the one that would do.
+        ModelLoadError: a setting has another value.
     """
     for name, value in supported.items():
         if (found := getattr(hf_config, name, value)) != value:
@@ -62,12 +62,12 @@ def check_config(hf_config: Any, **supported: Any) -> None:
 
 
 def get_sliding_window(hf_config: Any, prefix: str) -> int | None:
-    """How many tokens the layer of this name (`model.layers.3.self_attn`) sees, its own among them; None: all of them.
+    """Return the sliding window of the layer `prefix` (`model.layers.3.self_attn`), or None for full attention.
 
-    `layer_types` in config.json says which layers have the window; without it all do if there is a `sliding_window`.
+    `layer_types` in config.json names the layers with the window; without it, all layers have `sliding_window`.
 
     Raises:
-        ModelLoadError: the layer is of a type that is not supported.
+        ModelLoadError: the layer's type is not supported.
     """
     window = getattr(hf_config, "sliding_window", None)
     layer_types = getattr(hf_config, "layer_types", None)
@@ -84,10 +84,9 @@ def get_sliding_window(hf_config: Any, prefix: str) -> int | None:
 
 
 def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], ignore: tuple[str, ...] = ()) -> int:
-    """Copy every checkpoint tensor into the parameter, or the rows of a merged one, that it belongs to.
+    """Copy each checkpoint tensor into its parameter, or its rows of a merged parameter; return their number.
 
-    Names that begin or end with one of `ignore` are passed over: tensors that checkpoints hold and the model computes
-    itself.
+    Names that begin or end with one of `ignore` are skipped: tensors that the model computes itself.
 
     Raises:
         ModelLoadError: a tensor is missing, unexpected, or of the wrong shape or kind, or not finite.
@@ -128,7 +127,7 @@ def load_parameters(model: CausalLM, weights: Iterable[tuple[str, Tensor]], igno
 
 
 def _targets(model: CausalLM) -> dict[str, Tensor]:
-    """For each tensor that a checkpoint must hold, by name, the memory that it fills."""
+    """Return the destination of each tensor that the checkpoint must hold, by name."""
     targets: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         module_name, kind = name.rsplit(".", 1)
@@ -144,6 +143,6 @@ def _targets(model: CausalLM) -> dict[str, Tensor]:
 
 
 def _some(names: list[str]) -> str:
-    """`3 tensors (a, b, c)`, cut short when there are many."""
+    """Return `3 tensors (a, b, c)`, with at most three names."""
     shown = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
     return f"{len(names)} tensor{'s' if len(names) > 1 else ''} ({shown})"

@@ -1,11 +1,11 @@
-"""Which implementation of the operations an engine uses, why that one, and how it reaches the layers.
+"""Choice of the implementation of the operations, and with it of the attention backend.
 
-`choose_ops` decides at start-up, in `EngineArgs.create_engine_config`, and says why; what it decided is part of the
-configuration (`VllmConfig.ops_choice`). The model runner makes the implementation and builds the model `using_ops`:
-each layer keeps what `current_ops` gives while it is made, so that two engines of one process may differ.
+`choose_ops` decides at start-up, in `EngineArgs.create_engine_config`, and stores name and reason in
+`VllmConfig.ops_choice`. The model runner creates the implementation and builds the model `using_ops`: each layer keeps
+the `current_ops` of its construction, and two engines of one process may differ.
 
-vLLM: vllm/attention/selector.py::get_attn_backend and vllm/platforms/cuda.py::get_attn_backend_cls, which choose for
-attention only; there each operation of the others chooses by itself (vllm/model_executor/custom_op.py::CustomOp).
+vLLM: vllm/platforms/cuda.py::get_attn_backend_cls chooses for attention; each other operation chooses by itself
+(vllm/model_executor/custom_op.py::CustomOp).
 """
 
 import logging
@@ -32,66 +32,67 @@ __all__ = ["NAMES", "OpsChoice", "choose_ops", "current_ops", "make_ops", "using
 logger = logging.getLogger(__name__)
 
 NAMES = ("torch", "cpu", "triton")
-"""The implementations: plain PyTorch, the fast one for a CPU, Triton kernels."""
+"""Implementations: plain PyTorch, C++ kernels for a CPU, Triton kernels for a GPU."""
 
 
-def choose_ops(asked: str | None, device: torch.device) -> OpsChoice:
-    """What the argument says, else what `TRACELLM_OPS` says, else what is best on the device; and that as a reason.
+def choose_ops(attention_backend: str | None, device: torch.device) -> OpsChoice:
+    """Return the implementation of the argument, else of `TRACELLM_OPS`, else the fastest on the device.
 
-    Where the fast kernels of the device cannot be compiled, a warning says why.
+    Logs a warning if the device's fast kernels cannot be compiled.
 
     Args:
-        asked: the argument `attention_backend`, in capitals or not; None: it was not given.
-        device: where the model will run.
+        attention_backend: the engine's argument, in any case, or None.
+        device: device of the model.
 
     Raises:
-        EngineError: no implementation has this name, or it cannot run here; the message says who asked for it.
+        EngineError: the name is unknown, or the implementation cannot run here.
     """
-    choice = _chosen(asked, device)
+    choice = _choose(attention_backend, device)
     if choice.name == "cpu" and (kernels := native.load()).library is None:
         logger.warning("PyTorch computes the layers, slower than kernels for this CPU would: %s", kernels.reason)
     elif choice.reason == "no_compiler":
-        logger.warning("PyTorch computes the layers, slower than Triton's kernels would: %s", _why_uncompiled())
+        logger.warning("PyTorch computes the layers, slower than Triton's kernels would: %s", _missing_compiler())
     return choice
 
 
-def _chosen(asked: str | None, device: torch.device) -> OpsChoice:
-    if asked is not None:
-        return OpsChoice(_checked(asked, device, "LLM: `attention_backend`"), "argument")
+def _choose(attention_backend: str | None, device: torch.device) -> OpsChoice:
+    if attention_backend is not None:
+        return OpsChoice(_check(attention_backend, device, "LLM: `attention_backend`"), "argument")
     if variable := os.environ.get(envs.OPS):
-        return OpsChoice(_checked(variable, device, f"The environment variable {envs.OPS}"), "environment")
+        return OpsChoice(_check(variable, device, f"The environment variable {envs.OPS}"), "environment")
     if device.type != "cuda":
         return OpsChoice("cpu", "cpu" if native.load().library is not None else "cpu_uncompiled")
     if find_spec("triton") is None:
         return OpsChoice("torch", "no_triton")
-    return OpsChoice("torch", "no_compiler") if _why_uncompiled() else OpsChoice("triton", "gpu")
+    return OpsChoice("torch", "no_compiler") if _missing_compiler() else OpsChoice("triton", "gpu")
 
 
-def _checked(asked: str, device: torch.device, who: str) -> str:
-    """The implementation that is called so, if it can run on the device."""
-    name = asked.lower()
+def _check(value: str, device: torch.device, setting: str) -> str:
+    """Return the implementation's name in lower case if it can run on the device."""
+    name = value.lower()
     if name not in NAMES:
-        raise EngineError(f"{who} must be one of {', '.join(NAMES)}, got {asked!r}.{did_you_mean(name, NAMES)}")
+        raise EngineError(f"{setting} must be one of {', '.join(NAMES)}, got {value!r}.{did_you_mean(name, NAMES)}")
     if name == "cpu" and device.type != "cpu":
-        raise EngineError(f"{who} asks for `cpu`, but the model runs on {device}: take `triton` or `torch` there.")
+        raise EngineError(f"{setting} asks for `cpu`, but the model runs on {device}: take `triton` or `torch` there.")
     if name == "triton":
         if find_spec("triton") is None:
             raise EngineError(
-                f"{who} asks for `triton`, but the package triton is not installed: `pip install 'tracellm[triton]'`, "
-                "or take `torch`."
+                f"{setting} asks for `triton`, but the package triton is not installed: "
+                "`pip install 'tracellm[triton]'`, or take `torch`."
             )
         if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
             raise EngineError(
-                f"{who} asks for `triton`, whose kernels need a GPU, but the model runs on {device}. Its interpreter "
-                "runs them on the CPU, slowly: set the environment variable TRITON_INTERPRET=1. Or take `cpu`."
+                f"{setting} asks for `triton`, whose kernels need a GPU, but the model runs on {device}. "
+                "Its interpreter runs them on the CPU, slowly: set the environment variable TRITON_INTERPRET=1. "
+                "Or take `cpu`."
             )
-        if device.type == "cuda" and (lacks := _why_uncompiled()):
-            raise EngineError(f"{who} asks for `triton`, but {lacks}. Install it, or take `torch`.")
+        if device.type == "cuda" and (lacks := _missing_compiler()):
+            raise EngineError(f"{setting} asks for `triton`, but {lacks}. Install it, or take `torch`.")
     return name
 
 
-def _why_uncompiled() -> str | None:
-    """What Triton cannot do without where it starts a kernel on a GPU: a C compiler. None: there is one."""
+def _missing_compiler() -> str | None:
+    """Return what Triton lacks to compile kernel launchers, or None if its C compiler is complete."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return None
     if not os.environ.get("CC") and not any(map(shutil.which, ("gcc", "clang"))):
@@ -102,7 +103,7 @@ def _why_uncompiled() -> str | None:
 
 
 def make_ops(name: str) -> Ops:
-    """The implementation of this name; its libraries are imported only now."""
+    """Create the implementation of this name, importing only its libraries."""
     if name == "triton":
         from tracellm.engine.model_executor.ops.triton import TritonOps
 
@@ -119,7 +120,7 @@ _current: ContextVar[Ops | None] = ContextVar("ops", default=None)
 
 @contextmanager
 def using_ops(ops: Ops) -> Iterator[None]:
-    """Layers that are made within the `with` block keep `ops`, and use it for good."""
+    """Give `ops` to all layers that are created in the `with` block."""
     token = _current.set(ops)
     try:
         yield
@@ -128,5 +129,5 @@ def using_ops(ops: Ops) -> Iterator[None]:
 
 
 def current_ops() -> Ops:
-    """What a layer that is being made shall use; outside of `using_ops` the reference, `TorchOps`."""
+    """Return the operations for a layer under construction; outside of `using_ops`, `TorchOps`."""
     return _current.get() or TorchOps()

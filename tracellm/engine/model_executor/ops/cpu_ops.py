@@ -1,17 +1,14 @@
-"""The operations as a CPU computes them fastest: kernels compiled for this very CPU, or what PyTorch's libraries have.
+"""Operations on a CPU, by the fastest code available:
 
-Which, is settled once (`CpuOps.how` tells it):
-
-- Kernels of our own (cpu/), where a C++ compiler is there.
-- For the products of matrices in bfloat16 oneDNN, PyTorch's library, with weights in the layout that it likes best, on
-  CPUs that have instructions for it (AVX512-BF16, AMX).
+- C++ kernels compiled for this CPU (cpu/), where a compiler is found.
+- For matrix products in bfloat16, oneDNN with weights in its own layout, on CPUs with instructions for it
+  (AVX512-BF16, AMX).
 - The reference (torch_ops.py) where there is no compiler.
 
-In a request's life: every layer of every step, on a CPU. vLLM: csrc/cpu/*.cpp for norms, rotary embedding, activations
-and attention, vllm/model_executor/layers/utils.py::dispatch_cpu_unquantized_gemm for linear layers.
+In a request's life: every layer of every step. vLLM: csrc/cpu/*.cpp for norms, rotary embedding and activations;
+vllm/model_executor/layers/utils.py::dispatch_cpu_unquantized_gemm for linear layers.
 """
 
-from ctypes import byref
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,61 +16,59 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from tracellm.engine.attention.backend import AttentionMetadata
 from tracellm.engine.model_executor.ops.cpu.decoder_layers import DecoderLayers
-from tracellm.engine.model_executor.ops.cpu.native import DTYPES, Shape, load
-from tracellm.engine.model_executor.ops.interface import AttentionMetadata
+from tracellm.engine.model_executor.ops.cpu.native import DTYPES, load
 from tracellm.engine.model_executor.ops.torch_ops import TorchOps
 
 __all__ = ["CpuOps", "PackedWeight"]
 
-_DTYPES = {getattr(torch, name): short for name, short in DTYPES.items()}
 _NARROW = (torch.bfloat16, torch.float16)
 _TYPICAL_ROWS = 16
-"""oneDNN lays weights out for a number of rows: that of a batch that decodes."""
+"""Batch size for which oneDNN chooses the layout of weights: that of a decode step."""
 
 
 class PackedWeight(nn.Parameter):
-    """A weight [output_size, input_size] in the order in which a kernel reads it, not as a matrix."""
+    """Weight [output_size, input_size] in the layout that a kernel reads."""
 
     output_size: int
     input_size: int
     x_dtype: torch.dtype
-    """Of the layer and what it multiplies. The weight's own may have fewer bits: see `_narrowed`."""
+    """Dtype of the layer and its input. The weight's own may have fewer bits: see `_narrow`."""
     kernel: str | None
-    """How the names end of our functions that multiply with it; None: oneDNN's does."""
+    """Suffix of the compiled functions for these dtypes; None: oneDNN multiplies."""
 
 
 class CpuOps(TorchOps):
-    """`Ops` for a CPU."""
+    """`Ops` for a CPU; see `Ops` for what each operation computes."""
+
+    name = "cpu"
 
     def __init__(self) -> None:
-        kernels = load()
-        self.how = kernels.reason
-        """Whose code computes, and why, as a clause."""
-        self._library = kernels.library
-        # Weak: the layers hold this object, which must not hold them, or they would outlive their engine.
+        self._library = load().library
+        # Weak keys: the layers hold this object, which must not keep them alive.
         self._decoder_layers: WeakKeyDictionary[nn.ModuleList, DecoderLayers] = WeakKeyDictionary()
 
     def prepare_weights(self, model: nn.Module) -> None:
-        """Lay the weights of all linear layers out anew; each layer gives back what was read from the checkpoint.
+        """Replace the weights of all linear layers by packed ones.
 
-        A weight that others share, such as an input embedding that is the output layer too, is kept beside it.
+        A weight that other layers share, such as a tied input embedding, stays there unpacked.
         """
         for module in model.modules():
             if getattr(module, "ops", None) is self:
                 weight = getattr(module, "weight", None)
-                if weight is not None and weight.dim() == 2 and (packed := self._packed(weight.data)) is not None:
+                if weight is not None and weight.dim() == 2 and (packed := self._pack(weight.data)) is not None:
                     module.weight = packed
 
-    def _packed(self, weight: Tensor) -> PackedWeight | None:
-        """The weight [m, n] in a kernel's layout; None: there is none for it."""
+    def _pack(self, weight: Tensor) -> PackedWeight | None:
+        """Return the weight [m, n] in a kernel's layout, or None if there is none for its dtype."""
         output_size, input_size = weight.shape
         x_dtype, kernel = weight.dtype, None
         if _onednn_is_faster(weight.dtype):
             data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
-        elif self._library is not None and weight.dtype in _DTYPES:
-            weight = _narrowed(weight).contiguous()
-            kernel = "_".join(dict.fromkeys((_DTYPES[x_dtype], _DTYPES[weight.dtype])))
+        elif self._library is not None and weight.dtype in DTYPES:
+            weight = _narrow(weight).contiguous()
+            kernel = "_".join(dict.fromkeys((DTYPES[x_dtype], DTYPES[weight.dtype])))
             data = weight.new_empty(self._kernel("packed_size", weight)(output_size, input_size))
             self._kernel("pack_weight", weight)(
                 weight.data_ptr(), data.data_ptr(), output_size, input_size, torch.get_num_threads()
@@ -85,11 +80,11 @@ class CpuOps(TorchOps):
         return packed
 
     def _kernel(self, name: str, *tensors: Tensor) -> Any:
-        """The compiled function for the dtype of these tensors; None if there is none, or if they differ in it."""
+        """Return the compiled function for the dtype of all tensors, or None."""
         dtype = tensors[0].dtype
-        if self._library is None or dtype not in _DTYPES or any(tensor.dtype != dtype for tensor in tensors):
+        if self._library is None or dtype not in DTYPES or any(tensor.dtype != dtype for tensor in tensors):
             return None
-        return getattr(self._library, f"{name}_{_DTYPES[dtype]}")
+        return getattr(self._library, f"{name}_{DTYPES[dtype]}")
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See `Ops.linear`."""
@@ -118,24 +113,24 @@ class CpuOps(TorchOps):
     def decoder_layers(
         self, layers: nn.ModuleList, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata | None
     ) -> tuple[Tensor, Tensor] | None:
-        """See `Ops.decoder_layers`; by the kernels, while nobody watches the layers."""
+        """See `Ops.decoder_layers`."""
         if self._library is None or metadata is None or positions.dtype != torch.int64:
             return None
-        if (known := self._decoder_layers.get(layers)) is None:
-            known = self._decoder_layers[layers] = DecoderLayers(layers, self, _is_for_kernels)
-        if not known.can_run() or hidden_states.dtype != known.dtype:
+        if (decoder_layers := self._decoder_layers.get(layers)) is None:
+            decoder_layers = self._decoder_layers[layers] = DecoderLayers(layers, self)
+        if not decoder_layers.can_run():
             return None
-        return known.run(self._library, positions.contiguous(), hidden_states, metadata)
+        return decoder_layers.run(self._library, positions.contiguous(), hidden_states, metadata)
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """See `Ops.rms_norm`."""
         kernel = self._kernel("rms_norm", x, weight)
-        return super().rms_norm(x, weight, epsilon) if kernel is None else _normed(kernel, x, weight, epsilon)
+        return super().rms_norm(x, weight, epsilon) if kernel is None else _norm(kernel, x, weight, epsilon)
 
     def gemma_rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """See `Ops.gemma_rms_norm`."""
         kernel = self._kernel("gemma_rms_norm", x, weight)
-        return super().gemma_rms_norm(x, weight, epsilon) if kernel is None else _normed(kernel, x, weight, epsilon)
+        return super().gemma_rms_norm(x, weight, epsilon) if kernel is None else _norm(kernel, x, weight, epsilon)
 
     def fused_add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         """See `Ops.fused_add_rms_norm`."""
@@ -165,7 +160,7 @@ class CpuOps(TorchOps):
         kernel = self._kernel("rotary", query, key, cos_sin_cache)
         if kernel is None or positions.dtype != torch.int64:
             return super().rotary_embedding(positions, query, key, cos_sin_cache)
-        query, key, positions = _rows(query), _rows(key), positions.contiguous()
+        query, key, positions = _contiguous_heads(query), _contiguous_heads(key), positions.contiguous()
         turned_query, turned_key = query.new_empty(query.shape), key.new_empty(key.shape)
         kernel(
             positions.data_ptr(),
@@ -185,101 +180,26 @@ class CpuOps(TorchOps):
     def silu_and_mul(self, x: Tensor) -> Tensor:
         """See `Ops.silu_and_mul`."""
         kernel = self._kernel("silu_and_mul", x)
-        return super().silu_and_mul(x) if kernel is None else _gated(kernel, x)
+        return super().silu_and_mul(x) if kernel is None else _act_and_mul(kernel, x)
 
     def gelu_tanh_and_mul(self, x: Tensor) -> Tensor:
         """See `Ops.gelu_tanh_and_mul`."""
         kernel = self._kernel("gelu_tanh_and_mul", x)
-        return super().gelu_tanh_and_mul(x) if kernel is None else _gated(kernel, x)
-
-    def reshape_and_cache(
-        self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
-    ) -> None:
-        """See `Ops.reshape_and_cache`."""
-        if self._kernel("paged_attention", key, value, key_cache, value_cache) is None:
-            super().reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
-            return
-        key, value, number = _tokens(key), _tokens(value), key.element_size()
-        self._library.reshape_and_cache(  # type: ignore[union-attr]  # there is one, as there is a kernel
-            key.data_ptr(),
-            value.data_ptr(),
-            key_cache.data_ptr(),
-            value_cache.data_ptr(),
-            slot_mapping.data_ptr(),
-            len(slot_mapping),
-            key.shape[1] * key.shape[2] * number,
-            key.stride(0) * number,
-            value.stride(0) * number,
-        )
-
-    def paged_attention(
-        self,
-        query: Tensor,
-        key_cache: Tensor,
-        value_cache: Tensor,
-        metadata: AttentionMetadata,
-        scale: float,
-        *,
-        sliding_window: int | None = None,
-        logits_soft_cap: float | None = None,
-    ) -> Tensor:
-        """See `Ops.paged_attention`; read where they are, nothing gathered."""
-        kernel = self._kernel("paged_attention", query, key_cache, value_cache)
-        if kernel is None:
-            return super().paged_attention(
-                query,
-                key_cache,
-                value_cache,
-                metadata,
-                scale,
-                sliding_window=sliding_window,
-                logits_soft_cap=logits_soft_cap,
-            )
-        query, table = _rows(query), metadata.block_table
-        result = query.new_empty(query.shape)
-        shape = Shape(
-            sequences=len(metadata.seq_lens_cpu),
-            query_heads=query.shape[1],
-            kv_heads=key_cache.shape[2],
-            size=query.shape[2],
-            block_size=key_cache.shape[1],
-            table_stride=table.stride(0),
-            query_token_stride=query.stride(0),
-            query_head_stride=query.stride(1),
-            window=sliding_window or 0,
-            scale=scale,
-            cap=logits_soft_cap or 0,
-        )
-        kernel(
-            query.data_ptr(),
-            key_cache.data_ptr(),
-            value_cache.data_ptr(),
-            metadata.query_start_loc.data_ptr(),
-            metadata.seq_lens.data_ptr(),
-            table.data_ptr(),
-            result.data_ptr(),
-            byref(shape),
-            torch.get_num_threads(),
-        )
-        return result
+        return super().gelu_tanh_and_mul(x) if kernel is None else _act_and_mul(kernel, x)
 
 
-def _is_for_kernels(weight: Tensor) -> bool:
-    return isinstance(weight, PackedWeight) and weight.kernel is not None
-
-
-def _narrowed(weight: Tensor) -> Tensor:
-    """A weight of float32 in 16 bits, if it loses nothing: its checkpoint was in 16 bits, then, as most are."""
+def _narrow(weight: Tensor) -> Tensor:
+    """Return a float32 weight in 16 bits if that is exact, as after loading a 16-bit checkpoint."""
     if weight.dtype == torch.float32 and weight.shape[1] % 2 == 0:  # pairs: see linear.cpp
         for dtype in _NARROW:
-            if torch.equal(weight[:1].to(dtype).float(), weight[:1]):  # of a checkpoint in float32 one row tells
+            if torch.equal(weight[:1].to(dtype).float(), weight[:1]):  # one row excludes most float32 checkpoints
                 narrow = weight.to(dtype)
                 if torch.equal(narrow.float(), weight):
                     return narrow
     return weight
 
 
-def _normed(kernel: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+def _norm(kernel: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     x = x.contiguous()
     y = torch.empty_like(x)
     size = x.shape[-1]
@@ -295,7 +215,7 @@ def _normed(kernel: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return y
 
 
-def _gated(kernel: Any, x: Tensor) -> Tensor:
+def _act_and_mul(kernel: Any, x: Tensor) -> Tensor:
     x = x.contiguous()
     size = x.shape[-1] // 2
     y = x.new_empty((*x.shape[:-1], size))
@@ -303,18 +223,13 @@ def _gated(kernel: Any, x: Tensor) -> Tensor:
     return y
 
 
-def _rows(x: Tensor) -> Tensor:
-    """[T, heads, D] with the numbers of a head side by side; the rest may be anywhere."""
+def _contiguous_heads(x: Tensor) -> Tensor:
+    """Return x [T, heads, D] with the elements of each head contiguous; heads and tokens may be apart."""
     return x if x.stride(2) == 1 else x.contiguous()
-
-
-def _tokens(x: Tensor) -> Tensor:
-    """[T, K, D] with all numbers of a token side by side, but the tokens anywhere."""
-    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
 
 
 @cache
 def _onednn_is_faster(dtype: torch.dtype) -> bool:
-    """Has the CPU instructions for products of bfloat16? PyTorch's library uses them, our kernel does not."""
+    """Return whether the CPU has instructions for bfloat16 products, which oneDNN uses and our kernel does not."""
     has = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return bool(dtype == torch.bfloat16 and has and torch.ops.mkldnn._is_mkldnn_bf16_supported())

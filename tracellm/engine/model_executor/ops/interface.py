@@ -1,81 +1,54 @@
-"""The few operations that the layers are made of, as one interface: what a kernel library must provide.
+"""Interface of a layer's operations other than attention: what a kernel library must provide.
 
-A layer calls `self.ops.rms_norm(...)` and does not know who computes it: `TorchOps` (torch_ops.py), the reference,
-`CpuOps` (cpu_ops.py) or `TritonOps` (triton/). choice.py decides.
+A layer calls `self.ops.rms_norm(...)` without knowing the implementation: `TorchOps` (torch_ops.py), the reference,
+`CpuOps` (cpu_ops.py) or `TritonOps` (triton/). choice.py selects it. Attention is in tracellm/engine/attention.
 
-In a request's life: every layer of every step ends here. vLLM: vllm/_custom_ops.py (norms, rotary embedding,
-activation) and vllm/v1/attention/backends/flash_attn.py (`FlashAttentionMetadata`, the attention call).
+In a request's life: every layer of every step. vLLM: vllm/_custom_ops.py.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["AttentionMetadata", "Ops"]
+if TYPE_CHECKING:
+    from tracellm.engine.attention.backend import AttentionMetadata
 
-
-@dataclass(eq=False)
-class AttentionMetadata:
-    """Which tokens of a step belong to which sequence, and where the keys and values of each sequence are.
-
-    A step's tokens lie one sequence after the other in one flat batch of T tokens, R sequences. A sequence's last
-    query token is its last token: with n tokens in this step and length L, its queries are at positions L-n .. L-1. So
-    prefill (n = L), a later piece of a prompt or a prompt with a cached prefix (1 < n < L) and decode (n = 1) are one
-    case.
-    """
-
-    query_start_loc: Tensor
-    """int32 [R + 1]: sequence i has the tokens query_start_loc[i] .. query_start_loc[i + 1] - 1 of the batch."""
-    seq_lens: Tensor
-    """int32 [R]: tokens of each sequence in the KV cache, those of this step among them."""
-    block_table: Tensor
-    """int32 [R, most blocks of a sequence]: token p of sequence i is in block block_table[i, p // block_size]."""
-    slot_mapping: Tensor
-    """int64 [T]: the slot (block * block_size + offset) that each token of this step is written to."""
-    query_lens_cpu: list[int]
-    """R numbers: tokens of each sequence in this step; known on the host, so that nobody waits for the device."""
-    seq_lens_cpu: list[int]
-    """R numbers: `seq_lens` on the host."""
-    block_table_cpu: Any = None
-    """int32 [R, most blocks of a sequence]: `block_table` on the host, NumPy; None where only the device has it."""
-    max_seq_len: int | None = None
-    """Launches must suit sequences of up to so many tokens: those of a CUDA graph stay as they are while sequences
-    grow. None: the sequences that are here."""
-    plans: dict[int | None, Any] = field(default_factory=dict)
-    """By sliding window: what an implementation of `Ops` works out once a step and not once a layer."""
+__all__ = ["Ops"]
 
 
 class Ops(ABC):
-    """The operations. In shapes: T tokens of the step, H query heads, K key/value heads (K divides H), D head size."""
+    """Operations of the layers. Shapes: T tokens of the step, H query heads, K key/value heads, D head size."""
 
-    def prepare_weights(self, model: nn.Module) -> None:  # noqa: B027  (most have nothing to prepare)
-        """Called once, when the model's weights are in their place: the moment to lay them out as `linear` reads them.
+    name: ClassVar[str]
+    """`torch`, `cpu` or `triton`."""
 
-        vLLM: `process_weights_after_loading`.
-        """
+    def prepare_weights(self, model: nn.Module) -> None:  # noqa: B027  (optional)
+        """Convert the loaded weights to the layout that `linear` reads. vLLM: `process_weights_after_loading`."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """`x @ weight.T + bias`. Shapes: x [..., n], weight [m, n] or what `prepare_weights` made of it, bias [m].
+        """`x @ weight.T + bias`, by PyTorch's libraries (oneDNN, cuBLAS).
 
-        The products of matrices are torch's here: its libraries (oneDNN, cuBLAS) have the best ones.
+        Shapes: x [..., n], weight [m, n] or its layout from `prepare_weights`, bias [m].
         """
         return F.linear(x, weight, bias)
 
     def decoder_layers(
         self, layers: nn.ModuleList, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata | None
     ) -> tuple[Tensor, Tensor] | None:
-        """All decoder layers (`Qwen2DecoderLayer`) at once: the last one's output and the residual stream, [T, hidden].
-
-        None: they are to be called one by one, as here. What comes out is the same, bit for bit.
+        """Compute all decoder layers (`Qwen2DecoderLayer`) in one call, with the bits of calling them one by one.
 
         Args:
-            layers: all of the model.
+            layers: all decoder layers of the model.
             positions: int64 [T].
             hidden_states: the embeddings [T, hidden].
-            metadata: of all layers; None where there is none, or they differ in it.
+            metadata: attention metadata that all layers share, or None.
+
+        Returns:
+            The last layer's output and the residual stream, [T, hidden]; None: the layers must be called one by one.
         """
         return None
 
@@ -109,57 +82,18 @@ class Ops(ABC):
 
     @abstractmethod
     def silu_and_mul(self, x: Tensor) -> Tensor:
-        """`silu(gate) * up` where x [T, 2n] holds the gate in its first half and up in its second; [T, n]."""
+        """`silu(gate) * up` for x [T, 2n], the gate in its first half and up in its second; [T, n]."""
 
     @abstractmethod
     def gelu_tanh_and_mul(self, x: Tensor) -> Tensor:
-        """`gelu(gate) * up`, the gelu by its tanh approximation; x [T, 2n] as in `silu_and_mul`, the result [T, n]."""
-
-    @abstractmethod
-    def reshape_and_cache(
-        self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
-    ) -> None:
-        """Write the keys and values of this step's tokens, [T, K, D], into their slots of the paged cache.
-
-        Shapes: key_cache and value_cache [blocks, block_size, K, D], slot_mapping int64 [T].
-        """
+        """`gelu(gate) * up`, gelu by its tanh approximation; x [T, 2n] as in `silu_and_mul`, the result [T, n]."""
 
     @abstractmethod
     def apply_top_k_top_p(self, logits: Tensor, top_k: Tensor | None, top_p: Tensor | None) -> Tensor:
-        """Logits with those that are not among the likeliest of their row set to minus infinity; the sampler asks.
+        """Set the logits outside of each row's top-k and top-p to minus infinity; called by the sampler.
 
-        First top-k: what is below the k-th largest goes; tokens equal to it stay, so more than k can. Then top-p, on
-        the probabilities that are left: the fewest likeliest tokens that together reach p stay; always at least one.
+        First top-k: logits below the k-th largest are masked; ties with it stay, so more than k can. Then top-p, on the
+        remaining probabilities: the fewest most probable tokens that together reach p stay, at least one.
 
-        Shapes: logits float32 [N, V], top_k int [N] in 1 .. V, top_p float32 [N] in (0, 1]; None: no row asks for it.
-        """
-
-    @abstractmethod
-    def paged_attention(
-        self,
-        query: Tensor,
-        key_cache: Tensor,
-        value_cache: Tensor,
-        metadata: AttentionMetadata,
-        scale: float,
-        *,
-        sliding_window: int | None = None,
-        logits_soft_cap: float | None = None,
-    ) -> Tensor:
-        """Causal attention: a query over its own sequence's tokens up to its position, read from the paged cache.
-
-        Query head h reads key/value head h // (H / K). Slots that no sequence of the step owns are never read, nor
-        those of a sequence's last block beyond its length, nor tokens before the window of a sequence's first query:
-        their entries in the block table may be anything.
-
-        Shapes: query [T, H, D], key_cache and value_cache [blocks, block_size, K, D]; the result [T, H, D].
-
-        Args:
-            query: of the step's tokens.
-            key_cache: of one layer.
-            value_cache: of one layer.
-            metadata: which tokens belong to which sequence, and where its keys and values are.
-            scale: multiplies the scores.
-            sliding_window: a query at position p sees p and the `sliding_window - 1` positions before it; None: all.
-            logits_soft_cap: bends the scores into (-cap, cap), `cap * tanh(score / cap)`; None: leaves them alone.
+        Shapes: logits float32 [N, V], top_k int [N] in 1 .. V, top_p float32 [N] in (0, 1]; None: not in any row.
         """

@@ -27,14 +27,9 @@ ENTRIES = (
     *ours_only(
         "kernel", "model_executor.ops.*:*Ops", "rms_norm", "fused_add_rms_norm", "gemma_rms_norm", "rotary_embedding"
     ),
-    *ours_only(
-        "kernel",
-        "model_executor.ops.*:*Ops",
-        "gelu_tanh_and_mul",
-        "silu_and_mul",
-        "reshape_and_cache",
-        "paged_attention",
-    ),
+    *ours_only("kernel", "model_executor.ops.*:*Ops", "gelu_tanh_and_mul", "silu_and_mul"),
+    *ours_only("layer", "attention.backend:AttentionImpl", "forward"),
+    *ours_only("kernel", "attention.backends.*:*Impl", "reshape_and_cache", "paged_attention"),
     *vllm_only("kernel", "_custom_ops:", "rms_norm", "fused_add_rms_norm", "rotary_embedding"),
     *vllm_only("kernel", "_custom_ops:", "reshape_and_cache", "reshape_and_cache_flash"),
     *vllm_only("kernel", "_custom_ops:", "cpu_attn_reshape_and_cache", "cpu_attention_with_kv_cache"),

@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from itertools import count
 from typing import Any
 
+from tracellm.probes.catalog.engine.triton_work import estimate_work
 from tracellm.probes.catalog.entries import ours_only
 from tracellm.probes.catalog.request_tracker import RequestTracker
 from tracellm.probes.wrapping.probe import code_constants
@@ -91,26 +92,27 @@ def gpu_times() -> tuple[list[int], list[int]]:
 
 
 def _capture(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Capture a call of `launch(kernel, grid, *args, work=..., **constants)`."""
+    """Capture a call of `launch(kernel, grid, *args, **constants)`."""
     kernel, grid, *passed = args
     number, before, compiled = None, _current.event, _times_compiled(kernel) > _current.compiled
     _current.event = None
     if before is not None and not compiled:
         number = _next_launch()
         _pending.append((number, before, _new_event(args)))
-    constants = {name: value for name, value in kwargs.items() if name != "work"}
+    constants = dict(kwargs)
     best = getattr(kernel, "best_config", None)
     if best is not None:
         constants |= {**best.kwargs, "num_warps": best.num_warps, "num_stages": best.num_stages}
-    work = kwargs["work"]()
+    code = _code(kernel)
+    work = estimate_work(code[0], {**dict(zip(kernel.arg_names, passed, strict=False)), **constants})
     return {
-        "code": _code(kernel),
+        "code": code,
         "grid": list(grid(constants) if callable(grid) else grid),
         "arguments": [(name, brief(value)) for name, value in zip(kernel.arg_names, passed, strict=False)],
         "constants": constants,
-        "work": (work.bytes_read, work.bytes_written, work.flops),
-        "blocks": None if work.blocks_read is None else _blocks(work),
-        "reason": work.reason,
+        "work": None if work is None else (work.bytes_read, work.bytes_written, work.flops),
+        "blocks": None if work is None or work.blocks_read is None else _blocks(work),
+        "reason": None if work is None else work.reason,
         "number": number,
         "compiled": compiled or None,
     }
@@ -134,12 +136,15 @@ def _program(index: Sequence[int | None]) -> str:
 
 
 def _attributes(facts: Any) -> Mapping[str, Any]:
-    bytes_read, bytes_written, flops = facts["work"]
+    result = f"{' x '.join(map(str, facts['grid']))} programs"
+    bytes_read = bytes_written = flops = None
+    if facts["work"] is not None:
+        bytes_read, bytes_written, flops = facts["work"]
+        result += f": {bytes_read:,} bytes read, {bytes_written:,} written, {flops:,} operations"
     attributes = {
         **facts["code"][1],
         **written(facts["arguments"], None),
-        names.RESULT: f"{' x '.join(map(str, facts['grid']))} programs: {bytes_read:,} bytes read, {bytes_written:,} "
-        f"written, {flops:,} operations",
+        names.RESULT: result,
         names.LAUNCH_GRID: facts["grid"],
         names.LAUNCH_CONSTANTS: [f"{name}={value}" for name, value in facts["constants"].items()],
         names.LAUNCH_BYTES_READ: bytes_read,
@@ -159,10 +164,12 @@ def _name(tracker: RequestTracker, span: Span, facts: Any, child_facts: dict[str
         span.name = facts["code"][0]
 
 
-ENTRIES = (
-    *ours_only(
+ENTRIES = tuple(
+    entry
+    for package in ("model_executor.ops.triton", "attention.ops")
+    for entry in ours_only(
         "kernel",
-        "model_executor.ops.triton.*:",  # each module that imports it
+        f"{package}.*:",  # each module that imports it
         "launch",
         capture=_capture,
         attributes=_attributes,
@@ -170,5 +177,5 @@ ENTRIES = (
         observe=_name,
         span_name=names.LAUNCH_SPAN,
         lifeline="Triton",
-    ),
+    )
 )

@@ -1,23 +1,23 @@
-// Causal attention that reads keys and values where they lie in the paged cache: nothing is gathered first.
+// Causal attention that reads keys and values in place from the paged cache, without gathering them.
 //
-// A task is one sequence, one key/value head and a few neighbouring query tokens; its rows are those tokens times the
+// A task is one sequence, one key/value head and a few neighbouring query tokens. Its rows are these tokens times the
 // query heads that share the key/value head. Decoding (one token) and prefill (many) are the same code:
 //
 //     for each chunk of CHUNK keys that a row may see:        block table:  token p -> block p / block_size
-//         keys: float32 is read where it is; 16 bits are widened into the nearest cache, once for all rows of the task
-//         scores = q . k * scale, hidden ones -inf
-//         running maximum and sum of each row; what was summed before is scaled down to the new maximum
-//         values likewise;  output += e^(score - maximum) * v
+//         keys: float32 is read in place; 16 bits are widened into a copy, once for all rows of the task
+//         scores = q . k * scale, masked ones -inf
+//         update maximum and sum of each row, and scale down the output so far
+//         values: as keys;  output += e^(score - maximum) * v
 //     output / sum
 //
-// That is the "online softmax" of FlashAttention: no score is kept for longer than its chunk. Arithmetic is float32.
-// Memory traffic: each owned key and value is read once by each task, 2 D numbers a token.
+// This is the online softmax of FlashAttention: scores are kept for one chunk only. Arithmetic is float32.
+// Memory traffic: each task reads each key and value of its sequence once, 2 D elements per token.
 #include "kernels.h"
 
-constexpr int CHUNK = 32;  // keys at a time: with D = 64 they take 8 KiB in float32
-constexpr int ROWS = 24;   // rows of a task, about
+constexpr int CHUNK = 32;  // keys per chunk: 8 KiB in float32 with D = 64
+constexpr int ROWS = 24;   // approximate number of rows of a task
 
-// Keys or values of one head, a pointer to each: into the cache itself where it can be read as it is, else to a copy.
+// Pointers to the keys or values of one head: into the cache where it can be read in place, else into a copy.
 typedef const float* const* Vectors;
 
 // dot products of R rows of q with J keys, into scores [R, CHUNK].
@@ -47,7 +47,7 @@ static void dots(const float* q, Vectors keys, float* scores, int64_t size) {
 
 template <int R>
 static void scores_of_rows(const float* q, Vectors keys, float* scores, int64_t size, int n) {
-    constexpr int J = R == 1 ? 8 : 4;  // with fewer sums at once, each multiply-add would wait for the one before
+    constexpr int J = R == 1 ? 8 : 4;  // fewer sums would make each multiply-add wait for the previous one
     int j = 0;
     for (; j + J <= n; j += J) dots<R, J>(q, keys + j, scores + j, size);
     for (; j < n; j++) dots<R, 1>(q, keys + j, scores + j, size);
@@ -83,14 +83,14 @@ static void add_columns(const float* weights, Vectors values, float* output, int
 
 template <int R>
 static void add_values(const float* weights, Vectors values, float* output, int64_t size, int n) {
-    constexpr int V = R == 1 ? 8 : R == 2 ? 4 : 2;  // 8 sums at once, as above
+    constexpr int V = R == 1 ? 8 : R == 2 ? 4 : 2;  // 8 sums at once, as in scores_of_rows
     int64_t d = 0;
     for (; d + V * VL <= size; d += V * VL) add_columns<R, V>(weights, values, output, size, d, n);
     for (; d < size; d += VL) add_columns<R, 1>(weights, values, output, size, d, n);
 }
 
-// Where keys or values first .. first + n - 1 of a sequence and head are: in the cache if these are float32 and fill whole
-// vectors, else in `copy`, widened, in rows of `padded` numbers.
+// Finds the keys or values first .. first + n - 1 of a sequence and head: in the cache if they are float32 and fill whole
+// vectors, else widened into `copy`, in rows of `padded` elements.
 template <class T>
 static void find(const T* cache, const int32_t* blocks, const Shape& s, int64_t head, int64_t first, int n, int64_t padded,
                  float* copy, const float** found) {
@@ -117,8 +117,8 @@ struct Scratch {  // of one thread
         : q(rows * padded), output(rows * padded), keys(CHUNK * padded), scores(rows * CHUNK), maximum(rows), total(rows) {}
 };
 
-// The softmax of a chunk's scores begins: hide what row r at `position` may not see, take the maximum, make weights of
-// the scores, and scale down what was summed before.
+// One step of the online softmax for a row at `position`: masks scores, updates maximum and sum, turns the scores into
+// weights, and scales down the output so far.
 static void weigh(float* scores, float* output, float& maximum, float& total, const Shape& s, int64_t position,
                   int64_t first, int n, int64_t padded) {
     for (int j = 0; j < n; j++) scores[j] *= s.cap ? s.scale / s.cap : s.scale;
@@ -131,7 +131,7 @@ static void weigh(float* scores, float* output, float& maximum, float& total, co
     float top = maximum;
 #pragma omp simd reduction(max : top)
     for (int j = 0; j < n; j++) top = scores[j] > top ? scores[j] : top;
-    if (top == -INFINITY) {  // nothing seen so far
+    if (top == -INFINITY) {  // no key seen so far
         std::fill(scores, scores + n, 0.0f);
         return;
     }
@@ -188,13 +188,13 @@ void paged_attention(const T* query, const T* key_cache, const T* value_cache, c
                      const int32_t* lengths, const int32_t* table, T* result, const Shape& s, int threads) {
     int64_t shared = s.query_heads / s.kv_heads, tokens = std::max<int64_t>(1, ROWS / shared);
     int64_t padded = (s.size + VL - 1) / VL * VL, keys = 0;
-    std::vector<int64_t> tasks(s.sequences + 1, 0);  // those of sequence i are tasks[i] .. tasks[i + 1] - 1
+    std::vector<int64_t> tasks(s.sequences + 1, 0);  // sequence i has the tasks tasks[i] .. tasks[i + 1] - 1
     for (int64_t i = 0; i < s.sequences; i++) {
         int64_t queries = query_start[i + 1] - query_start[i];
         tasks[i + 1] = tasks[i] + (queries + tokens - 1) / tokens * s.kv_heads;
         keys += queries * lengths[i];
     }
-    if (keys * s.query_heads * s.size < 262144) threads = 1;  // less than waking a thread may take
+    if (keys * s.query_heads * s.size < 262144) threads = 1;  // waking a thread would take longer
 #pragma omp parallel num_threads(threads)
     {
         Scratch scratch(tokens * shared, padded);

@@ -1,274 +1,174 @@
-"""All decoder layers of a model in one call of the kernels (layers.cpp), while nobody watches them one by one.
+"""All decoder layers of a model in one call of C++ (layers.cpp), as long as no layer is watched or changed.
 
-`Qwen2Model.forward` -> `CpuOps.decoder_layers` -> here, in every step. A layer of a small model is 0.1 ms of
-arithmetic, and its ten modules take Python as long. The call does what they do, by the same kernels, with the same
-bits. It is made only if each module of the layers is one that layers.cpp knows, just as its file has it. A recording
-that shows layers or kernels replaces their functions, and a hook or a subclass changes what a module does: then the
-modules are called. Each step asks anew: probes come off, and somebody may put in another module, weight or number.
+`Qwen2Model.forward` -> `CpuOps.decoder_layers` -> here, in every step. In a small model, Python takes as long for a
+layer's twelve modules as the arithmetic does. The call gives the same bits by the same kernels. It stands in for the
+modules' code as the source has it; a probe, a hook or other code may change the layers between steps. So each step
+compares everything that the call depends on with what it was prepared for, and prepares anew after a change.
 
 vLLM: the graph that torch.compile makes of a model.
 """
 
 import ctypes
-from collections.abc import Callable, Iterable
-from operator import itemgetter
+import struct
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as of_all_modules
+from torch.nn.modules import module as nn_module
 
-from tracellm.engine.model_executor.ops.interface import AttentionMetadata
+from tracellm.engine.attention.backend import AttentionMetadata
+from tracellm.engine.model_executor.ops.cpu.native import DTYPES
 
 __all__ = ["DecoderLayers"]
 
-_LINEARS = {
-    "qkv": "self_attn.qkv_proj",
-    "output": "self_attn.o_proj",
-    "gate_up": "mlp.gate_up_proj",
-    "down": "mlp.down_proj",
-}
-"""What layers.cpp calls the linear layers, and where a decoder layer has them."""
-_FORWARDS = {
+_LINEAR = "model_executor.layers.linear.ReplicatedLinear.forward"
+_RMS_NORM = "model_executor.layers.layernorm.RMSNorm.forward"
+_MODULES = {
     "": "model_executor.models.qwen2.Qwen2DecoderLayer.forward",
+    "input_layernorm": _RMS_NORM,
     "self_attn": "model_executor.models.qwen2.Qwen2Attention.forward",
-    "self_attn.rotary_emb": "model_executor.layers.rotary_embedding.base.RotaryEmbedding.forward",
+    "self_attn.qkv_proj": _LINEAR,
+    "self_attn.rotary_emb": "model_executor.layers.rotary_embedding.RotaryEmbedding.forward",
     "self_attn.attn": "model_executor.layers.attention.Attention.forward",
+    "self_attn.o_proj": _LINEAR,
+    "post_attention_layernorm": _RMS_NORM,
     "mlp": "model_executor.models.qwen2.Qwen2MLP.forward",
+    "mlp.gate_up_proj": _LINEAR,
     "mlp.act_fn": "model_executor.layers.activation.SiluAndMul.forward",
-    "input_layernorm": "model_executor.layers.layernorm.RMSNorm.forward",
-    "post_attention_layernorm": "model_executor.layers.layernorm.RMSNorm.forward",
-    **dict.fromkeys(_LINEARS.values(), "model_executor.layers.linear.ReplicatedLinear.forward"),
+    "mlp.down_proj": _LINEAR,
 }
-"""The parts of a decoder layer that layers.cpp knows, and the function of the engine that does their work."""
-_OPERATIONS = (
-    "linear", "rms_norm", "fused_add_rms_norm", "rotary_embedding", "silu_and_mul", "reshape_and_cache",
-    "paged_attention",
-)  # fmt: skip
-_CPU_OPS = "tracellm.engine.model_executor.ops.cpu_ops.CpuOps"
-_POINTERS = (
-    "input_norm", "qkv", "qkv_bias", "output", "output_bias", "post_norm", "gate_up", "gate_up_bias", "down",
-    "down_bias", "key_cache", "value_cache",
-)  # fmt: skip
-_KEPT_TOKENS = 256
-"""Scratch memory for steps of up to so many tokens is kept; larger ones, which are prompts, make their own."""
-
-_numbers = itemgetter("scale", "num_heads", "num_kv_heads", "head_size", "sliding_window", "logits_soft_cap")
-"""Of an attention layer's attributes."""
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = [*[(name, ctypes.c_void_p) for name in _POINTERS], ("window", ctypes.c_int64)]
-
-
-class _Stack(ctypes.Structure):
-    _fields_ = [
-        *[
-            (name, ctypes.c_int64)
-            for name in ("layers", "hidden", "intermediate", "query_heads", "kv_heads", "size", "block_size")
-        ],
-        *[(name, ctypes.c_float) for name in ("input_epsilon", "post_epsilon", "scale")],
-        ("cos_sin_cache", ctypes.c_void_p),
-    ]
-
-
-class _Batch(ctypes.Structure):
-    _fields_ = [
-        *[(name, ctypes.c_int64) for name in ("tokens", "sequences", "table_stride")],
-        *[(name, ctypes.c_void_p) for name in ("positions", "slots", "query_start", "lengths", "table")],
-    ]
+"""Modules of a decoder layer, and the functions that layers.cpp replaces."""
+_OPS = ("linear", "rms_norm", "fused_add_rms_norm", "rotary_embedding", "silu_and_mul")
+_IMPL = {
+    "forward": "attention.backend.AttentionImpl.forward",
+    "reshape_and_cache": "attention.backends.cpu_attn.CPUAttentionBackendImpl.reshape_and_cache",
+    "paged_attention": "attention.backends.cpu_attn.CPUAttentionBackendImpl.paged_attention",
+}
 
 
 class DecoderLayers:
-    """The layers of one model: whether one call can do for them, and the addresses and sizes that it wants.
+    """Arguments of the call for one model's layers, and the guards that keep them valid; used by `CpuOps`.
 
-    It holds what is in the `ModuleList`, not the list itself: so `CpuOps`, which the layers hold, can forget it with
-    the model.
+    Holds the contents of the `ModuleList`, not the list: `CpuOps`, which the layers hold, drops it with the model.
     """
 
-    dtype: torch.dtype
-    kernel: str
-    """How the names of the functions end that have this dtype and weights of theirs."""
+    kernel: str | None
+    """Suffix of the functions for the model's dtypes, or None where the call cannot stand in for the layers."""
 
-    def __init__(self, layers: nn.ModuleList, ops: Any, is_packed: Callable[[Tensor], bool]) -> None:
-        """`ops` is what the layers call; `is_packed`: is a weight laid out for the kernels?"""
+    def __init__(self, layers: nn.ModuleList, ops: Any) -> None:
         self.layers = layers._modules
         self.ops = ops
-        self.is_packed = is_packed
-        self._look()
+        self._prepare()
 
     def can_run(self) -> bool:
-        """The layers are as layers.cpp knows them, and nobody watches or changes what they do."""
-        if self.parts != self.parts_seen or list(map(type, self.modules)) != self.types:
-            self._look()
-        if not self._is_known():
-            return False
-        if (facts := self._facts()) != self.facts:
-            self._take_down(facts)
-        return self.fits
+        """Return whether the call can stand in for the layers as they are now."""
+        try:
+            unchanged = self._guard_values() == self.guard_values and self.tables == self.contents
+        except RuntimeError:  # a tensor has been replaced: tensors do not compare to one truth value
+            unchanged = False
+        if not unchanged:
+            self._prepare()
+        return self.kernel is not None
 
-    def _look(self) -> None:
-        """See which modules the layers consist of; the dictionaries are the modules' own, so they tell of changes."""
-        layers: list[Any] = list(self.layers.values())  # attributes of modules have no types
-        self.modules = list(dict.fromkeys(one for layer in layers for one in layer.modules()))
-        self.types = list(map(type, self.modules))
-        self.attributes = list(map(vars, self.modules))
-        self.parts = [self.layers, *(one._modules for one in self.modules)]
-        self.parts_seen = [dict(parts) for parts in self.parts]
-        self.tensors = [of_one for one in self.modules for of_one in (one._parameters, one._buffers) if of_one]
-        self.functions = _functions(layers, self.ops)
-        if any(tensor.is_mkldnn for layer in layers for tensor in layer.parameters()):
-            self.functions = None  # weights for oneDNN, which have no address
-        if self.functions is not None:
-            self.attentions = [vars(layer.self_attn.attn) for layer in layers]
-            norms = [norm for layer in layers for norm in (layer.input_layernorm, layer.post_attention_layernorm)]
-            self.norms = list(map(vars, norms))
-        self.facts: list[Any] | None = None
-
-    def _is_known(self) -> bool:
+    def _guard_values(self) -> tuple[list[Any], ...]:
+        """Return the classes of the modules, their functions, and the addresses of their weights."""
         return (
-            self.functions is not None
-            and all(_name_in_source(getattr(owner, name)) == known for owner, name, known in self.functions)
-            and not (of_all_modules._global_forward_hooks or of_all_modules._global_forward_pre_hooks)
-            and not any(
-                own["_forward_hooks"]
-                or own["_forward_pre_hooks"]
-                or "forward" in own
-                or own.get("ops", self.ops) is not self.ops
-                for own in self.attributes
-            )
+            [type(module) for module in self.modules],
+            [getattr(cls, name) for cls, name in self.functions],
+            [tensor.data_ptr() for tensor in self.weights],
         )
 
-    def _facts(self) -> list[Any]:
-        """What the one call is given and somebody may change without a module's becoming another one."""
-        return [
-            *map(_numbers, self.attentions),
-            *(id(own["kv_cache"]) for own in self.attentions),  # the model runner may hand over another one
-            *(own["variance_epsilon"] for own in self.norms),
-            *(one.data_ptr() for of_one in self.tensors for one in of_one.values() if one is not None),
+    def _prepare(self) -> None:
+        """Collect what the guards compare, and build the arguments if the layers are as in the source."""
+        layers: list[Any] = list(self.layers.values())  # attributes of modules have no types
+        self.modules: list[Any] = list(dict.fromkeys(module for layer in layers for module in layer.modules()))
+        owners = [self.ops, *self.modules, *(module.impl for module in self.modules if hasattr(module, "impl"))]
+        self.functions = [
+            (cls, name)
+            for cls in dict.fromkeys(map(type, owners))
+            for name in ("forward", *_OPS, *_IMPL)
+            if hasattr(cls, name)
         ]
-
-    def _take_down(self, facts: list[Any]) -> None:
-        """Addresses and sizes, where the one call can do for the layers as they are now."""
-        layers: list[Any] = list(self.layers.values())
-        tensors = [one for of_one in self.tensors for one in of_one.values() if one is not None]
-        self.facts = facts
-        # Whatever becomes of the layers' own: nothing at an address is freed, nor an address given to something else.
-        self.held = [*(own["kv_cache"] for own in self.attentions), *(one.data for one in tensors)]
-        self.fits = False
-        if layers and all(_fits(layer, layers[0].input_layernorm.weight.dtype, self.is_packed) for layer in layers):
-            stacks = [_stack(layer, len(layers)) for layer in layers]
-            kernels = {_tensors(layer)[name].kernel for layer in layers for name in _LINEARS}
-            self.fits = len(kernels) == 1 and all(bytes(stack) == bytes(stacks[0]) for stack in stacks)
-        if self.fits:
-            self.dtype, self.kernel = layers[0].input_layernorm.weight.dtype, kernels.pop()
-            self.stack = stacks[0]
-            self.table = (_Layer * len(layers))(*map(_layer, layers))
-            self.kept: Tensor | None = None
+        hooks = [nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks]
+        hooks += [table for module in self.modules for table in (module._forward_hooks, module._forward_pre_hooks)]
+        weights = [table for module in self.modules for table in (module._parameters, module._buffers) if table]
+        self.kernel = None
+        if layers and not any(hooks) and all(_is_known(layer, self.ops) for layer in layers):
+            self.kernel = _find_kernel(layers)
+        if self.kernel is not None:
+            self.arguments = b"".join(map(_pack_layer, layers))
+        tensors = [tensor for table in weights for tensor in table.values() if tensor is not None]
+        self.weights = [] if self.kernel is None else tensors  # weights for oneDNN have no address
+        self.guard_values = self._guard_values()
+        submodules = [self.layers, *(module._modules for module in self.modules if module._modules)]
+        self.tables = [*map(vars, owners), *hooks, *weights, *submodules]
+        self.contents = [dict(table) for table in self.tables]  # holds the objects, whose addresses cannot be reused
 
     def run(
         self, library: ctypes.CDLL, positions: Tensor, hidden_states: Tensor, metadata: AttentionMetadata
     ) -> tuple[Tensor, Tensor]:
-        """The last layer's output and the residual stream, [T, hidden] both; only after `can_run`, in the same step."""
-        tokens = hidden_states.shape[0]
+        """Return the last layer's output and the residual stream, [T, hidden]; call only after `can_run` is true."""
+        tokens, table = hidden_states.shape[0], metadata.block_table
         x = hidden_states.clone(memory_format=torch.contiguous_format)  # a hook may have kept the embeddings
-        residual, scratch = torch.empty_like(x), self._scratch(library, tokens)
-        table = metadata.block_table
-        batch = _Batch(
-            tokens=tokens,
-            sequences=len(metadata.seq_lens_cpu),
-            table_stride=table.stride(0),
-            positions=positions.data_ptr(),
-            slots=metadata.slot_mapping.data_ptr(),
-            query_start=metadata.query_start_loc.data_ptr(),
-            lengths=metadata.seq_lens.data_ptr(),
-            table=table.data_ptr(),
+        residual = torch.empty_like(x)
+        scratch = x.new_empty(library.layers_scratch_size(self.arguments, tokens))
+        tensors = (positions, metadata.slot_mapping, metadata.query_start_loc, metadata.seq_lens, table)
+        batch = struct.pack(
+            "3q5P", tokens, len(metadata.seq_lens_cpu), table.stride(0), *(tensor.data_ptr() for tensor in tensors)
         )
-        getattr(library, f"decoder_layers_{self.kernel}")(
-            ctypes.byref(self.stack),
-            self.table,
-            ctypes.byref(batch),
-            x.data_ptr(),
-            residual.data_ptr(),
-            scratch.data_ptr(),
-            torch.get_num_threads(),
-        )
+        buffers = (x.data_ptr(), residual.data_ptr(), scratch.data_ptr())
+        function = getattr(library, f"decoder_layers_{self.kernel}")
+        function(self.arguments, len(self.layers), batch, *buffers, torch.get_num_threads())
         return x, residual
 
-    def _scratch(self, library: ctypes.CDLL, tokens: int) -> Tensor:
-        if tokens > _KEPT_TOKENS:
-            size = library.layers_scratch_size(ctypes.byref(self.stack), tokens)
-            return torch.empty(size, dtype=self.dtype)
-        if self.kept is None:
-            size = library.layers_scratch_size(ctypes.byref(self.stack), _KEPT_TOKENS)
-            self.kept = torch.empty(size, dtype=self.dtype)
-        return self.kept
+
+def _is_known(layer: Any, ops: Any) -> bool:
+    """Return whether a layer's modules, and the functions that they call, are those that layers.cpp replaces."""
+    modules: dict[str, Any] = dict(layer.named_modules())
+    if modules.keys() != _MODULES.keys() or any(getattr(module, "ops", ops) is not ops for module in modules.values()):
+        return False
+    functions = [(module.forward, _MODULES[path]) for path, module in modules.items()]
+    functions += [(getattr(ops, name), f"model_executor.ops.cpu_ops.CpuOps.{name}") for name in _OPS]
+    functions += [(getattr(layer.self_attn.attn.impl, name), known) for name, known in _IMPL.items()]
+    return all(_source_name(function) == f"tracellm.engine.{known}" for function, known in functions)
 
 
-def _tensors(layer: Any) -> dict[str, Any]:
-    """A layer's weights and biases, by the names that layers.cpp has for them; None: it has no such bias."""
-    found = {"input_norm": layer.input_layernorm.weight, "post_norm": layer.post_attention_layernorm.weight}
-    for name, path in _LINEARS.items():
-        module = layer.get_submodule(path)
-        found |= {name: module.weight, f"{name}_bias": module.bias}
-    return found
-
-
-def _fits(layer: Any, dtype: torch.dtype, is_packed: Callable[[Tensor], bool]) -> bool:
-    """Has it packed weights, this dtype, heads that are rotated as a whole, and scores that are left alone?"""
-    tensors, rotary, attention = _tensors(layer), layer.self_attn.rotary_emb, layer.self_attn.attn
-    others = [one for name, one in tensors.items() if one is not None and name not in _LINEARS]
-    return (
-        all(is_packed(tensors[name]) and tensors[name].x_dtype == dtype for name in _LINEARS)
-        # No other kinds: torch.nn.utils.parametrize makes a tensor anew for everyone who asks.
-        and all(isinstance(one, nn.Parameter) and one.dtype == dtype for one in others)
-        and rotary.rotary_dim == rotary.head_size == attention.head_size
-        and rotary.cos_sin_cache.dtype == attention.kv_cache.dtype == dtype
-        and attention.logits_soft_cap is None
-    )
-
-
-def _stack(layer: Any, count: int) -> _Stack:
-    """What the call takes to be the same for all layers, as this one has it."""
-    attention = layer.self_attn.attn
-    return _Stack(
-        layers=count,
-        hidden=layer.self_attn.o_proj.weight.output_size,
-        intermediate=layer.mlp.down_proj.weight.input_size,
-        query_heads=attention.num_heads,
-        kv_heads=attention.num_kv_heads,
-        size=attention.head_size,
-        block_size=attention.kv_cache.shape[2],
-        input_epsilon=layer.input_layernorm.variance_epsilon,
-        post_epsilon=layer.post_attention_layernorm.variance_epsilon,
-        scale=attention.scale,
-        cos_sin_cache=layer.self_attn.rotary_emb.cos_sin_cache.data_ptr(),
-    )
-
-
-def _layer(layer: Any) -> _Layer:
-    """Its own addresses."""
-    key_cache, value_cache = layer.self_attn.attn.kv_cache
-    tensors = _tensors(layer) | {"key_cache": key_cache, "value_cache": value_cache}
-    addresses = {name: None if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
-    return _Layer(**addresses, window=layer.self_attn.attn.sliding_window or 0)
-
-
-def _functions(layers: Iterable[nn.Module], ops: Any) -> list[tuple[Any, str, str]] | None:
-    """The functions that the one call stands in for, with their names in the source; None: a layer has other parts."""
-    found = dict.fromkeys(
-        (ops, name, f"tracellm.engine.model_executor.ops.cpu_ops.CpuOps.{name}") for name in _OPERATIONS
-    )
-    try:
-        for layer in layers:
-            for path, known in _FORWARDS.items():
-                found[type(layer.get_submodule(path)), "forward", f"tracellm.engine.{known}"] = None
-    except AttributeError:
-        return None
-    return list(found)
-
-
-def _name_in_source(function: Any) -> str | None:
-    """Return the full name of a function as its source has it; None for a callable without code."""
+def _source_name(function: Any) -> str | None:
+    """Return the full name of a function's code; a wrapper has the name of what it wraps, but its own code."""
     code = getattr(function, "__code__", None)
     return None if code is None else f"{function.__module__}.{code.co_qualname}"
+
+
+def _linears(layer: Any) -> list[Any]:
+    return [layer.self_attn.qkv_proj, layer.self_attn.o_proj, layer.mlp.gate_up_proj, layer.mlp.down_proj]
+
+
+def _sizes(layer: Any) -> list[int]:
+    """Return hidden and intermediate size, query heads, key/value heads, head size, block size."""
+    impl, kv_cache = layer.self_attn.attn.impl, layer.self_attn.attn.kv_cache
+    hidden, intermediate = layer.self_attn.o_proj.weight.output_size, layer.mlp.down_proj.weight.input_size
+    return [hidden, intermediate, impl.num_heads, impl.num_kv_heads, impl.head_size, kv_cache.shape[2]]
+
+
+def _find_kernel(layers: list[Any]) -> str | None:
+    """Return the suffix of the function for the layers' dtypes, or None if no function computes all layers."""
+    kernels = {getattr(linear.weight, "kernel", None) for layer in layers for linear in _linears(layer)}
+    tensors = [tensor for layer in layers for tensor in (*layer.parameters(), *layer.buffers())]
+    tensors += [layer.self_attn.attn.kv_cache for layer in layers]
+    dtypes = {DTYPES.get(tensor.dtype) for tensor in tensors if not hasattr(tensor, "kernel")}
+    kernel = kernels.pop()
+    if kernels or kernel is None or dtypes != {kernel.partition("_")[0]}:
+        return None
+    attentions = [(layer.self_attn.rotary_emb, layer.self_attn.attn.impl) for layer in layers]
+    is_plain = all(rope.rotary_dim == impl.head_size and not impl.logits_soft_cap for rope, impl in attentions)
+    return kernel if is_plain and all(_sizes(layer) == _sizes(layers[0]) for layer in layers) else None
+
+
+def _pack_layer(layer: Any) -> bytes:
+    """Return `struct Layer` of layers.cpp."""
+    attention, norms = layer.self_attn.attn, (layer.input_layernorm, layer.post_attention_layernorm)
+    tensors = [*(norm.weight for norm in norms), layer.self_attn.rotary_emb.cos_sin_cache, *attention.kv_cache]
+    tensors += [tensor for linear in _linears(layer) for tensor in (linear.weight, linear.bias)]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    numbers = (*(norm.variance_epsilon for norm in norms), attention.impl.scale)
+    return struct.pack("7q13P3f4x", *_sizes(layer), attention.impl.sliding_window or 0, *addresses, *numbers)

@@ -1,10 +1,10 @@
-// What is done number by number or row by row: norms, rotary embedding, activations, and the writing of the KV cache.
+// Elementwise and row-wise operations: norms, rotary embedding, activations, and writing the KV cache.
 //
-// PyTorch makes such an operation out of five to ten passes over memory, each a call of its own; here it is one. Results
-// are rounded where PyTorch would round, so that both give the same bits wherever the arithmetic in between is exact.
+// PyTorch composes such an operation of five to ten calls, each a pass over memory; here it is one pass. Results are
+// rounded where PyTorch rounds, and have the same bits wherever the arithmetic in between is exact.
 #include "kernels.h"
 
-// Numbers of work below which waking a thread costs more than it saves.
+// Number of elements below which waking a thread costs more than it saves.
 constexpr int64_t ALONE = 32768;
 
 static int threads_for(int64_t numbers, int threads) { return numbers < ALONE ? 1 : threads; }
@@ -53,7 +53,7 @@ static void gemma_rms_norm(const T* x, const T* weight, T* y, int64_t rows, int6
     }
 }
 
-// One token's heads: the pair (i, i + half) is turned by the angle whose cosine and sine stand in `cos_sin`.
+// Rotates the pairs (i, i + half) of one token's heads by the angles whose cosines and sines are in `cos_sin`.
 template <class T>
 static void rotate(const T* x, int64_t head_stride, T* y, int64_t heads, int64_t half, const T* cos_sin) {
     for (int64_t h = 0; h < heads; h++) {
@@ -69,15 +69,15 @@ static void rotate(const T* x, int64_t head_stride, T* y, int64_t heads, int64_t
 }
 
 template <class T>
-void rotary(const int64_t* positions, const T* query, const T* key, const T* cos_sin_cache, T* turned_query, T* turned_key,
+void rotary(const int64_t* positions, const T* query, const T* key, const T* cos_sin_cache, T* rotated_query, T* rotated_key,
             int64_t tokens, int64_t query_heads, int64_t key_heads, int64_t size, int64_t query_token_stride,
             int64_t query_head_stride, int64_t key_token_stride, int64_t key_head_stride, int threads) {
 #pragma omp parallel for num_threads(threads_for(tokens*(query_heads + key_heads) * size, threads))
     for (int64_t t = 0; t < tokens; t++) {
         const T* cos_sin = cos_sin_cache + positions[t] * size;
-        rotate(query + t * query_token_stride, query_head_stride, turned_query + t * query_heads * size, query_heads,
+        rotate(query + t * query_token_stride, query_head_stride, rotated_query + t * query_heads * size, query_heads,
                size / 2, cos_sin);
-        rotate(key + t * key_token_stride, key_head_stride, turned_key + t * key_heads * size, key_heads, size / 2,
+        rotate(key + t * key_token_stride, key_head_stride, rotated_key + t * key_heads * size, key_heads, size / 2,
                cos_sin);
     }
 }

@@ -1,8 +1,8 @@
-// y = x W^T + bias for few rows of x and a W that is far larger: what decoding is made of.
+// y = x W^T + bias for few rows of x and a far larger W: nearly all of the work of decoding.
 //
-// With 16 requests a step reads every weight of the model once and multiplies it with 16 numbers. So two things bind: how
-// fast weights come from memory, and how many multiply-adds a core can do. The layout serves both. W [N, K] is stored
-// in panels of NR output columns, a panel's numbers in the order in which they are used:
+// With 16 requests, a step reads every weight of the model once and multiplies it by 16 numbers. The limits are memory
+// bandwidth and the multiply-adds of a core. The layout serves both. W [N, K] is stored in panels of NR output columns,
+// the elements of a panel in the order of their use:
 //
 //     W:     row n, the weights of output n            panel p:  k=0: W[pNR.., 0]   NR numbers side by side
 //            [n0 k0 k1 k2 ...]                                   k=1: W[pNR.., 1]
@@ -12,30 +12,30 @@
 //     one tile, R <= MR rows of x by NR columns, all its sums in registers:
 //            for k:  load NR weights (NV vectors);  for each row: broadcast x[row, k], NV multiply-adds
 //
-// A panel is read once from memory, in order, and serves all rows: piece by piece (KC deep), so that it is in the nearest
-// cache for the tiles after the first. AVX2 has no arithmetic for bfloat16: weights become float32 in a register, by a
-// shift or a mask. Sums are float32 throughout and rounded once, with the bias added. A row's sums are made in the same
-// order whoever its neighbours are, so a request's numbers do not depend on who shares its step.
+// A panel is read from memory once, in order, for all rows: in pieces of depth KC, which stay in the L1 cache for all
+// tiles. AVX2 has no arithmetic for bfloat16: weights become float32 in a register, by a shift or a mask. Sums are float32
+// and rounded once, after adding the bias. The order of a row's sum does not depend on the other rows, so a request's
+// results do not depend on its batch.
 //
-// Memory traffic: N K times 2 bytes (4 in float32) for W, once for each MB rows; x and y are small beside it.
+// Memory traffic: N K times 2 bytes (4 in float32) for W, once for every MB rows; x and y are small in comparison.
 //
-// Most checkpoints are in 16 bits. Computed in float32, their weights are still numbers of 16 bits, and are kept as such:
-// the products are the same, bit for bit, and half as much is read.
+// Most checkpoints have 16 bits. If the model computes in float32, the weights stay in 16 bits: the products are the same,
+// bit for bit, and half as much is read.
 #include "kernels.h"
 
 constexpr int NV = 2, NR = NV * VL;                 // columns of a panel: 16 with AVX2, 32 with AVX-512
 constexpr int MR = (REGISTERS - NV - 2) / NV;       // rows of a tile: its MR * NV sums fill the registers
 template <class W>
 constexpr int KC = 512 / sizeof(W);                 // weights of a column for one tile: a piece of 8 KiB with AVX2
-constexpr int64_t MB = 240;                         // rows that a thread works on while a panel is at hand
+constexpr int64_t MB = 240;                         // rows that a thread computes for each panel
 
 static int64_t panels(int64_t N) { return (N + NR - 1) / NR; }
 
-// Numbers that stand for K weights of a column: bfloat16 is filled up to whole pairs of k.
+// Elements of a column of K weights: bfloat16 is padded to whole pairs of k.
 template <class W>
 static int64_t depth_of(int64_t K) { return std::is_same_v<W, bf16> ? K + K % 2 : K; }
 
-// E: a number, or a pair of bfloat16, which is 4 bytes; a panel is a transposed block of them either way.
+// E: an element, or a pair of bfloat16 in 4 bytes; a panel is a transposed block of them.
 template <class E, class Read>
 static void pack(E* out, int64_t N, int64_t depth, int threads, Read read) {
 #pragma omp parallel for num_threads(threads)
@@ -63,8 +63,8 @@ static void pack_weight(const W* weight, W* out, int64_t N, int64_t K, int threa
     }
 }
 
-// NR weights of column k: of float32 as they are, of float16 widened by one instruction; of bfloat16, two k lie in the
-// halves of 32 bits: shifted up, the lower is a float32; masked, the upper is one.
+// NR weights of column k: float32 as stored; float16 widened by one instruction; bfloat16 in pairs of k in 32 bits, the
+// lower half shifted up and the upper half masked to become float32.
 template <class W>
 static void weights_of(const W* panel, int64_t k, vf* weights) {
 #pragma GCC unroll 4
@@ -92,8 +92,8 @@ static void multiply_add(vf (&sums)[R][NV], const float* x, int64_t x_stride, co
     }
 }
 
-// R rows of x times `depth` numbers of each column of the panel, added to c [R, NR]. Meanwhile what lies `ahead` is fetched,
-// `stride` bytes further for every two k.
+// R rows of x times `depth` elements of each column of the panel, added to c [R, NR]. Prefetches from `ahead`, `stride`
+// bytes further for every two k.
 template <int R, class W>
 static void tile(const float* x, int64_t x_stride, const W* panel, float* c, int64_t depth, const char* ahead, int64_t stride) {
     vf sums[R][NV], weights[NV];
@@ -111,7 +111,7 @@ static void tile(const float* x, int64_t x_stride, const W* panel, float* c, int
         weights_of(panel + k * NR, 1, weights);
         multiply_add(sums, x + k + 1, x_stride, weights);
     }
-    if (k < depth) {  // not of bfloat16, which is filled up to whole pairs
+    if (k < depth) {  // never for bfloat16, which is padded to whole pairs
         weights_of(panel + k * NR, 0, weights);
         multiply_add(sums, x + k, x_stride, weights);
     }
@@ -124,7 +124,7 @@ static void tile(const float* x, int64_t x_stride, const W* panel, float* c, int
 template <class W>
 using Tile = void (*)(const float*, int64_t, const W*, float*, int64_t, const char*, int64_t);
 
-// The tile for each number of rows: the compiler must know it to keep the sums in registers.
+// One function per number of rows: the compiler must know it to keep the sums in registers.
 template <class W, int... R>
 static Tile<W> choose_tile(int64_t rows, std::integer_sequence<int, R...>) {
     static constexpr Tile<W> tiles[] = {tile<R + 1, W>...};
@@ -138,8 +138,8 @@ static void panel_product(const float* x, int64_t K, const W* panel, float* c, i
     memset(c, 0, m * NR * sizeof(float));
     for (int64_t k = 0; k < K; k += KC<W>) {
         int64_t depth = std::min<int64_t>(KC<W>, K - k), column = NR * sizeof(W);
-        const char* next = (const char*)(panel + (k + depth) * NR);  // each group fetches its share of the next piece
-        for (int64_t g = 0; g < groups; g++) {  // groups of rows as even as can be: 16 are 5, 5 and 6
+        const char* next = (const char*)(panel + (k + depth) * NR);  // each group prefetches its share of the next piece
+        for (int64_t g = 0; g < groups; g++) {  // groups of nearly equal size: 16 rows are 5, 5 and 6
             int64_t first = m * g / groups, rows = m * (g + 1) / groups - first;
             Tile<W> product = choose_tile<W>(rows, std::make_integer_sequence<int, MR>());
             product(x + first * K + k, K, panel + k * NR, c + first * NR, depth, next + depth * column * g / groups,
@@ -155,7 +155,7 @@ void linear(const T* x, const W* packed, const T* bias, T* y, int64_t M, int64_t
     if (sizeof(T) == 2) kept.resize(std::max<size_t>(kept.size(), std::min(M, MB) * depth));
     float* wide = kept.data();
     int64_t share = std::max<int64_t>(1, std::min<int64_t>(8, panels(N) / (4 * threads)));
-    if (M * N * K < 4000000) threads = 1;  // some 100 microseconds: waking a thread may take 50, and more on a busy machine
+    if (M * N * K < 4000000) threads = 1;  // below 100 us of work: waking a thread takes 50 us or more
 #pragma omp parallel num_threads(threads)
     {
         alignas(64) float c[MB * NR];
@@ -188,7 +188,7 @@ void linear(const T* x, const W* packed, const T* bias, T* y, int64_t M, int64_t
 }
 
 #define PACKING(W, dtype)                                                                                              \
-    /* Numbers that N x K weights take when packed: columns are filled up to whole panels. */                          \
+    /* Elements of N x K packed weights: columns are padded to whole panels. */                                        \
     extern "C" int64_t packed_size_##dtype(int64_t N, int64_t K) { return panels(N) * NR * depth_of<W>(K); }           \
     extern "C" void pack_weight_##dtype(const W* weight, W* out, int64_t N, int64_t K, int threads) {                  \
         pack_weight(weight, out, N, K, threads);                                                                       \

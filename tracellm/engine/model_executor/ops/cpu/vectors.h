@@ -1,8 +1,8 @@
-// Vectors of float32 as wide as this CPU's registers, bfloat16, float16, and exp: what the kernels of this folder share.
+// Vectors of float32 as wide as this CPU's registers, bfloat16, float16, and exp, shared by the kernels.
 //
-// Vectors are the compiler's own (GCC, Clang): `a * b + c` on a `vf` is one instruction for VL numbers. So the same
-// source becomes AVX2, AVX-512 or NEON code; only how many numbers and how many registers there are is said here, and
-// what widens float16, which GCC 12 does number by number.
+// The vectors are a compiler extension (GCC, Clang): `a * b + c` on a `vf` is one instruction for VL elements. The same
+// source becomes AVX2, AVX-512 or NEON code. Only vector length, number of registers, and widening of float16, which
+// GCC 12 does element by element, are defined here per CPU.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -44,7 +44,7 @@ static inline To reinterpret(From from) {
 
 static inline float widen(float x) { return x; }
 static inline float widen(bf16 x) { return reinterpret<float>(uint32_t(x.bits) << 16); }
-static inline float widen(f16 x) {  // without a branch, so that a loop over it becomes vector code
+static inline float widen(f16 x) {  // no branch: a loop over it is vectorized
     uint32_t sign = uint32_t(x.bits & 0x8000) << 16, number = uint32_t(x.bits & 0x7fff) << 13;
     uint32_t small = reinterpret<uint32_t>(reinterpret<float>(number + (113u << 23)) - 0x1p-14f);  // subnormal, or 0
     uint32_t usual = number + (112u << 23), no_number = number + (224u << 23);
@@ -56,21 +56,21 @@ static inline T narrow(float x);
 template <>
 inline float narrow<float>(float x) { return x; }
 template <>
-inline bf16 narrow<bf16>(float x) {  // to the nearest, of two equally near to the even one; as PyTorch does
+inline bf16 narrow<bf16>(float x) {  // rounds to nearest even, as PyTorch does
     uint32_t bits = reinterpret<uint32_t>(x);
     uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return {uint16_t((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};  // NaN stays NaN
 }
 template <>
-inline f16 narrow<f16>(float x) {  // likewise
+inline f16 narrow<f16>(float x) {  // rounds to nearest even
     uint32_t bits = reinterpret<uint32_t>(x), sign = bits >> 16 & 0x8000, number = bits & 0x7fffffff;
-    uint32_t small = reinterpret<uint32_t>(reinterpret<float>(number) + 0.5f) - (126u << 23);  // rounded by the addition
+    uint32_t small = reinterpret<uint32_t>(reinterpret<float>(number) + 0.5f) - (126u << 23);  // the addition rounds
     uint32_t usual = (number - (112u << 23) + 0xfff + ((number >> 13) & 1)) >> 13;
     uint32_t large = number > 0x7f800000 ? 0x7e00 : 0x7c00;
     return {uint16_t(sign | (number < (113u << 23) ? small : number < (143u << 23) ? usual : large))};
 }
 
-// x in the precision of T: where PyTorch would keep an intermediate result in a tensor of T.
+// x rounded to T, where PyTorch stores an intermediate result in a tensor of T.
 template <class T>
 static inline float rounded(float x) { return widen(narrow<T>(x)); }
 
@@ -97,8 +97,7 @@ static inline vf load(const f16* from) {
 }
 static inline void store(float* to, vf x) { memcpy(to, &x, sizeof x); }
 
-// Keeps the compiler from loading x anew for each use: GCC makes a load of its own part of every multiply-add, and a
-// core can do no more loads than multiply-adds.
+// Keeps x in a register: GCC would fold a load into every multiply-add, and loads would become the limit.
 static inline void in_register(vf& x) {
 #if defined(__x86_64__)
     asm("" : "+v"(x));
@@ -107,7 +106,7 @@ static inline void in_register(vf& x) {
 #endif
 }
 
-// Half is added to half until one number is left; halves of registers, not of memory.
+// Adds one half to the other until one element is left; in registers, not in memory.
 template <int N>
 static inline float sum_of(const float (&x)[N]) {
     if constexpr (N == 1) {
@@ -130,7 +129,7 @@ static inline float sum(vf x) {
 }
 
 // e^x to within 2 units in the last place, 0 below e^-87: x = n ln 2 + r, a polynomial for e^r, n into the exponent.
-// Without a branch or a call, so that a loop over it becomes vector code.
+// No branch and no call: a loop over it is vectorized.
 static inline float fast_exp(float x) {
     float in_range = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
     float n = std::nearbyint(in_range * 1.44269504f);

@@ -1,4 +1,4 @@
-"""The operations as Triton kernels, for a GPU; under TRITON_INTERPRET=1 the same kernels run on the CPU, to be read."""
+"""Operations as Triton kernels, for a GPU; under TRITON_INTERPRET=1 they run on the CPU, for reading and testing."""
 
 from tracellm.engine.model_executor.ops.triton.triton_ops import TritonOps
 

@@ -1,88 +1,57 @@
-"""How every Triton kernel of the engine is launched, and what a launch has to do: bytes to move, operations to compute.
+"""Launching and tuning of the engine's Triton kernels.
 
-`kernel[grid](...)` starts grid[0] * grid[1] * ... *programs*, copies of the kernel that differ in nothing but their
-`tl.program_id`, and returns before they have run. All launches go through `launch`, so that there is one place to
-look at them from. What a launch has to do is worked out by the host, from shapes and lengths that it knows, and only
-when somebody asks: nothing waits for the device.
+`kernel[grid](...)` starts grid[0] * grid[1] * ... *programs*, copies of the kernel that differ only in their
+`tl.program_id`, and returns before they have run. All launches go through `launch`.
 
-Under TRITON_INTERPRET=1 the same kernels run on the CPU, a program at a time, in NumPy: to be read, watched and tested.
+Under TRITON_INTERPRET=1 the same kernels run on the CPU, one program at a time, in NumPy, for reading and testing.
 
 vLLM has no counterpart: its kernels are launched where they are used.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import triton
 
-__all__ = ["INTERPRETED", "Grid", "Work", "about", "launch", "tuned"]
+__all__ = ["INTERPRETED", "Grid", "launch", "rows_bucket", "tuned"]
 
 Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
-"""How many programs there are along each axis, one to three; or what says so, given the block sizes that were tuned."""
+"""Programs along each of one to three axes, or a function of the tuned block sizes that returns them."""
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Do kernels run in Triton's interpreter? Decided once, when the first of them is defined."""
+"""True if kernels run in Triton's interpreter; Triton decides when it is imported."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Work:
-    """What one launch has to do, all programs together.
-
-    Attributes:
-        bytes_read: from the GPU's memory, if each program reads what it needs once and finds nothing in a cache.
-        bytes_written: to it.
-        flops: floating-point operations; a multiplication with an addition counts as two, an exponential as one. Of
-            attention only the two products.
-        blocks_read: of attention: which blocks of the KV cache the programs read, in the order of their positions. A
-            program is named by its place in the grid; None in that place: all programs along this axis read the same.
-        reason: why this kernel was chosen, where there are several: a code.
-    """
-
-    bytes_read: int
-    bytes_written: int
-    flops: int
-    blocks_read: Mapping[tuple[int | None, ...], Sequence[int]] | None = None
-    reason: str | None = None
-
-
-def launch(
-    kernel: Any,
-    grid: Grid,
-    *args: Any,
-    work: Callable[[], Work],
-    **constants: Any,
-) -> None:
+def launch(kernel: Any, grid: Grid, *args: Any, **constants: Any) -> None:
     """Start `kernel` over `grid`.
 
     Args:
         kernel: a function decorated with `triton.jit`, or by `tuned`.
-        grid: how many programs there are.
+        grid: the programs.
         args: tensors and numbers, in the order of the kernel's parameters.
-        work: what the launch has to do; called only by who wants to know.
-        constants: the kernel's `tl.constexpr` parameters, besides those that are tuned.
+        constants: the kernel's `tl.constexpr` parameters, except the tuned ones.
     """
     kernel[grid](*args, **constants)
 
 
 def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any]:
-    """Decorate a kernel so that on a GPU the fastest of `configs` is used, found by trying them all.
+    """Return a decorator that makes a kernel use the fastest of `configs` on a GPU, found by trying all.
 
-    That happens at the first launch, and again for each new combination of the arguments named in `key` and of dtypes.
-    What was found is kept on disk, in Triton's cache, beside what was compiled: trying them all takes as long as some
-    hundred launches each, and the next process need not. In the interpreter nothing is tried: `fixed` is used.
+    Tuning runs at the first launch, and again for each new combination of dtypes and of the arguments in `key`. It
+    takes some hundred launches per configuration; the result is kept in Triton's disk cache. The interpreter uses
+    `fixed`.
 
-    Triton compiles a kernel anew for a number that is 1 or a multiple of 16. How far rows are apart is the same in all
-    steps, but not how many they are: of that kernels say `do_not_specialize`, or steps would wait for the compiler.
+    Triton compiles a kernel anew for an integer argument that is 1 or a multiple of 16. Strides are the same in all
+    steps, but the number of rows is not: kernels mark it `do_not_specialize`, or steps would wait for the compiler.
 
-    Kernels over rows have `ABOUT_ROWS` in their key (see `about`): tiles of many rows, the fastest for the thousands of
-    a prompt, would be one or two programs for the few rows of a step that decodes, and leave a GPU idle.
+    Kernels over rows have `ROWS_BUCKET` in their key (see `rows_bucket`). Tiles of many rows, the fastest for a prompt,
+    would make one or two programs of a decode step, and leave the GPU idle.
 
     Args:
-        configs: of `triton.Config`, with the block sizes, warps and stages to try.
-        fixed: the one for the interpreter.
-        key: names of parameters on which the fastest one depends.
+        configs: `triton.Config`s with the block sizes, warps and stages to try.
+        fixed: configuration for the interpreter.
+        key: names of the parameters on which the fastest configuration depends.
     """
     decorate: Callable[[Any], Any] = triton.autotune(
         configs=[fixed] if INTERPRETED else configs, key=key, cache_results=not INTERPRETED
@@ -90,8 +59,8 @@ def tuned(configs: list[Any], fixed: Any, key: list[str]) -> Callable[[Any], Any
     return decorate
 
 
-def about(rows: int) -> int:
-    """16, 256, 4096, ...: the first that so many rows fit in. Few enough classes that not every step tunes anew."""
+def rows_bucket(rows: int) -> int:
+    """Return the smallest of 16, 256, 4096, ... that is at least `rows`: few buckets, so few steps tune."""
     size = 16
     while size < rows:
         size *= 16

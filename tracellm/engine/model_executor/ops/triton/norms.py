@@ -1,15 +1,15 @@
-r"""Root-mean-square norms: each row of numbers divided by its own size, times a learned weight.
+r"""Root-mean-square norms: each row divided by its root mean square, times a learned weight.
 
-**The maths.** A row x of n numbers (a token's hidden state, or one head of it):
+**The maths.** A row x of n elements (a token's hidden state, or one head of it):
 
     scale = 1 / sqrt(mean of all x_i * x_i + epsilon)        out_i = x_i * scale * w_i
 
-The squares are added up in float32, as those of float16 would overflow; x_i * scale is rounded to x's dtype before the
-product, as the models were trained with. Gemma's norm takes 1 + w_i and rounds only at the end. The fused one adds the
-residual connection first and keeps the sum, so that the sum need not be read back from memory.
+Squares are summed in float32: in float16 they would overflow. x_i * scale is rounded to x's dtype before the product,
+as in training. Gemma's norm multiplies by 1 + w_i and rounds only at the end. The fused norm adds the residual
+connection first and writes the sum, which need not be read back from memory.
 
 **The tiling.** One program takes BLOCK_ROWS whole rows, as a tile of BLOCK_ROWS x BLOCK_N, where BLOCK_N is the first
-power of two that n fits in; what is beyond n is masked. A row stays in one program: its mean needs no other.
+power of two of at least n; columns beyond n are masked. A row stays in one program, which computes its mean.
 
                  x [rows, n]                  program p                     out [rows, n]
              +-----------------+
@@ -24,8 +24,8 @@ power of two that n fits in; what is beyond n is masked. A row stays in one prog
     rms_norm             read  rows * n * e + n * e      written      rows * n * e
     fused_add_rms_norm   read  2 * rows * n * e + n * e  written  2 * rows * n * e
 
-about 4 operations for each element: the time is that of the memory. In three launches instead of one (add, square and
-mean, scale) the fused norm would move twice as much.
+with about 4 operations per element: memory bandwidth is the limit. In three launches instead of one (add, square and
+mean, scale), the fused norm would move twice as much.
 
 In a request's life: twice in each layer of each step. vLLM: csrc/layernorm_kernels.cu, with a block of threads a row.
 """
@@ -34,7 +34,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, empty_like
 
-from tracellm.engine.model_executor.ops.triton.launch import Grid, Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import Grid, launch, rows_bucket, tuned
 
 __all__ = ["CONFIGS", "FIXED", "fused_add_rms_norm", "rms_norm"]
 
@@ -45,8 +45,8 @@ CONFIGS = [
 FIXED = triton.Config({"BLOCK_ROWS": 128})
 
 
-@tuned(CONFIGS, FIXED, key=["N", "ABOUT_ROWS"])
-@triton.jit(do_not_specialize=["rows", "ABOUT_ROWS"])
+@tuned(CONFIGS, FIXED, key=["N", "ROWS_BUCKET"])
+@triton.jit(do_not_specialize=["rows", "ROWS_BUCKET"])
 def rms_norm_kernel(
     x,  # [rows, N]: row r at (r // heads) * token_stride + (r % heads) * head_stride
     weight,  # [N]
@@ -59,7 +59,7 @@ def rms_norm_kernel(
     N: tl.constexpr,
     ADD_ONE: tl.constexpr,  # Gemma's
     BLOCK_N: tl.constexpr,
-    ABOUT_ROWS,  # how many they are, roughly: only the tuner looks at it
+    ROWS_BUCKET,  # read by the tuner only
     BLOCK_ROWS: tl.constexpr,
 ):
     """One program: BLOCK_ROWS rows."""
@@ -78,8 +78,8 @@ def rms_norm_kernel(
     tl.store(out + row.to(tl.int64) * N + column, result.to(out.dtype.element_ty), mask=inside)
 
 
-@tuned(CONFIGS, FIXED, key=["N", "ABOUT_ROWS"])
-@triton.jit(do_not_specialize=["rows", "ABOUT_ROWS"])
+@tuned(CONFIGS, FIXED, key=["N", "ROWS_BUCKET"])
+@triton.jit(do_not_specialize=["rows", "ROWS_BUCKET"])
 def fused_add_rms_norm_kernel(
     x,  # [rows, N], one row after the other, as all that follow
     residual,
@@ -90,7 +90,7 @@ def fused_add_rms_norm_kernel(
     epsilon,
     N: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    ABOUT_ROWS,  # how many they are, roughly: only the tuner looks at it
+    ROWS_BUCKET,  # read by the tuner only
     BLOCK_ROWS: tl.constexpr,
 ):
     """One program: BLOCK_ROWS rows."""
@@ -101,14 +101,14 @@ def fused_add_rms_norm_kernel(
     added = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + tl.load(residual + at, mask=inside, other=0.0)
     rounded = added.to(total.dtype.element_ty)
     tl.store(total + at, rounded, mask=inside)
-    wide = rounded.to(tl.float32)  # what the next layer adds to is what is normed
+    wide = rounded.to(tl.float32)  # the norm of the rounded sum, which the next layer reads
     w = tl.load(weight + column, mask=column < N, other=0.0).to(tl.float32)
     normed = wide * tl.rsqrt(tl.sum(wide * wide, axis=1)[:, None] / N + epsilon)
     tl.store(out + at, (normed.to(out.dtype.element_ty).to(tl.float32) * w).to(out.dtype.element_ty), mask=inside)
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float, *, add_one: bool = False) -> Tensor:
-    """See `Ops.rms_norm`; with `add_one`, `Ops.gemma_rms_norm`. x is [T, n] or [T, heads, n], its rows anywhere."""
+    """See `Ops.rms_norm`; with `add_one`, `Ops.gemma_rms_norm`. x is [T, n] or [T, heads, n], its rows may be apart."""
     n = x.shape[-1]
     if x.stride(-1) != 1 or x.dim() > 3:
         x = x.reshape(-1, n).contiguous()
@@ -119,11 +119,10 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float, *, add_one: bool = False
         rms_norm_kernel,
         _by_rows(rows),
         *(x, weight, out, rows, heads, token_stride, head_stride, epsilon),
-        work=lambda: _work(weight, rows * n, reads=1, writes=1),
         N=n,
         ADD_ONE=add_one,
         BLOCK_N=triton.next_power_of_2(n),
-        ABOUT_ROWS=about(rows),
+        ROWS_BUCKET=rows_bucket(rows),
     )
     return out
 
@@ -137,20 +136,13 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, epsilon: flo
         fused_add_rms_norm_kernel,
         _by_rows(rows),
         *(x, residual, weight, out, total, rows, epsilon),
-        work=lambda: _work(weight, rows * n, reads=2, writes=2),
         N=n,
         BLOCK_N=triton.next_power_of_2(n),
-        ABOUT_ROWS=about(rows),
+        ROWS_BUCKET=rows_bucket(rows),
     )
     return out, total
 
 
 def _by_rows(rows: int) -> Grid:
-    """As many programs as it takes for all rows."""
+    """Return the grid of programs for all rows."""
     return lambda blocks: (triton.cdiv(rows, blocks["BLOCK_ROWS"]),)
-
-
-def _work(weight: Tensor, numbers: int, reads: int, writes: int) -> Work:
-    """What a norm of so many numbers has to do that reads and writes so many tensors of them."""
-    size = weight.element_size()
-    return Work((reads * numbers + weight.numel()) * size, writes * numbers * size, flops=(3 + reads) * numbers)

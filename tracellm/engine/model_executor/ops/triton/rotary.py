@@ -1,12 +1,12 @@
-r"""The rotary embedding: turns pairs of numbers of each query and key head by an angle that grows with the position.
+r"""Rotary embedding: rotates pairs of elements of each query and key head by an angle that grows with the position.
 
-**The maths.** A head has D numbers; number i is paired with i + D/2 (NeoX style). At position p the pair is turned by
-the angle p * f_i, with the frequency f_i of the pair. The cosines and sines of all positions are in a table:
+**The maths.** A head has D elements; element i is paired with i + D/2 (NeoX style). At position p the pair is rotated
+by the angle p * f_i, with the frequency f_i of the pair. The cosines and sines of all positions are in a table:
 
     out_i         = x_i * cos(p * f_i)  -  x_(i + D/2) * sin(p * f_i)
     out_(i + D/2) = x_(i + D/2) * cos(p * f_i)  +  x_i * sin(p * f_i)
 
-The product of a turned query and a turned key then depends on how far apart they are, and not on where.
+The product of a rotated query and a rotated key depends on their distance only, not on their positions.
 
 **The tiling.** One program takes BLOCK_TOKENS tokens with all their heads, first the query's, then the key's, as two
 tiles [BLOCK_TOKENS, heads, D/2]: the first halves of the heads and the second. It reads a token's row of the table
@@ -16,25 +16,25 @@ once and uses it for all its heads.
       +---+                 +-------------+-------------+          head 0      head 1      head 2
       | 7 | --- row 7 ----> | cos 0..D/2  | sin 0..D/2  |        [first|second][first|second][first|second]
       +---+                 +-------------+-------------+            \   /
-                                                                   turned together
+                                                                   rotated together
 
 **Memory traffic** of a launch, in bytes, e for each element:
 
     read     T * (H + K) * D * e  (heads)  +  T * D * e  (table, often in the cache)  +  T * 8  (positions)
     written  T * (H + K) * D * e
 
-and 3 operations for each number of a head (two products for each of a pair's two, and an addition).
+with 3 operations per element of a head (two products and an addition).
 
-In a request's life: once in each layer of each step, before the keys go into the cache. The result is new memory,
-packed, though the heads come as views of one merged projection. vLLM: csrc/pos_encoding_kernels.cu, which turns them
-in place.
+In a request's life: once in each layer of each step, before the keys are written to the cache. The result is new,
+contiguous memory; the input heads are views of one merged projection. vLLM: csrc/pos_encoding_kernels.cu, which
+rotates in place.
 """
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import launch, rows_bucket, tuned
 
 __all__ = ["CONFIGS", "FIXED", "rotary_embedding"]
 
@@ -46,8 +46,8 @@ FIXED = triton.Config({"BLOCK_TOKENS": 16})
 
 
 @triton.jit
-def _turn(x, out, token, head, pair, inside, cos, sin, token_stride, head_stride, heads, HALF: tl.constexpr):
-    """Turn the tile [BLOCK_TOKENS, heads, pairs] of x and write it to `out`, whose heads are packed."""
+def _rotate(x, out, token, head, pair, inside, cos, sin, token_stride, head_stride, heads, HALF: tl.constexpr):
+    """Rotate the tile [BLOCK_TOKENS, heads, pairs] of x and write it to `out`, whose heads are contiguous."""
     at = token * token_stride + head * head_stride + pair
     first = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     second = tl.load(x + at + HALF, mask=inside, other=0.0).to(tl.float32)
@@ -56,14 +56,14 @@ def _turn(x, out, token, head, pair, inside, cos, sin, token_stride, head_stride
     tl.store(out + to + HALF, (second * cos + first * sin).to(out.dtype.element_ty), mask=inside)
 
 
-@tuned(CONFIGS, FIXED, key=["Q_HEADS", "K_HEADS", "HALF", "ABOUT_ROWS"])
-@triton.jit(do_not_specialize=["tokens", "ABOUT_ROWS"])
+@tuned(CONFIGS, FIXED, key=["Q_HEADS", "K_HEADS", "HALF", "ROWS_BUCKET"])
+@triton.jit(do_not_specialize=["tokens", "ROWS_BUCKET"])
 def rotary_embedding_kernel(
     positions,  # int [tokens]
     query,  # [tokens, Q_HEADS, 2 * HALF], tokens and heads `*_stride` apart
     key,  # [tokens, K_HEADS, 2 * HALF]
     cos_sin_cache,  # [positions, 2 * HALF]
-    query_out,  # like query and key, packed
+    query_out,  # like query and key, contiguous
     key_out,
     tokens,
     query_token_stride,
@@ -76,7 +76,7 @@ def rotary_embedding_kernel(
     BLOCK_Q: tl.constexpr,  # powers of two: at least Q_HEADS, K_HEADS, HALF
     BLOCK_K: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
-    ABOUT_ROWS,  # how many tokens there are, roughly: only the tuner looks at it
+    ROWS_BUCKET,  # read by the tuner only
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens, all heads."""
@@ -91,10 +91,10 @@ def rotary_embedding_kernel(
 
     head = tl.arange(0, BLOCK_Q)[None, :, None]
     inside = here & (head < Q_HEADS)
-    _turn(query, query_out, token, head, pair, inside, cos, sin, query_token_stride, query_head_stride, Q_HEADS, HALF)
+    _rotate(query, query_out, token, head, pair, inside, cos, sin, query_token_stride, query_head_stride, Q_HEADS, HALF)
     head = tl.arange(0, BLOCK_K)[None, :, None]
     inside = here & (head < K_HEADS)
-    _turn(key, key_out, token, head, pair, inside, cos, sin, key_token_stride, key_head_stride, K_HEADS, HALF)
+    _rotate(key, key_out, token, head, pair, inside, cos, sin, key_token_stride, key_head_stride, K_HEADS, HALF)
 
 
 def rotary_embedding(positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,21 +108,12 @@ def rotary_embedding(positions: Tensor, query: Tensor, key: Tensor, cos_sin_cach
         lambda blocks: (triton.cdiv(tokens, blocks["BLOCK_TOKENS"]),),
         *(positions, query, key, cos_sin_cache, query_out, key_out, tokens),
         *(query.stride(0), query.stride(1), key.stride(0), key.stride(1)),
-        work=lambda: _work(positions, query, key),
         Q_HEADS=num_heads,
         K_HEADS=num_kv_heads,
         HALF=size // 2,
         BLOCK_Q=triton.next_power_of_2(num_heads),
         BLOCK_K=triton.next_power_of_2(num_kv_heads),
         BLOCK_HALF=triton.next_power_of_2(size // 2),
-        ABOUT_ROWS=about(tokens),
+        ROWS_BUCKET=rows_bucket(tokens),
     )
     return query_out, key_out
-
-
-def _work(positions: Tensor, query: Tensor, key: Tensor) -> Work:
-    numbers = query.numel() + key.numel()
-    table = query.shape[0] * query.shape[2]
-    return Work(
-        (numbers + table) * query.element_size() + positions.nbytes, numbers * query.element_size(), 3 * numbers
-    )

@@ -1,22 +1,21 @@
-r"""Top-k and top-p without sorting: a search for the least score that may still be drawn.
+r"""Top-k and top-p without sorting: a search for the lowest score that may be sampled.
 
-**The maths.** Of a row of V scores (logits), top-k keeps those that are at least the k-th largest; of what is left,
-top-p keeps the fewest likeliest that together have the probability p. Both are a threshold t on the score:
+**The maths.** In a row of V scores (logits), top-k keeps those that are at least the k-th largest. Of these, top-p
+keeps the fewest most probable ones whose probabilities sum to p. Both are a threshold t on the score:
 
     top-k    the greatest t such that  the number of scores >= t                      is at least k
     top-p    the greatest t such that  the sum of exp(score - largest), score >= t,   is at least p times that of all
 
-What is counted or summed can only fall as t grows, so t can be found digit by digit, as one finds a word in a
-dictionary. For that the 32 bits of a float are read as a whole number `key` of the same order: those of a number from
-0 up get their sign bit set; those of one below 0 are all flipped. A key has 16 digits of two bits. With the upper
-digits known, one look at the row decides the next: three candidates, three counts.
+Count and sum can only fall as t grows, so t is found digit by digit. The 32 bits of a float are mapped to an unsigned
+integer `key` of the same order: positive numbers get their sign bit set, negative numbers have all bits flipped. A key
+has 16 digits of two bits. Given the upper digits, one pass over the row finds the next: three candidates, three counts.
 
-    digits so far   candidates        scores that are at least so much, k = 50     next digit
+    digits so far   candidates        scores >= candidate, k = 50                   next digit
     10 11 ?? ??     10 11 01 00       131                                          at least 1
                     10 11 10 00        77                                          at least 2
                     10 11 11 00        12                                          not 3            --> 10 11 10 ??
 
-**The tiling.** One program takes one row and goes over it in tiles of BLOCK_N, up to 35 times: once for the largest
+**The tiling.** One program takes one row and passes over it in tiles of BLOCK_N, up to 35 times: once for the largest
 score, 16 times for each threshold, once for the sum, once to write. A sort would move every score many times.
 
     program r:   logits [N, V], row r  | tile | tile | tile | ... |     t, counts and sums stay in registers
@@ -27,11 +26,11 @@ score, 16 times for each threshold, once for the sum, once to write. A sort woul
 150,000 tokens) then stays in the cache between its passes, which read up to 35 * N * V * 4 from there. A row without
 top-k (k = V) or without top-p (p = 1) skips that search.
 
-All scores that equal the last one that stays do so too; the sorting reference does the same for top-k, but for top-p
-keeps as many of them as its sort has put last.
+All scores equal to the threshold stay. The sorting reference does the same for top-k; for top-p it keeps as many of
+them as its sort puts last.
 
-In a request's life: `Sampler.sample`, for batches with a random row. vLLM: vllm/v1/sample/ops/topk_topp_triton.py, in
-versions after 0.11, which searches for pivots among the scores.
+In a request's life: `Sampler.sample`, for batches with a request that samples at random. vLLM:
+vllm/v1/sample/ops/topk_topp_triton.py, in versions after 0.11, which searches for pivots among the scores.
 """
 
 import torch
@@ -39,7 +38,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import launch, rows_bucket, tuned
 
 __all__ = ["CONFIGS", "FIXED", "apply_top_k_top_p"]
 
@@ -54,19 +53,19 @@ _DIGITS = tl.constexpr(16)
 
 @triton.jit
 def _key(score):
-    """float32 to uint32 of the same order; -0.0 is 0.0."""
+    """Map float32 to uint32 of the same order; -0.0 equals 0.0."""
     bits = (score + 0.0).to(tl.uint32, bitcast=True)
     return tl.where(bits >> 31 == 1, bits ^ 0xFFFFFFFF, bits | 0x80000000)
 
 
 @triton.jit
 def _greatest(holds):
-    """The greatest digit for which it holds, of [4], the first of which need not be asked: it holds for the digit 0."""
+    """Return the greatest digit of [4] for which it holds; it always holds for digit 0."""
     return tl.maximum(tl.sum(holds.to(tl.uint32)), 1) - 1
 
 
-@tuned(CONFIGS, FIXED, key=["vocabulary", "ABOUT_ROWS"])
-@triton.jit(do_not_specialize=["ABOUT_ROWS"])
+@tuned(CONFIGS, FIXED, key=["vocabulary", "ROWS_BUCKET"])
+@triton.jit(do_not_specialize=["ROWS_BUCKET"])
 def top_k_top_p_kernel(
     logits,  # float32 [rows, vocabulary], rows `stride` apart
     out,  # the same, one row after the other
@@ -76,7 +75,7 @@ def top_k_top_p_kernel(
     stride,
     HAS_K: tl.constexpr,
     HAS_P: tl.constexpr,
-    ABOUT_ROWS,  # how many they are, roughly: only the tuner looks at it
+    ROWS_BUCKET,  # read by the tuner only
     BLOCK_N: tl.constexpr,
 ):
     """One program: one row."""
@@ -84,12 +83,12 @@ def top_k_top_p_kernel(
     scores_at, out_at = logits + row * stride, out + row * vocabulary
     column = tl.arange(0, BLOCK_N)[None, :]
     digits = tl.arange(0, 4)[:, None].to(tl.uint32)
-    least = tl.full((), 0, tl.uint32)  # the key of the least score that stays
+    least = tl.full((), 0, tl.uint32)  # key of the lowest score that stays
 
     if HAS_K:
         k = tl.load(top_k + row)
         if k < vocabulary:
-            one = tl.full((), 1 << 30, tl.uint32)  # of the digit that is looked for, the uppermost first
+            one = tl.full((), 1 << 30, tl.uint32)  # place value of the current digit
             for _ in range(_DIGITS):
                 candidates = least + digits * one  # [4, 1]
                 reaching = tl.full((4,), 0, tl.int32)
@@ -147,15 +146,8 @@ def apply_top_k_top_p(logits: Tensor, top_k: Tensor | None, top_p: Tensor | None
         (rows,),
         *(logits, out, top_k if top_k is not None else logits, top_p if top_p is not None else logits),
         *(vocabulary, logits.stride(0)),
-        work=lambda: _work(logits, top_k is not None, top_p is not None),
         HAS_K=top_k is not None,
         HAS_P=top_p is not None,
-        ABOUT_ROWS=about(rows),
+        ROWS_BUCKET=rows_bucket(rows),
     )
     return out
-
-
-def _work(logits: Tensor, has_k: bool, has_p: bool) -> Work:
-    """A pass of a search compares three times and adds three times; for top-p it makes an exponential, too."""
-    a_score = 16 * (6 * has_k + 8 * has_p) + 3 * has_p + 1
-    return Work(logits.nbytes, logits.nbytes, flops=a_score * logits.numel())

@@ -1,16 +1,16 @@
-r"""Paged attention for decoding, version 2: the context of a sequence is split, and the parts brought together after.
+r"""Paged attention for decoding, version 2: several programs share the context of a sequence.
 
-**Why.** Version 1 has N * K programs. Two sequences with four key heads are eight programs: eight of a GPU's hundred
-processors work, however long the contexts are. Here P programs share one context, each for PARTITION tokens of it; for
-more where the context is longer than P * PARTITION, as there are no more programs than a GPU has use for.
+**Why.** Version 1 has N * K programs. Two sequences with four key heads are eight programs, for a GPU of a hundred
+processors, however long the contexts are. Here P programs share one context, each for PARTITION tokens of it, or for
+more where the context is longer than P * PARTITION: more programs than a GPU can run would not help.
 
-**The maths.** Program p goes over its own tokens as version 1 does over all (attention_loop.py) and leaves what it has:
-the greatest score m_p, the sum l_p of exp(s - m_p), and the average o_p = acc_p / l_p. A second, small kernel weighs
-the averages. With m the greatest of all m_p:
+**The maths.** Program p attends over its own tokens as version 1 does over all (attention_loop.py). It writes its
+maximum score m_p, the sum l_p of exp(s - m_p), and the average o_p = acc_p / l_p. A second, small kernel combines the
+averages. With m the maximum of all m_p:
 
     w_p = l_p * exp(m_p - m)        output = sum of w_p * o_p / sum of w_p
 
-which is what version 1 would have found, up to rounding.
+which is the result of version 1, up to rounding.
 
     context of sequence n   |<-- PARTITION -->|<-- PARTITION -->|<- rest ->|
                                     |                 |              |
@@ -22,18 +22,18 @@ which is what version 1 would have found, up to rounding.
                                              v
     program (n, head)             weigh  ->  output [D]                         the second kernel
 
-The second kernel goes over the parts as the first goes over keys, BLOCK_P at a time, and keeps m, the sum of the
-weights and the sum of w_p * o_p so far: a lone sequence can have hundreds of parts, more than a program could hold.
+The second kernel walks over the parts BLOCK_P at a time, and keeps m, the sum of the weights and the sum of w_p * o_p
+so far: a sequence can have hundreds of parts, more than the registers of a program hold.
 
-**Memory traffic** is that of version 1, and the partial results, which are written and read once more:
+**Memory traffic** is that of version 1 and of the partial results, which are written and read once:
 2 * (D + 2) * 4 bytes for each query head and partition. With 512 tokens in a partition, and G = 2 heads in bfloat16,
 that is 0.4% of the partition's keys and values.
 
-The number of partitions is the same for all sequences of a launch, that of the longest, or what keeps a GPU busy if
-that is less; programs beyond a sequence's end return at once, and the second kernel does not read what they would have
-written. Of a CUDA graph, whose launches suit the longest context there may be, those are most programs.
+The number of partitions is the same for all sequences of a launch: that of the longest, or what keeps a GPU busy if
+that is less. Programs beyond a sequence's end return at once, and the second kernel skips their results. In a CUDA
+graph, launched for the longest possible context, these are most programs.
 
-In a request's life: as version 1, where few sequences have long contexts (attention_plan.py decides). vLLM:
+In a request's life: as version 1, if few sequences have long contexts (backends/triton_attn.py decides). vLLM:
 csrc/attention/paged_attention_v2.cu; elsewhere this is called flash-decoding, or split-KV.
 """
 
@@ -41,10 +41,16 @@ import torch
 import triton
 import triton.language as tl
 
-from tracellm.engine.model_executor.ops.triton.attention_call import AttentionCall
-from tracellm.engine.model_executor.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
-from tracellm.engine.model_executor.ops.triton.launch import Work, launch, tuned
-from tracellm.engine.model_executor.ops.triton.paged_attention_v1 import CONFIGS, FIXED
+from tracellm.engine.attention.ops.attention_loop import (
+    AttentionCall,
+    attend,
+    averaged,
+    block_rows,
+    load_rows,
+    store_rows,
+)
+from tracellm.engine.attention.ops.paged_attention_v1 import CONFIGS, FIXED
+from tracellm.engine.model_executor.ops.triton.launch import launch, tuned
 
 __all__ = ["paged_attention_v2"]
 
@@ -55,7 +61,7 @@ _REDUCE_CONFIGS = [
 
 @triton.jit
 def _share(seen, partitions, PARTITION: tl.constexpr):
-    """How many of the tokens that a sequence sees are one program's; see `AttentionPlan.share`."""
+    """Return how many of the tokens that a sequence sees one program processes."""
     return tl.maximum(PARTITION, tl.cdiv(seen, partitions))
 
 
@@ -63,7 +69,7 @@ def _share(seen, partitions, PARTITION: tl.constexpr):
 @triton.jit(do_not_specialize=["partitions"])
 def paged_attention_v2_kernel(
     averages,  # float32 [N, H, P, D]
-    greatests,  # float32 [N, H, P]
+    maximums,  # float32 [N, H, P]
     totals,  # float32 [N, H, P]
     query,  # [T, H, D]
     key_cache,  # [blocks, block_size, K, D]
@@ -109,7 +115,7 @@ def paged_attention_v2_kernel(
     token = tl.load(query_start_loc + sequence).to(tl.int64)  # tokens * query_token_stride can exceed 2^31
     at = query + token * query_token_stride + head * query_head_stride
     q = load_rows(at, is_row, HEAD_SIZE, WIDEN, BLOCK_D)  # [BLOCK_G, BLOCK_D]
-    greatest, total, acc = attend(
+    maximum, total, acc = attend(
         q,
         tl.where(is_row, stop - 1, -1),
         first,
@@ -129,10 +135,10 @@ def paged_attention_v2_kernel(
         BLOCK_N,
     )
     heads = tl.num_programs(1) * GROUP
-    place = (number * heads + head) * partitions + partition  # [BLOCK_G]
-    store_rows(averages + place * HEAD_SIZE, averaged(acc, total), is_row, HEAD_SIZE, BLOCK_D)
-    tl.store(greatests + place, greatest, mask=is_row)
-    tl.store(totals + place, total, mask=is_row)
+    index = (number * heads + head) * partitions + partition  # [BLOCK_G]
+    store_rows(averages + index * HEAD_SIZE, averaged(acc, total), is_row, HEAD_SIZE, BLOCK_D)
+    tl.store(maximums + index, maximum, mask=is_row)
+    tl.store(totals + index, total, mask=is_row)
 
 
 @tuned(_REDUCE_CONFIGS, triton.Config({"BLOCK_P": 2}), key=["HEAD_SIZE"])
@@ -140,7 +146,7 @@ def paged_attention_v2_kernel(
 def paged_attention_v2_reduce_kernel(
     output,  # [T, H, D]
     averages,  # float32 [N, H, P, D]
-    greatests,  # float32 [N, H, P]
+    maximums,  # float32 [N, H, P]
     totals,  # float32 [N, H, P]
     sequences,  # int32 [N]
     query_start_loc,  # int32 [R + 1]
@@ -163,70 +169,53 @@ def paged_attention_v2_reduce_kernel(
     parts = tl.cdiv(seen, _share(seen, partitions, PARTITION))
 
     dim = tl.arange(0, BLOCK_D)
-    greatest = tl.full((), float("-inf"), tl.float32)
+    maximum = tl.full((), float("-inf"), tl.float32)
     total = tl.full((), 0.0, tl.float32)
     acc = tl.full([BLOCK_D], 0.0, tl.float32)
     for start in range(0, parts, BLOCK_P):
         part = start + tl.arange(0, BLOCK_P)
         is_there = part < parts
-        place = (number * tl.num_programs(1) + head) * partitions + part
-        of_parts = tl.load(greatests + place, mask=is_there, other=float("-inf"))
-        now_greatest = tl.maximum(greatest, tl.max(of_parts, 0))
-        shrink = tl.exp(greatest - now_greatest)
-        weights = tl.load(totals + place, mask=is_there, other=0.0) * tl.exp(of_parts - now_greatest)  # [BLOCK_P]
+        index = (number * tl.num_programs(1) + head) * partitions + part
+        maxima = tl.load(maximums + index, mask=is_there, other=float("-inf"))
+        new_maximum = tl.maximum(maximum, tl.max(maxima, 0))
+        shrink = tl.exp(maximum - new_maximum)
+        weights = tl.load(totals + index, mask=is_there, other=0.0) * tl.exp(maxima - new_maximum)  # [BLOCK_P]
         in_average = is_there[:, None] & (dim < HEAD_SIZE)[None, :]
-        average = tl.load(averages + place[:, None] * HEAD_SIZE + dim[None, :], mask=in_average, other=0.0)
+        average = tl.load(averages + index[:, None] * HEAD_SIZE + dim[None, :], mask=in_average, other=0.0)
         total = total * shrink + tl.sum(weights, 0)
         acc = acc * shrink + tl.sum(weights[:, None] * average, 0)
-        greatest = now_greatest
+        maximum = new_maximum
 
     result = acc / tl.where(total > 0.0, total, 1.0)  # a row without a context has no parts
     token = tl.load(query_start_loc + sequence).to(tl.int64)
-    where = output + token * output_token_stride + head * HEAD_SIZE + dim
-    tl.store(where, result.to(output.dtype.element_ty), mask=dim < HEAD_SIZE)
+    address = output + token * output_token_stride + head * HEAD_SIZE + dim
+    tl.store(address, result.to(output.dtype.element_ty), mask=dim < HEAD_SIZE)
 
 
 def paged_attention_v2(call: AttentionCall) -> None:
-    """Attend for the sequences in `plan.decodes`, into their rows of `output`."""
+    """Compute the attention of `plan.decode_sequences` into their rows of `output`."""
     plan, compiled_for = call.plan, call.constants()
     heads, head_size = call.query.shape[1:]
-    rows, device = (len(plan.decodes), heads, plan.partitions), call.query.device
+    rows, device = (len(plan.decode_sequences), heads, plan.partitions), call.query.device
     averages = torch.empty(*rows, head_size, dtype=torch.float32, device=device)
-    greatests, totals = torch.empty(2, *rows, dtype=torch.float32, device=device)
+    maximums, totals = torch.empty(2, *rows, dtype=torch.float32, device=device)
     launch(
         paged_attention_v2_kernel,
-        (len(plan.decodes), call.key_heads, plan.partitions),
-        *(averages, greatests, totals),
+        (len(plan.decode_sequences), call.impl.num_kv_heads, plan.partitions),
+        *(averages, maximums, totals),
         *call.inputs(plan.decode_sequences),
         plan.partitions,
-        work=lambda: plan.work_of("v2", lambda: _work(call)),
         **compiled_for,
         PARTITION=plan.partition,
         BLOCK_G=block_rows(call.group),
     )
     launch(
         paged_attention_v2_reduce_kernel,
-        (len(plan.decodes), heads),
-        *(call.output, averages, greatests, totals),
+        (len(plan.decode_sequences), heads),
+        *(call.output, averages, maximums, totals),
         *(plan.decode_sequences, call.metadata.query_start_loc, call.metadata.seq_lens),
         call.output.stride(0),
         plan.partitions,
-        work=lambda: _reduce_work(call),
         PARTITION=plan.partition,
         **{name: compiled_for[name] for name in ("HEAD_SIZE", "WINDOW", "BLOCK_D")},
-    )
-
-
-def _work(call: AttentionCall) -> Work:
-    programs = [((number, None, part), reads) for number, part, reads in call.plan.decode_partitions]
-    return call.work(programs, reason=call.plan.reason, bytes_per_row=4 * (call.query.shape[2] + 2))
-
-
-def _reduce_work(call: AttentionCall) -> Work:
-    heads, head_size = call.query.shape[1:]
-    parts = len(call.plan.decode_partitions) * heads
-    return Work(
-        bytes_read=parts * 4 * (head_size + 2),
-        bytes_written=len(call.plan.decodes) * heads * head_size * call.output.element_size(),
-        flops=2 * parts * head_size,
     )

@@ -1,10 +1,10 @@
 r"""Paged attention for decoding, version 1: one program for each sequence and key head.
 
-**The maths**, and the way over the pages, is in attention_loop.py: a sequence's one query sees all n of its tokens,
-with a window the last of them.
+**The maths** and the pages are explained in attention_loop.py. A sequence's one query sees all n tokens, or the last
+ones with a window.
 
-**The tiling.** Key head h serves the query heads h * G .. h * G + G - 1 (G = H / K); they make one tile of G rows, so
-that each key and value is read once for all of them.
+**The tiling.** Key head h serves the query heads h * G .. h * G + G - 1 (G = H / K); they are one tile of G rows, and
+each key and value is read once for all of them.
 
     query [T, H, D]                                                              output [T, H, D]
       sequence n's token                                                           sequence n's token
@@ -18,19 +18,25 @@ that each key and value is read once for all of them.
     read      sum over sequences of  K * n * 2 * D * e  (keys, values)  +  H * D * e  (query)  +  K * n * 4  (blocks)
     written   H * D * e for each sequence
 
-and 4 * H * n * D operations: about G operations for each byte, where a GPU could do hundreds meanwhile. So decoding is
-as fast as the memory is.
+with 4 * H * n * D operations: about G operations per byte, where a GPU can do hundreds. Memory bandwidth is the limit
+of decoding.
 
-In a request's life: each attention layer of each step in which it decodes (attention.py). vLLM:
+In a request's life: each attention layer of each decode step (backends/triton_attn.py). vLLM:
 csrc/attention/paged_attention_v1.cu, which has a program for each *query* head.
 """
 
 import triton
 import triton.language as tl
 
-from tracellm.engine.model_executor.ops.triton.attention_call import AttentionCall
-from tracellm.engine.model_executor.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
-from tracellm.engine.model_executor.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.attention.ops.attention_loop import (
+    AttentionCall,
+    attend,
+    averaged,
+    block_rows,
+    load_rows,
+    store_rows,
+)
+from tracellm.engine.model_executor.ops.triton.launch import launch, tuned
 
 __all__ = ["CONFIGS", "FIXED", "paged_attention_v1"]
 
@@ -49,7 +55,7 @@ def paged_attention_v1_kernel(
     query,  # [T, H, D]
     key_cache,  # [blocks, block_size, K, D]
     value_cache,  # the same
-    sequences,  # int32 [N]: which sequence a program is for
+    sequences,  # int32 [N]: sequence of each program
     query_start_loc,  # int32 [R + 1]
     seq_lens,  # int32 [R]
     block_table,  # int32 [R, most blocks]
@@ -105,20 +111,14 @@ def paged_attention_v1_kernel(
 
 
 def paged_attention_v1(call: AttentionCall) -> None:
-    """Attend for the sequences in `plan.decodes`, into their rows of `output`."""
+    """Compute the attention of `plan.decode_sequences` into their rows of `output`."""
     plan = call.plan
     launch(
         paged_attention_v1_kernel,
-        (len(plan.decodes), call.key_heads),
+        (len(plan.decode_sequences), call.impl.num_kv_heads),
         call.output,
         *call.inputs(plan.decode_sequences),
         call.output.stride(0),
-        work=lambda: plan.work_of("v1", lambda: _work(call)),
         **call.constants(),
         BLOCK_G=block_rows(call.group),
     )
-
-
-def _work(call: AttentionCall) -> Work:
-    programs = [((number, None), reads) for number, reads in enumerate(call.plan.decodes)]
-    return call.work(programs, reason=call.plan.reason)

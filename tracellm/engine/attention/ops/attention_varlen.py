@@ -1,12 +1,11 @@
-r"""Attention for sequences with several queries in a step: prompts, pieces of prompts, prompts with a cached prefix.
+r"""Attention for sequences with several queries in a step: prompts, chunks of prompts, prompts with a cached prefix.
 
-**The maths** is that of attention_loop.py, for many queries at a time: the query at position p
-sees the keys at positions 0 .. p, with a window w those at p - w + 1 .. p. This step's keys are in the cache already,
-so that a chunk, the prefix before it, and a whole prompt are one case.
+**The maths** is that of attention_loop.py, for many queries at a time. The query at position p sees the keys at
+positions 0 .. p, or p - w + 1 .. p with a window w. This step's keys are in the cache already: whole prompts, and
+chunks after a prefix, are one case.
 
-**The tiling.** A sequence's queries are cut into tiles of neighbours. A row of a tile is a query with one of its heads;
-the G query heads that share a key head are in the same tile, next to each other, so that a key that is read serves
-G * queries rows at once:
+**The tiling.** A sequence's queries are cut into tiles of neighbours. A row of a tile is one head of one query. The G
+query heads that share a key head are in the same tile: each key is read once for G * queries rows:
 
     row r of the tile:  query r // G,  head h * G + r % G               (here G = 2, a tile of 4 queries)
 
@@ -22,26 +21,32 @@ G * queries rows at once:
           3       0   [ x x x x | x x x x | x x x x ]
           3       1   [ x x x x | x x x x | x x x x ]
 
-Which tile is whose is in a table that the host has made (attention_plan.py), so that no program is started in vain.
+The host lists the tiles of all sequences in a table (backends/triton_attn.py); no program is without work.
 
 **Memory traffic** of a launch, in bytes, e for each element:
 
     read      sum over tiles of  K * (keys that the tile sees) * (2 * D * e + 4)  +  queries * H * D * e
     written   queries * H * D * e
 
-and 4 * H * D operations for each pair of a query and a key that it sees. A tile has 64 rows: some 64 operations for
-each byte of a key or value, which is more than a GPU's memory needs to keep up with.
+with 4 * H * D operations per pair of a query and a key that it sees. A tile has 64 rows, some 64 operations per byte
+of a key or value: the limit is the arithmetic, not the memory.
 
-In a request's life: each attention layer of the steps that compute its prompt. vLLM:
-vllm/attention/ops/triton_unified_attention.py, which finds a program's sequence by a search instead.
+In a request's life: each attention layer of each prefill step. vLLM:
+vllm/attention/ops/triton_unified_attention.py, whose programs find their sequence by a search.
 """
 
 import triton
 import triton.language as tl
 
-from tracellm.engine.model_executor.ops.triton.attention_call import AttentionCall
-from tracellm.engine.model_executor.ops.triton.attention_loop import attend, averaged, block_rows, load_rows, store_rows
-from tracellm.engine.model_executor.ops.triton.launch import Work, launch, tuned
+from tracellm.engine.attention.ops.attention_loop import (
+    AttentionCall,
+    attend,
+    averaged,
+    block_rows,
+    load_rows,
+    store_rows,
+)
+from tracellm.engine.model_executor.ops.triton.launch import launch, tuned
 
 __all__ = ["attention_varlen"]
 
@@ -59,7 +64,7 @@ def attention_varlen_kernel(
     query,  # [T, H, D]
     key_cache,  # [blocks, block_size, K, D]
     value_cache,  # the same
-    tile_table,  # int32 [tiles, 2]: its sequence, and which of the sequence's queries is its first
+    tile_table,  # int32 [tiles, 2]: sequence, and number of its first query in the sequence
     query_start_loc,  # int32 [R + 1]
     seq_lens,  # int32 [R]
     block_table,  # int32 [R, most blocks]
@@ -71,7 +76,7 @@ def attention_varlen_kernel(
     cache_head_stride,
     table_stride,
     output_token_stride,
-    QUERIES: tl.constexpr,  # the most in a tile
+    QUERIES: tl.constexpr,  # most queries in a tile
     GROUP: tl.constexpr,
     HEAD_SIZE: tl.constexpr,
     KV_BLOCK_SIZE: tl.constexpr,
@@ -95,7 +100,7 @@ def attention_varlen_kernel(
     number = first_query + row // GROUP
     head = key_head * GROUP + row % GROUP
     is_row = (row < QUERIES * GROUP) & (number < stop_query)
-    before = length - queries  # tokens that earlier steps have computed: where this step's first query is
+    before = length - queries  # tokens of earlier steps, the position of the first query
     token_of = (token + number).to(tl.int64)  # tokens * query_token_stride can exceed 2^31
     at = query + token_of * query_token_stride + head * query_head_stride
     q = load_rows(at, is_row, HEAD_SIZE, WIDEN, BLOCK_D)  # [BLOCK_M, BLOCK_D]
@@ -123,21 +128,15 @@ def attention_varlen_kernel(
 
 
 def attention_varlen(call: AttentionCall) -> None:
-    """Attend for the tiles in `plan.tiles`, into their rows of `output`."""
+    """Compute the attention of the tiles in `plan.tile_table` into their rows of `output`."""
     plan = call.plan
-    queries = min(plan.queries_per_tile, triton.next_power_of_2(max(reads.queries for reads in plan.tiles)))
     launch(
         attention_varlen_kernel,
-        (len(plan.tiles), call.key_heads),
+        (len(plan.tile_table), call.impl.num_kv_heads),
         call.output,
         *call.inputs(plan.tile_table),
         call.output.stride(0),
-        work=lambda: plan.work_of("varlen", lambda: _work(call)),
-        QUERIES=queries,
+        QUERIES=plan.queries_per_tile,
         **call.constants(),
-        BLOCK_M=block_rows(queries * call.group),
+        BLOCK_M=block_rows(plan.queries_per_tile * call.group),
     )
-
-
-def _work(call: AttentionCall) -> Work:
-    return call.work([((number, None), reads) for number, reads in enumerate(call.plan.tiles)])

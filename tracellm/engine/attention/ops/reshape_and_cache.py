@@ -1,13 +1,12 @@
-r"""Writes the keys and values of a step's tokens into the paged KV cache, each token into the slot that it owns.
+r"""Writes the keys and values of a step's tokens into their slots of the paged KV cache.
 
-**The maths.** There is none: slot_mapping says for token t its slot s, and
+**The maths.** A copy. With s = slot_mapping[t], the slot of token t:
 
     key_cache[s // block_size, s % block_size] = key[t]        value_cache[...] = value[t]
 
-A slot below 0 belongs to no token (a row that only pads the batch) and nothing is written for it.
+A slot below 0 marks a padding row, for which nothing is written.
 
-**The tiling.** A slot is K * D numbers, for all key heads of a token, one after the other. One program takes
-BLOCK_TOKENS tokens, whole slots:
+**The tiling.** A slot holds K * D elements, all key heads of a token. One program takes BLOCK_TOKENS tokens:
 
       key [T, K, D]                     slot_mapping [T]            key_cache: blocks of block_size slots
       token 0  |#######|                     5                      block 0  |0      |1      |2      |3      |
@@ -28,7 +27,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tracellm.engine.model_executor.ops.triton.launch import Work, about, launch, tuned
+from tracellm.engine.model_executor.ops.triton.launch import launch, rows_bucket, tuned
 
 __all__ = ["CONFIGS", "FIXED", "reshape_and_cache"]
 
@@ -36,8 +35,8 @@ CONFIGS = [triton.Config({"BLOCK_TOKENS": tokens}, num_warps=warps) for tokens i
 FIXED = triton.Config({"BLOCK_TOKENS": 64})
 
 
-@tuned(CONFIGS, FIXED, key=["SIZE", "ABOUT_ROWS"])
-@triton.jit(do_not_specialize=["tokens", "ABOUT_ROWS"])
+@tuned(CONFIGS, FIXED, key=["SIZE", "ROWS_BUCKET"])
+@triton.jit(do_not_specialize=["tokens", "ROWS_BUCKET"])
 def reshape_and_cache_kernel(
     key,  # [tokens, SIZE], tokens `*_stride` apart
     value,
@@ -51,11 +50,11 @@ def reshape_and_cache_kernel(
     value_slot_stride,
     SIZE: tl.constexpr,  # K * D
     BLOCK_SIZE: tl.constexpr,  # a power of two, at least SIZE
-    ABOUT_ROWS,  # how many tokens there are, roughly: only the tuner looks at it
+    ROWS_BUCKET,  # read by the tuner only
     BLOCK_TOKENS: tl.constexpr,
 ):
     """One program: BLOCK_TOKENS tokens."""
-    # All in int64: a cache has more than 2^31 numbers, and so may the tokens of a step with what lies between them.
+    # int64: offsets in a cache, and in the tokens of a step, can exceed 2^31.
     token = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)).to(tl.int64)[:, None]
     number = tl.arange(0, BLOCK_SIZE)[None, :]
     slot = tl.load(slot_mapping + token, mask=token < tokens, other=-1)
@@ -71,7 +70,7 @@ def reshape_and_cache_kernel(
 
 
 def reshape_and_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor) -> None:
-    """See `Ops.reshape_and_cache`; slots below 0 are passed over."""
+    """See `AttentionImpl.reshape_and_cache`; slots below 0 are skipped."""
     tokens, size = len(slot_mapping), key.shape[1] * key.shape[2]
     key, value = key.flatten(1), value.flatten(1)  # views, where a token's heads lie one after the other
     key_slots, value_slots = (cache.view(-1, size) for cache in (key_cache, value_cache))
@@ -80,8 +79,7 @@ def reshape_and_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache
         lambda blocks: (triton.cdiv(tokens, blocks["BLOCK_TOKENS"]),),
         *(key, value, key_slots, value_slots, slot_mapping, tokens),
         *(key.stride(0), value.stride(0), key_slots.stride(0), value_slots.stride(0)),
-        work=lambda: Work(key.nbytes + value.nbytes + slot_mapping.nbytes, key.nbytes + value.nbytes, flops=0),
         SIZE=size,
         BLOCK_SIZE=triton.next_power_of_2(size),
-        ABOUT_ROWS=about(tokens),
+        ROWS_BUCKET=rows_bucket(tokens),
     )
