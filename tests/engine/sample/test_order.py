@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tracellm.engine.sample.ops.order import argmax, sort_values
-from tracellm.engine.sample.ops.topk_topp_sampler import apply_top_k_top_p
+from tracellm.engine.sample.ops import apply_top_k_top_p, argmax, sort_values
 
 NAN, INF = float("nan"), float("inf")
 

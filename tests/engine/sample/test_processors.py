@@ -11,7 +11,7 @@ from transformers.generation import logits_process as hf
 
 from tests.engine.sample.reference import processed_logits, random_row
 from tests.engine.sample.rows import VOCAB, Row, fill, metadata, random_logits, sample, sampler
-from tracellm.engine.sample.ops.topk_topp_sampler import apply_top_k_top_p
+from tracellm.engine.sample.ops import apply_top_k_top_p
 
 
 def process(logits: Tensor, rows: list[Row]) -> Tensor:

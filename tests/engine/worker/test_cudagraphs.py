@@ -57,11 +57,10 @@ def test_padding_reads_and_writes_only_the_null_block(qwen2_checkpoint: Path) ->
     """Rows of requests that are gone become requests of one token in block 0, whatever they held; others stay."""
     runner: Any = runner_of(start_executor(make_config(qwen2_checkpoint, max_num_seqs=8)))
     table = runner.input_batch.block_table[0]
-    of_step = runner.buffers
-    buffers = [of_step.input_ids, of_step.positions, of_step.seq_lens, of_step.query_start_loc]
+    buffers = [runner.input_ids, runner.positions, runner.seq_lens, runner.query_start_loc]
     for buffer in (*buffers, table.block_table, table.slot_mapping):
         buffer.np[:] = 7
-    of_step.pad(runner.input_batch, 3, 6)
+    runner._pad_inputs(3, 6)
     assert [buffer.np[:8].tolist() for buffer in buffers] == [
         [7, 7, 7, 0, 0, 0, 7, 7],
         [7, 7, 7, 0, 0, 0, 7, 7],
@@ -75,8 +74,8 @@ def test_a_graph_may_be_as_large_as_the_largest_step(qwen2_checkpoint: Path) -> 
     """Where a step has no room for more tokens than requests, the largest graph has one of each."""
     config = make_config(qwen2_checkpoint, max_num_seqs=8, max_num_batched_tokens=8)
     runner: Any = runner_of(start_executor(config, num_blocks=8))
-    runner.buffers.pad(runner.input_batch, 0, 8)
-    assert runner.buffers.query_start_loc.np.tolist() == list(range(9))
+    runner._pad_inputs(0, 8)
+    assert runner.query_start_loc.np.tolist() == list(range(9))
 
 
 def test_a_graph_does_not_keep_the_model_runner(qwen2_checkpoint: Path) -> None:

@@ -90,12 +90,12 @@ def is_penalized(params: SamplingParams) -> bool:
 
 
 def check_penalties(metadata: SamplingMetadata, row: int, request: CachedRequestState) -> None:
-    """The row has its penalties and its prompt, or no row has a penalty."""
+    """The row has its penalties, and its prompt if any of them has an effect; or no row has a penalty."""
     if metadata.prompt_token_ids is None:
         assert not is_penalized(request.sampling_params)
         return
-    prompt = metadata.prompt_token_ids[row].tolist()
-    assert [token for token in prompt if token != VOCAB] == request.prompt_token_ids
+    prompt = [token for token in metadata.prompt_token_ids[row].tolist() if token != VOCAB]
+    assert prompt == (request.prompt_token_ids if is_penalized(request.sampling_params) else [])
     for name in ("frequency", "presence", "repetition"):
         column = getattr(metadata, f"{name}_penalties")
         assert column[row] == getattr(request.sampling_params, f"{name}_penalty")

@@ -173,16 +173,16 @@ def test_a_request_of_the_longest_length(executor: Executor) -> None:
     assert len(longest.tokens) == length
 
 
-def test_the_kv_caches_memory_can_be_taken_at_once(executor: Executor) -> None:
-    """All of it is written to, and what was in it is gone."""
+def test_prefault_writes_the_whole_kv_cache(executor: Executor) -> None:
+    """`prefault_kv_cache` zeroes every layer's cache."""
     caches = runner_of(executor).kv_caches
     for cache in caches:
         cache.fill_(1)
-    executor.collective_rpc("take_kv_cache_memory")
+    executor.collective_rpc("prefault_kv_cache")
     assert [int(cache.count_nonzero()) for cache in caches] == [0] * len(caches)
 
 
-def test_trial_run_needs_no_kv_cache(qwen2_checkpoint: Path) -> None:
+def test_dummy_run_needs_no_kv_cache(qwen2_checkpoint: Path) -> None:
     """The run that measures a GPU's memory works without a KV cache, with the most tokens that a step may have."""
     config = make_config(qwen2_checkpoint, max_num_batched_tokens=64)
     executor = Executor.get_class(config)(config)

@@ -114,7 +114,7 @@ class EngineCoreProc(EngineCore):
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
             # This process may last for days: what it will need it has from the start, or does not start at all.
-            self.model_executor.collective_rpc("take_kv_cache_memory")
+            self.model_executor.collective_rpc("prefault_kv_cache")
             gc.collect()
             gc.freeze()  # what is there now stays: the garbage collector need not look at it again
             self._wake, self._woken = socket.socketpair()  # closing one end ends the input thread

@@ -71,9 +71,9 @@ class Worker:
         self.model_runner.initialize_kv_cache(kv_cache_config)
         self.model_runner.capture_model()
 
-    def take_kv_cache_memory(self) -> None:
-        """See `GPUModelRunner.take_kv_cache_memory`."""
-        self.model_runner.take_kv_cache_memory()
+    def prefault_kv_cache(self) -> None:
+        """See `GPUModelRunner.prefault_kv_cache`."""
+        self.model_runner.prefault_kv_cache()
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """See `GPUModelRunner.execute_model`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tracellm.engine.sample.ops.logprobs import compute_logprobs, gather_logprobs
+from tracellm.engine.sample.ops import compute_logprobs, gather_logprobs
 from tracellm.engine.worker.model_runner_output import LogprobsTensors
 
 __all__ = ["InProgressPromptLogprobs"]
