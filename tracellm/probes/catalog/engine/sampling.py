@@ -147,7 +147,8 @@ def _give_drawn(facts: Any) -> dict[str, Any]:
 ENTRIES = (
     *plain("step", "sample.sampler", "Sampler.forward"),
     *plain("layer", "sample.sampler", "Sampler.apply_logits_processors", "apply_bad_words", "Sampler.apply_penalties"),
-    *plain("layer", "sample.logits_processor.builtin", "*LogitsProcessor.apply"),
+    *plain("layer", "sample.logits_processor", "MinTokensLogitsProcessor.apply", "LogitBiasLogitsProcessor.apply"),
+    *plain("layer", "sample.logits_processor", "MinPLogitsProcessor.apply"),
     Entry(
         "tracellm.engine.sample.sampler:Sampler.sample",
         "layer",
