@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.ops.implementations import need_triton
 from tests.engine.worker.driver import make_config, runner_of, start_executor
 from tracellm.engine.config.vllm_config import OpsChoice
-from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, why_eager
+from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, get_eager_reason
 
 
 @given(max_num_seqs=st.integers(1, 2000), num_reqs=st.integers(1, 2000))
@@ -41,16 +41,16 @@ def test_why_there_are_no_graphs(qwen2_checkpoint: Path, monkeypatch: pytest.Mon
     launch = pytest.importorskip("tracellm.engine.model_executor.ops.triton.launch", exc_type=ImportError)
     config = make_config(qwen2_checkpoint)
     config.model_config.enforce_eager = True
-    assert why_eager(config) == "enforce_eager=True"
+    assert get_eager_reason(config) == "enforce_eager=True"
     config.model_config.enforce_eager = False
-    assert why_eager(config) == "there are CUDA graphs on a GPU only"
+    assert get_eager_reason(config) == "there are CUDA graphs on a GPU only"
     config.device_config.device = torch.device("cuda")
-    assert why_eager(config) == "the operations `torch` plan each step on the host"
+    assert get_eager_reason(config) == "the operations `torch` plan each step on the host"
     config.ops_choice = OpsChoice("triton", "argument")
     monkeypatch.setattr(launch, "INTERPRETED", True)
-    assert "interpreter" in str(why_eager(config))
+    assert "interpreter" in str(get_eager_reason(config))
     monkeypatch.setattr(launch, "INTERPRETED", False)
-    assert why_eager(config) is None
+    assert get_eager_reason(config) is None
 
 
 def test_padding_reads_and_writes_only_the_null_block(qwen2_checkpoint: Path) -> None:

@@ -30,9 +30,9 @@ from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampler import Sampler
 from tracellm.engine.worker.async_output import AsyncGPUModelRunnerOutput, StepTensors, fill_output, placeholder
 from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
-from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, GraphChoice, get_capture_sizes, why_eager
+from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, GraphChoice, get_capture_sizes, get_eager_reason
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
-from tracellm.engine.worker.memory import making_step_inputs
+from tracellm.engine.worker.memory import explain_out_of_memory
 from tracellm.engine.worker.model_runner_output import (
     EMPTY_MODEL_RUNNER_OUTPUT,
     LogprobsTensors,
@@ -103,7 +103,7 @@ class GPUModelRunner:
         self.execute_model_state: ExecuteModelState | None = None
         self.cudagraphs: CudaGraphs | None = None
         """Captured decode CUDA graphs, or None."""
-        self.eager_reason = why_eager(vllm_config)
+        self.eager_reason = get_eager_reason(vllm_config)
         """Reason why no graphs are captured, or None."""
         self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
         """Log probabilities of prompts that are not complete, for the requests that want them."""
@@ -175,7 +175,7 @@ class GPUModelRunner:
             EngineError: the memory cannot hold the inputs of the largest possible step.
         """
         self.kv_cache_groups = kv_cache_config.kv_cache_groups
-        with making_step_inputs(self.vllm_config.scheduler_config):
+        with explain_out_of_memory(self.vllm_config.scheduler_config):
             self.input_batch = InputBatch(
                 max_num_reqs=self.max_num_reqs,
                 max_model_len=self.model_config.max_model_len,
@@ -213,7 +213,7 @@ class GPUModelRunner:
         length = min(self.model_config.max_model_len, TUNED_LENGTH)
         self._pad_inputs(0, size)
         self.seq_lens.np[:size] = length
-        self.input_batch.block_table.spread(size, length, self.kv_caches[0].shape[1])
+        self.input_batch.block_table.fill_for_tuning(size, length, self.kv_caches[0].shape[1])
         input_ids = self.input_ids.copy_to_gpu(size)
         positions = self.positions.copy_to_gpu(size)
         metadata = self._make_attention_metadata(size, size, size, [1] * size, [length] * size)
