@@ -1,4 +1,4 @@
-"""The persistent batch and its block table, against a plain dictionary of requests."""
+"""Tests of the persistent batch and its block table against a plain dictionary of requests."""
 
 import random
 from typing import Any
@@ -15,7 +15,7 @@ from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampling_params import SamplingParams
 from tracellm.engine.worker import cpu_gpu_buffer
 from tracellm.engine.worker.block_table import BlockTable
-from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer, async_tensor_h2d
+from tracellm.engine.worker.cpu_gpu_buffer import BatchColumn, CpuGpuBuffer, async_tensor_h2d
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 BLOCK_SIZE, MAX_LEN, VOCAB = 4, 32, 50
@@ -161,6 +161,8 @@ def test_the_batch_holds_what_the_requests_hold(seed: int) -> None:
 def test_updated_metadata_is_that_of_a_new_batch(seed: int) -> None:
     """After any changes, every field equals, bit for bit, that of a new batch with the same requests in its rows."""
     rng, batch = random.Random(seed), make_batch()
+    for column in (column for column in vars(batch).values() if isinstance(column, BatchColumn)):
+        column._buffer.gpu = torch.full_like(column._buffer.cpu, -9)  # memory of its own, as on a GPU
     for name in range(30):
         for req_id in rng.sample(batch.req_ids, rng.randint(0, min(2, batch.num_reqs))):
             batch.remove_request(req_id)
