@@ -7,7 +7,7 @@ vLLM: vllm/v1/sample/logits_processor/ (interface.py, builtin.py, state.py). Lef
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -194,25 +194,27 @@ def process_dict_updates(
     return updated
 
 
-def _logits_slice(
-    token_ids: dict[int, dict[int, float]] | dict[int, set[int]], device: torch.device
-) -> tuple[Tensor, Tensor] | None:
-    """Return row and token of each of these tokens, int64 [M] each; None if there are none."""
-    rows: Iterable[tuple[int, Iterable[int]]] = token_ids.items()
-    pairs = [(row, token_id) for row, row_token_ids in rows for token_id in row_token_ids]
+def _logits_slice(token_ids: Mapping[int, Iterable[int]], device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """Return row and token of each of these tokens by row, int64 [M] each; None if there are none."""
+    pairs = [(row, token_id) for row, row_token_ids in token_ids.items() for token_id in row_token_ids]
     if not pairs:
         return None
-    row_indices, tokens = async_tensor_h2d(pairs, torch.int64, device).unbind(dim=1)
-    return row_indices, tokens
+    rows, tokens = async_tensor_h2d(pairs, torch.int64, device).unbind(dim=1)
+    return rows, tokens
+
+
+BUILTIN_LOGITS_PROCESSORS: tuple[type[LogitsProcessor], ...] = (
+    MinTokensLogitsProcessor,
+    LogitBiasLogitsProcessor,
+    MinPLogitsProcessor,
+)
 
 
 class LogitsProcessors:
-    """One logits processor of each kind, in vLLM's order; belongs to `InputBatch` and is used by the sampler."""
+    """One logits processor of each class, in vLLM's order; updated by `InputBatch` and used by `Sampler`."""
 
     def __init__(self, max_num_reqs: int, vocab_size: int, device: torch.device) -> None:
-        kinds: tuple[type[LogitsProcessor], ...]
-        kinds = (MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor)
-        self.all = [kind(max_num_reqs, vocab_size, device) for kind in kinds]
+        self.all = [processor(max_num_reqs, vocab_size, device) for processor in BUILTIN_LOGITS_PROCESSORS]
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Update every processor; see `LogitsProcessor.update_state`."""
