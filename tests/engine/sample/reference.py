@@ -71,7 +71,7 @@ def _draw_from(scores: dict[int, float], params: dict[str, Any]) -> dict[int, fl
 
 
 def random_row(seed: int) -> Row:
-    """A request that asks for some of everything; at least one token always stays."""
+    """Make a request with random sampling parameters; at least one token always stays."""
     rng = random.Random(seed)
     params: dict[str, Any] = {"temperature": rng.choice([0.0, 0.5, 1.0, 2.0])}
     choices: dict[str, list[Any]] = {

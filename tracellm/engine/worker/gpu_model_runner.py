@@ -253,7 +253,7 @@ class GPUModelRunner:
         return None
 
     def _update_states(self, scheduler_output: SchedulerOutput) -> None:
-        """Update requests and batch: remove who ended or pauses, add who is new or resumes, append new blocks."""
+        """Update requests and batch: remove ended and paused requests, add new and resumed ones, append blocks."""
         batch, cached = self.input_batch, scheduler_output.scheduled_cached_reqs
         for req_id in scheduler_output.finished_req_ids:
             self.requests.pop(req_id, None)
