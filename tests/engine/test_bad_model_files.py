@@ -37,7 +37,7 @@ def test_a_model_that_computes_nan_is_not_believed(qwen2_checkpoint, tmp_path):
     tensors["model.layers.0.mlp.up_proj.weight"].mul_(1e4)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     llm = LLM(str(folder), dtype="float16")
-    with pytest.raises(EngineError, match=r"computed NaN instead of scores, in torch\.float16.*Try another dtype"):
+    with pytest.raises(EngineError, match=r"computed NaN instead of logits, in torch\.float16.*Try another dtype"):
         llm.generate(["a", "b"], GREEDY)
     assert is_idle(llm)
     assert len(LLM(str(folder), dtype="float32").generate(["a", "b"], GREEDY)) == 2

@@ -77,7 +77,7 @@ def test_one_tree_over_both_processes(run: Run):
 def test_its_memory_is_taken_at_the_start(run: Run):
     """A process that lasts writes to its whole KV cache before it takes a request, so that it never grows by it."""
     asked = [span.attributes[names.ARGUMENTS] for span in run.trace.named("UniProcExecutor.collective_rpc")]
-    taken, steps_begin = asked.index(["method=take_kv_cache_memory"]), asked.index(["method=execute_model"])
+    taken, steps_begin = asked.index(["method=prefault_kv_cache"]), asked.index(["method=execute_model"])
     assert taken < steps_begin
 
 

@@ -78,7 +78,7 @@ def test_a_replayed_step_gives_the_tokens_of_an_eager_one(
         runner: Any = runner_of(executor)
         told = watch(runner)
         if name == "triton":
-            runner.take_kv_cache_memory()  # what it held before may make NumPy warn
+            runner.prefault_kv_cache()  # what it held before may make NumPy warn
             runner.cudagraphs = Again([1, 2, 4])
             runner.cudagraphs.capture(runner._make_decode_forward)
         driver = Driver(executor, num_blocks=16)

@@ -1,4 +1,4 @@
-"""What the logits of a row must be before the draw: by the definitions, in float64, one token after the other."""
+"""Reference implementation of a row's logits before the draw: token by token in float64, by the definitions."""
 
 import math
 import random
@@ -13,8 +13,8 @@ __all__ = ["processed_logits", "random_row"]
 
 
 def processed_logits(logits: Tensor, row: Row) -> Tensor:
-    """One row's logits [vocabulary] after everything that the request asks for, in vLLM's order; float64."""
-    asked: dict[str, Any] = {
+    """Return one row's processed logits [vocabulary], float64, in vLLM's order of operations."""
+    params: dict[str, Any] = {
         "temperature": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
@@ -28,42 +28,42 @@ def processed_logits(logits: Tensor, row: Row) -> Tensor:
         "allowed_token_ids": range(len(logits)),
     } | row.params
     scores = {
-        token: score for token, score in enumerate(logits.double().tolist()) if token in asked["allowed_token_ids"]
+        token: score for token, score in enumerate(logits.double().tolist()) if token in params["allowed_token_ids"]
     }
     for *beginning, last in row.bad_words:
         if row.output[len(row.output) - len(beginning) :] == beginning:
             scores.pop(last, None)
-    if len(row.output) < asked["min_tokens"]:
-        for token in asked["stop_token_ids"]:
+    if len(row.output) < params["min_tokens"]:
+        for token in params["stop_token_ids"]:
             scores.pop(token, None)
     for token in scores:
-        scores[token] += asked["logit_bias"].get(token, 0.0)
+        scores[token] += params["logit_bias"].get(token, 0.0)
         if token in row.prompt or token in row.output:
-            penalty = asked["repetition_penalty"]
+            penalty = params["repetition_penalty"]
             scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
         count = row.output.count(token)
-        scores[token] -= asked["frequency_penalty"] * count + asked["presence_penalty"] * (count > 0)
-    if asked["temperature"] > 0:
-        scores = _draw_from(scores, asked)
+        scores[token] -= params["frequency_penalty"] * count + params["presence_penalty"] * (count > 0)
+    if params["temperature"] > 0:
+        scores = _draw_from(scores, params)
     processed = torch.full((len(logits),), -torch.inf, dtype=torch.float64)
     for token, score in scores.items():
         processed[token] = score
     return processed
 
 
-def _draw_from(scores: dict[int, float], asked: dict[str, Any]) -> dict[int, float]:
-    """Temperature, min-p, top-k and top-p."""
-    scores = {token: score / asked["temperature"] for token, score in scores.items()}
-    least = max(scores.values(), default=0.0) + math.log(asked["min_p"]) if asked["min_p"] else -math.inf
+def _draw_from(scores: dict[int, float], params: dict[str, Any]) -> dict[int, float]:
+    """Apply temperature, min-p, top-k and top-p."""
+    scores = {token: score / params["temperature"] for token, score in scores.items()}
+    least = max(scores.values(), default=0.0) + math.log(params["min_p"]) if params["min_p"] else -math.inf
     scores = {token: score for token, score in scores.items() if score >= least}
-    if 0 < asked["top_k"] < len(scores):
-        smallest = sorted(scores.values())[-asked["top_k"]]
+    if 0 < params["top_k"] < len(scores):
+        smallest = sorted(scores.values())[-params["top_k"]]
         scores = {token: score for token, score in scores.items() if score >= smallest}
     total = sum(math.exp(score) for score in scores.values())
     kept: dict[int, float] = {}
     mass = 0.0
     for token, score in sorted(scores.items(), key=lambda item: -item[1]):
-        if asked["top_p"] < 1 and mass >= asked["top_p"] and kept:
+        if params["top_p"] < 1 and mass >= params["top_p"] and kept:
             break
         kept[token] = score
         mass += math.exp(score) / total
@@ -71,7 +71,7 @@ def _draw_from(scores: dict[int, float], asked: dict[str, Any]) -> dict[int, flo
 
 
 def random_row(seed: int) -> Row:
-    """A request that asks for some of everything; at least one token always stays."""
+    """Make a request with random sampling parameters; at least one token always stays."""
     rng = random.Random(seed)
     params: dict[str, Any] = {"temperature": rng.choice([0.0, 0.5, 1.0, 2.0])}
     choices: dict[str, list[Any]] = {

@@ -1,4 +1,4 @@
-"""Rows of a batch for the sampler, made as the model runner makes them: requests in an `InputBatch`."""
+"""Helpers that make sampling metadata as the model runner does, from requests in an `InputBatch`."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @dataclass
 class Row:
-    """A request: sampling parameters by keyword, its prompt, what it has generated, and its bad words as tokens."""
+    """A request: its sampling parameters by keyword, prompt, output and bad words as tokens."""
 
     params: dict[str, Any] = field(default_factory=dict)
     prompt: list[int] = field(default_factory=lambda: [1])
@@ -28,7 +28,7 @@ class Row:
 
 
 def make_request(req_id: str, row: Row) -> CachedRequestState:
-    """The request as the model runner keeps it."""
+    """Make the model runner's state of the request."""
     params = SamplingParams(**row.params)
     params._bad_words_token_ids = row.bad_words
     seeded = params.seed is not None and params.temperature > 0
@@ -37,12 +37,12 @@ def make_request(req_id: str, row: Row) -> CachedRequestState:
 
 
 def make_batch(max_num_reqs: int, vocab_size: int = VOCAB) -> InputBatch:
-    """An empty batch."""
+    """Make an empty batch."""
     return InputBatch(max_num_reqs, 64, 64, [16], vocab_size, CPU)
 
 
 def fill(rows: list[Row], vocab_size: int = VOCAB) -> InputBatch:
-    """A batch of these requests, in this order; their names are 0, 1, 2, ..."""
+    """Make a batch of these requests, in this order, with the ids 0, 1, 2, ..."""
     batch = make_batch(max(len(rows), 1), vocab_size)
     for index, row in enumerate(rows):
         batch.add_request(make_request(str(index), row))
@@ -51,17 +51,17 @@ def fill(rows: list[Row], vocab_size: int = VOCAB) -> InputBatch:
 
 
 def metadata(rows: list[Row], vocab_size: int = VOCAB) -> SamplingMetadata:
-    """How these requests want to be sampled."""
+    """Make the sampling metadata of these requests."""
     return fill(rows, vocab_size).sampling_metadata
 
 
 def sampler(seed: int = 0, logprobs_mode: str = "raw_logprobs") -> Sampler:
-    """A sampler whose shared generator starts from `seed`."""
+    """Make a sampler whose shared generator starts from `seed`."""
     return Sampler(torch.Generator().manual_seed(seed), logprobs_mode)
 
 
 def sample(logits: Tensor, rows: list[Row], seed: int = 0) -> list[int]:
-    """One token a row."""
+    """Sample one token per row."""
     output = sampler(seed)(logits, metadata(rows, logits.shape[1])).sampled_token_ids
     assert output.shape == (len(logits), 1)
     tokens: list[int] = output[:, 0].tolist()
@@ -69,5 +69,5 @@ def sample(logits: Tensor, rows: list[Row], seed: int = 0) -> list[int]:
 
 
 def random_logits(rows: int, seed: int = 0) -> Tensor:
-    """Logits with no two alike."""
+    """Make random logits without ties."""
     return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * 2

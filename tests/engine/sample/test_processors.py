@@ -1,4 +1,4 @@
-"""Each processor against transformers' and against an independent reference in float64, and what always holds."""
+"""Tests of each processor against transformers' and against an independent reference in float64."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from transformers.generation import logits_process as hf
 
 from tests.engine.sample.reference import processed_logits, random_row
 from tests.engine.sample.rows import VOCAB, Row, fill, metadata, random_logits, sample, sampler
-from tracellm.engine.sample.ops.topk_topp_sampler import apply_top_k_top_p
+from tracellm.engine.sample.ops import apply_top_k_top_p
 
 
 def process(logits: Tensor, rows: list[Row]) -> Tensor:
-    """The logits that random rows draw from, float32 [N, vocabulary]."""
-    engine, asked = sampler(), metadata(rows, logits.shape[1])
-    kept = engine.sample(engine.apply_logits_processors(logits.float(), asked), asked)[1]
+    """Return the logits that random rows draw from, float32 [N, vocabulary]."""
+    engine, row_metadata = sampler(), metadata(rows, logits.shape[1])
+    kept = engine.sample(engine.apply_logits_processors(logits.float(), row_metadata), row_metadata)[1]
     return kept
 
 
@@ -30,12 +30,12 @@ OUTPUT = [row.output for row in ROWS]
 
 
 def with_params(**params: Any) -> list[Row]:
-    """The three rows with these sampling parameters."""
+    """Return the three rows with these sampling parameters."""
     return [Row(params, row.prompt, row.output) for row in ROWS]
 
 
 def transformers_process(processor: Any, logits: Tensor, prompt: bool = False) -> Tensor:
-    """What transformers' processor makes of each row, one by one, as the rows have different lengths."""
+    """Apply transformers' processor to each row by itself, as the rows have different lengths."""
     return torch.cat(
         [
             processor(torch.tensor([(row.prompt if prompt else []) + row.output]), logits[i : i + 1].clone())
@@ -46,14 +46,14 @@ def transformers_process(processor: Any, logits: Tensor, prompt: bool = False) -
 
 @pytest.mark.parametrize("penalty", [0.5, 1.2, 3.0])
 def test_repetition_penalty(penalty: float) -> None:
-    """Tokens of the prompt and of the output are divided by it where positive, multiplied where negative."""
+    """The penalty divides positive logits of prompt and output tokens, and multiplies negative ones."""
     logits = random_logits(3)
     expected = transformers_process(hf.RepetitionPenaltyLogitsProcessor(penalty), logits, prompt=True)
     torch.testing.assert_close(process(logits, with_params(repetition_penalty=penalty)), expected)
 
 
 def test_temperature() -> None:
-    """The logits are divided by it."""
+    """The logits are divided by the temperature."""
     logits = random_logits(3)
     expected = transformers_process(hf.TemperatureLogitsWarper(0.7), logits)
     torch.testing.assert_close(process(logits, with_params(temperature=0.7)), expected)
@@ -61,7 +61,7 @@ def test_temperature() -> None:
 
 @pytest.mark.parametrize("min_p", [0.01, 0.1, 0.5, 1.0])
 def test_min_p(min_p: float) -> None:
-    """Tokens less probable than this share of the likeliest one's probability go."""
+    """Tokens less probable than this share of the most likely token's probability are dropped."""
     logits = random_logits(3)
     expected = transformers_process(hf.MinPLogitsWarper(min_p), logits)
     assert torch.equal(process(logits, with_params(min_p=min_p)), expected)
@@ -69,7 +69,7 @@ def test_min_p(min_p: float) -> None:
 
 @pytest.mark.parametrize("top_k", [1, 2, 7, VOCAB])
 def test_top_k(top_k: int) -> None:
-    """The k likeliest tokens stay."""
+    """The k most likely tokens stay."""
     logits = random_logits(3)
     expected = transformers_process(hf.TopKLogitsWarper(top_k), logits)
     assert torch.equal(process(logits, with_params(top_k=top_k)), expected)
@@ -77,14 +77,14 @@ def test_top_k(top_k: int) -> None:
 
 @pytest.mark.parametrize("top_p", [0.05, 0.4, 0.9, 0.999])
 def test_top_p(top_p: float) -> None:
-    """The fewest tokens that together have this probability stay."""
+    """The fewest tokens that together reach this probability stay."""
     logits = random_logits(3)
     expected = transformers_process(hf.TopPLogitsWarper(top_p), logits)
     assert torch.equal(process(logits, with_params(top_p=top_p)), expected)
 
 
 def test_bad_words() -> None:
-    """A sequence's last token is forbidden where the output ends in those before it; the prompt does not count."""
+    """A sequence's last token is masked if the output ends in the tokens before it; the prompt does not count."""
     logits, words = random_logits(3), [[5], [7, 9, 2], [9, 9], [12, 4], [13, 12, 6], [3, 8], [1, 2, 3, 4, 5, 6, 7]]
     processor = hf.NoBadWordsLogitsProcessor(words, eos_token_id=torch.tensor([VOCAB - 2]))
     rows = [Row({}, row.prompt, row.output, words) for row in ROWS]
@@ -94,27 +94,27 @@ def test_bad_words() -> None:
 
 
 def test_bad_words_that_the_model_cannot_generate() -> None:
-    """A tokenizer may know more tokens than the model has: a bad word that ends in such a one forbids nothing."""
+    """A bad word that ends in a token that the model does not have masks nothing."""
     logits = random_logits(1)
     assert torch.equal(process(logits, [Row({}, bad_words=[[VOCAB], [VOCAB + 9]])]), logits)
 
 
 def test_logit_bias() -> None:
-    """The number is added to the token's logit."""
+    """The bias is added to the token's logit."""
     logits, bias = random_logits(3), {2: -5.0, 3: 0.25, 9: 100.0}
     processor = hf.SequenceBiasLogitsProcessor([[[token], number] for token, number in bias.items()])
     assert torch.equal(process(logits, with_params(logit_bias=bias)), transformers_process(processor, logits))
 
 
 def test_allowed_token_ids() -> None:
-    """Only these tokens stay."""
+    """Only the allowed tokens stay."""
     logits, allowed = random_logits(3), [1, 4, 17]
     processor = hf.PrefixConstrainedLogitsProcessor(lambda batch, ids: allowed, 1)
     assert torch.equal(process(logits, with_params(allowed_token_ids=allowed)), transformers_process(processor, logits))
 
 
 def test_min_tokens() -> None:
-    """The stop tokens are forbidden until the output has so many tokens."""
+    """The stop tokens are masked until the output has `min_tokens` tokens."""
     logits, stop = random_logits(3), [2, 9]
     processor = hf.MinNewTokensLengthLogitsProcessor(0, 4, stop)
     processed = process(logits, with_params(min_tokens=4, stop_token_ids=[*stop, 10**6]))
@@ -123,7 +123,7 @@ def test_min_tokens() -> None:
 
 
 def test_min_tokens_end_while_the_batch_stays() -> None:
-    """A row is let go in the very step in which it has its tokens, though the batch did not change."""
+    """Stop tokens are allowed as soon as a row has `min_tokens` tokens, even if the batch did not change."""
     batch = fill([Row({"min_tokens": 2, "stop_token_ids": [5], "temperature": 0.0}), Row({"temperature": 0.0})])
     logits = torch.zeros(2, VOCAB)
     logits[:, 5] = 1.0
@@ -137,7 +137,7 @@ def test_min_tokens_end_while_the_batch_stays() -> None:
 
 
 def test_top_k_keeps_ties() -> None:
-    """Tokens as likely as the k-th are kept too, with top-p and without."""
+    """Tokens as likely as the k-th stay, with top-p and without."""
     logits = torch.tensor([[3.0, 2.0, 2.0, 1.0]])
     for top_p in (None, torch.tensor([0.999999])):
         kept = apply_top_k_top_p(logits, torch.tensor([2]), top_p)
@@ -147,7 +147,7 @@ def test_top_k_keeps_ties() -> None:
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_all_together_are_the_reference(seed: int) -> None:
-    """Whatever rows ask for, in whatever company, their logits are those of the definitions, in the same order."""
+    """Any combination of parameters, in any batch, gives the reference's logits."""
     rows = [random_row(seed=seed + i) for i in range(4)]
     logits = random_logits(4, seed)
     processed = process(logits, rows)
@@ -167,7 +167,7 @@ def test_all_together_are_the_reference(seed: int) -> None:
 
 
 def on_the_edge(logits: Tensor, row: Row) -> bool:
-    """Does it hang on the last digits which candidates min-p and top-p keep? Then float32 may decide otherwise."""
+    """Return whether rounding decides what min-p and top-p keep, so that float32 may differ from float64."""
     params = row.params
     kept = [
         processed_logits(logits, Row(params | {"top_p": top_p, "min_p": min_p}, row.prompt, row.output, row.bad_words))
@@ -180,15 +180,15 @@ def on_the_edge(logits: Tensor, row: Row) -> bool:
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_something_always_stays_and_sums_to_one(seed: int) -> None:
-    """Temperature, min-p, top-k and top-p never drop the likeliest token; the probabilities of what stays sum to 1."""
+    """The most likely token always stays, and the probabilities of the remaining tokens sum to 1."""
     rows = [random_row(seed=seed + i) for i in range(4)]
     for row in rows:
         row.params["temperature"] = row.params["temperature"] or 0.3
     logits = random_logits(4, seed)
-    asked, engine = metadata(rows), sampler()
-    before = engine.apply_logits_processors(logits, asked)
+    row_metadata, engine = metadata(rows), sampler()
+    before = engine.apply_logits_processors(logits, row_metadata)
     processed = process(logits, rows)
     assert torch.equal(processed.argmax(-1), before.argmax(-1))
     probs = processed.softmax(-1)
     torch.testing.assert_close(probs.sum(-1), torch.ones(4))
-    assert bool((probs.gather(1, engine(logits, asked).sampled_token_ids) > 0).all())
+    assert bool((probs.gather(1, engine(logits, row_metadata).sampled_token_ids) > 0).all())

@@ -1,4 +1,4 @@
-"""Sampling: the right distribution, and seeds that hold whatever else is in the batch."""
+"""Tests of sampling: the distribution of tokens, and seeds that are independent of the batch."""
 
 import math
 
@@ -13,7 +13,7 @@ from tests.engine.sample.rows import VOCAB, Row, metadata, random_logits, sample
 
 
 def chi_square(counts: Tensor, probs: Tensor) -> float:
-    """How far the counts are from the distribution, in standard deviations of the statistic; rare ids are pooled."""
+    """Return the chi-square statistic's distance from its mean, in standard deviations; rare tokens are pooled."""
     expected = probs.double() * counts.sum()
     assert counts[probs == 0].sum() == 0, "a token of probability 0 was drawn"
     large = expected >= 5
@@ -43,7 +43,7 @@ def chi_square(counts: Tensor, probs: Tensor) -> float:
 )
 @pytest.mark.parametrize("seeded", [False, True], ids=["shared generator", "own generator"])
 def test_tokens_follow_the_distribution(row: Row, seeded: bool) -> None:
-    """Thousands of draws pass a chi-square test against the exact distribution after all processors."""
+    """Drawn tokens pass a chi-square test against the exact distribution."""
     draws, logits = 40000, random_logits(1)
     probs = processed_logits(logits[0], row).softmax(0)
     if seeded:
@@ -57,7 +57,7 @@ def test_tokens_follow_the_distribution(row: Row, seeded: bool) -> None:
 
 
 def test_greedy_takes_the_likeliest() -> None:
-    """Temperature 0 takes the largest logit, whatever else is random in the batch; of equal ones, the first."""
+    """Temperature 0 picks the largest logit, the first of ties, also among random rows."""
     logits = random_logits(6)
     logits[3, [4, 9]] = 50.0
     greedy = sample(logits, [Row({"temperature": 0.0})] * 6)
@@ -68,7 +68,7 @@ def test_greedy_takes_the_likeliest() -> None:
 
 
 def test_a_seed_holds_alone_and_in_any_batch() -> None:
-    """A request with a seed gets the same tokens alone as anywhere in a batch of others, and again when run again."""
+    """A seeded request gets the same tokens alone, in any batch, and when it is run again."""
     logits = random_logits(1)
 
     def run(rows: int, at: int, shared_seed: int) -> list[int]:
@@ -78,37 +78,37 @@ def test_a_seed_holds_alone_and_in_any_batch() -> None:
         batch[at] = Row({"temperature": 1.1, "seed": 42, "top_k": 20, "min_p": 0.01})
         scores = random_logits(rows, seed=rows)
         scores[at] = logits[0]
-        asked, engine = metadata(batch), sampler(shared_seed)
-        return [int(engine(scores, asked).sampled_token_ids[at]) for _ in range(30)]
+        row_metadata, engine = metadata(batch), sampler(shared_seed)
+        return [int(engine(scores, row_metadata).sampled_token_ids[at]) for _ in range(30)]
 
     alone = run(1, 0, shared_seed=0)
     assert run(1, 0, shared_seed=1) == alone
     assert run(7, 3, shared_seed=2) == alone
     assert run(7, 6, shared_seed=3) == alone
-    assert len(set(alone)) > 5, "these are no random tokens"
+    assert len(set(alone)) > 5, "the tokens are not random"
 
 
 def test_different_seeds_differ() -> None:
-    """Two seeds give two sequences from the same logits."""
-    asked, engine = metadata([Row({"seed": 1}), Row({"seed": 2})]), sampler()
+    """Different seeds give different tokens from the same logits."""
+    row_metadata, engine = metadata([Row({"seed": 1}), Row({"seed": 2})]), sampler()
     logits = random_logits(1).expand(2, -1)
-    draws = torch.cat([engine(logits, asked).sampled_token_ids for _ in range(30)], dim=1)
+    draws = torch.cat([engine(logits, row_metadata).sampled_token_ids for _ in range(30)], dim=1)
     assert draws[0].tolist() != draws[1].tolist()
 
 
 def test_the_shared_generator_repeats_and_leaves_torch_alone() -> None:
-    """Rows without a seed repeat under the engine's seed, and PyTorch's global random state is not used."""
-    logits, asked = random_logits(8), [Row({})] * 8
+    """Unseeded rows depend on the engine's seed only, and PyTorch's global random state is not used."""
+    logits, row_metadata = random_logits(8), [Row({})] * 8
     before = torch.get_rng_state()
-    assert sample(logits, asked, seed=3) == sample(logits, asked, seed=3)
-    assert sample(logits, asked, seed=3) != sample(logits, asked, seed=4)
+    assert sample(logits, row_metadata, seed=3) == sample(logits, row_metadata, seed=3)
+    assert sample(logits, row_metadata, seed=3) != sample(logits, row_metadata, seed=4)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), order=st.permutations(range(6)))
 def test_rows_do_not_depend_on_their_order(seed: int, order: list[int]) -> None:
-    """Greedy and seeded rows get the same tokens and log probabilities wherever they stand in the batch."""
+    """Greedy and seeded rows get the same tokens and log probabilities in any order of the batch."""
     rows = [random_row(seed=seed + i) for i in range(6)]
     for i, row in enumerate(rows):
         row.params["seed"] = i
@@ -126,7 +126,7 @@ def test_rows_do_not_depend_on_their_order(seed: int, order: list[int]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_neighbours_change_nothing(seed: int) -> None:
-    """The token of a greedy or seeded row is the one that it gets alone."""
+    """A greedy or seeded row gets the same token in a batch as alone."""
     rows = [random_row(seed=seed + i) for i in range(5)]
     for i, row in enumerate(rows):
         row.params["seed"] = i
@@ -137,7 +137,7 @@ def test_neighbours_change_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_logits_stay_as_they_were(dtype: torch.dtype) -> None:
-    """Sampling does not change the logits: whoever looks at them afterwards sees what the model gave."""
+    """Sampling does not change the model's logits."""
     logits = random_logits(20).to(dtype)
     before = logits.clone()
     sample(logits, [random_row(seed=i) for i in range(20)])
@@ -145,11 +145,11 @@ def test_logits_stay_as_they_were(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_row_in_which_all_is_forbidden(temperature: float) -> None:
-    """It gets -1 instead of a token that is forbidden, too, and its neighbours get theirs."""
-    forbidden = Row({"temperature": temperature, "allowed_token_ids": [3], "logprobs": 2}, bad_words=[[3]])
+def test_a_row_with_every_token_mrow_metadata(temperature: float) -> None:
+    """A row with every token mrow_metadata gets -1, and its neighbours get their tokens."""
+    mrow_metadata = Row({"temperature": temperature, "allowed_token_ids": [3], "logprobs": 2}, bad_words=[[3]])
     logits = random_logits(3)
-    tokens = sample(logits, [Row({"temperature": 0.0}), forbidden, Row({"top_p": 0.5, "min_p": 0.1})])
+    tokens = sample(logits, [Row({"temperature": 0.0}), mrow_metadata, Row({"top_p": 0.5, "min_p": 0.1})])
     assert tokens[0] == int(logits[0].argmax())
     assert tokens[1] == -1
     assert tokens[2] >= 0

@@ -1,7 +1,7 @@
-"""The batch and the sampler against those of a real vLLM 0.11.1, on random logits and random sampling parameters.
+"""Tests of the batch and the sampler against vLLM 0.11.1, with random logits and sampling parameters.
 
-tests/fixtures/sampler-cases.jsonl holds what vLLM's `InputBatch` and `Sampler` made of them over a few steps, in which
-requests come and go; tests/fixtures/record_sampler_cases.py recorded it.
+tests/fixtures/sampler-cases.jsonl has the results of vLLM's `InputBatch` and `Sampler` over a few steps in which
+requests come and end; tests/fixtures/record_sampler_cases.py recorded them.
 """
 
 import json
@@ -17,13 +17,13 @@ CASES = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "fixtures" / "sampler-cases.jsonl").read_text().splitlines()
 ]
-# The first exponential variates of a seeded generator. They depend on how PyTorch was built: with MKL or without.
+# First exponential variates of a seeded generator; they depend on whether PyTorch was built with MKL.
 NOISE = torch.tensor([0.327644, 0.319783, 1.981175, 1.069117, 2.557856, 1.829745, 0.349149, 0.822622])
 SAME_NOISE = torch.allclose(torch.empty(8).exponential_(generator=torch.Generator().manual_seed(7)), NOISE, atol=1e-5)
 
 
 def to_row(request: dict[str, Any]) -> Row:
-    """A recorded request; JSON made strings of the token ids in `logit_bias`."""
+    """Make a row of a recorded request; JSON turned the token ids in `logit_bias` into strings."""
     params = dict(request["params"])
     if "logit_bias" in params:
         params["logit_bias"] = {int(token): bias for token, bias in params["logit_bias"].items()}
@@ -31,14 +31,14 @@ def to_row(request: dict[str, Any]) -> Row:
 
 
 def test_the_noise_is_that_of_the_recording() -> None:
-    """Else the tokens that are drawn, log probabilities and ranks are not compared below."""
+    """PyTorch draws the recording's noise; otherwise drawn tokens and log probabilities are not compared."""
     if not SAME_NOISE:
-        pytest.skip("this PyTorch draws other noise than the recording's, as one built without MKL does")
+        pytest.skip("this PyTorch draws other noise than the recording, like a build without MKL")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['seed']}-{case['logprobs_mode']}")
 def test_sampler_does_as_vllms(case: dict[str, Any]) -> None:
-    """Same rows, same tokens (seeded ones too), same log probabilities, same ranks."""
+    """Rows, tokens, log probabilities and ranks equal vLLM's."""
     batch = make_batch(5, len(case["steps"][0]["logits"][0]))
     engine = sampler(logprobs_mode=case["logprobs_mode"])
     for step in case["steps"]:
@@ -65,13 +65,15 @@ def test_sampler_does_as_vllms(case: dict[str, Any]) -> None:
 
 
 def compare_logprobs(tensors: Any, step: dict[str, Any]) -> None:
-    """The sampled token in front, then the likeliest; among tokens of probability 0 the order is left open."""
+    """Check sampled and most likely tokens; the order among tokens of probability 0 is not checked."""
     ids, logprobs, ranks = (tensor.tolist() for tensor in tensors)
     assert ranks == step["ranks"]
     for row, (found, expected) in enumerate(zip(logprobs, step["logprobs"], strict=True)):
         expected = [-torch.inf if number is None else number for number in expected]
         assert found == pytest.approx(expected, abs=2e-5)
         assert ids[row][0] == step["logprob_token_ids"][row][0]
-        told = {token: number for token, number in zip(ids[row], found, strict=True) if number > -torch.inf}
-        wanted = zip(step["logprob_token_ids"][row], expected, strict=True)
-        assert told == pytest.approx({token: number for token, number in wanted if number > -torch.inf}, abs=2e-5)
+        reported = {token: number for token, number in zip(ids[row], found, strict=True) if number > -torch.inf}
+        expected_pairs = zip(step["logprob_token_ids"][row], expected, strict=True)
+        assert reported == pytest.approx(
+            {token: number for token, number in expected_pairs if number > -torch.inf}, abs=2e-5
+        )

@@ -1,7 +1,7 @@
-"""Drives an executor by hand-made scheduler outputs: chunked prompts, shuffled blocks, random pauses and preemptions.
+"""A driver of an executor, in place of the scheduler: chunked prompts, shuffled blocks, random pauses and preemptions.
 
-The real scheduler has tests of its own. This one obeys only the rules that the model runner relies on, and is as
-irregular as they allow, so that a runner that works here does not lean on the scheduler's habits.
+It follows only the rules that the model runner relies on, and is as irregular as they allow. So a runner that works
+here does not depend on the scheduler's habits.
 """
 
 import random
@@ -30,7 +30,7 @@ def make_config(
     max_model_len: int | None = None,
     **scheduler: Any,
 ) -> VllmConfig:
-    """A configuration on the CPU for a checkpoint."""
+    """Make a configuration on the CPU for a checkpoint."""
     hf_config = AutoConfig.from_pretrained(model)
     max_model_len = get_max_model_len(max_model_len, hf_config)
     limits = {"max_num_batched_tokens": 512, "max_num_seqs": 32, "max_model_len": max_model_len, **scheduler}
@@ -45,14 +45,14 @@ def make_config(
 
 
 def start_executor(config: VllmConfig, num_blocks: int = 512) -> Executor:
-    """A started executor with a KV cache of this many blocks."""
+    """Start an executor with a KV cache of this many blocks."""
     executor = Executor.get_class(config)(config)
     make_kv_cache(executor, num_blocks)
     return executor
 
 
 def make_kv_cache(executor: Executor, num_blocks: int) -> None:
-    """Let the worker make its KV cache and its batch."""
+    """Make the worker's KV cache and batch."""
     (specs,) = executor.get_kv_cache_specs()
     spec = next(iter(specs.values()))
     executor.initialize_from_config(
@@ -67,12 +67,12 @@ def make_kv_cache(executor: Executor, num_blocks: int) -> None:
 
 
 def runner_of(executor: Executor) -> Any:
-    """The executor's model runner."""
+    """Return the executor's model runner."""
     return executor.driver_worker.model_runner  # type: ignore[attr-defined]
 
 
 def record_hidden_states(executor: Executor) -> list[torch.Tensor]:
-    """A list that grows with every step by what the model gave: hidden states [tokens, hidden]."""
+    """Return a list to which every step appends its hidden states [tokens, hidden]."""
     runner = runner_of(executor)
     forward, recorded = runner._model_forward, []
 
@@ -94,8 +94,8 @@ class Job:
     output: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     computed: int = 0
-    known: bool = False
-    preempted: bool = False
+    is_known: bool = False
+    is_preempted: bool = False
 
     @property
     def tokens(self) -> list[int]:
@@ -104,14 +104,14 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """It has all the tokens that it asked for."""
+        """The output has `max_tokens` tokens."""
         return len(self.output) == self.params.max_tokens
 
 
 class Driver:
-    """Runs jobs to their end over one executor; the same seed makes the same decisions.
+    """Runs jobs to their end on one executor; the same seed makes the same decisions.
 
-    Blocks that no job owns hold NaN, so that reading one shows, and are watched, so that writing one shows too.
+    Blocks that no job owns are filled with NaN, so that reading one is detected, and are checked for writes.
     """
 
     def __init__(self, executor: Executor, *, num_blocks: int = 512, seed: int = 0, preempt: float = 0.1) -> None:
@@ -137,21 +137,21 @@ class Driver:
                 self.finished.add(job.req_id)
 
     def _choose(self, jobs: list[Job], max_chunk: int, pause: float) -> dict[str, int]:
-        """How many tokens each job gets in this step; some of them none, and some of those lose their blocks."""
+        """Choose the number of tokens of each job in this step; some get none, and some of those are preempted."""
         plan: dict[str, int] = {}
         budget = self.limits.max_num_batched_tokens
         for job in self.random.sample(jobs, len(jobs)):
             wanted = min(len(job.tokens) - job.computed, self.random.randint(1, max_chunk), budget)
             if self.random.random() < pause or len(plan) == self.limits.max_num_seqs or not wanted:
-                if job.known and self.random.random() < self.preempt:
-                    self.take_blocks(job)
+                if job.is_known and self.random.random() < self.preempt:
+                    self.preempt_job(job)
                 continue
             plan[job.req_id] = wanted
             budget -= wanted
         return plan or {jobs[0].req_id: 1}
 
     def step(self, plan: dict[str, int], jobs: list[Job]) -> ModelRunnerOutput:
-        """Run one step in which each job named gets so many tokens, and check the shape of what comes back."""
+        """Run one step with these numbers of tokens, and check the shape of its output."""
         by_id = {job.req_id: job for job in jobs}
         new: list[NewRequestData] = []
         cached = CachedRequestData([], set(), [], dict, [], [], [])
@@ -160,13 +160,13 @@ class Driver:
             needed = -(-(job.computed + count) // self.block_size) - len(job.blocks)
             blocks = [self.free.pop() for _ in range(needed)]
             job.blocks += blocks
-            if not job.known:
+            if not job.is_known:
                 new.append(NewRequestData(req_id, job.prompt, job.params, (list(job.blocks),), job.computed))
-                job.known = True
+                job.is_known = True
                 continue
-            if job.preempted:
+            if job.is_preempted:
                 cached.resumed_req_ids.add(req_id)
-                job.preempted = False
+                job.is_preempted = False
             cached.req_ids.append(req_id)
             cached.new_block_ids.append((blocks,) if blocks else None)
             cached.num_computed_tokens.append(job.computed)
@@ -186,7 +186,7 @@ class Driver:
             output = result_of(self.executor.sample_tokens(None))
         self.finished = set()
         assert set(output.req_ids) == set(plan)
-        assert runner_of(self.executor).kv_caches[0][:, self.free].isnan().all(), "a block that nobody owns was written"
+        assert runner_of(self.executor).kv_caches[0][:, self.free].isnan().all(), "a free block was written"
         for req_id, count in plan.items():
             job = by_id[req_id]
             job.computed += count
@@ -195,13 +195,13 @@ class Driver:
             job.output += sampled
         return output
 
-    def take_blocks(self, job: Job) -> None:
-        """Preempt a job: its blocks go, and when it comes back it starts from its first token."""
+    def preempt_job(self, job: Job) -> None:
+        """Preempt a job: free its blocks, and restart it from its first token when it resumes."""
         self._release(job)
-        job.preempted = True
+        job.is_preempted = True
 
     def _release(self, job: Job) -> None:
-        """Take a job's blocks and spoil what is in them, as another request would."""
+        """Free a job's blocks and fill them with NaN."""
         for cache in runner_of(self.executor).kv_caches:
             cache[:, job.blocks] = torch.nan
         self.free += job.blocks

@@ -1,4 +1,4 @@
-"""CUDA graphs: which step is replayed by which graph, and what is in the padding."""
+"""Tests of CUDA graphs: the choice of a graph for a step, and the padding."""
 
 import gc
 import weakref
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.engine.ops.implementations import need_triton
 from tests.engine.worker.driver import make_config, runner_of, start_executor
 from tracellm.engine.config.vllm_config import OpsChoice
-from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, why_eager
+from tracellm.engine.worker.cudagraphs import CudaGraphs, GraphChoice, get_capture_sizes, get_eager_reason
 
 
 @given(max_num_seqs=st.integers(1, 2000), num_reqs=st.integers(1, 2000))
-def test_the_smallest_graph_that_holds_the_batch_is_taken(max_num_seqs: int, num_reqs: int) -> None:
-    """Up to 512 requests, each batch that can be has a graph, and at most 15 rows of it are padding."""
+def test_the_smallest_graph_that_holds_the_batch_is_chosen(max_num_seqs: int, num_reqs: int) -> None:
+    """Every batch of up to 512 requests has a graph, with at most 15 rows of padding."""
     sizes = get_capture_sizes(max_num_seqs)
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == min(max_num_seqs, 512)
@@ -32,36 +32,35 @@ def test_the_smallest_graph_that_holds_the_batch_is_taken(max_num_seqs: int, num
 
 
 def test_a_step_with_a_prompt_is_not_replayed() -> None:
-    """As soon as one request has two tokens, the step runs eagerly, and says why."""
+    """A step in which a request has two tokens runs eagerly, with the reason `prompt`."""
     assert CudaGraphs([1, 2, 4]).choose(2, 3) == GraphChoice(None, 0, "prompt")
 
 
-def test_why_there_are_no_graphs(qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for, no GPU, operations that plan on the host, interpreted ones: each is told; else there are graphs."""
+def test_get_eager_reason(qwen2_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reason to run eagerly has its message, and without any the result is None."""
     launch = pytest.importorskip("tracellm.engine.model_executor.ops.triton.launch", exc_type=ImportError)
     config = make_config(qwen2_checkpoint)
     config.model_config.enforce_eager = True
-    assert why_eager(config) == "enforce_eager=True"
+    assert get_eager_reason(config) == "enforce_eager=True"
     config.model_config.enforce_eager = False
-    assert why_eager(config) == "there are CUDA graphs on a GPU only"
+    assert get_eager_reason(config) == "there are CUDA graphs on a GPU only"
     config.device_config.device = torch.device("cuda")
-    assert why_eager(config) == "the operations `torch` plan each step on the host"
+    assert get_eager_reason(config) == "the operations `torch` plan each step on the host"
     config.ops_choice = OpsChoice("triton", "argument")
     monkeypatch.setattr(launch, "INTERPRETED", True)
-    assert "interpreter" in str(why_eager(config))
+    assert "interpreter" in str(get_eager_reason(config))
     monkeypatch.setattr(launch, "INTERPRETED", False)
-    assert why_eager(config) is None
+    assert get_eager_reason(config) is None
 
 
 def test_padding_reads_and_writes_only_the_null_block(qwen2_checkpoint: Path) -> None:
-    """Rows of requests that are gone become requests of one token in block 0, whatever they held; others stay."""
+    """Padding rows become requests of one token in block 0, and the other rows stay unchanged."""
     runner: Any = runner_of(start_executor(make_config(qwen2_checkpoint, max_num_seqs=8)))
     table = runner.input_batch.block_table[0]
-    of_step = runner.buffers
-    buffers = [of_step.input_ids, of_step.positions, of_step.seq_lens, of_step.query_start_loc]
+    buffers = [runner.input_ids, runner.positions, runner.seq_lens, runner.query_start_loc]
     for buffer in (*buffers, table.block_table, table.slot_mapping):
         buffer.np[:] = 7
-    of_step.pad(runner.input_batch, 3, 6)
+    runner._pad_inputs(3, 6)
     assert [buffer.np[:8].tolist() for buffer in buffers] == [
         [7, 7, 7, 0, 0, 0, 7, 7],
         [7, 7, 7, 0, 0, 0, 7, 7],
@@ -72,15 +71,15 @@ def test_padding_reads_and_writes_only_the_null_block(qwen2_checkpoint: Path) ->
 
 
 def test_a_graph_may_be_as_large_as_the_largest_step(qwen2_checkpoint: Path) -> None:
-    """Where a step has no room for more tokens than requests, the largest graph has one of each."""
+    """The buffers hold a graph of `max_num_seqs` requests even if a step has no room for more tokens."""
     config = make_config(qwen2_checkpoint, max_num_seqs=8, max_num_batched_tokens=8)
     runner: Any = runner_of(start_executor(config, num_blocks=8))
-    runner.buffers.pad(runner.input_batch, 0, 8)
-    assert runner.buffers.query_start_loc.np.tolist() == list(range(9))
+    runner._pad_inputs(0, 8)
+    assert runner.query_start_loc.np.tolist() == list(range(9))
 
 
 def test_a_graph_does_not_keep_the_model_runner(qwen2_checkpoint: Path) -> None:
-    """What was captured is let go of with the model runner, and the KV cache with it, without the garbage collector."""
+    """The model runner and its KV cache are freed without the garbage collector, although a graph was captured."""
     executor = start_executor(make_config(qwen2_checkpoint, max_num_seqs=8), num_blocks=16)
     runner: Any = runner_of(executor)
     runner.cudagraphs = runner._make_decode_forward(1)
@@ -96,13 +95,13 @@ def test_a_graph_does_not_keep_the_model_runner(qwen2_checkpoint: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("eager", [False, True], ids=["replayed", "eager"])
 def test_tokens_on_a_gpu_are_those_of_the_cpu(qwen2_checkpoint: Path, eager: bool) -> None:
-    """Greedy tokens of batches that grow and shrink, with graphs and without."""
+    """Greedy tokens equal the CPU's in batches that grow and shrink, with graphs and without."""
     from tracellm import LLM, SamplingParams
 
     need_triton("cuda")
     params = [SamplingParams(temperature=0, max_tokens=3 + i, ignore_eos=True) for i in range(11)]
     prompts = [{"prompt_token_ids": [5 + 3 * i + j for j in range(1 + i)]} for i in range(11)]
-    # All of a GPU would be millions of blocks, and nobody says when the first engine's memory is free for the second.
+    # All of a GPU would be millions of blocks, and the first engine's memory may not be free yet for the second.
     options: dict[str, Any] = {
         "dtype": "float32",
         "max_num_seqs": 11,

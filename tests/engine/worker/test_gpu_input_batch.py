@@ -1,15 +1,21 @@
-"""The persistent batch and its block table, against a plain dictionary of requests."""
+"""Tests of the persistent batch and its block table against a plain dictionary of requests."""
 
 import random
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracellm.engine.sample import logits_processor
+from tracellm.engine.sample.logits_processor import BatchUpdate
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampling_params import SamplingParams
+from tracellm.engine.worker import cpu_gpu_buffer
 from tracellm.engine.worker.block_table import BlockTable
+from tracellm.engine.worker.cpu_gpu_buffer import BatchColumn, CpuGpuBuffer, async_tensor_h2d
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 BLOCK_SIZE, MAX_LEN, VOCAB = 4, 32, 50
@@ -17,12 +23,12 @@ CPU = torch.device("cpu")
 
 
 def make_batch(max_num_reqs: int = 8) -> InputBatch:
-    """An empty batch."""
+    """Make an empty batch."""
     return InputBatch(max_num_reqs, MAX_LEN, 64, [BLOCK_SIZE, BLOCK_SIZE], VOCAB, CPU)
 
 
 def make_request(req_id: str, rng: random.Random) -> CachedRequestState:
-    """A request with random tokens, blocks and sampling parameters, part of its output done."""
+    """Make a request with random tokens, blocks, sampling parameters and some output."""
     prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))]
     output = [rng.randrange(VOCAB) for _ in range(rng.randint(0, 6))]
     seed = rng.choice([None, 3])
@@ -50,7 +56,7 @@ def make_request(req_id: str, rng: random.Random) -> CachedRequestState:
 
 
 def check(batch: InputBatch, requests: dict[str, CachedRequestState]) -> None:
-    """Every request is in exactly one row, and that row says what the request says."""
+    """Check that every request is in exactly one row, which has the request's state and parameters."""
     assert sorted(batch.req_ids) == sorted(requests)
     assert batch.num_reqs == len(requests)
     metadata = batch.sampling_metadata
@@ -85,24 +91,24 @@ def check(batch: InputBatch, requests: dict[str, CachedRequestState]) -> None:
 
 
 def is_penalized(params: SamplingParams) -> bool:
-    """Does it have a penalty that changes anything?"""
+    """Return whether a penalty has an effect."""
     return (params.frequency_penalty, params.presence_penalty, params.repetition_penalty) != (0, 0, 1)
 
 
 def check_penalties(metadata: SamplingMetadata, row: int, request: CachedRequestState) -> None:
-    """The row has its penalties and its prompt, or no row has a penalty."""
+    """Check that the row has its penalties, and its prompt if one of them has an effect."""
     if metadata.prompt_token_ids is None:
         assert not is_penalized(request.sampling_params)
         return
-    prompt = metadata.prompt_token_ids[row].tolist()
-    assert [token for token in prompt if token != VOCAB] == request.prompt_token_ids
+    prompt = [token for token in metadata.prompt_token_ids[row].tolist() if token != VOCAB]
+    assert prompt == (request.prompt_token_ids if is_penalized(request.sampling_params) else [])
     for name in ("frequency", "presence", "repetition"):
         column = getattr(metadata, f"{name}_penalties")
         assert column[row] == getattr(request.sampling_params, f"{name}_penalty")
 
 
 def check_logitsprocs(metadata: SamplingMetadata, rows: list[CachedRequestState]) -> None:
-    """On logits of 0, the processors leave -inf, biases, and tokens above the smallest probability where asked."""
+    """Check what the processors do to logits of 0: masked stop tokens, biases, and improbable tokens dropped."""
     logits, cold = torch.zeros(len(rows), VOCAB), torch.zeros(len(rows), VOCAB)
     cold[:, 7] = 10.0
     for processor in metadata.logitsprocs.non_argmax_invariant:
@@ -122,7 +128,7 @@ def check_logitsprocs(metadata: SamplingMetadata, rows: list[CachedRequestState]
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_batch_holds_what_the_requests_hold(seed: int) -> None:
-    """Whatever is removed, added, appended and condensed, each row stays its request's, and no row is empty."""
+    """After any sequence of changes, each row has the state of its request, and no row is empty."""
     rng, batch = random.Random(seed), make_batch()
     requests: dict[str, CachedRequestState] = {}
     names = iter(range(1000))
@@ -150,8 +156,88 @@ def test_the_batch_holds_what_the_requests_hold(seed: int) -> None:
         check(batch, requests)
 
 
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_updated_metadata_is_that_of_a_new_batch(seed: int) -> None:
+    """After any changes, every field equals, bit for bit, that of a new batch with the same requests in its rows."""
+    rng, batch = random.Random(seed), make_batch()
+    for column in (column for column in vars(batch).values() if isinstance(column, BatchColumn)):
+        column._buffer.gpu = torch.full_like(column._buffer.cpu, -9)  # memory of its own, as on a GPU
+    for name in range(30):
+        for req_id in rng.sample(batch.req_ids, rng.randint(0, min(2, batch.num_reqs))):
+            batch.remove_request(req_id)
+        if batch.num_reqs < 8:
+            batch.add_request(make_request(str(name), rng))
+        batch.condense()
+        batch.refresh_metadata()
+        fresh = make_batch()
+        for request in batch._requests:
+            fresh.add_request(request)
+        fresh.refresh_metadata()
+        updated, expected = vars(batch.sampling_metadata), vars(fresh.sampling_metadata)
+        assert updated.keys() == expected.keys()
+        for field in updated.keys() - {"logitsprocs"}:
+            if isinstance(expected[field], torch.Tensor):
+                assert updated[field].dtype == expected[field].dtype
+                assert torch.equal(updated[field], expected[field]), field
+            else:
+                assert updated[field] == expected[field], field
+
+
+def test_only_changed_rows_are_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request that comes or ends updates its row and the row that moves, and sends nothing that stays the same."""
+    updates: list[BatchUpdate] = []
+    sent: list[str] = []
+    batch, plain = make_batch(), SamplingParams(temperature=0.7)
+    full = SamplingParams(
+        temperature=0.5, top_k=7, top_p=0.5, min_p=0.2, min_tokens=4, stop_token_ids=[5], repetition_penalty=1.5,
+        logit_bias={3: 1.0}, allowed_token_ids=[1, 2, 30], seed=3, logprobs=3,
+    )  # fmt: skip
+    for name in "abcd":
+        batch.add_request(CachedRequestState(name, [1, 2, 3], full, None, ([7], [8]), 0))
+    batch.add_request(CachedRequestState("e", [1, 2, 3], plain, None, ([7], [8]), 0))
+    batch.refresh_metadata()
+
+    update_state, copy_to_gpu = batch.logitsprocs.update_state, CpuGpuBuffer.copy_to_gpu
+
+    def record_update(update: BatchUpdate | None) -> None:
+        assert update is not None
+        updates.append(update)
+        update_state(update)
+
+    def record_copy(buffer: CpuGpuBuffer, n: int) -> torch.Tensor:
+        sent.append(str(buffer.np.dtype))
+        return copy_to_gpu(buffer, n)
+
+    def record_send(data: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        sent.append(str(dtype))
+        return async_tensor_h2d(data, dtype, device)
+
+    monkeypatch.setattr(batch.logitsprocs, "update_state", record_update)
+    monkeypatch.setattr(CpuGpuBuffer, "copy_to_gpu", record_copy)
+    for module in (cpu_gpu_buffer, logits_processor):
+        monkeypatch.setattr(module, "async_tensor_h2d", record_send)
+
+    def refresh() -> tuple[list[int], list[int], list[str]]:
+        sent.clear()
+        batch.condense()
+        batch.refresh_metadata()
+        return [row for row, _, _ in updates[-1].added], updates[-1].removed, sent
+
+    batch.add_request(CachedRequestState("f", [1, 2, 3], SamplingParams(temperature=0.6), None, ([7], [8]), 0))
+    assert refresh() == ([5], [], ["float32"]), "a temperature"
+    batch.remove_request("f")
+    assert refresh() == ([], [5], [])
+    batch.remove_request("e")
+    batch.add_request(CachedRequestState("g", [4, 5, 6, 7], plain, None, ([7], [8]), 0))
+    assert refresh() == ([4], [], [])
+    batch.remove_request("b")
+    added, removed, _ = refresh()
+    assert (added, removed) == ([1], [4]), "`g` moves"
+
+
 def test_the_smallest_empty_row_is_filled_first() -> None:
-    """A new request takes the place of one that left, and nobody else moves."""
+    """A new request takes the first empty row, and no other request moves."""
     rng, batch = random.Random(0), make_batch()
     for name in "abcd":
         batch.add_request(make_request(name, rng))

@@ -1,4 +1,4 @@
-"""The model runner over many steps: what is sampled when, and what a request keeps through pauses and preemptions."""
+"""Tests of the model runner over many steps, with chunked prompts, pauses and preemptions."""
 
 import re
 from pathlib import Path
@@ -16,19 +16,19 @@ from tracellm.engine.sample.sampling_params import SamplingParams
 
 @pytest.fixture(scope="module")
 def executor(qwen2_checkpoint: Path) -> Executor:
-    """An executor of the Qwen2 checkpoint."""
+    """Start an executor of the Qwen2 checkpoint."""
     return start_executor(make_config(qwen2_checkpoint))
 
 
 def job(name: str, length: int = 10, **params: Any) -> Job:
-    """A request with a prompt of `length` tokens that depends on the name only."""
+    """Make a request with a prompt of `length` tokens that depends on the name only."""
     start = sum(map(ord, name))
     params = {"temperature": 0.0, "max_tokens": 8} | params
     return Job(name, [(start * 31 + i * 7) % VOCAB_SIZE for i in range(length)], SamplingParams(**params))
 
 
 def test_incomplete_prompts_get_no_token(executor: Executor) -> None:
-    """A request gets its first token in the step that completes its prompt, though the logits have its row before."""
+    """A request gets its first token in the step that completes its prompt, and not before."""
     driver = Driver(executor)
     long, short = job("long-1", 12), job("short-1", 3)
     output = driver.step({"long-1": 5}, [long])
@@ -43,7 +43,7 @@ def test_incomplete_prompts_get_no_token(executor: Executor) -> None:
 
 
 def test_a_seeded_request_is_the_same_in_any_company(executor: Executor) -> None:
-    """Alone, or among others with chunked prompts, pauses and preemptions, it gets the same tokens."""
+    """A seeded request gets the same tokens alone as among others with chunks, pauses and preemptions."""
 
     def seeded(name: str) -> Job:
         request = job("seeded", 20, temperature=1.2, seed=11, max_tokens=15, top_k=200)
@@ -64,7 +64,7 @@ def test_a_seeded_request_is_the_same_in_any_company(executor: Executor) -> None
 
 
 def test_a_new_engine_repeats_unseeded_requests(qwen2_checkpoint: Path) -> None:
-    """Requests without a seed share the engine's generator: a new engine with the same work gives the same tokens."""
+    """A new engine gives unseeded requests the same tokens for the same work."""
     outputs = []
     for _ in range(2):
         jobs = [job(str(i), temperature=1.0) for i in range(3)]
@@ -75,7 +75,7 @@ def test_a_new_engine_repeats_unseeded_requests(qwen2_checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.2])
 def test_a_preempted_request_goes_on_as_if_nothing_had_happened(executor: Executor, temperature: float) -> None:
-    """It comes back with other blocks, computes all tokens anew in pieces, and goes on with those it would have got."""
+    """A preempted request recomputes its tokens in other blocks, and continues with the same tokens."""
     whole, broken = (job("tokens", 10, temperature=temperature, seed=5) for _ in range(2))
     whole.req_id, broken.req_id = f"whole-{temperature}", f"broken-{temperature}"
     Driver(executor).run([whole], pause=0)
@@ -83,7 +83,7 @@ def test_a_preempted_request_goes_on_as_if_nothing_had_happened(executor: Execut
     driver.step({broken.req_id: 10, other.req_id: 10}, [broken, other])
     for _ in range(3):
         driver.step({broken.req_id: 1, other.req_id: 1}, [broken, other])
-    driver.take_blocks(broken)
+    driver.preempt_job(broken)
     driver.step({other.req_id: 1}, [broken, other])
     driver.step({broken.req_id: 6, other.req_id: 1}, [broken, other])
     driver.run([broken, other], max_chunk=4, pause=0)
@@ -91,7 +91,7 @@ def test_a_preempted_request_goes_on_as_if_nothing_had_happened(executor: Execut
 
 
 def test_a_prefix_from_the_cache_is_used_as_it_is(executor: Executor) -> None:
-    """A new request whose first blocks another one has filled computes the rest only, to the same tokens."""
+    """A request whose first blocks are cached computes only the rest, and gets the same tokens."""
     driver = Driver(executor)
     first = job("prefix-a", 14)
     driver.step({"prefix-a": 14}, [first])
@@ -104,7 +104,7 @@ def test_a_prefix_from_the_cache_is_used_as_it_is(executor: Executor) -> None:
 
 
 def test_a_name_may_be_used_again(executor: Executor) -> None:
-    """A request that was aborted and one of the same name in the next step are two requests."""
+    """An aborted request and one with the same id in the next step are separate requests."""
     driver = Driver(executor)
     old = job("again", 9)
     driver.step({"again": 9}, [old])
@@ -117,7 +117,7 @@ def test_a_name_may_be_used_again(executor: Executor) -> None:
 
 
 def test_ended_requests_are_forgotten(executor: Executor) -> None:
-    """After the step that says so, nothing of an ended request is left; a step without tokens says so as well."""
+    """A request that ended leaves no state, even if the step that reports it has no tokens."""
     driver = Driver(executor)
     driver.run([job("ended")])
     nothing = SchedulerOutput([], CachedRequestData([], set(), [], dict, [], [], []), {}, 0, list, {"ended"})
@@ -130,7 +130,7 @@ def test_ended_requests_are_forgotten(executor: Executor) -> None:
 
 
 def test_min_tokens_holds_back_the_stop_token(executor: Executor) -> None:
-    """The token that greedy sampling picks first is forbidden until there are `min_tokens` tokens."""
+    """A stop token is not sampled until the output has `min_tokens` tokens."""
     free = job("free", max_tokens=1)
     Driver(executor).run([free])
     held = job("free", max_tokens=3, min_tokens=2, stop_token_ids=free.output)
@@ -139,8 +139,8 @@ def test_min_tokens_holds_back_the_stop_token(executor: Executor) -> None:
     assert free.output[0] not in held.output[:2]
 
 
-def test_a_request_that_forbids_every_token_is_told_so(qwen2_checkpoint: Path) -> None:
-    """The error names the request and what can forbid tokens, instead of a forbidden token coming out."""
+def test_a_request_that_masks_every_token_gets_an_error(qwen2_checkpoint: Path) -> None:
+    """The error names the request and the parameters that mask tokens, and no token is sampled."""
     driver = Driver(start_executor(make_config(qwen2_checkpoint)))
     stuck = job("stuck", 6, allowed_token_ids=[7], min_tokens=1, stop_token_ids=[7])
     free = job("free-too", 3)
@@ -152,7 +152,7 @@ def test_a_request_that_forbids_every_token_is_told_so(qwen2_checkpoint: Path) -
 
 
 def test_incomplete_prompts_leave_their_generator_alone(executor: Executor) -> None:
-    """A seeded request gets the same first token whether its prompt came whole or in pieces, with others or alone."""
+    """A seeded request gets the same first token however its prompt is chunked."""
     tokens = set()
     for chunks in ([12], [5, 7], [1, 10, 1]):
         driver = Driver(executor)
@@ -166,24 +166,24 @@ def test_incomplete_prompts_leave_their_generator_alone(executor: Executor) -> N
 
 
 def test_a_request_of_the_longest_length(executor: Executor) -> None:
-    """Prompt and output may fill `max_model_len` to the last token."""
+    """Prompt and output can fill `max_model_len` completely."""
     length = executor.vllm_config.model_config.max_model_len
     longest = job("longest", length - 3, max_tokens=3)
     Driver(executor).run([longest], max_chunk=100)
     assert len(longest.tokens) == length
 
 
-def test_the_kv_caches_memory_can_be_taken_at_once(executor: Executor) -> None:
-    """All of it is written to, and what was in it is gone."""
+def test_prefault_writes_the_whole_kv_cache(executor: Executor) -> None:
+    """`prefault_kv_cache` zeroes every layer's cache."""
     caches = runner_of(executor).kv_caches
     for cache in caches:
         cache.fill_(1)
-    executor.collective_rpc("take_kv_cache_memory")
+    executor.collective_rpc("prefault_kv_cache")
     assert [int(cache.count_nonzero()) for cache in caches] == [0] * len(caches)
 
 
-def test_trial_run_needs_no_kv_cache(qwen2_checkpoint: Path) -> None:
-    """The run that measures a GPU's memory works without a KV cache, with the most tokens that a step may have."""
+def test_dummy_run_needs_no_kv_cache(qwen2_checkpoint: Path) -> None:
+    """`profile_run` needs no KV cache, and runs the largest number of tokens of a step."""
     config = make_config(qwen2_checkpoint, max_num_batched_tokens=64)
     executor = Executor.get_class(config)(config)
     hidden = record_hidden_states(executor)
@@ -193,7 +193,7 @@ def test_trial_run_needs_no_kv_cache(qwen2_checkpoint: Path) -> None:
 
 @pytest.mark.gpu
 def test_cuda_gives_the_same_tokens(qwen2_checkpoint: Path, executor: Executor) -> None:
-    """The same requests on a GPU get the same greedy tokens as on the CPU."""
+    """Requests get the same greedy tokens on a GPU as on the CPU."""
     config = make_config(qwen2_checkpoint)
     config.device_config.device = torch.device("cuda:0")
     on_gpu = start_executor(config)

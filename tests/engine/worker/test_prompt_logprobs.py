@@ -1,4 +1,4 @@
-"""Log probabilities of prompt tokens and sampled tokens against transformers', however the prompt is cut."""
+"""Tests of prompt and sample log probabilities against transformers, for any chunking of the prompt."""
 
 from pathlib import Path
 from typing import Any
@@ -17,32 +17,32 @@ from tracellm.engine.worker.model_runner_output import LogprobsLists, LogprobsTe
 
 @pytest.fixture(scope="module")
 def executor(qwen2_checkpoint: Path) -> Executor:
-    """An executor of the Qwen2 checkpoint."""
+    """Start an executor of the Qwen2 checkpoint."""
     return start_executor(make_config(qwen2_checkpoint))
 
 
 @pytest.fixture(scope="module")
 def reference(qwen2_checkpoint: Path) -> Any:
-    """The same in transformers."""
+    """Load the Qwen2 checkpoint in transformers."""
     return reference_model(qwen2_checkpoint)
 
 
 def job(name: str, length: int = 14, **params: Any) -> Job:
-    """A request with a prompt of `length` tokens that depends on the name only."""
+    """Make a request with a prompt of `length` tokens that depends on the name only."""
     start = sum(map(ord, name))
     params = {"temperature": 0.0, "max_tokens": 3} | params
     return Job(name, [(start * 31 + i * 7) % VOCAB_SIZE for i in range(length)], SamplingParams(**params))
 
 
 def expected_logprobs(reference: Any, tokens: list[int]) -> Tensor:
-    """transformers' log probabilities of the token after each of these, float32 [tokens, vocabulary]."""
+    """Return transformers' log probabilities of the token after each of these, float32 [tokens, vocabulary]."""
     with torch.inference_mode():
         logits: Tensor = reference(torch.tensor([tokens])).logits[0]
     return logits.log_softmax(dim=-1)
 
 
 def check(tensors: LogprobsTensors | LogprobsLists, expected: Tensor, tokens: list[int], num_logprobs: int) -> None:
-    """Position by position: the token itself, the likeliest ones, and the token's rank."""
+    """Check each position: the token itself, the most likely tokens, and the token's rank."""
     ids, logprobs, ranks = (torch.as_tensor(part) for part in tensors[:3])
     assert ids.shape == logprobs.shape == (len(tokens), num_logprobs + 1)
     assert ranks.shape == (len(tokens),)
@@ -55,7 +55,7 @@ def check(tensors: LogprobsTensors | LogprobsLists, expected: Tensor, tokens: li
 
 
 def run(driver: Driver, job: Job, chunks: list[int], others: list[Job] | None = None) -> list[ModelRunnerOutput]:
-    """Compute the prompt in these pieces, each time with a token of everyone else's."""
+    """Compute the prompt in these chunks, each in a step with one token of every other request."""
     others = others or []
     return [driver.step({job.req_id: chunk} | {o.req_id: 1 for o in others}, [job, *others]) for chunk in chunks]
 
@@ -65,25 +65,25 @@ def run(driver: Driver, job: Job, chunks: list[int], others: list[Job] | None = 
 def test_prompt_logprobs_are_transformers(
     executor: Executor, reference: Any, chunks: list[int], num_logprobs: int
 ) -> None:
-    """They come with the first token, one position for each prompt token but the first, whole or in pieces."""
+    """Prompt log probabilities come with the first token, a position per prompt token but the first."""
     driver, request = Driver(executor), job(f"p{num_logprobs}{chunks}", prompt_logprobs=num_logprobs)
     outputs = run(driver, request, chunks)
     assert all(output.prompt_logprobs_dict == {} for output in outputs[:-1])
     (tensors,) = outputs[-1].prompt_logprobs_dict.values()
     expected = expected_logprobs(reference, request.prompt)
     check(tensors, expected[:-1], request.prompt[1:], VOCAB_SIZE if num_logprobs == -1 else num_logprobs)
-    assert driver.step({request.req_id: 1}, [request]).prompt_logprobs_dict == {}, "they are told once"
+    assert driver.step({request.req_id: 1}, [request]).prompt_logprobs_dict == {}, "they are reported once"
     assert runner_of(executor).in_progress_prompt_logprobs == {}
 
 
 def test_a_pause_or_a_preemption_loses_none(executor: Executor, reference: Any) -> None:
-    """One that sits out a step, or is computed anew after a preemption, gets them all the same; others get none."""
+    """Pauses and preemptions lose no prompt log probabilities, and other requests get none."""
     driver, other = Driver(executor, seed=3), job("other", max_tokens=9)
     driver.step({"other": 14}, [other])
     paused, preempted = job("paused", prompt_logprobs=2), job("preempted", prompt_logprobs=2)
     run(driver, paused, [6], [other])
-    run(driver, preempted, [9], [other])  # `paused` sits this one out
-    driver.take_blocks(preempted)
+    run(driver, preempted, [9], [other])  # without `paused`
+    driver.preempt_job(preempted)
     outputs = [run(driver, paused, [8], [other])[-1], run(driver, preempted, [5, 9], [other])[-1]]
     for request, output in zip((paused, preempted), outputs, strict=True):
         assert list(output.prompt_logprobs_dict) == [request.req_id]
@@ -91,22 +91,22 @@ def test_a_pause_or_a_preemption_loses_none(executor: Executor, reference: Any) 
         check(output.prompt_logprobs_dict[request.req_id], expected, request.prompt[1:], 2)
 
 
-def test_a_preemption_after_the_prompt_does_not_tell_twice(executor: Executor) -> None:
-    """A request that has had its prompt's log probabilities computes the prompt again without them."""
+def test_a_preemption_after_the_prompt_does_not_report_twice(executor: Executor) -> None:
+    """A request that has its prompt log probabilities recomputes the prompt without them."""
     driver, request = Driver(executor), job("twice", prompt_logprobs=1)
     run(driver, request, [14, 1])
-    driver.take_blocks(request)
+    driver.preempt_job(request)
     assert [output.prompt_logprobs_dict for output in run(driver, request, [10, 6])] == [{}, {}]
 
 
 def test_a_prompt_of_one_token_has_none(executor: Executor) -> None:
-    """Nothing predicts the first token: the tensors are there, and empty."""
+    """The tensors of a prompt of one token are empty."""
     (output,) = run(Driver(executor), job("one", 1, prompt_logprobs=4), [1])
     assert output.prompt_logprobs_dict["one"].logprobs.shape == (0, 5)
 
 
 def test_ended_requests_leave_nothing(executor: Executor) -> None:
-    """A request that is aborted in the middle of its prompt is forgotten, and one of the same name begins anew."""
+    """A request that is aborted within its prompt leaves no prompt log probabilities."""
     driver, request = Driver(executor), job("ended", prompt_logprobs=1)
     run(driver, request, [3])
     driver.finished.add("ended")
@@ -115,7 +115,7 @@ def test_ended_requests_leave_nothing(executor: Executor) -> None:
 
 
 def test_sampled_logprobs_are_transformers(executor: Executor, reference: Any) -> None:
-    """Row i is request i's; with as many tokens as who asked for most; of the raw logits, whatever is sampled from."""
+    """Log probabilities are of the raw logits, with the largest number of tokens that any request requested."""
     driver = Driver(executor, seed=1)
     jobs = [
         job("a", 9, logprobs=0),
@@ -133,8 +133,8 @@ def test_sampled_logprobs_are_transformers(executor: Executor, reference: Any) -
         plan = {j.req_id: 1 for j in jobs}
 
 
-def test_nobody_asks_nothing_is_told(executor: Executor) -> None:
-    """Without requests that ask, there are no log probabilities."""
+def test_no_logprobs_unless_requested(executor: Executor) -> None:
+    """A step in which no request requests log probabilities has none."""
     (output,) = run(Driver(executor), job("silent"), [14])
     assert output.logprobs is None
     assert output.prompt_logprobs_dict == {}
@@ -142,7 +142,7 @@ def test_nobody_asks_nothing_is_told(executor: Executor) -> None:
 
 @pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"])
 def test_logprobs_mode(qwen2_checkpoint: Path, reference: Any, mode: str) -> None:
-    """What is reported is the raw or the processed, as log probabilities or as the logits themselves."""
+    """Each `logprobs_mode` reports raw or processed values, as log probabilities or as logits."""
     config = make_config(qwen2_checkpoint)
     config.model_config.logprobs_mode = mode
     request = job("mode", 6, temperature=0.5, seed=1, top_k=2, logprobs=3)
@@ -161,7 +161,7 @@ def test_logprobs_mode(qwen2_checkpoint: Path, reference: Any, mode: str) -> Non
 
 @pytest.mark.parametrize("max_num_batched_tokens", [256, 20], ids=["whole", "chunked"])
 def test_a_cached_prompt_is_computed_again(qwen2_checkpoint: Path, reference: Any, max_num_batched_tokens: int) -> None:
-    """Through `LLM`: a prompt that lies in the prefix cache is not read from there, and all its tokens are told."""
+    """A request for prompt log probabilities does not read the prefix cache, and gets those of all its tokens."""
     llm = LLM(
         str(qwen2_checkpoint),
         dtype="float32",
@@ -173,15 +173,15 @@ def test_a_cached_prompt_is_computed_again(qwen2_checkpoint: Path, reference: An
     for _ in range(2):
         (plain,) = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=2), use_tqdm=False)
     assert plain.num_cached_tokens == 48
-    (told,) = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=2), use_tqdm=False)
-    assert told.num_cached_tokens == 0
-    assert told.outputs[0].token_ids == plain.outputs[0].token_ids
-    assert told.prompt_logprobs is not None
-    assert told.prompt_logprobs[0] is None
+    (output,) = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=2), use_tqdm=False)
+    assert output.num_cached_tokens == 0
+    assert output.outputs[0].token_ids == plain.outputs[0].token_ids
+    assert output.prompt_logprobs is not None
+    assert output.prompt_logprobs[0] is None
     expected = expected_logprobs(reference, tokens)
     for position, token in enumerate(tokens[1:]):
-        of_position = told.prompt_logprobs[position + 1]
-        assert of_position is not None
-        assert {token, *expected[position].topk(2).indices.tolist()} == set(of_position)
-        for token_id, logprob in of_position.items():
+        logprobs = output.prompt_logprobs[position + 1]
+        assert logprobs is not None
+        assert {token, *expected[position].topk(2).indices.tolist()} == set(logprobs)
+        for token_id, logprob in logprobs.items():
             assert logprob.logprob == pytest.approx(float(expected[position, token_id]), abs=1e-4)

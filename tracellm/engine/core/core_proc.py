@@ -161,7 +161,7 @@ class EngineCoreProc(EngineCore):
         with self._perform_handshakes(handshake_address, identity, local_client) as addresses:
             super().__init__(vllm_config, executor_class, log_stats)
             # A long-running process should fail at start-up, not when the KV cache fills.
-            self.model_executor.collective_rpc("take_kv_cache_memory")
+            self.model_executor.collective_rpc("prefault_kv_cache")
             gc.collect()
             gc.freeze()  # exclude the objects of the start-up, which stay, from later collections
             self._stop_sender, self._stop_receiver = socket.socketpair()  # closing one end ends the input thread

@@ -1,5 +1,5 @@
-"""From logits to tokens: greedy, or at random; what a request allows, prefers and forbids; how likely its tokens were.
+"""Sampling: from logits to tokens, under the constraints and preferences of each request's `SamplingParams`.
 
-Read `sampler.py` first, which says in which order it is done. `metadata.py` is what it is told of the requests, `ops/`
-are the operations, `logits_processor/` those that keep a state between steps.
+Read `sampler.py` first: it has the order of the operations. `metadata.py` holds its input, the sampling parameters of
+the batch row by row. `ops.py` has the operations, `logits_processor.py` those that keep state between steps.
 """

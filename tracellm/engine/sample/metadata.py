@@ -1,6 +1,7 @@
-"""How each row of the logits wants to be sampled: the requests' sampling parameters side by side.
+"""Sampling parameters of the batch, row by row as tensors: what the sampler gets beside the logits.
 
-`InputBatch` makes it when requests come, go or move; while the batch stays the same, so does this.
+In a request's life: `InputBatch.refresh_metadata` makes it when requests come, end or move, and keeps it while the
+batch stays the same.
 
 vLLM: vllm/v1/sample/metadata.py::SamplingMetadata. Left out: draft tokens.
 """
@@ -17,10 +18,10 @@ __all__ = ["SamplingMetadata"]
 
 @dataclass
 class SamplingMetadata:
-    """N rows; a tensor that would change nothing is None, so that its work is left out."""
+    """Sampling parameters of N rows. A tensor without effect is None, and the sampler skips its operation."""
 
     temperature: Tensor | None
-    """float32 [N]; 0 marks a greedy row. None: all rows are greedy."""
+    """float32 [N]; 0 for a greedy row. None if all rows are greedy."""
     all_random: bool
     """No row is greedy."""
     top_p: Tensor | None
@@ -28,29 +29,30 @@ class SamplingMetadata:
     top_k: Tensor | None
     """int64 [N]; the vocabulary's size keeps all tokens."""
     generators: dict[int, torch.Generator]
-    """The generators of the rows that have a seed; the other rows share the sampler's."""
+    """Generators of the rows with a seed; the other rows share the sampler's."""
     max_num_logprobs: int | None
-    """The most log probabilities that a row wants beside its sampled token's; None: no row wants any."""
+    """Largest number of log probabilities requested beside the sampled token's; None if no row requests any."""
     prompt_token_ids: Tensor | None
-    """int64 [N, longest prompt], filled up with the vocabulary's size. None: no row has a penalty."""
+    """int64 [N, longest prompt], padded with the vocabulary's size; a row without a penalty has padding only.
+    None if no row has a penalty."""
     frequency_penalties: Tensor | None
-    """float32 [N]; 0 changes nothing."""
+    """float32 [N]; 0 has no effect."""
     presence_penalties: Tensor | None
-    """float32 [N]; 0 changes nothing."""
+    """float32 [N]; 0 has no effect."""
     repetition_penalties: Tensor | None
-    """float32 [N]; 1 changes nothing."""
+    """float32 [N]; 1 has no effect."""
     output_token_ids: list[list[int]]
-    """What each row has generated so far; the requests' own lists, which grow."""
+    """Output tokens of each row so far; the requests' own lists, which grow."""
     allowed_token_ids_mask: Tensor | None
-    """bool [N, vocabulary]: True where a token is forbidden."""
+    """bool [N, vocabulary]; True masks a token."""
     bad_words_token_ids: dict[int, list[list[int]]]
-    """For the rows that have any, the token sequences that must not appear."""
+    """Token sequences that must not appear, of the rows that have any."""
     logitsprocs: LogitsProcessors
     """Minimum tokens, logit bias, min-p."""
 
     @classmethod
-    def for_trial_run(cls, num_rows: int, vocab_size: int, device: torch.device) -> "SamplingMetadata":
-        """Rows of which each has a temperature, top-k and top-p: of what many ask for, this takes the most memory."""
+    def for_dummy_run(cls, num_rows: int, vocab_size: int, device: torch.device) -> "SamplingMetadata":
+        """Give each row a temperature, top-k and top-p: the usual combination that needs the most memory."""
         return cls(
             temperature=torch.full((num_rows,), 0.5, device=device),
             all_random=False,
@@ -65,7 +67,7 @@ class SamplingMetadata:
             output_token_ids=[[] for _ in range(num_rows)],
             allowed_token_ids_mask=None,
             bad_words_token_ids={},
-            logitsprocs=LogitsProcessors(vocab_size, device),
+            logitsprocs=LogitsProcessors(num_rows, vocab_size, device),
         )
 
     @property

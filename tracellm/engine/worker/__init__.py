@@ -1,5 +1,5 @@
-"""The worker: owns the device, the model and the KV cache, and runs the steps that the scheduler planned.
+"""The worker: owns the device, the model and the KV cache, and runs the steps that the scheduler plans.
 
-Read `gpu_model_runner.py` first: a step is there. Then `gpu_input_batch.py` and `block_table.py`, what is kept between
-steps, and `prompt_logprobs.py`, what is collected over several. `async_output.py` goes with sched/async_scheduler.py.
+Read `gpu_model_runner.py` first: it runs a step. `gpu_input_batch.py` and `block_table.py` hold the state between
+steps, `prompt_logprobs.py` collects results over several, and `async_output.py` brings the tokens back to the host.
 """

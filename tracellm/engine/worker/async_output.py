@@ -1,10 +1,10 @@
-"""The tokens of a step that nobody waits for yet: on their way from the device to the host.
+"""The sampled tokens on their way from the device to the host, at once or while the next step runs.
 
-In a request's life: the end of every step under asynchronous scheduling (sched/async_scheduler.py). The next step
-does not need them on the host: where a request's last token belongs there is a placeholder, -1 - row, which says in
-which row of the sampled tokens it is, and `InputBuffers.fill_in` puts it into the inputs on the device. When the engine
-core asks for the step's output, the tokens take the place of the placeholders on the host, too. That is before the
-step after the next is prepared, so a placeholder never stands for anything but a token of the step before.
+In a request's life: the end of every step. Under asynchronous scheduling (core/sched/async_scheduler.py) the next step
+does not wait for the tokens. In place of a request's last token the host has a placeholder, -1 - row, which names the
+row of the sampled tokens that holds it, and `GPUModelRunner._prepare_input_ids` replaces it on the device. When the
+engine core fetches the step's output, the tokens replace the placeholders on the host, too. That is before the step
+after the next is prepared, so a placeholder always refers to the step before.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py::AsyncGPUModelRunnerOutput. There `prev_req_id_to_index` finds the rows, and
 the host's tokens stay placeholders.
@@ -17,52 +17,77 @@ import torch
 from torch import Tensor
 
 from tracellm.engine.config.errors import EngineError
-from tracellm.engine.sample.forbidden import why_no_token
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState
 from tracellm.engine.worker.model_runner_output import AsyncModelRunnerOutput, LogprobsTensors, ModelRunnerOutput
 
-__all__ = ["AsyncGPUModelRunnerOutput", "StepTensors", "check_is_number", "placeholder"]
+__all__ = ["AsyncGPUModelRunnerOutput", "StepTensors", "fill_output", "placeholder"]
+
+_MASKING_PARAMS = ("allowed_token_ids", "bad_words", "logit_bias", "min_tokens", "structured_outputs")
+"""Sampling parameters that can mask tokens."""
 
 
 def placeholder(row: int) -> int:
-    """What stands for the token in this row of those that the last step sampled; negative, unlike every token."""
+    """Return the placeholder for the token that the last step sampled in this row; negative, unlike any token."""
     return -1 - row
 
 
-def check_is_number(largest: Tensor, dtype: torch.dtype) -> None:
-    """Is the largest of all logits a number? NaN counts as the largest.
-
-    Raises:
-        EngineError: it is not, so the tokens mean nothing. vLLM does not check.
-    """
-    if largest.isnan():
-        raise EngineError(
-            f"The model computed NaN instead of scores, in {dtype}: on the way a number grew "
-            "beyond the dtype's range. Try another dtype (bfloat16 or float32); "
-            "if it stays, the checkpoint is damaged."
-        )
-
-
 class StepTensors(NamedTuple):
-    """What a step has computed that the host wants to know."""
+    """Results of a step that the host needs."""
 
     sampled_token_ids: Tensor
     """int64 [R, 1]."""
-    largest: Tensor
-    """Of all logits: a scalar, in the model's dtype."""
+    max_logit: Tensor
+    """Largest of all logits, a scalar in the model's dtype; NaN if any logit is."""
     logprobs: LogprobsTensors | None
 
     def to_cpu_nonblocking(self) -> "StepTensors":
-        """Send them to the host, without waiting until they are there."""
-        sampled, largest = (tensor.to("cpu", non_blocking=True) for tensor in self[:2])
-        return StepTensors(sampled, largest, None if self.logprobs is None else self.logprobs.to_cpu_nonblocking())
+        """Start copying the tensors to the host, without waiting."""
+        sampled, max_logit = (tensor.to("cpu", non_blocking=True) for tensor in self[:2])
+        return StepTensors(sampled, max_logit, None if self.logprobs is None else self.logprobs.to_cpu_nonblocking())
+
+
+def fill_output(
+    output: ModelRunnerOutput, tensors: StepTensors, rows: list[int], requests: Sequence[CachedRequestState]
+) -> list[int]:
+    """Put a step's tokens and log probabilities into its output, and return the token of every row.
+
+    A request whose parameters mask every token gets an error instead of a token, and its row's token is -1. vLLM does
+    not check, and goes on with a masked token.
+
+    Args:
+        output: output to complete.
+        tensors: results of the step, on the host or on the device.
+        rows: rows that get a token.
+        requests: requests in these rows.
+
+    Raises:
+        EngineError: the logits are NaN, so the tokens mean nothing. vLLM does not check.
+    """
+    if tensors.max_logit.isnan():
+        raise EngineError(
+            f"The model computed NaN instead of logits, in {tensors.max_logit.dtype}: an intermediate result exceeded "
+            "the dtype's range. Try another dtype (bfloat16 or float32); if the error stays, the checkpoint is damaged."
+        )
+    tokens: list[int] = tensors.sampled_token_ids[:, 0].tolist()
+    output.sampled_token_ids = [[] for _ in output.req_ids]
+    for row, request in zip(rows, requests, strict=True):
+        if tokens[row] >= 0:
+            output.sampled_token_ids[row] = [tokens[row]]
+        else:
+            given = ", ".join(f"`{name}`" for name in _MASKING_PARAMS if getattr(request.sampling_params, name))
+            output.errors[request.req_id] = (
+                f"Request {request.req_id!r}: no token is left to sample: together, all are forbidden by {given}. "
+                "Loosen these parameters."
+            )
+    output.logprobs = None if tensors.logprobs is None else tensors.logprobs.tolists()
+    return tokens
 
 
 class AsyncGPUModelRunnerOutput(AsyncModelRunnerOutput):
-    """Sends a step's tokens to the host at once, and waits for them only when it is asked for the output.
+    """Output of a step whose tokens are being copied to the host; made by the model runner, awaited by the executor.
 
-    On a GPU they are copied in a stream of their own, so that they do not queue behind the next step. On the CPU they
-    are there already.
+    On a GPU the copies have a stream of their own, so that they do not queue behind the next step. On the CPU there is
+    nothing to copy.
     """
 
     def __init__(
@@ -73,18 +98,18 @@ class AsyncGPUModelRunnerOutput(AsyncModelRunnerOutput):
         requests: Sequence[CachedRequestState],
         copy_stream: torch.cuda.Stream | None,
     ) -> None:
-        """All but its tokens and their log probabilities is in `output`.
+        """Start the copies.
 
         Args:
-            output: to be completed.
-            tensors: where the rest is.
-            rows: which rows got a token.
-            requests: the requests in these rows, the last of whose tokens are placeholders.
-            copy_stream: for the copies; None on the CPU.
+            output: output of the step, complete but for the tokens and their log probabilities.
+            tensors: results of the step, on the device.
+            rows: rows that get a token.
+            requests: requests in these rows; the last token of each is a placeholder.
+            copy_stream: stream of the copies; None on the CPU.
         """
         self._output, self._rows, self._requests = output, rows, requests
-        self._places = [len(request.output_token_ids) - 1 for request in requests]
-        self._on_device: StepTensors | None = tensors  # its memory must not be used anew before it is copied
+        self._positions = [len(request.output_token_ids) - 1 for request in requests]
+        self._on_device: StepTensors | None = tensors  # keeps the memory from being reused before it is copied
         self._ready: torch.cuda.Event | None = None
         self._is_complete = False
         if copy_stream is None:
@@ -97,30 +122,19 @@ class AsyncGPUModelRunnerOutput(AsyncModelRunnerOutput):
             self._ready.record()
 
     def get_output(self) -> ModelRunnerOutput:
-        """Wait for the tokens, and put each where its placeholder is; all further calls give the same.
-
-        A request for which every token is forbidden gets none, and an error.
+        """Wait for the tokens, replace the placeholders on the host, and return the output, the same on every call.
 
         Raises:
-            EngineError: see `check_is_number`.
+            EngineError: see `fill_output`.
         """
         if self._is_complete:
             return self._output
         if self._ready is not None:
             self._ready.synchronize()
-        sampled_token_ids, largest, logprobs = self._on_host
         self._on_device = None
-        check_is_number(largest, largest.dtype)
-        tokens: list[int] = sampled_token_ids[:, 0].tolist()
-        output = self._output
-        output.sampled_token_ids = [[] for _ in output.req_ids]
-        for row, request, place in zip(self._rows, self._requests, self._places, strict=True):
-            if tokens[row] < 0:
-                output.errors[request.req_id] = why_no_token(request.req_id, request.sampling_params)
-            else:
-                output.sampled_token_ids[row] = [tokens[row]]
-            # A token in any case: the request is in the next step already, where penalties count the tokens of all.
-            request.output_token_ids[place] = max(tokens[row], 0)
-        output.logprobs = None if logprobs is None else logprobs.tolists()
+        tokens = fill_output(self._output, self._on_host, self._rows, self._requests)
+        for row, request, position in zip(self._rows, self._requests, self._positions, strict=True):
+            # Also without a token: the request is in the next step already, where penalties count its output tokens.
+            request.output_token_ids[position] = max(tokens[row], 0)
         self._is_complete = True
-        return output
+        return self._output

@@ -1,7 +1,7 @@
-"""The persistent batch: what the model runner knows of the requests, changed between steps only where they changed.
+"""The persistent batch: the model runner's state of the requests, updated between steps only where it changed.
 
-`CachedRequestState` is all about one request and lives until it ends. `InputBatch` holds the requests of the current
-step side by side, one row each, in arrays from which a step's inputs are gathered without a loop over tokens.
+A `CachedRequestState` has the state of one request, from its first step to its end. `InputBatch` holds the requests of
+the current step, one row each, in arrays from which a step's inputs are gathered without a loop over tokens.
 
 vLLM: vllm/v1/worker/gpu_input_batch.py. Left out: LoRA, pooling, multimodal inputs, speculative tokens.
 """
@@ -11,37 +11,37 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tracellm.engine.core.sched.output import NewRequestData
 from tracellm.engine.sample.logits_processor import BatchUpdate, LogitsProcessors
 from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampling_params import SamplingParams, SamplingType
 from tracellm.engine.worker.block_table import MultiGroupBlockTable
-from tracellm.engine.worker.cpu_gpu_buffer import async_tensor_h2d
+from tracellm.engine.worker.cpu_gpu_buffer import BatchColumn, BatchRows
 
 __all__ = ["CachedRequestState", "InputBatch"]
 
 
 @dataclass
 class CachedRequestState:
-    """One request, from the step that first scheduled it to its end; a preempted one stays."""
+    """State of one request, from the step that first schedules it to its end; a preempted request stays."""
 
     req_id: str
     prompt_token_ids: list[int]
     sampling_params: SamplingParams
     generator: torch.Generator | None
-    """Its own random numbers, if it has a seed."""
+    """Generator of a request with a seed, or None."""
     block_ids: tuple[list[int], ...]
-    """Its blocks, one list for each KV cache group."""
+    """KV blocks, one list per KV cache group."""
     num_computed_tokens: int
     """Tokens whose keys and values are in the KV cache."""
     output_token_ids: list[int] = field(default_factory=list)
 
     @classmethod
     def from_new_request(cls, new: NewRequestData, device: torch.device) -> "CachedRequestState":
-        """What the scheduler says of a request when it is first scheduled; its generator is on the device."""
-        params, generator = new.sampling_params, None
+        """Make the state of a newly scheduled request, with its generator on the device."""
+        params = new.sampling_params
+        generator = None
         if params.seed is not None and params.sampling_type == SamplingType.RANDOM_SEED:
             generator = torch.Generator(device).manual_seed(params.seed)
         return cls(
@@ -55,12 +55,12 @@ class CachedRequestState:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of prompt and output."""
+        """Number of prompt and output tokens."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
 
 class InputBatch:
-    """Up to `max_num_reqs` requests in rows 0 .. num_reqs - 1, without gaps once `condense` has run."""
+    """Up to `max_num_reqs` requests in rows 0 .. num_reqs - 1, without gaps after `condense`."""
 
     def __init__(
         self,
@@ -71,16 +71,15 @@ class InputBatch:
         vocab_size: int,
         device: torch.device,
     ) -> None:
-        """`block_sizes` has the tokens in a block of each KV cache group."""
-        self.device = device
+        """Make an empty batch; `block_sizes` has the tokens per block of each KV cache group."""
         self.vocab_size = vocab_size
         self.req_ids: list[str] = []
-        """By row. Only while requests are being removed can a row be stale."""
+        """Request ids by row. Between `remove_request` and `condense` a row can be stale."""
         self.req_id_to_index: dict[str, int] = {}
         self._empty_rows: list[int] = []
 
         self.token_ids_cpu = np.zeros((max_num_reqs, max_model_len), dtype=np.int32)
-        """Prompt and output tokens of each row."""
+        """Prompt and output tokens by row."""
         self.num_tokens = np.zeros(max_num_reqs, dtype=np.int32)
         self.num_computed_tokens_cpu = np.zeros(max_num_reqs, dtype=np.int32)
         self.block_table = MultiGroupBlockTable(
@@ -88,18 +87,32 @@ class InputBatch:
         )
 
         self._requests: list[CachedRequestState] = []
-        self.logitsprocs = LogitsProcessors(vocab_size, device)
+        self._changed_rows: set[int] = set()
+        """Rows that got or lost a request since the last `refresh_metadata`."""
+
+        self.temperature = BatchColumn(max_num_reqs, 0.0, torch.float32, device)
+        self.top_p = BatchColumn(max_num_reqs, 1.0, torch.float32, device)
+        self.top_k = BatchColumn(max_num_reqs, vocab_size, torch.int64, device)
+        self.frequency_penalties = BatchColumn(max_num_reqs, 0.0, torch.float32, device)
+        self.presence_penalties = BatchColumn(max_num_reqs, 0.0, torch.float32, device)
+        self.repetition_penalties = BatchColumn(max_num_reqs, 1.0, torch.float32, device)
+        self.penalized_prompts = BatchRows(max_num_reqs, vocab_size, torch.int64, device)
+        """Prompts of the rows with a penalty."""
+        self.allowed_token_ids_mask = BatchRows(max_num_reqs, False, torch.bool, device)
+        self.generators: dict[int, torch.Generator] = {}
+        self.num_logprobs: dict[int, int] = {}
+        self.bad_words_token_ids: dict[int, list[list[int]]] = {}
+        self.logitsprocs = LogitsProcessors(max_num_reqs, vocab_size, device)
         self.sampling_metadata = self._make_sampling_metadata()
-        """Of all rows, as of the last `refresh_metadata`."""
-        self._changed = False
+        """Sampling parameters of all rows, as of the last `refresh_metadata`."""
 
     @property
     def num_reqs(self) -> int:
-        """Rows in use."""
+        """Number of requests in the batch."""
         return len(self.req_id_to_index)
 
     def add_request(self, request: CachedRequestState) -> int:
-        """Put a request into the first empty row, or a new one; the row."""
+        """Put a request into the first empty row, or a new one, and return the row."""
         if self._empty_rows:
             row = self._empty_rows.pop()
             self.req_ids[row], self._requests[row] = request.req_id, request
@@ -108,7 +121,7 @@ class InputBatch:
             self.req_ids.append(request.req_id)
             self._requests.append(request)
         self.req_id_to_index[request.req_id] = row
-        self._changed = True
+        self._changed_rows.add(row)
 
         num_prompt_tokens = len(request.prompt_token_ids)
         self.token_ids_cpu[row, :num_prompt_tokens] = request.prompt_token_ids
@@ -119,19 +132,20 @@ class InputBatch:
         return row
 
     def remove_request(self, req_id: str) -> None:
-        """Free the row of a request, if it has one. `condense` must follow before the batch is used."""
+        """Free the row of a request, if it has one. Call `condense` before the batch is used."""
         row = self.req_id_to_index.pop(req_id, None)
         if row is not None:
             self._empty_rows.append(row)
             self._empty_rows.sort(reverse=True)  # the smallest is filled first
-            self._changed = True
+            self._changed_rows.add(row)
 
     def condense(self) -> None:
-        """Close the gaps: the last requests move into the empty rows."""
+        """Close the gaps by moving the last requests into the empty rows."""
         for row in self._empty_rows:  # from the largest
             last = len(self.req_ids) - 1
             if row < last:
                 self._move(last, row)
+            self._changed_rows.add(last)
             self.req_ids.pop()
             self._requests.pop()
         self._empty_rows.clear()
@@ -147,68 +161,79 @@ class InputBatch:
         self.block_table.move_row(source, target)
 
     def append_tokens(self, rows: list[int], token_ids: list[int]) -> None:
-        """The requests in these rows have generated a token each."""
+        """Append one generated token to the request in each of these rows."""
         self.token_ids_cpu[rows, self.num_tokens[rows]] = token_ids
         self.num_tokens[rows] += 1
         for row, token_id in zip(rows, token_ids, strict=True):
             self._requests[row].output_token_ids.append(token_id)
 
     def refresh_metadata(self) -> None:
-        """Renew `sampling_metadata` if requests came, went or moved, and tell the logits processors of the step."""
-        if not self._changed:
+        """Update `sampling_metadata` and the logits processors for the step, from the rows that changed."""
+        if not self._changed_rows:
             self.logitsprocs.update_state(None)
             return
-        self.logitsprocs.update_state(
-            BatchUpdate([r.sampling_params for r in self._requests], [r.output_token_ids for r in self._requests])
-        )
+        update = BatchUpdate(self.num_reqs, removed=[], added=[])
+        for row in sorted(self._changed_rows):
+            if row < self.num_reqs:
+                request = self._requests[row]
+                self._set_sampling_params(row, request)
+                update.added.append((row, request.sampling_params, request.output_token_ids))
+            else:
+                self._clear_sampling_params(row)
+                update.removed.append(row)
+        self._changed_rows.clear()
+        self.logitsprocs.update_state(update)
         self.sampling_metadata = self._make_sampling_metadata()
-        self._changed = False
+
+    def _set_sampling_params(self, row: int, request: CachedRequestState) -> None:
+        """Store the sampling parameters of the request that is now in `row`."""
+        params = request.sampling_params
+        self._clear_sampling_params(row)
+        self.temperature.set(row, params.temperature)
+        self.top_p.set(row, params.top_p)
+        self.top_k.set(row, params.top_k if 0 < params.top_k < self.vocab_size else self.vocab_size)
+        self.frequency_penalties.set(row, params.frequency_penalty)
+        self.presence_penalties.set(row, params.presence_penalty)
+        self.repetition_penalties.set(row, params.repetition_penalty)
+        if params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1:
+            self.penalized_prompts.set(row, request.prompt_token_ids)
+        if params.allowed_token_ids:
+            forbidden = np.ones(self.vocab_size, dtype=np.bool_)
+            forbidden[params.allowed_token_ids] = False
+            self.allowed_token_ids_mask.set(row, forbidden)
+        if request.generator is not None:
+            self.generators[row] = request.generator
+        if params.logprobs is not None:
+            self.num_logprobs[row] = self.vocab_size if params.logprobs == -1 else params.logprobs
+        if params.bad_words_token_ids:
+            self.bad_words_token_ids[row] = params.bad_words_token_ids
+
+    def _clear_sampling_params(self, row: int) -> None:
+        """Remove what only some rows have; the columns of an unused row are never read."""
+        self.penalized_prompts.set(row, None)
+        self.allowed_token_ids_mask.set(row, None)
+        self.generators.pop(row, None)
+        self.num_logprobs.pop(row, None)
+        self.bad_words_token_ids.pop(row, None)
 
     def _make_sampling_metadata(self) -> SamplingMetadata:
-        """How the requests in the rows want to be sampled."""
-        requests, params = self._requests, [r.sampling_params for r in self._requests]
-        temperature = [p.temperature for p in params]
-        top_k = [p.top_k if 0 < p.top_k < self.vocab_size else self.vocab_size for p in params]
-        frequency, presence = [p.frequency_penalty for p in params], [p.presence_penalty for p in params]
-        repetition = [p.repetition_penalty for p in params]
-        penalized = any(frequency) or any(presence) or any(penalty != 1 for penalty in repetition)
-        num_logprobs = [self.vocab_size if p.logprobs == -1 else p.logprobs for p in params if p.logprobs is not None]
+        """Return the sampling parameters of all rows; only tensors that changed are sent to the device."""
+        num_reqs = self.num_reqs
+        prompt_token_ids = self.penalized_prompts.get(num_reqs)
+        penalized = prompt_token_ids is not None
         return SamplingMetadata(
-            temperature=self._to_device(temperature, any(temperature)),
-            all_random=all(temperature),
-            top_p=self._to_device([p.top_p for p in params], any(p.top_p < 1 for p in params)),
-            top_k=self._to_device(top_k, min(top_k, default=self.vocab_size) < self.vocab_size, torch.int64),
-            generators={row: r.generator for row, r in enumerate(requests) if r.generator is not None},
-            max_num_logprobs=max(num_logprobs, default=None),
-            prompt_token_ids=self._make_prompt_token_ids_tensor() if penalized else None,
-            frequency_penalties=self._to_device(frequency, penalized),
-            presence_penalties=self._to_device(presence, penalized),
-            repetition_penalties=self._to_device(repetition, penalized),
-            output_token_ids=[r.output_token_ids for r in requests],
-            allowed_token_ids_mask=self._make_allowed_token_ids_mask(),
-            bad_words_token_ids={row: words for row, p in enumerate(params) if (words := p.bad_words_token_ids)},
+            temperature=self.temperature.get(num_reqs),
+            all_random=self.temperature.count(num_reqs) == num_reqs,
+            top_p=self.top_p.get(num_reqs),
+            top_k=self.top_k.get(num_reqs),
+            generators=self.generators,
+            max_num_logprobs=max(self.num_logprobs.values(), default=None),
+            prompt_token_ids=prompt_token_ids,
+            frequency_penalties=self.frequency_penalties.to_device(num_reqs) if penalized else None,
+            presence_penalties=self.presence_penalties.to_device(num_reqs) if penalized else None,
+            repetition_penalties=self.repetition_penalties.to_device(num_reqs) if penalized else None,
+            output_token_ids=[request.output_token_ids for request in self._requests],
+            allowed_token_ids_mask=self.allowed_token_ids_mask.get(num_reqs),
+            bad_words_token_ids=self.bad_words_token_ids,
             logitsprocs=self.logitsprocs,
         )
-
-    def _to_device(self, values: Sequence[float], needed: bool, dtype: torch.dtype = torch.float32) -> Tensor | None:
-        """The values, one for each row, as a tensor; None if it is not needed."""
-        return async_tensor_h2d(values, dtype, self.device) if needed else None
-
-    def _make_prompt_token_ids_tensor(self) -> Tensor:
-        """int64 [N, longest prompt], filled up with the vocabulary's size, which is no token's id."""
-        prompts = [r.prompt_token_ids for r in self._requests]
-        padded = np.full((len(prompts), max(map(len, prompts))), self.vocab_size, dtype=np.int64)
-        for row, prompt in enumerate(prompts):
-            padded[row, : len(prompt)] = self.token_ids_cpu[row, : len(prompt)]
-        return async_tensor_h2d(padded, torch.int64, self.device)
-
-    def _make_allowed_token_ids_mask(self) -> Tensor | None:
-        """bool [N, vocabulary], True where a token is forbidden; None if every row allows all."""
-        allowed = {row: ids for row, r in enumerate(self._requests) if (ids := r.sampling_params.allowed_token_ids)}
-        if not allowed:
-            return None
-        mask = np.zeros((self.num_reqs, self.vocab_size), dtype=np.bool_)
-        for row, token_ids in allowed.items():
-            mask[row] = True
-            mask[row, token_ids] = False
-        return torch.from_numpy(mask).to(self.device, non_blocking=True)

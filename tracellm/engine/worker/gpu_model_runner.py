@@ -1,16 +1,17 @@
-"""The model runner: turns a scheduler's plan into tensors, runs the model, samples, and remembers what came out.
+"""The model runner: turns a scheduler's plan into tensors, runs the model, and samples the next tokens.
 
 In a request's life: every step, in two calls. `execute_model` is the forward pass:
 `_update_states` -> `_prepare_inputs` -> `_build_attention_metadata` -> `_model_forward` -> `compute_logits`. It keeps
 the logits for `sample_tokens`: `_sample` -> `_bookkeeping_sync`. Between the two, while the device computes, the
-scheduler finds out which tokens the grammars allow.
+scheduler finds the tokens that the grammars allow.
 
 vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner. The older documents call it ModelRunner. Left out: multimodal
 inputs, speculative tokens, parallelism, warm-up.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,18 +27,13 @@ from tracellm.engine.model_executor.layers.forward_context import set_forward_co
 from tracellm.engine.model_executor.model_loader import DefaultModelLoader
 from tracellm.engine.model_executor.models.utils import CausalLM
 from tracellm.engine.model_executor.ops import make_ops, using_ops
-from tracellm.engine.sample.forbidden import why_no_token
+from tracellm.engine.sample.metadata import SamplingMetadata
 from tracellm.engine.sample.sampler import Sampler
-from tracellm.engine.worker.async_output import (
-    AsyncGPUModelRunnerOutput,
-    StepTensors,
-    check_is_number,
-    placeholder,
-)
-from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, get_capture_sizes, why_eager
+from tracellm.engine.worker.async_output import AsyncGPUModelRunnerOutput, StepTensors, fill_output, placeholder
+from tracellm.engine.worker.cpu_gpu_buffer import CpuGpuBuffer
+from tracellm.engine.worker.cudagraphs import TUNED_LENGTH, CudaGraphs, GraphChoice, get_capture_sizes, get_eager_reason
 from tracellm.engine.worker.gpu_input_batch import CachedRequestState, InputBatch
-from tracellm.engine.worker.input_buffers import InputBuffers
-from tracellm.engine.worker.memory import making_step_inputs
+from tracellm.engine.worker.memory import explain_out_of_memory
 from tracellm.engine.worker.model_runner_output import (
     EMPTY_MODEL_RUNNER_OUTPUT,
     LogprobsTensors,
@@ -45,17 +41,49 @@ from tracellm.engine.worker.model_runner_output import (
     SamplerOutput,
 )
 from tracellm.engine.worker.prompt_logprobs import InProgressPromptLogprobs
-from tracellm.engine.worker.step_inputs import ExecuteModelState, PreparedInputs
 
-__all__ = ["GPUModelRunner"]
+__all__ = ["ExecuteModelState", "GPUModelRunner", "PreparedInputs"]
+
+
+@dataclass
+class PreparedInputs:
+    """Inputs of a step: T tokens of R requests, one request after the other in the order of the batch's rows."""
+
+    input_ids: Tensor
+    """int32 [T]."""
+    positions: Tensor
+    """int64 [T]: position of each token in its request, from 0."""
+    num_scheduled_tokens: np.ndarray
+    """int32 [R]."""
+    sampling_rows: list[int]
+    """Rows that get a new token: those whose tokens are all computed after this step."""
+    logits_indices: Tensor
+    """int64 [R]: index of each row's last token among the T."""
+    cudagraph: GraphChoice | None
+    """Choice of a CUDA graph for the step; None if this engine has none."""
+
+    @property
+    def graph_size(self) -> int | None:
+        """Requests in the graph to replay, including padding; None if the step runs eagerly."""
+        return None if self.cudagraph is None else self.cudagraph.size
+
+
+class ExecuteModelState(NamedTuple):
+    """Results of `execute_model` for `sample_tokens`. vLLM: gpu_model_runner.py::ExecuteModelState."""
+
+    inputs: PreparedInputs
+    logits: Tensor
+    """[R, vocabulary], in the model's dtype."""
+    hidden_states: Tensor
+    """[T, hidden]."""
 
 
 class GPUModelRunner:
-    """Runs the model on one device; a step at a time."""
+    """Runs the model on one device, step by step; used by `Worker`."""
 
     model: CausalLM
     input_batch: InputBatch
-    """Of the current step; made with the KV cache, whose groups it follows."""
+    """Requests of the current step; made with the KV cache, because it has a block table per KV cache group."""
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device) -> None:
         self.vllm_config = vllm_config
@@ -64,11 +92,11 @@ class GPUModelRunner:
         self.ops = make_ops(vllm_config.ops_choice.name)
         limits = vllm_config.scheduler_config
         self.max_num_reqs = limits.max_num_seqs
-        # A larger budget than all requests together can use would cost memory and be of no use.
+        # A larger budget than all requests together can use would only cost memory.
         self.max_num_tokens = min(limits.max_num_batched_tokens, self.max_num_reqs * limits.max_model_len)
 
         self.requests: dict[str, CachedRequestState] = {}
-        """Every request that was scheduled and has not ended, in the batch or preempted."""
+        """Requests that were scheduled and have not ended, in the batch or preempted."""
         generator = torch.Generator(device).manual_seed(self.model_config.seed)
         self.sampler = Sampler(generator, self.model_config.logprobs_mode, self.ops)
         self.kv_caches: list[Tensor] = []
@@ -77,52 +105,80 @@ class GPUModelRunner:
         """Builder of each KV cache group."""
         self.execute_model_state: ExecuteModelState | None = None
         self.cudagraphs: CudaGraphs | None = None
-        """Of decode steps, once `capture_model` has run."""
-        self.eager_reason = why_eager(vllm_config)
-        """Why it makes none; None: it does."""
+        """Captured decode CUDA graphs, or None."""
+        self.eager_reason = get_eager_reason(vllm_config)
+        """Reason why no graphs are captured, or None."""
         self.in_progress_prompt_logprobs: dict[str, InProgressPromptLogprobs] = {}
-        """Of the requests that asked for them and whose prompt is not complete."""
+        """Log probabilities of prompts that are not complete, for the requests that want them."""
 
-        self.buffers = InputBuffers(self.max_num_reqs, self.max_num_tokens, device)
+        # Inputs of a step. These buffers never move, so CUDA graphs (cudagraphs.py) can read them by address.
+        self.arange_np = np.arange(max(self.max_num_tokens, self.max_num_reqs) + 1)
+        self.input_ids = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int32, device=device)
+        self.positions = CpuGpuBuffer(self.max_num_tokens, dtype=torch.int64, device=device)
+        self.query_start_loc = CpuGpuBuffer(self.max_num_reqs + 1, dtype=torch.int32, device=device)
+        """Row i has the tokens query_start_loc[i] .. query_start_loc[i + 1] - 1."""
+        self.seq_lens = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int32, device=device)
+        """Tokens of each row that are computed after the step."""
+        self.logits_indices = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int64, device=device)
 
         # Asynchronous scheduling: see async_output.py.
         self.use_async_scheduling = limits.async_scheduling
         self.prev_sampled_token_ids: Tensor | None = None
-        """int64 [R, 1]: what the step before has sampled, on the device."""
+        """int64 [R, 1]: tokens sampled by the previous step, on the device. -1 where every token was masked."""
         self.async_output: AsyncGPUModelRunnerOutput | None = None
-        """Of the step before."""
+        """Output of the previous step, or None."""
+        self.placeholder_indices = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int64, device=device)
+        """Indices of the placeholders in `input_ids`."""
+        self.placeholder_rows = CpuGpuBuffer(self.max_num_reqs, dtype=torch.int64, device=device)
+        """Rows of `prev_sampled_token_ids` that the placeholders refer to."""
         on_gpu = limits.async_scheduling and device.type == "cuda"
         self.async_output_copy_stream = torch.cuda.Stream(device) if on_gpu else None
         self.inputs_copied = torch.cuda.Event() if on_gpu else None
-        """The inputs of the last step are on the device."""
+        """Recorded when the inputs of the last step are on the device."""
 
     # -- start-up -----------------------------------------------------------------------------------------------------
     def load_model(self) -> None:
         """Load the model onto the device.
 
         Raises:
-            ModelLoadError: it cannot be loaded; the message says why.
+            ModelLoadError: it cannot be loaded; the message gives the reason.
         """
         with using_ops(self.ops):
             self.model = DefaultModelLoader().load_model(self.vllm_config)
         self.ops.prepare_weights(self.model)
 
+    @torch.inference_mode()
+    def profile_run(self) -> None:
+        """Run the largest possible step without a KV cache, and sample at random, to measure its peak memory."""
+        ids = torch.zeros(self.max_num_tokens, dtype=torch.int32, device=self.device)
+        with set_forward_context(None):
+            hidden_states = self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64))
+        self._dummy_sampler_run(self.model.compute_logits(hidden_states[: self.max_num_reqs]))
+
+    def _dummy_sampler_run(self, logits: Tensor) -> None:
+        """Sample from the logits and drop the tokens, without advancing the requests' random numbers."""
+        sampler = Sampler(torch.Generator(self.device), self.model_config.logprobs_mode, self.ops)
+        sampler(logits, SamplingMetadata.for_dummy_run(logits.shape[0], logits.shape[1], self.device))
+
     def get_kv_cache_spec(self) -> dict[str, AttentionSpec]:
-        """What each attention layer stores of a token, by the layer's name."""
+        """Return what each attention layer stores per token, by the layer's name."""
         block_size, dtype = self.vllm_config.cache_config.block_size, self.model_config.dtype
         return {layer.layer_name: layer.get_kv_cache_spec(block_size, dtype) for layer in self._attention_layers()}
 
-    def initialize_kv_cache(self, kv_cache_config: KVCacheConfig) -> None:
-        """Make the KV cache of each layer, [2, blocks, block_size, KV heads, head size], and hand it to the layer.
+    def _attention_layers(self) -> list[Attention]:
+        return [module for module in self.model.modules() if isinstance(module, Attention)]
 
-        The layers of different groups that share a tensor own different blocks of it. The memory is not written here,
-        so on the CPU the system provides each page only when a block is first used (or see `take_kv_cache_memory`).
+    def initialize_kv_cache(self, kv_cache_config: KVCacheConfig) -> None:
+        """Make the batch and each layer's KV cache, [2, blocks, block_size, KV heads, head size].
+
+        Layers of different groups that share a tensor use different blocks of it. The memory is not written here, so
+        on the CPU the system provides each page when a block is first used (or see `prefault_kv_cache`).
 
         Raises:
             EngineError: the memory cannot hold the inputs of the largest possible step.
         """
         self.kv_cache_groups = kv_cache_config.kv_cache_groups
-        with making_step_inputs(self.vllm_config.scheduler_config):
+        with explain_out_of_memory(self.vllm_config.scheduler_config):
             self.input_batch = InputBatch(
                 max_num_reqs=self.max_num_reqs,
                 max_model_len=self.model_config.max_model_len,
@@ -144,37 +200,34 @@ class GPUModelRunner:
             for name in tensor.shared_by:
                 layers[name].kv_cache = self.kv_caches[-1]
 
-    def take_kv_cache_memory(self) -> None:
-        """Write to all of the KV cache, so that the system provides its memory now and not block by block.
-
-        CUDA has done so when it was made.
-        """
+    def prefault_kv_cache(self) -> None:
+        """Write to the whole KV cache, so that the system provides its memory now; CUDA has done so already."""
         if self.device.type == "cpu":
             for kv_cache in self.kv_caches:
                 kv_cache.zero_()
 
     @torch.inference_mode()
     def capture_model(self) -> None:
-        """Capture CUDA graphs of decode steps, in the KV cache that is there now, if this engine has any.
+        """Capture CUDA graphs of decode steps over the current KV cache, if this engine uses any.
 
-        Their memory comes out of what `gpu_memory_utilization` leaves, as in vLLM 0.11.1.
+        Their memory comes out of the share that `gpu_memory_utilization` leaves free, as in vLLM 0.11.1.
         """
         if self.eager_reason is None:
             self.cudagraphs = CudaGraphs(get_capture_sizes(min(self.max_num_reqs, self.max_num_tokens)))
             self.cudagraphs.capture(self._make_decode_forward)
 
     def _make_decode_forward(self, size: int) -> Callable[[], Tensor]:
-        """A forward pass over the buffers, of `size` requests that decode; its launches suit contexts of any length."""
+        """Return a forward pass over the buffers for `size` decoding requests with contexts of any length."""
         length = min(self.model_config.max_model_len, TUNED_LENGTH)
-        self.buffers.pad(self.input_batch, 0, size)
-        self.buffers.seq_lens.np[:size] = length
-        self.input_batch.block_table.spread(size, length, self.kv_caches[0].shape[1])
-        input_ids = self.buffers.input_ids.copy_to_gpu(size)
-        positions = self.buffers.positions.copy_to_gpu(size)
+        self._pad_inputs(0, size)
+        self.seq_lens.np[:size] = length
+        self.input_batch.block_table.fill_for_tuning(size, length, self.kv_caches[0].shape[1])
+        input_ids = self.input_ids.copy_to_gpu(size)
+        positions = self.positions.copy_to_gpu(size)
         max_seq_len = self.model_config.max_model_len
         metadata = self._make_attention_metadata(size, size, size, [1] * size, [length] * size, max_seq_len)
 
-        model = self.model  # a graph that kept this model runner would be kept by it, and both of them for ever
+        model = self.model  # `self` in the closure would be a cycle: runner -> graph -> closure -> runner
 
         def forward() -> Tensor:
             with set_forward_context(metadata):
@@ -183,28 +236,16 @@ class GPUModelRunner:
 
         return forward
 
-    @torch.inference_mode()
-    def profile_run(self) -> None:
-        """Run the largest possible step without a KV cache, and sample at random, so that the memory it takes shows."""
-        ids = torch.zeros(self.max_num_tokens, dtype=torch.int32, device=self.device)
-        with set_forward_context(None):
-            hidden_states = self._model_forward(ids, torch.zeros_like(ids, dtype=torch.int64))
-        logits = self.model.compute_logits(hidden_states[: self.max_num_reqs])
-        self.sampler.trial_run(logits)
-
-    def _attention_layers(self) -> list[Attention]:
-        return [module for module in self.model.modules() if isinstance(module, Attention)]
-
-    # -- a step -------------------------------------------------------------------------------------------------------
+    # -- a step: the forward pass -------------------------------------------------------------------------------------
     @torch.inference_mode()
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        """Compute one step as planned, as far as the logits.
+        """Compute one step as planned, up to the logits.
 
         Returns:
-            None: `sample_tokens` must follow. Or, of a step without tokens, its empty result.
+            None if `sample_tokens` must follow, or the empty output of a step without tokens.
         """
         if self.inputs_copied is not None:
-            self.inputs_copied.synchronize()  # the step before does not read the host's side of the buffers any more
+            self.inputs_copied.synchronize()  # from here on the host's side of the buffers may be overwritten
         self._update_states(scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
             return EMPTY_MODEL_RUNNER_OUTPUT
@@ -218,30 +259,14 @@ class GPUModelRunner:
         self.execute_model_state = ExecuteModelState(inputs, logits, hidden_states)
         return None
 
-    @torch.inference_mode()
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncGPUModelRunnerOutput:
-        """Sample a token for each request whose tokens are now all computed, from the logits of the step.
-
-        Raises:
-            EngineError: see `_bookkeeping_sync`.
-        """
-        assert self.execute_model_state is not None, "`execute_model` comes first, and returns None"
-        inputs, logits, hidden_states = self.execute_model_state
-        self.execute_model_state = None
-        if grammar_output is not None:
-            apply_grammar_bitmask(grammar_output, self.input_batch.req_id_to_index, logits)
-        self._await_output_token_ids()
-        sampler_output = self._sample(logits, inputs.sampling_rows)
-        return self._bookkeeping_sync(sampler_output, inputs, logits, hidden_states)
-
     def _update_states(self, scheduler_output: SchedulerOutput) -> None:
-        """Bring requests and batch up to date: who ended, who paused, who is new, who goes on, with which blocks."""
+        """Update requests and batch: remove ended and paused requests, add new and resumed ones, append blocks."""
         batch, cached = self.input_batch, scheduler_output.scheduled_cached_reqs
         for req_id in scheduler_output.finished_req_ids:
             self.requests.pop(req_id, None)
             self.in_progress_prompt_logprobs.pop(req_id, None)
             batch.remove_request(req_id)
-        # Preempted requests, and running ones that this step leaves out, give up their rows but stay known.
+        # Preempted requests, and running ones that this step leaves out, lose their rows but stay in `requests`.
         scheduled = scheduler_output.num_scheduled_tokens.keys()
         for req_id in batch.req_id_to_index.keys() - scheduled | cached.resumed_req_ids:
             batch.remove_request(req_id)
@@ -249,12 +274,14 @@ class GPUModelRunner:
         to_add: list[CachedRequestState] = []
         for new in scheduler_output.scheduled_new_reqs:
             request = self.requests[new.req_id] = CachedRequestState.from_new_request(new, self.device)
-            if (wanted := new.sampling_params.prompt_logprobs) is not None:
-                wanted = self.model_config.get_vocab_size() if wanted == -1 else wanted
-                self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(new.prompt_token_ids, wanted)
+            if (num_logprobs := new.sampling_params.prompt_logprobs) is not None:
+                num_logprobs = self.model_config.get_vocab_size() if num_logprobs == -1 else num_logprobs
+                self.in_progress_prompt_logprobs[new.req_id] = InProgressPromptLogprobs(
+                    new.prompt_token_ids, num_logprobs
+                )
             to_add.append(request)
 
-        rows: list[int] = []  # of those that were in the step before, too
+        rows: list[int] = []  # rows of the requests that were in the step before, too
         num_computed: list[int] = []
         for req_id, num_computed_tokens, new_block_ids in zip(
             cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
@@ -270,7 +297,7 @@ class GPUModelRunner:
             if new_block_ids is None:
                 continue
             if req_id in cached.resumed_req_ids:
-                request.block_ids = tuple(list(new) for new in new_block_ids)  # the old ones went when it was preempted
+                request.block_ids = tuple(list(new) for new in new_block_ids)  # preemption freed the old blocks
             else:
                 for blocks, new_blocks in zip(request.block_ids, new_block_ids, strict=True):
                     blocks.extend(new_blocks)
@@ -284,20 +311,70 @@ class GPUModelRunner:
         batch.refresh_metadata()
 
     def _prepare_inputs(self, scheduler_output: SchedulerOutput) -> PreparedInputs:
-        """Gather the step's tokens and their positions from the batch, and choose the graph that runs them."""
+        """Gather the step's tokens, their positions and their KV cache slots, and choose a CUDA graph."""
+        batch = self.input_batch
         num_scheduled = np.array(
-            [scheduler_output.num_scheduled_tokens[req_id] for req_id in self.input_batch.req_ids], dtype=np.int32
+            [scheduler_output.num_scheduled_tokens[req_id] for req_id in batch.req_ids], dtype=np.int32
         )
-        inputs = self.buffers.prepare(self.input_batch, num_scheduled, self.cudagraphs)
-        if self.prev_sampled_token_ids is not None:
-            self.buffers.fill_in(len(inputs.input_ids), self.prev_sampled_token_ids)
-        return inputs
+        num_reqs, num_tokens = batch.num_reqs, int(num_scheduled.sum())
+        num_computed = batch.num_computed_tokens_cpu[:num_reqs]
+        ends = np.cumsum(num_scheduled)
+
+        # Requests of 2, 1 and 3 tokens: rows = [0 0 1 2 2 2], and positions count up from each one's num_computed.
+        rows: np.ndarray = self.arange_np[:num_reqs]
+        positions: np.ndarray = num_computed
+        if num_tokens > num_reqs:  # else every request decodes
+            rows = np.repeat(rows, num_scheduled)
+            positions = self.arange_np[:num_tokens] - np.repeat(ends - num_scheduled - num_computed, num_scheduled)
+        self.positions.np[:num_tokens] = positions
+        self.input_ids.np[:num_tokens] = batch.token_ids_cpu[rows, positions]
+        batch.block_table.compute_slot_mapping(rows, positions)
+
+        self.query_start_loc.np[1 : num_reqs + 1] = ends
+        self.seq_lens.np[:num_reqs] = num_computed + num_scheduled
+        self.logits_indices.np[:num_reqs] = ends - 1
+        graph = None if self.cudagraphs is None else self.cudagraphs.choose(num_reqs, num_tokens)
+        num_padded = num_tokens  # only decode steps are padded, with one token per request
+        if graph is not None and graph.size is not None:
+            num_padded = graph.size
+            self._pad_inputs(num_reqs, num_padded)
+        sampling_rows = np.flatnonzero(self.seq_lens.np[:num_reqs] == batch.num_tokens[:num_reqs])
+        return PreparedInputs(
+            input_ids=self._prepare_input_ids(num_tokens, num_padded),
+            positions=self.positions.copy_to_gpu(num_padded)[:num_tokens],
+            num_scheduled_tokens=num_scheduled,
+            sampling_rows=sampling_rows.tolist(),
+            logits_indices=self.logits_indices.copy_to_gpu(num_reqs),
+            cudagraph=graph,
+        )
+
+    def _pad_inputs(self, num_reqs: int, size: int) -> None:
+        """Fill rows num_reqs .. size - 1 with requests of one token, whose key and value go to the null block."""
+        self.input_ids.np[num_reqs:size] = 0
+        self.positions.np[num_reqs:size] = 0
+        self.query_start_loc.np[num_reqs : size + 1] = self.arange_np[num_reqs : size + 1]
+        self.seq_lens.np[num_reqs:size] = 1
+        self.input_batch.block_table.pad(num_reqs, size)
+
+    def _prepare_input_ids(self, num_tokens: int, num_padded: int) -> Tensor:
+        """Send the token ids to the device, and replace the placeholders of tokens that only the device has."""
+        input_ids = self.input_ids.copy_to_gpu(num_padded)[:num_tokens]
+        if self.prev_sampled_token_ids is None:
+            return input_ids
+        indices = np.flatnonzero(self.input_ids.np[:num_tokens] < 0)
+        if count := len(indices):
+            self.placeholder_indices.np[:count] = indices
+            self.placeholder_rows.np[:count] = -1 - self.input_ids.np[indices]
+            tokens = self.prev_sampled_token_ids[self.placeholder_rows.copy_to_gpu(count), 0]
+            # A request without a token (-1) has failed, and its results are dropped.
+            input_ids[self.placeholder_indices.copy_to_gpu(count)] = tokens.clamp(min=0).to(torch.int32)
+        return input_ids
 
     def _build_attention_metadata(self, inputs: PreparedInputs) -> dict[str, AttentionMetadata]:
         """Return for each attention layer which tokens belong to which request, and where keys and values are."""
         num_reqs, num_tokens = len(inputs.num_scheduled_tokens), inputs.input_ids.shape[0]
         query_lens_cpu = inputs.num_scheduled_tokens.tolist()
-        seq_lens_cpu = self.buffers.seq_lens.np[:num_reqs].tolist()
+        seq_lens_cpu = self.seq_lens.np[:num_reqs].tolist()
         padding = 0 if inputs.cudagraph is None else inputs.cudagraph.padding
         return self._make_attention_metadata(num_reqs, num_tokens, num_reqs + padding, query_lens_cpu, seq_lens_cpu)
 
@@ -311,8 +388,8 @@ class GPUModelRunner:
         max_seq_len: int | None = None,
     ) -> dict[str, AttentionMetadata]:
         """Send the buffers to the device, with `padded` rows where some are padding."""
-        query_start_loc = self.buffers.query_start_loc.copy_to_gpu(padded + 1)[: num_reqs + 1]
-        seq_lens = self.buffers.seq_lens.copy_to_gpu(padded)[:num_reqs]
+        query_start_loc = self.query_start_loc.copy_to_gpu(padded + 1)[: num_reqs + 1]
+        seq_lens = self.seq_lens.copy_to_gpu(padded)[:num_reqs]
         attn_metadata: dict[str, AttentionMetadata] = {}
         for index, group in enumerate(self.kv_cache_groups):
             block_table = self.input_batch.block_table[index]
@@ -331,18 +408,43 @@ class GPUModelRunner:
         return attn_metadata
 
     def _model_forward(self, input_ids: Tensor, positions: Tensor, graph_size: int | None = None) -> Tensor:
-        """The model itself: ids and positions [T] to hidden states [T, hidden]; or a replay of it, of padded ones."""
+        """Run the model on ids and positions [T], or replay its graph of this size; hidden states [T, hidden]."""
         if graph_size is not None:
             assert self.cudagraphs is not None
             return self.cudagraphs.replay(graph_size)[: len(input_ids)]
         hidden_states: Tensor = self.model(input_ids, positions)
         return hidden_states
 
+    # -- a step: sampling ---------------------------------------------------------------------------------------------
+    @torch.inference_mode()
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput | AsyncGPUModelRunnerOutput:
+        """Sample a token for each request whose tokens are now all computed, from the logits of the step.
+
+        Raises:
+            EngineError: see `_bookkeeping_sync`.
+        """
+        assert self.execute_model_state is not None, "`execute_model` comes first, and returns None"
+        inputs, logits, hidden_states = self.execute_model_state
+        self.execute_model_state = None
+        if grammar_output is not None:
+            apply_grammar_bitmask(grammar_output, self.input_batch.req_id_to_index, logits)
+        self._await_output_token_ids()
+        sampler_output = self._sample(logits, inputs.sampling_rows)
+        return self._bookkeeping_sync(sampler_output, inputs, logits, hidden_states)
+
+    def _await_output_token_ids(self) -> None:
+        """Wait for the tokens of the previous step if penalties or bad words need them."""
+        metadata = self.input_batch.sampling_metadata
+        if self.async_output is None or (metadata.no_penalties and not metadata.bad_words_token_ids):
+            return
+        if any(token_ids and token_ids[-1] < 0 for token_ids in metadata.output_token_ids):
+            self.async_output.get_output()
+
     def _sample(self, logits: Tensor, sampling_rows: list[int]) -> SamplerOutput:
         """Pick a token for each row.
 
-        A row whose prompt is not complete gets one, too, which is dropped: so the batch need not be taken apart. But
-        its own generator is not used, so that its numbers do not depend on how its prompt was cut.
+        Rows whose prompt is not complete get one, too, which is dropped: the batch need not be split. But their own
+        generators are not used, so their random numbers do not depend on how the prompt is chunked.
         """
         metadata = self.input_batch.sampling_metadata
         if metadata.generators and len(sampling_rows) < len(logits):
@@ -351,25 +453,15 @@ class GPUModelRunner:
         output: SamplerOutput = self.sampler(logits, metadata)
         return output
 
-    def _await_output_token_ids(self) -> None:
-        """Where penalties or bad words look at what was generated: wait for the tokens of the step before."""
-        metadata = self.input_batch.sampling_metadata
-        if self.async_output is None or (metadata.no_penalties and not metadata.bad_words_token_ids):
-            return
-        if any(token_ids and token_ids[-1] < 0 for token_ids in metadata.output_token_ids):  # else none was in it
-            self.async_output.get_output()
-
     def _bookkeeping_sync(
         self, sampler_output: SamplerOutput, inputs: PreparedInputs, logits: Tensor, hidden_states: Tensor
     ) -> ModelRunnerOutput | AsyncGPUModelRunnerOutput:
-        """Wait for the sampled tokens, and note them as the requests' next inputs.
+        """Wait for the sampled tokens, and append them to the requests.
 
-        Under asynchronous scheduling nobody waits: placeholders are noted, and the tokens come with the output later.
-        A request for which every token is forbidden gets none, and an error; vLLM does not check, and goes on with a
-        token that is forbidden.
+        Under asynchronous scheduling, append placeholders without waiting; the tokens come with the output later.
 
         Raises:
-            EngineError: the logits are no numbers (NaN), so the tokens mean nothing. vLLM does not check.
+            EngineError: the logits are NaN; see `fill_output`.
         """
         batch, rows = self.input_batch, inputs.sampling_rows
         output = ModelRunnerOutput(
@@ -381,34 +473,27 @@ class GPUModelRunner:
             logits_shape=(logits.shape[0], logits.shape[1]),
         )
         tensors = StepTensors(sampler_output.sampled_token_ids, logits.max(), sampler_output.logprobs_tensors)
+        requests = [self.requests[batch.req_ids[row]] for row in rows]
         if self.use_async_scheduling:
             batch.append_tokens(rows, [placeholder(row) for row in rows])
-            requests = [self.requests[batch.req_ids[row]] for row in rows]
             self.prev_sampled_token_ids = sampler_output.sampled_token_ids
             self.async_output = AsyncGPUModelRunnerOutput(
                 output, tensors, rows, requests, self.async_output_copy_stream
             )
             return self.async_output
-        check_is_number(tensors.largest, self.model_config.dtype)
-        tokens: list[int] = tensors.sampled_token_ids[:, 0].tolist()
-        given = [row for row in rows if tokens[row] >= 0]
-        batch.append_tokens(given, [tokens[row] for row in given])
-        output.sampled_token_ids = [[] for _ in batch.req_ids]
-        for row in given:
-            output.sampled_token_ids[row] = [tokens[row]]
-        failed = [batch.req_ids[row] for row in rows if tokens[row] < 0]
-        output.errors = {req_id: why_no_token(req_id, self.requests[req_id].sampling_params) for req_id in failed}
-        output.logprobs = None if tensors.logprobs is None else tensors.logprobs.tolists()
+        tokens = fill_output(output, tensors, rows, requests)
+        succeeded = [row for row in rows if tokens[row] >= 0]
+        batch.append_tokens(succeeded, [tokens[row] for row in succeeded])
         return output
 
     def _get_prompt_logprobs_dict(self, inputs: PreparedInputs, hidden_states: Tensor) -> dict[str, LogprobsTensors]:
-        """The log probabilities of the prompts that are complete now, for the requests that want them."""
+        """Return the prompt log probabilities of the requests whose prompt this step completed."""
         batch, complete = self.input_batch, {}
         for req_id, prompt_logprobs in list(self.in_progress_prompt_logprobs.items()):
             row = batch.req_id_to_index.get(req_id)
             if row is None:
-                continue  # it pauses
-            start, end = self.buffers.query_start_loc.np[row : row + 2].tolist()
+                continue  # not part of this step
+            start, end = self.query_start_loc.np[row : row + 2].tolist()
             num_computed_tokens = int(batch.num_computed_tokens_cpu[row])
             if prompt_logprobs.add_chunk(num_computed_tokens, hidden_states[start:end], self.model.compute_logits):
                 complete[req_id] = self.in_progress_prompt_logprobs.pop(req_id).tensors

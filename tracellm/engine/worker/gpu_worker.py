@@ -1,4 +1,4 @@
-"""The worker: one device, the model on it, and the memory that is left for the KV cache.
+"""The worker: one device, the model on it, and the memory left for the KV cache.
 
 "GPU" is vLLM's name: on a machine without CUDA this worker runs on the CPU (there CPUWorker, a subclass, does).
 The older documents call it GPUWorker. vLLM: vllm/v1/worker/gpu_worker.py::Worker. Left out: distributed
@@ -18,7 +18,7 @@ __all__ = ["Worker"]
 
 
 class Worker:
-    """Owns the device and its `GPUModelRunner`."""
+    """Owns the device and its `GPUModelRunner`; used by the executor through `WorkerWrapperBase`."""
 
     model_runner: GPUModelRunner
 
@@ -27,14 +27,14 @@ class Worker:
         self.device = vllm_config.device_config.device
 
     def init_device(self) -> None:
-        """Take the device, and make the model runner for it.
+        """Select the device, and make the model runner for it.
 
         Raises:
             EngineError: the memory cannot hold the inputs of the largest possible step.
         """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        with memory.making_step_inputs(self.vllm_config.scheduler_config):
+        with memory.explain_out_of_memory(self.vllm_config.scheduler_config):
             self.model_runner = GPUModelRunner(self.vllm_config, self.device)
 
     def load_model(self) -> None:
@@ -46,16 +46,16 @@ class Worker:
         return self.model_runner.get_kv_cache_spec()
 
     def determine_available_memory(self) -> int:
-        """How many bytes the KV cache may take: `kv_cache_memory_bytes` where that is set.
+        """Return the KV cache's size limit in bytes: `kv_cache_memory_bytes` if it is set.
 
-        Else, on CUDA: the share `gpu_memory_utilization` of the device's memory, less what the weights take and what
-        a trial run of the largest possible step takes at its peak. On the CPU see `memory.cpu_kv_cache_bytes`.
+        Otherwise, on CUDA: the share `gpu_memory_utilization` of the device's memory, minus the peak memory of weights
+        and a dummy run of the largest possible step. On the CPU: see `memory.cpu_kv_cache_bytes`.
 
         Raises:
             EngineError: the memory does not suffice for the model itself, or a setting is not a number.
         """
-        if (asked := self.vllm_config.cache_config.kv_cache_memory_bytes) is not None:
-            return memory.asked_kv_cache_bytes(asked, self.device)
+        if (num_bytes := self.vllm_config.cache_config.kv_cache_memory_bytes) is not None:
+            return memory.requested_kv_cache_bytes(num_bytes, self.device)
         if self.device.type == "cuda":
             return memory.profile_cuda(
                 self.model_runner, self.device, self.vllm_config.cache_config.gpu_memory_utilization
@@ -63,17 +63,17 @@ class Worker:
         return memory.cpu_kv_cache_bytes(self.vllm_config, self.get_kv_cache_spec())
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> None:
-        """Note the number of KV blocks in the configuration; there are none on the CPU beside a GPU."""
+        """Set the number of KV blocks in the configuration; `num_cpu_blocks` is unused, as there is no swapping."""
         self.vllm_config.cache_config.num_gpu_blocks = num_gpu_blocks
 
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
-        """See `GPUModelRunner.initialize_kv_cache` and `capture_model`; vLLM calls the latter by an RPC of its own."""
+        """Make the KV cache and capture CUDA graphs; in vLLM the latter is an RPC of its own."""
         self.model_runner.initialize_kv_cache(kv_cache_config)
         self.model_runner.capture_model()
 
-    def take_kv_cache_memory(self) -> None:
-        """See `GPUModelRunner.take_kv_cache_memory`."""
-        self.model_runner.take_kv_cache_memory()
+    def prefault_kv_cache(self) -> None:
+        """See `GPUModelRunner.prefault_kv_cache`."""
+        self.model_runner.prefault_kv_cache()
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """See `GPUModelRunner.execute_model`."""

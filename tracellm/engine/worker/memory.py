@@ -1,4 +1,6 @@
-"""How much memory the KV cache may take, and what is said when there is none for the inputs of a step.
+"""Memory limits at start-up: the size of the KV cache, and errors when a step's inputs do not fit.
+
+In a run's life: `Worker.determine_available_memory`, before the KV cache is made.
 
 vLLM: vllm/v1/worker/gpu_worker.py::Worker.determine_available_memory and cpu_worker.py. The CPU's share is
 `TRACELLM_CPU_KVCACHE_SPACE` here, `VLLM_CPU_KVCACHE_SPACE` there.
@@ -22,17 +24,17 @@ from tracellm.engine.core.kv_cache.kv_cache_interface import AttentionSpec
 if TYPE_CHECKING:
     from tracellm.engine.worker.gpu_model_runner import GPUModelRunner
 
-__all__ = ["asked_kv_cache_bytes", "cpu_kv_cache_bytes", "making_step_inputs", "profile_cuda"]
+__all__ = ["cpu_kv_cache_bytes", "explain_out_of_memory", "profile_cuda", "requested_kv_cache_bytes"]
 
 _GIB = 1024**3
 _CPU_DEFAULT = 4 * _GIB
 
 
-def asked_kv_cache_bytes(num_bytes: int, device: torch.device) -> int:
-    """`kv_cache_memory_bytes`, when the device has that much.
+def requested_kv_cache_bytes(num_bytes: int, device: torch.device) -> int:
+    """Return `kv_cache_memory_bytes`, checked against the device's memory.
 
     Raises:
-        EngineError: it has less.
+        EngineError: the device has less.
     """
     total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else _total_cpu_memory()
     if num_bytes > total:
@@ -44,17 +46,17 @@ def asked_kv_cache_bytes(num_bytes: int, device: torch.device) -> int:
 
 
 def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, AttentionSpec]) -> int:
-    """The CPU's share: `TRACELLM_CPU_KVCACHE_SPACE` GiB if that is set, else what is useful, up to 4 GiB.
+    """Return the KV cache's size on the CPU: `TRACELLM_CPU_KVCACHE_SPACE` GiB if set, else as much as is useful.
 
-    Useful is what `max_num_seqs` requests of `max_model_len` tokens need; more could never be used at once. It is
-    never more than half of the memory that is free. Memory is taken from the system only as blocks are written; by an
-    engine core in a process of its own, all of it at the start.
+    That is enough for `max_num_seqs` requests of `max_model_len` tokens, but at most 4 GiB and at most half of the
+    free memory. The system provides the memory as blocks are written; an engine core in its own process writes to all
+    of it at the start.
 
     Raises:
         EngineError: the variable is not a positive number, or more than the machine has.
     """
     if (space := os.environ.get("TRACELLM_CPU_KVCACHE_SPACE")) is not None:
-        return _checked(space)
+        return _parse_cpu_space(space)
     limit = min(_CPU_DEFAULT, _free_cpu_memory() // 2)
     if vllm_config.cache_config.num_gpu_blocks_override is not None:
         return limit
@@ -64,7 +66,7 @@ def cpu_kv_cache_bytes(vllm_config: VllmConfig, kv_cache_spec: dict[str, Attenti
     return min(limit, num_blocks * get_bytes_per_block(groups))
 
 
-def _checked(value: str) -> int:
+def _parse_cpu_space(value: str) -> int:
     try:
         num_bytes = int(float(value) * _GIB)
     except (ValueError, OverflowError):
@@ -86,7 +88,7 @@ def _total_cpu_memory() -> int:
 
 
 def _free_cpu_memory() -> int:
-    """Bytes that can be taken without swapping; half of all memory where the system does not say."""
+    """Return the bytes available without swapping; half of all memory if the system does not report them."""
     try:
         with open("/proc/meminfo") as file:
             fields = dict(line.split(":", 1) for line in file)
@@ -96,22 +98,22 @@ def _free_cpu_memory() -> int:
 
 
 def profile_cuda(model_runner: GPUModelRunner, device: torch.device, gpu_memory_utilization: float) -> int:
-    """The GPU's share for the KV cache, measured by a trial run of the largest possible step.
+    """Return the bytes left for the KV cache on the GPU, measured by a dummy run of the largest possible step.
 
     Raises:
-        EngineError: other processes hold so much of the GPU that the asked-for share is not free.
+        EngineError: other processes use so much of the GPU that the requested share is not free.
     """
-    gc.collect()  # an engine that was dropped holds itself, by its graphs, and with it the memory
+    gc.collect()  # a dropped engine is a reference cycle, through its graphs, and still holds its memory
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
-    ours_before = torch.cuda.memory_reserved(device)
+    reserved_before = torch.cuda.memory_reserved(device)
     free, total = torch.cuda.mem_get_info(device)
     allowed = int(total * gpu_memory_utilization)
-    if free + ours_before < allowed:
+    if free + reserved_before < allowed:
         raise EngineError(
-            f"{device} has {(free + ours_before) / _GIB:.2f} of {total / _GIB:.2f} GiB free, less than "
-            f"gpu_memory_utilization={gpu_memory_utilization} asks for ({allowed / _GIB:.2f} GiB). "
-            "Lower it, or end what else uses the GPU."
+            f"{device} has {(free + reserved_before) / _GIB:.2f} of {total / _GIB:.2f} GiB free, less than "
+            f"gpu_memory_utilization={gpu_memory_utilization} needs ({allowed / _GIB:.2f} GiB). "
+            "Lower it, or stop the other processes on the GPU."
         )
     model_runner.profile_run()
     torch.cuda.synchronize(device)
@@ -121,15 +123,15 @@ def profile_cuda(model_runner: GPUModelRunner, device: torch.device, gpu_memory_
 
 
 @contextmanager
-def making_step_inputs(scheduler_config: SchedulerConfig) -> Iterator[None]:
-    """Around the allocation of what holds a step's inputs: says which settings make it too large.
+def explain_out_of_memory(scheduler_config: SchedulerConfig) -> Iterator[None]:
+    """Name the settings to lower if the block, which allocates the buffers of a step's inputs, runs out of memory.
 
     Raises:
         EngineError: the memory cannot hold the inputs of the largest possible step.
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:  # NumPy's, PyTorch's
+    except (MemoryError, RuntimeError) as error:  # from NumPy, from PyTorch
         if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
             raise
         step = scheduler_config

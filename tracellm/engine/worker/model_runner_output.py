@@ -1,7 +1,7 @@
-"""What a step gives back, from the model runner to the scheduler: the sampled tokens, and how likely they were.
+"""Output of a step, from the model runner to the scheduler: the sampled tokens and their log probabilities.
 
 In a request's life: the end of every step. The sampler makes a `SamplerOutput`, still on the device; the model runner
-brings it to the host and makes a `ModelRunnerOutput` of it.
+copies it to the host and makes a `ModelRunnerOutput`.
 
 vLLM: vllm/v1/outputs.py. Left out: draft tokens, pooling, KV connectors; added: `logits_shape`, `errors`.
 """
@@ -28,9 +28,9 @@ __all__ = [
 
 
 def import_array_types() -> None:
-    """Make the annotations below known at run time too, for a decoder that makes such objects out of bytes.
+    """Import the types in the annotations below, for a decoder that makes such objects from bytes.
 
-    Not when this module is imported: `from tracellm import LLM` would then import torch.
+    Importing them with this module would make `from tracellm import LLM` import torch.
     """
     import numpy
     import torch
@@ -39,9 +39,9 @@ def import_array_types() -> None:
 
 
 class LogprobsLists(NamedTuple):
-    """Log probabilities on the host: for each of P positions the chosen token's, then those of the K likeliest tokens.
+    """Log probabilities on the host: at each of P positions, of the chosen token and the K most likely tokens.
 
-    The chosen token is in column 0 even if it is among the likeliest, too.
+    Column 0 is the chosen token, even if it is one of the most likely.
     """
 
     logprob_token_ids: np.ndarray
@@ -49,18 +49,18 @@ class LogprobsLists(NamedTuple):
     logprobs: np.ndarray
     """float32 [P, K + 1]."""
     sampled_token_ranks: np.ndarray
-    """int64 [P]: how many tokens are at least as likely as the chosen one; 1 for the likeliest."""
+    """int64 [P]: number of tokens at least as likely as the chosen one; 1 for the most likely."""
     cu_num_generated_tokens: None = None
-    """For speculative decoding, where a request may get several tokens in a step."""
+    """Always None; vLLM uses it for speculative decoding, which samples several tokens per step."""
 
     def slice(self, start_req_idx: int, end_req_idx: int) -> LogprobsLists:
-        """The positions from `start_req_idx` up to, not including, `end_req_idx`."""
+        """Return the positions from `start_req_idx` to before `end_req_idx`."""
         token_ids, logprobs, ranks = (array[start_req_idx:end_req_idx] for array in self[:3])
         return LogprobsLists(token_ids, logprobs, ranks)
 
 
 class LogprobsTensors(NamedTuple):
-    """The same as tensors."""
+    """Log probabilities as tensors, on the device or on the host."""
 
     logprob_token_ids: Tensor
     """int32 [P, K + 1]."""
@@ -70,17 +70,17 @@ class LogprobsTensors(NamedTuple):
     """int64 [P]."""
 
     def tolists(self) -> LogprobsLists:
-        """Bring them to the host."""
+        """Copy the tensors to the host, as arrays."""
         token_ids, logprobs, ranks = (tensor.cpu().numpy() for tensor in self)
         return LogprobsLists(token_ids, logprobs, ranks)
 
     def to_cpu_nonblocking(self) -> LogprobsTensors:
-        """Send them to the host, without waiting until they are there."""
+        """Start copying the tensors to the host, without waiting."""
         return LogprobsTensors(*(tensor.to("cpu", non_blocking=True) for tensor in self))
 
     @staticmethod
     def empty_cpu(num_positions: int, num_tokens_per_position: int) -> LogprobsTensors:
-        """On the host, yet to be filled: `num_tokens_per_position` is K + 1."""
+        """Return uninitialized tensors on the host; `num_tokens_per_position` is K + 1."""
         import torch
 
         shape = (num_positions, num_tokens_per_position)
@@ -93,43 +93,46 @@ class LogprobsTensors(NamedTuple):
 
 @dataclass
 class SamplerOutput:
-    """The sampler's result, still on the device."""
+    """Result of the sampler, on the device."""
 
     sampled_token_ids: Tensor
-    """int64 [N, 1]: one token for each row of the logits; -1 for a row in which every token is forbidden."""
+    """int64 [N, 1]: one token per row of the logits; -1 if every token of the row is masked."""
     logprobs_tensors: LogprobsTensors | None
-    """N positions; None if no row asked for log probabilities."""
+    """N positions; None if no row requested log probabilities."""
 
 
 @dataclass
 class ModelRunnerOutput:
-    """A step's result; the requests are in the order of the persistent batch, which need not be the scheduler's."""
+    """Output of a step; its requests are in the order of the persistent batch, not of the scheduler's plan."""
 
     req_ids: list[str]
     req_id_to_index: dict[str, int]
-    """Where each request is in `req_ids`."""
+    """Index of each request in `req_ids`."""
     sampled_token_ids: list[list[int]]
-    """For each request its new token; none while its prompt is not complete."""
+    """New token of each request; empty while its prompt is not complete."""
     logprobs: LogprobsLists | None
-    """Position i is that of the new token of `req_ids[i]`, with as many likeliest tokens as the request that asked for
-    the most. None if no request asked."""
+    """Log probabilities of the new tokens, position i for `req_ids[i]`, with the largest number of most likely tokens
+    that any request requested; None if no request requested any."""
     prompt_logprobs_dict: dict[str, LogprobsTensors]
-    """For requests that asked and whose prompt this step completed: a position for each prompt token but the first."""
+    """Prompt log probabilities, if this step completed the prompt: a position per prompt token but the first."""
     logits_shape: tuple[int, int]
-    """Requests, vocabulary."""
+    """Number of requests and vocabulary size."""
     errors: dict[str, str] = field(default_factory=dict)
-    """Requests for which no token could be sampled, and why: they cannot go on."""
+    """Error messages of requests for which no token could be sampled; these requests end."""
 
 
 class AsyncModelRunnerOutput(ABC):
-    """A step's result that may still be on its way to the host. vLLM: vllm/v1/outputs.py::AsyncModelRunnerOutput."""
+    """Output of a step whose tokens may still be on their way to the host.
+
+    vLLM: vllm/v1/outputs.py::AsyncModelRunnerOutput.
+    """
 
     @abstractmethod
     def get_output(self) -> ModelRunnerOutput:
-        """Wait until it is there."""
+        """Return the output, waiting for the tokens if needed."""
 
 
 EMPTY_MODEL_RUNNER_OUTPUT = ModelRunnerOutput(
     req_ids=[], req_id_to_index={}, sampled_token_ids=[], logprobs=None, prompt_logprobs_dict={}, logits_shape=(0, 0)
 )
-"""The result of a step that scheduled no tokens."""
+"""Output of a step without scheduled tokens."""

@@ -1,8 +1,8 @@
-"""Log probabilities of a prompt's own tokens, computed chunk by chunk as the prompt is.
+"""Log probabilities of prompt tokens, computed chunk by chunk with the prompt.
 
-In a request's life: each step of its prefill, in `GPUModelRunner._get_prompt_logprobs_dict`. The hidden state at each
-prompt token gives the logits of the next one. Such a request reads nothing from the prefix cache
-(`Request.skip_reading_prefix_cache`), since hidden states are not in it.
+In a request's life: each step of its prefill, in `GPUModelRunner._get_prompt_logprobs_dict`. The hidden state of each
+prompt token gives the logits of the next one. The prefix cache has no hidden states, so such a request does not read
+it (`Request.skip_reading_prefix_cache`).
 
 vLLM: vllm/v1/worker/gpu_model_runner.py::GPUModelRunner._get_prompt_logprobs_dict.
 """
@@ -12,24 +12,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tracellm.engine.sample.ops.logprobs import compute_logprobs, gather_logprobs
+from tracellm.engine.sample.ops import compute_logprobs, gather_logprobs
 from tracellm.engine.worker.model_runner_output import LogprobsTensors
 
 __all__ = ["InProgressPromptLogprobs"]
 
-_ROWS = 1024
-"""Positions that are looked at together: the scores of all tokens for 16,384 of them would be many GiB."""
+_CHUNK_SIZE = 1024
+"""Positions computed together; the logits of all tokens at 16,384 positions would take many GiB."""
 
 
 class InProgressPromptLogprobs:
-    """Those of one request, until its prompt is complete.
+    """Prompt log probabilities of one request, until its prompt is complete; used by `GPUModelRunner`.
 
-    They survive steps in which the request pauses, where vLLM 0.11.1 begins anew, and loses what it had. A preempted
-    request computes its prompt again, so the same numbers are written again.
+    They survive steps in which the request pauses; vLLM 0.11.1 starts over and loses them. A preempted request computes
+    its prompt again, and the same numbers are written again.
     """
 
     def __init__(self, prompt_token_ids: list[int], num_prompt_logprobs: int) -> None:
-        """`num_prompt_logprobs` is how many of the likeliest tokens are wanted at each position."""
+        """Allocate the result; `num_prompt_logprobs` is the number of most likely tokens per position."""
         self.prompt_token_ids = torch.tensor(prompt_token_ids)
         self.num_prompt_logprobs = num_prompt_logprobs
         self.tensors = LogprobsTensors.empty_cpu(len(prompt_token_ids) - 1, num_prompt_logprobs + 1)
@@ -37,23 +37,23 @@ class InProgressPromptLogprobs:
     def add_chunk(
         self, num_computed_tokens: int, hidden_states: Tensor, compute_logits: Callable[[Tensor], Tensor]
     ) -> bool:
-        """Take in a step's tokens of the request.
+        """Add a step's tokens of the request.
 
         Args:
-            num_computed_tokens: how many tokens were computed before.
+            num_computed_tokens: number of tokens computed before this step.
             hidden_states: [tokens in this step, hidden].
-            compute_logits: hidden states [P, hidden] to logits [P, vocabulary].
+            compute_logits: maps hidden states [P, hidden] to logits [P, vocabulary].
 
         Returns:
-            Are they complete? They are when the last prompt token is computed, which comes with a new token.
+            True if the last prompt token is computed; the same step samples the first new token.
         """
         first = num_computed_tokens + 1  # the token that the first hidden state predicts
         token_ids = self.prompt_token_ids[first : first + len(hidden_states)].to(hidden_states.device)
-        for start in range(0, len(token_ids), _ROWS):
-            some_ids = token_ids[start : start + _ROWS]
-            logprobs = compute_logprobs(compute_logits(hidden_states[start : start + len(some_ids)]))
-            some = gather_logprobs(logprobs, self.num_prompt_logprobs, some_ids)
-            at = num_computed_tokens + start
-            for whole, part in zip(self.tensors, some, strict=True):
-                whole[at : at + len(some_ids)] = part
+        for start in range(0, len(token_ids), _CHUNK_SIZE):
+            chunk_ids = token_ids[start : start + _CHUNK_SIZE]
+            logprobs = compute_logprobs(compute_logits(hidden_states[start : start + len(chunk_ids)]))
+            chunk = gather_logprobs(logprobs, self.num_prompt_logprobs, chunk_ids)
+            position = num_computed_tokens + start
+            for tensor, part in zip(self.tensors, chunk, strict=True):
+                tensor[position : position + len(chunk_ids)] = part
         return num_computed_tokens + len(hidden_states) >= len(self.prompt_token_ids)

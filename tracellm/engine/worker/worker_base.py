@@ -1,4 +1,6 @@
-"""The executor's handle on its worker, there before the worker is: `init_worker` makes it, and imports PyTorch then.
+"""The executor's handle on its worker; it exists before the worker, and importing it does not import PyTorch.
+
+In a run's life: the executor makes it at start-up, and every step's calls go through it.
 
 vLLM: vllm/v1/worker/worker_base.py::WorkerWrapperBase. Left out: ranks, environment variables, other worker classes.
 """
@@ -18,17 +20,17 @@ __all__ = ["WorkerWrapperBase"]
 
 
 class WorkerWrapperBase:
-    """Makes the worker and passes calls on; whatever is not written here goes to the worker as it is."""
+    """Makes the worker and forwards calls to it; attributes not defined here are the worker's."""
 
     worker: Worker
 
     def __init__(self, vllm_config: VllmConfig, rpc_rank: int = 0) -> None:
-        """`rpc_rank` is this worker's place among the executor's workers."""
+        """Store the configuration; `rpc_rank` is the worker's index among the executor's workers."""
         self.vllm_config = vllm_config
         self.rpc_rank = rpc_rank
 
     def init_worker(self) -> None:
-        """Make the worker."""
+        """Make the worker, which imports PyTorch."""
         from tracellm.engine.worker.gpu_worker import Worker
 
         self.worker = Worker(self.vllm_config)
@@ -38,7 +40,7 @@ class WorkerWrapperBase:
         self.worker.init_device()
 
     def initialize_from_config(self, kv_cache_configs: list[KVCacheConfig]) -> None:
-        """Pick this worker's configuration among all; see `Worker.initialize_from_config`."""
+        """Call `Worker.initialize_from_config` with this worker's own configuration."""
         self.worker.initialize_from_config(kv_cache_configs[self.rpc_rank])
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tracellm.engine.model_executor.ops.interface import Ops
-from tracellm.engine.sample.ops.topk_topp_sampler import apply_top_k_top_p
+from tracellm.engine.sample.ops import apply_top_k_top_p
 
 __all__ = ["TorchOps"]
 

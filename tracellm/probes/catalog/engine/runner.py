@@ -298,7 +298,13 @@ ENTRIES = (
     *plain("step", _SAMPLER, "forward"),
     *plain("layer", _SAMPLER, "apply_logits_processors", "apply_penalties", "greedy_sample", "apply_temperature"),
     *plain("layer", "sample.sampler:", "apply_bad_words"),
-    *plain("layer", "sample.logits_processor.builtin:*LogitsProcessor", "apply"),
+    *plain(
+        "layer",
+        "sample.logits_processor:",
+        "MinTokensLogitsProcessor.apply",
+        "LogitBiasLogitsProcessor.apply",
+        "MinPLogitsProcessor.apply",
+    ),
     *ours_only(
         "layer", _SAMPLER, "sample", capture=_capture_drawn, attributes=_drawn, gives=gives("drawn"), gives_to=_GIVES_TO
     ),
