@@ -58,9 +58,9 @@ STOPS = (
         ("vllm/v1/engine/core_client.py",),
     ),
     Stop(
-        ("core/core.py", "core/request.py"),
+        ("core/core.py",),
         ("EngineCore.step_fn", "EngineCore.preprocess_add_request"),
-        ("vllm/v1/engine/core.py", "vllm/v1/request.py"),
+        ("vllm/v1/engine/core.py",),
     ),
     Stop(
         ("core/sched/scheduler.py",),
