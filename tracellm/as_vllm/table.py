@@ -46,7 +46,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "vllm.config.cache": {"engine.config.vllm_config": "CacheConfig"},
     "vllm.config.scheduler": {"engine.config.vllm_config": "SchedulerConfig"},
     "vllm.config.device": {"engine.config.vllm_config": "DeviceConfig"},
-    "vllm.utils": {"engine.entrypoints.openai.protocol.base": "random_uuid"},
+    "vllm.utils": {"engine.entrypoints.openai.protocol": "random_uuid"},
     # entry points
     "vllm.entrypoints.llm": {"engine.entrypoints.llm": "LLM"},
     "vllm.entrypoints.cli.main": {},
