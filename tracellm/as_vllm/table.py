@@ -103,8 +103,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "engine.metrics.prometheus": "PrometheusStatLogger",
     },
     "vllm.v1.metrics.stats": {
-        "engine.metrics.stats": "IterationStats RequestStateStats FinishedRequestStats",
-        "engine.metrics.scheduler_stats": "SchedulerStats PrefixCacheStats CachingMetrics",
+        "engine.metrics.stats": "IterationStats RequestStateStats FinishedRequestStats SchedulerStats PrefixCacheStats "
+        "CachingMetrics",
     },
     # the engine, back half
     "vllm.v1.request": {"engine.core.request": "Request RequestStatus"},

@@ -14,7 +14,7 @@ from tracellm.engine.core.kv_cache.kv_cache_manager import KVCacheManager
 from tracellm.engine.core.request import Request, RequestStatus
 from tracellm.engine.core.sched.request_queue import SchedulingPolicy, create_request_queue
 from tracellm.engine.ipc.messages import EngineCoreEventType
-from tracellm.engine.metrics.scheduler_stats import SchedulerStats
+from tracellm.engine.metrics.stats import SchedulerStats
 
 __all__ = ["SchedulerRequests"]
 
