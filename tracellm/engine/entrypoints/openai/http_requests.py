@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
 from fastapi.datastructures import Headers
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from tracellm.engine.entrypoints.openai.http_responses import (
     HttpError,
@@ -109,14 +109,12 @@ class XRequestIdMiddleware:
 # -- body -------------------------------------------------------------------------------------------------------------
 
 
-async def read_request(
-    raw_request: Request, adapter: TypeAdapter[Model] | Callable[[dict[str, Any]], TypeAdapter[Model]]
-) -> Model:
+async def read_request(raw_request: Request, model: type[Model] | Callable[[dict[str, Any]], type[Model]]) -> Model:
     """Read and validate the body.
 
     Args:
         raw_request: HTTP request with an unread body.
-        adapter: Adapter of the expected model, or a function that selects one for the parsed body.
+        model: Expected model, or a function that selects one for the parsed body.
 
     Raises:
         HttpError: The body is too large (413), not JSON (400), or of another content type (415).
@@ -132,7 +130,8 @@ async def read_request(
     data = parse_json(await read_body(raw_request, raw_request.app.state.max_request_bytes))
     if not isinstance(data, dict):
         raise HttpError(HTTPStatus.BAD_REQUEST, f"The body must be a JSON object, got a {type(data).__name__}.")
-    request = (adapter if isinstance(adapter, TypeAdapter) else adapter(data)).validate_python(data)
+    model_type: type[Model] = model if isinstance(model, type) else model(data)
+    request = model_type.model_validate(data)
     _log_unknown_fields(request)
     return request
 

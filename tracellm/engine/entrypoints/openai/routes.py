@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import TypeAdapter
 
 from tracellm.engine.config.exceptions import EngineDeadError
 from tracellm.engine.entrypoints.openai.http_requests import read_request
@@ -20,57 +19,48 @@ from tracellm.engine.entrypoints.openai.protocol import (
     DetokenizeRequest,
     TokenizeChatRequest,
     TokenizeCompletionRequest,
+    TokenizeRequest,
 )
 
 __all__ = ["PATHS", "router"]
 
 router = APIRouter()
 
-_CHAT = TypeAdapter(ChatCompletionRequest)
-_COMPLETION = TypeAdapter(CompletionRequest)
-_TOKENIZE_CHAT = TypeAdapter(TokenizeChatRequest)
-_TOKENIZE = TypeAdapter(TokenizeCompletionRequest)
-_DETOKENIZE = TypeAdapter(DetokenizeRequest)
-
 
 @router.post("/v1/chat/completions")
 async def create_chat_completion(raw_request: Request) -> Response:
     """Generate the next message of a conversation."""
-    request = await read_request(raw_request, _CHAT)
-    return await respond(
-        raw_request, raw_request.app.state.openai_serving_chat.create_chat_completion(request, raw_request)
-    )
+    request = await read_request(raw_request, ChatCompletionRequest)
+    serving = raw_request.app.state.openai_serving_chat
+    return await respond(raw_request, serving.create_chat_completion(request, raw_request))
 
 
 @router.post("/v1/completions")
 async def create_completion(raw_request: Request) -> Response:
     """Generate text after prompts."""
-    request = await read_request(raw_request, _COMPLETION)
-    return await respond(
-        raw_request, raw_request.app.state.openai_serving_completion.create_completion(request, raw_request)
-    )
+    request = await read_request(raw_request, CompletionRequest)
+    serving = raw_request.app.state.openai_serving_completion
+    return await respond(raw_request, serving.create_completion(request, raw_request))
 
 
 @router.post("/tokenize")
 async def tokenize(raw_request: Request) -> Response:
     """Return the tokens of a text or a conversation."""
 
-    def select_model(data: dict[str, Any]) -> TypeAdapter[Any]:
-        return _TOKENIZE_CHAT if "messages" in data else _TOKENIZE
+    def select_model(data: dict[str, Any]) -> type[TokenizeRequest]:
+        return TokenizeChatRequest if "messages" in data else TokenizeCompletionRequest
 
-    request = await read_request(raw_request, select_model)
-    return await respond(
-        raw_request, raw_request.app.state.openai_serving_tokenization.create_tokenize(request, raw_request)
-    )
+    request: TokenizeRequest = await read_request(raw_request, select_model)
+    serving = raw_request.app.state.openai_serving_tokenization
+    return await respond(raw_request, serving.create_tokenize(request, raw_request))
 
 
 @router.post("/detokenize")
 async def detokenize(raw_request: Request) -> Response:
     """Return the text of tokens."""
-    request = await read_request(raw_request, _DETOKENIZE)
-    return await respond(
-        raw_request, raw_request.app.state.openai_serving_tokenization.create_detokenize(request, raw_request)
-    )
+    request = await read_request(raw_request, DetokenizeRequest)
+    serving = raw_request.app.state.openai_serving_tokenization
+    return await respond(raw_request, serving.create_detokenize(request, raw_request))
 
 
 @router.get("/v1/models")
