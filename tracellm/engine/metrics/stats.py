@@ -38,7 +38,7 @@ class PrefixCacheStats:
     """
 
     reset: bool = False
-    """Whether the cache was emptied."""
+    """True if the cache was emptied."""
     requests: int = 0
     """Requests that looked up their prompt."""
     queries: int = 0
@@ -124,7 +124,7 @@ class CachingMetrics:
 
     @property
     def empty(self) -> bool:
-        """Whether there were no lookups."""
+        """True without lookups."""
         return self.aggregated_requests == 0
 
     @property
@@ -157,7 +157,7 @@ class RequestStateStats:
     first_token_latency: float = 0.0
     """Time to first token: seconds from its arrival to the first token in the front end."""
     is_corrupted: bool = False
-    """Whether its logits contained NaN. Always False: such a step raises an error."""
+    """True if its logits contained NaN; always False, since such a step raises an error."""
 
     @property
     def queued_time(self) -> float:

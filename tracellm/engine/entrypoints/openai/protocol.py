@@ -580,7 +580,7 @@ class CompletionRequest(SamplingRequest):
 
     @property
     def only_echo(self) -> bool:
-        """Whether to return only the prompt, for its log probabilities; one token is generated and dropped."""
+        """True to return only the prompt, for its log probabilities; one token is generated and dropped."""
         return bool(self.echo) and self.max_tokens == 0
 
     def to_sampling_params(self, max_tokens: int, default_sampling_params: dict[str, Any]) -> SamplingParams:
